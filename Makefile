@@ -1,10 +1,10 @@
-# The front door. `make demo` and `make test` each set up everything from a bare Debian 12; `make help` lists the rest.
+# Entry point. `make demo` and `make test` set up everything on a bare Debian 12; `make help` lists the rest.
 #
-#   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI: no network is asked
-#   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, which holds include/ and lib/
+#   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI, without network
+#   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, with include/ and lib/
 #   TESSERA_GOLDENS=FOLDER  goldens for `make parity`
 #   TESSERA_BENCH_TILES=FOLDER  JPEGs, TESSERA_BENCH_CIFAR10=FOLDER  shards of CIFAR-10, both for `make bench`
-#   BUILD=FOLDER            build tree (build)          JOBS=N  compilers at once (by cores and memory)
+#   BUILD=FOLDER            build tree (build)          JOBS=N  parallel compilers (by cores and memory)
 #   PREFIX=FOLDER           for `make install` (/usr/local)
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -21,25 +21,25 @@ BASE ?= main
 CRASHES ?= 500
 FUZZ_SECONDS ?= 60
 
-# LibTorch: the folder that was given, or the wheel under the build tree.
+# LibTorch: the given folder, or the wheel in the build tree.
 TORCH_WHEEL := $(BUILD)/deps/torch-2.11
 TORCH := $(abspath $(or $(TESSERA_TORCH),$(TORCH_WHEEL)/torch))
 CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
 SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
-# ninja runs side by side; what stands here installs packages, one at a time.
+# ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
 .PHONY: build demo test parity bench gpu soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
 
-demo: build  ## train on the built-in pictures, show the accuracy, classify a picture, write a report
+demo: build  ## train on the built-in pictures, print the accuracy, classify one, write a report
 	tools/demo $(abspath $(BUILD))/tessera
 
-# OpenMPI and qemu come before CMake looks for them: with them there are tests of one run over several processes, and of the
-# kernels on older processors.
+# OpenMPI and qemu must be installed before CMake runs. They enable tests of a run over several processes, and
+# of the kernels on older processors.
 test: packages-mpi packages-qemu configure  ## build everything and run every test
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) all
@@ -49,7 +49,7 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: packages-mpi configure  ## speed beside the peers, reading pictures with TESSERA_BENCH_TILES; into docs/performance.md
+bench: packages-mpi configure  ## speed compared with the peers, decoding with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench roi_align_bench nms_bench coco_bench
 	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))
@@ -69,39 +69,39 @@ ifdef TESSERA_BENCH_TILES
 	$(if $(TESSERA_BENCH_CIFAR10),bench/tables waiting docs/performance.md bench/waiting.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10) $(TESSERA_BENCH_TILES))
 endif
 
-gpu: configure  ## every task on this machine's GPU beside its CPU, into GPU_RUNS=FOLDER (a new one)
+gpu: configure  ## every task on this machine's GPU and CPU, compared, into GPU_RUNS=FOLDER (default: a new one)
 	$(COMPILE) tessera
 	tests/gpu/compare.py --program $(abspath $(BUILD))/tessera --output $(or $(GPU_RUNS),$(shell mktemp -d))
 
-soak: configure  ## training killed CRASHES=500 times, its checkpoints damaged, and resumed
+soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and resume it
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
 SANITIZED := core_test io_test kernels_test
-sanitize: packages  ## kernels and readers of files, hostile ones among them, under the address and undefined-behaviour sanitizers
+sanitize: packages  ## kernels and file readers, also on hostile files, under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
 	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all
 	ctest --test-dir build/asan --output-on-failure --parallel $(JOBS) \
 	  -R "^($$(echo $(SANITIZED) | tr ' ' '|')|fuzz_corpus_.*)$$"
 
-fuzz: packages  ## readers of files fuzzed for FUZZ_SECONDS=60: FUZZ="safetensors torch_archive", without it all
+fuzz: packages  ## fuzz the file readers for FUZZ_SECONDS=60: FUZZ="safetensors torch_archive" (default: all)
 	@tools/setup packages fuzz
 	fuzz/run $(FUZZ_SECONDS) $(FUZZ)
 
-format: packages-lint  ## lay out every source file
+format: packages-lint  ## format every source file
 	$(SOURCES) | xargs $(CLANG_FORMAT) -i
 
 format-check: packages-lint  ## fail if `make format` would change a file
 	$(SOURCES) | xargs $(CLANG_FORMAT) --dry-run --Werror
 
-lint: configure packages-lint  ## clang-tidy on what differs from BASE=main (all with BASE=)
+lint: configure packages-lint  ## clang-tidy on files that differ from BASE=main (all with BASE=)
 	CLANG_TIDY=$(CLANG_TIDY) tools/lint $(BUILD) $(BASE)
 
-install: configure  ## program, libraries, headers and CMake package into PREFIX
+install: configure  ## install program, libraries, headers and CMake package into PREFIX
 	$(COMPILE) installable
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
-deps: packages $(if $(TESSERA_TORCH),,torch)  ## all that a build needs; afterwards no network is needed
+deps: packages $(if $(TESSERA_TORCH),,torch)  ## install everything for a build; afterwards it needs no network
 
 packages:
 	@tools/setup packages build
@@ -118,12 +118,12 @@ packages-qemu:
 torch: packages
 	@tools/setup torch $(TORCH_WHEEL)
 
-# CMake runs again by itself when its files change; here it runs for the first time or for another LibTorch.
+# CMake reruns by itself if its files change; here it runs for the first time or for another LibTorch.
 configure: deps
 	@if [ ! -f $(BUILD)/build.ninja ] || ! grep -qxF 'TESSERA_TORCH:PATH=$(TORCH)' $(BUILD)/CMakeCache.txt; then \
 	  $(CONFIGURE); fi
 
-clean:  ## remove what was built, keep the downloads
+clean:  ## remove all build output, keep the downloads
 	[ ! -d $(BUILD) ] || find $(BUILD) -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} +
 
 help:  ## this list

@@ -1,5 +1,5 @@
-# cmake -DFILE=IN -DOUT=OUT.cpp -DNAME=NAME -P embed.cmake: the bytes of a file as `const unsigned char NAME[]` and
-# `const size_t NAME_size`.
+# cmake -DFILE=IN -DOUT=OUT.cpp -DNAME=NAME -P embed.cmake: writes a file's bytes as `const unsigned char
+# NAME[]` and `const size_t NAME_size`.
 file(READ ${FILE} bytes HEX)
 string(LENGTH "${bytes}" digits)
 math(EXPR size "${digits} / 2")

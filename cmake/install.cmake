@@ -1,8 +1,8 @@
-# What `cmake --install` puts under the prefix: the program, the layers as static libraries, their headers, a CMake
-# package, and (component torch) the part of LibTorch that they run on.
+# `cmake --install`: the program, the layers as static libraries, their headers, a CMake package, and
+# (component torch) the required part of LibTorch.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-set(TESSERA_INSTALL_TORCH ON CACHE BOOL "install LibTorch's libraries and headers along (0.6 GB), so that the build tree may go")
+set(TESSERA_INSTALL_TORCH ON CACHE BOOL "also install LibTorch's libraries and headers (0.6 GB), to be independent of the build tree")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
 set(torch_dir ${CMAKE_INSTALL_LIBDIR}/tessera/torch)
@@ -28,7 +28,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tessera-config.cmake
 
 if(TARGET tessera)
   add_dependencies(installable tessera)
-  # The LibTorch that was installed along, else the one of the build.
+  # The installed LibTorch, else the one of the build.
   set(torch_rpath ${TESSERA_TORCH}/lib)
   if(TESSERA_INSTALL_TORCH)
     file(RELATIVE_PATH from_program /${CMAKE_INSTALL_BINDIR} /${torch_dir}/lib)
@@ -39,7 +39,7 @@ if(TARGET tessera)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 endif()
 if(TESSERA_WITH_TORCH AND TESSERA_INSTALL_TORCH)
-  # libtorch_cpu.so looks for the CUDA libraries it names in its own folder too.
+  # libtorch_cpu.so also searches its own folder for its CUDA libraries.
   file(GLOB torch_libs ${TESSERA_TORCH}/lib/libtorch_cpu.so* ${TESSERA_TORCH}/lib/libc10.so*
        ${TESSERA_TORCH}/lib/libgomp*.so* ${TESSERA_TORCH}/../nvidia/cu*/lib/libcudart.so*
        ${TESSERA_TORCH}/../nvidia/cu*/lib/libcupti.so*)

@@ -1,17 +1,18 @@
-# One folder under src/ is one target. A hall is a folder of rooms, and its library holds the objects of all of them.
+# Each folder under src/ is a target. A hall is a folder of rooms; its library contains the objects of all of
+# them.
 #
 # tessera_layer(NAME [ROOMS …] [SOURCES …] [ALONE …] [GENERATED …] [LINK …] [TORCH]): the static library of src/NAME.
-#   ROOMS      sub-folders, each an object library tessera_NAME_ROOM of its own
-#   LINK       the lower layers and outside libraries that it includes
-#   TORCH      the folder is built on LibTorch and shares the one precompiled header
-#   ALONE      sources that are compiled by themselves, since names without linkage would meet those of another file
-#   GENERATED  sources that the build writes
-#   SOURCES    instead of all that the folder has, for a folder whose build decides; its tests are then declared too
-# tessera_test(NAME SOURCES … [ALONE …] [LINK …] [TORCH] [TIMEOUT SECONDS]): a test executable, found by CTest.
+#   ROOMS      sub-folders, each with its own object library tessera_NAME_ROOM
+#   LINK       its lower layers and external libraries
+#   TORCH      the folder uses LibTorch and shares the one precompiled header
+#   ALONE      sources compiled separately, because names without linkage would clash with another file's
+#   GENERATED  sources written by the build
+#   SOURCES    the sources instead of all in the folder, for a folder that selects them; declare its tests too
+# tessera_test(NAME SOURCES … [ALONE …] [LINK …] [TORCH] [TIMEOUT SECONDS]): a test executable for CTest.
 #
-# Sources are found by their names: x_test.cpp is a test, x_bench.cpp a benchmark with a target of its own. Each folder with
-# tests has one test executable, NAME_test or NAME_ROOM_test. Files are compiled in groups (TESSERA_UNITY), since a header of
-# LibTorch costs four seconds before the first line.
+# Sources are found by name: x_test.cpp is a test, x_bench.cpp a benchmark with its own target. Each folder
+# with tests has one test executable, NAME_test or NAME_ROOM_test. Files are compiled in groups
+# (TESSERA_UNITY), because a LibTorch header costs four seconds before the first line.
 function(tessera_settings target torch)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fopenmp)
@@ -26,11 +27,11 @@ endfunction()
 
 function(tessera_grouped target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TESSERA_UNITY} UNITY_BUILD_BATCH_SIZE 8)
-  # A file that a group includes is taken for a header, whose classes may have no members of unnamed namespaces.
+  # GCC treats a file included by a group as a header, and warns about members from unnamed namespaces.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
-# Sources and tests of one folder, relative to the current one.
+# Finds the sources and tests of one folder, relative to the current one.
 function(tessera_find_sources folder sources tests)
   file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/*.cpp)
   set(of_tests ${found})

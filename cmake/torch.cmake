@@ -1,4 +1,4 @@
-# LibTorch for the build: where it lies, and its one precompiled header.
+# LibTorch for the build: its folder and its one precompiled header.
 set(TESSERA_TORCH "${PROJECT_SOURCE_DIR}/build/deps/torch-2.11/torch" CACHE PATH
     "folder of a LibTorch 2.11 to 2.15 (holds include/ and lib/)")
 include(${CMAKE_CURRENT_LIST_DIR}/torch_target.cmake)
@@ -14,5 +14,5 @@ target_compile_features(torch_pch PUBLIC cxx_std_20)
 target_compile_options(torch_pch PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Werror -fopenmp ${TESSERA_TORCH_OPTIMISATION})
 target_link_libraries(torch_pch PRIVATE tessera::torch)
 target_include_directories(torch_pch PRIVATE ${PROJECT_SOURCE_DIR}/src)
-# Angle brackets: with the folder in its name, checkouts in two places would share nothing in the compiler cache.
+# Angle brackets: with a path in its name, checkouts in two places would share nothing in the compiler cache.
 target_precompile_headers(torch_pch PRIVATE <ops/torch.h>)

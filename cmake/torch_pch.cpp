@@ -1,1 +1,1 @@
-// The object that makes LibTorch's precompiled header once; every layer on LibTorch reuses it.
+// Builds LibTorch's precompiled header once; every layer on LibTorch reuses it.

@@ -1,9 +1,9 @@
-# Defines tessera::torch, LibTorch as one imported target, from the folder TESSERA_TORCH. Used by the build and by the
-# installed package.
+# Defines tessera::torch, an imported target for the LibTorch in folder TESSERA_TORCH. Used by the build and
+# the installed package.
 #
-# A CPU build takes the PyPI wheel as it lies on disk: the wheel's own TorchConfig.cmake insists on a CUDA toolkit, so
-# the few libraries that a CPU program needs are named here. libtorch.so is not among them: it pulls in the GPU half.
-# A CUDA build uses TorchConfig.cmake.
+# A CPU build uses the unpacked PyPI wheel. The wheel's own TorchConfig.cmake requires a CUDA toolkit, so the
+# few libraries for a CPU program are listed here. libtorch.so is not among them: it loads the GPU half. A
+# CUDA build uses TorchConfig.cmake.
 set(tessera_torch_version_file "${TESSERA_TORCH}/include/torch/headeronly/version.h")
 if(NOT EXISTS "${tessera_torch_version_file}")
   message(FATAL_ERROR "no LibTorch in TESSERA_TORCH=${TESSERA_TORCH}: run `make deps`, "
@@ -31,11 +31,11 @@ else()
   set(tessera_torch_lib "${TESSERA_TORCH}/lib")
   target_include_directories(tessera::torch SYSTEM INTERFACE
     "${TESSERA_TORCH}/include" "${TESSERA_TORCH}/include/torch/csrc/api/include")
-  # One OpenMP runtime in the process: the wheel's libgomp.so.1, which the wheel's libraries load too.
+  # One OpenMP runtime in the process: the wheel's libgomp.so.1, which the wheel's libraries also load.
   file(GLOB tessera_torch_gomp "${tessera_torch_lib}/libgomp*.so*")
   target_link_libraries(tessera::torch INTERFACE
     "${tessera_torch_lib}/libtorch_cpu.so" "${tessera_torch_lib}/libc10.so" ${tessera_torch_gomp})
-  # libtorch_cpu.so finds these two by its own RPATH when it runs; the linker has to be told.
+  # At run time libtorch_cpu.so finds these two by its own RPATH; the linker needs their path.
   file(GLOB tessera_torch_cuda_lib "${TESSERA_TORCH}/../nvidia/cu*/lib" "${TESSERA_TORCH}/../nvidia/cuda_*/lib")
   foreach(dir IN LISTS tessera_torch_lib tessera_torch_cuda_lib)
     get_filename_component(dir "${dir}" ABSOLUTE)

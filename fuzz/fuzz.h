@@ -1,6 +1,5 @@
-// What every fuzz target does: whatever the bytes are, the parser gives a result or throws an Error of one
-// line. Anything else (another exception, a read out of bounds, too much memory) ends the process and is a
-// finding.
+// The rule of every fuzz target: on any bytes, the parser returns a result or throws an Error of one line.
+// Anything else (another exception, a read out of bounds, too much memory) ends the process and is a finding.
 #pragma once
 
 #include <cstdlib>
@@ -21,7 +20,7 @@ int fuzz_one(const uint8_t* data, size_t size, const Body& body) {
   return 0;
 }
 
-// Ends the process unless `part` lies in `whole`, and touches its ends so that the sanitizers look too.
+// Aborts unless `part` is within `whole`; reads its ends, so that the sanitizers check them.
 inline void must_lie_in(std::span<const std::byte> part, std::span<const std::byte> whole) {
   if (part.empty()) return;
   if (part.data() < whole.data() || part.data() + part.size() > whole.data() + whole.size()) std::abort();

@@ -2,7 +2,7 @@
 
 #include "fuzz/image_fuzz.h"
 
-// The first bytes always name the kind, so that all the time goes to its reader.
+// The first bytes always select the format, so that all time goes to its reader.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr std::string_view kFirst = "GIF89a";
   std::vector<uint8_t> bytes(data, data + size);

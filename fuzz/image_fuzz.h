@@ -1,4 +1,4 @@
-// What holds for every image file, whatever decodes it.
+// Properties of every decodable image file, for any decoder.
 #pragma once
 
 #include "fuzz/fuzz.h"
@@ -21,7 +21,7 @@ inline int fuzz_image(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [&](std::span<const std::byte> bytes) {
     const tessera::DecodeOptions options = {.max_pixels = 1 << 16};
     const auto info = tessera::image_info(bytes, "f");
-    // Our own Huffman decoder gives what libjpeg's gives, be it an error.
+    // Our own Huffman decoder and libjpeg's give the same result, even errors.
     std::string said, said_without;
     const tessera::Image without = decode_with(bytes, options, false, said_without);
     const tessera::Image whole = decode_with(bytes, options, true, said);
@@ -31,9 +31,9 @@ inline int fuzz_image(const uint8_t* data, size_t size) {
     if (whole.pixels.size() !=
         size_t{3} * static_cast<size_t>(whole.width) * static_cast<size_t>(whole.height))
       std::abort();
-    // libjpeg smooths progressive pictures that lack scans, over more blocks than a crop has.
+    // libjpeg smooths progressive images that lack scans, over more blocks than a crop has.
     if (tessera::as_text(bytes).find("\xFF\xC2") != std::string_view::npos) return;
-    // A part, its place taken from the bytes, is the same as cut from the whole.
+    // A crop, at a place taken from the bytes, equals the same part of the whole image.
     const auto part = [&](size_t byte, int extent) {
       return static_cast<int>(data[byte % size]) * extent / 256;
     };
@@ -44,7 +44,7 @@ inline int fuzz_image(const uint8_t* data, size_t size) {
     try {
       crop = tessera::decode_image_crop(bytes, "f", box, options);
     } catch (const tessera::Error&) {
-      std::abort();  // whether a picture is good does not depend on the part that is asked for
+      std::abort();  // an image's validity does not depend on the crop
     }
     if (crop.width != box.width || crop.height != box.height) std::abort();
     for (int y = 0; y < box.height; ++y)

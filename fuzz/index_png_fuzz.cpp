@@ -1,7 +1,7 @@
 #include "fuzz/fuzz.h"
 #include "io/images/index_png.h"
 
-// A mask that is read has as many numbers as its header says, and 8-bit ones come back from a palette.
+// A decoded mask has as many numbers as its header states.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const tessera::ImageInfo info = tessera::image_info(bytes, "f");

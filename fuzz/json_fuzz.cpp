@@ -5,7 +5,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const auto tree = tessera::parse_json(tessera::as_text(bytes), "f");
-    // What was read can be written, and means the same then.
+    // A parsed tree survives writing and parsing.
     if (tessera::parse_json(tree.dump(), "g") != tree) std::abort();
   });
 }

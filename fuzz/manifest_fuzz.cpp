@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const auto manifest = tessera::train::parse_manifest(tessera::as_text(bytes), "f");
-    // What was read can be written, with its checksum, and means the same then.
+    // A parsed manifest survives writing, with its checksum, and parsing.
     const std::string written = tessera::train::write_manifest(manifest);
     if (!(tessera::train::parse_manifest(written, "g") == manifest)) std::abort();
   });

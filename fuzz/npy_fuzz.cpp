@@ -1,7 +1,7 @@
 #include "fuzz/fuzz.h"
 #include "io/files/npz.h"
 
-// The header of an array, and the length that it claims.
+// The header of an array, and the length that it declares.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const tessera::NpyHeader header = tessera::parse_npy_header(bytes, "f");

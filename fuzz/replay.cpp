@@ -1,5 +1,5 @@
-// Runs a fuzz target over the files that are named, for compilers without libFuzzer and for the ordinary
-// tests.
+// Runs a fuzz target over the files of the given folders, for compilers without libFuzzer and for the
+// ordinary tests.
 #include <filesystem>
 #include <iostream>
 
@@ -10,7 +10,7 @@ int main(int count, char** arguments) {
   int files = 0;
   for (int i = 1; i < count; ++i)
     for (const auto& entry : std::filesystem::directory_iterator(arguments[i])) {
-      std::cerr << entry.path().string() << "\n";  // the last one named is the one that failed
+      std::cerr << entry.path().string() << "\n";  // the last printed file is the one that failed
       const auto bytes = tessera::read_file(entry.path().string());
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
       ++files;

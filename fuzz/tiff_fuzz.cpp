@@ -2,7 +2,8 @@
 
 #include "fuzz/image_fuzz.h"
 
-// The first bytes always name the kind (big-endian files as they are), so that all the time goes to its reader.
+// The first bytes always select the format (big-endian files stay unchanged), so that all time goes to its
+// reader.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr std::string_view kFirst = std::string_view("II*\0", 4);
   std::vector<uint8_t> bytes(data, data + size);

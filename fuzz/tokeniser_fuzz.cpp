@@ -6,7 +6,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const tessera::Tokeniser tokeniser = tessera::Tokeniser::from_bytes(bytes, "f");
-    // What was read does its work, on its own bytes too, and travels unchanged.
+    // A parsed tokeniser works, also on its own bytes, and survives serialisation.
     for (const std::string_view text :
          {std::string_view("a photo of\ta  Cat's 12é漢😀</s>"), tessera::as_text(bytes).substr(0, 256)}) {
       if (!tessera::is_utf8(text)) continue;

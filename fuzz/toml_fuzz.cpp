@@ -5,7 +5,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     const auto value = tessera::parse_toml(tessera::as_text(bytes), "f");
-    // What was read can be written, and means the same then. (Two NaN are never equal: their texts are.)
+    // A parsed document survives writing and parsing. (NaNs are never equal, so this compares text.)
     const std::string written = tessera::write_toml(value);
     if (tessera::write_toml(tessera::parse_toml(written, "g")) != written) std::abort();
   });

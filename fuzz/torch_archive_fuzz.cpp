@@ -10,8 +10,8 @@ std::string little_endian(uint64_t value, int bytes) {
   return out;
 }
 
-// A zip archive with these two entries, so that the fuzzer can work on the pickle without keeping a directory
-// right.
+// Returns a zip archive with these two entries, so that the fuzzer can mutate the pickle and keep a valid
+// directory.
 std::string archive_around(std::string_view pickle) {
   std::string out, directory;
   for (const auto& [name, content] : {std::pair<std::string, std::string_view>{"m/data.pkl", pickle},
@@ -40,7 +40,7 @@ void look_at(const tessera::TorchContent& content) {
 
 }  // namespace
 
-// A whole archive if it starts like one, else the pickle of one, and a pickle alone.
+// A whole archive if it starts like one; else an archive with this pickle, and the bare pickle.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return tessera::fuzz_one(data, size, [](std::span<const std::byte> bytes) {
     if (tessera::as_text(bytes).starts_with("PK")) {

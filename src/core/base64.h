@@ -1,4 +1,4 @@
-// Bytes as text (RFC 4648, section 4): pictures in pages, images in records, character maps of tokenisers.
+// Base64 (RFC 4648, section 4): images in pages and records, character maps of tokenisers.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace tessera {
 
 std::string to_base64(std::span<const std::byte> bytes);
-// Nothing where a character is no digit of base64, or where digits are missing at the end. Padding may be left out.
+// Returns nothing if a character is not a base64 digit or if final digits are missing. Padding is optional.
 std::optional<std::vector<std::byte>> from_base64(std::string_view text);
 
 }  // namespace tessera

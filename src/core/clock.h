@@ -1,4 +1,4 @@
-// Time: steady for durations, wall for what people and logs read.
+// Steady time for durations, wall-clock time for people and logs.
 #pragma once
 
 #include <chrono>

@@ -3,7 +3,7 @@
 namespace tessera {
 namespace {
 
-// 1 rather than 1.0: ranges are of integers as often as of other numbers.
+// 1 rather than 1.0: many ranges are of integers.
 std::string plain(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? text(static_cast<int64_t>(value))
                                                               : shortest(value);

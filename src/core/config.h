@@ -1,4 +1,4 @@
-// Typed configs: a struct whose one `visit` lists its fields is read, checked, printed and saved through it.
+// Typed configs: one `visit` per struct lists its fields; reading, checking, printing and saving use it.
 //
 //   enum class Kind { hard, soft };
 //   template <>
@@ -18,8 +18,8 @@
 //   };
 //   AdamWConfig config = read_config<AdamWConfig>(recipe, "optimiser");
 //
-// Unknown keys, wrong types, values outside a field's range and unknown names are usage errors that name the
-// key, its place, and the right ones. A rule of a list holds for each of its elements.
+// Throws a usage error for an unknown key, a wrong type, a value out of range or an unknown name. The message
+// contains the key, its place and the allowed values. A rule of a list applies to each element.
 // Fields: bool, int64_t, double, std::string, an enum with EnumNames, another config, Value (taken as it is),
 // and std::vector of those.
 #pragma once
@@ -39,7 +39,7 @@
 
 namespace tessera {
 
-// The names of an enum's values as recipes and files spell them; see above.
+// The names of an enum's values, as spelled in recipes and files; see above.
 template <class E>
 struct EnumNames;
 template <class E>
@@ -55,7 +55,8 @@ template <NamedEnum E>
 std::vector<std::string> names_of() {
   return {EnumNames<E>::names.begin(), EnumNames<E>::names.end()};
 }
-// The value of that name; a usage error that lists the names and starts with `what` ("task.loss").
+// Returns the value of that name. Throws a usage error that lists the names; it starts with `what`
+// ("task.loss").
 template <NamedEnum E>
 E parse_enum(const std::string& name, const std::string& what) {
   const std::vector<std::string> names = names_of<E>();
@@ -65,7 +66,7 @@ E parse_enum(const std::string& name, const std::string& what) {
   return static_cast<E>(found - names.begin());
 }
 
-// The range of a number. `without_low`, `without_high`: the bound itself is outside.
+// The range of a number. `without_low`, `without_high`: that bound is excluded.
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool without_low = false, without_high = false;
@@ -80,14 +81,14 @@ constexpr Range between(double low, double high) { return {.low = low, .high = h
 constexpr Range at_least(double low) { return {.low = low}; }
 constexpr Range above(double low) { return {.low = low, .without_low = true}; }
 constexpr Range below(double high) { return {.high = high, .without_high = true}; }
-// At least `low` and below `high`, as a rate that must not reach 1.
+// At least `low` and below `high`, such as a rate that must not reach 1.
 constexpr Range from_to_below(double low, double high) {
   return {.low = low, .high = high, .without_high = true};
 }
 // Above `low` and at most `high`.
 constexpr Range above_to(double low, double high) { return {.low = low, .high = high, .without_low = true}; }
 
-// The field is an enum, or a list of them: its names are the choices.
+// For an enum or a list of them: allows the names of its values.
 template <class E>
 struct Choice {
   std::string text() const { return join(names_of<E>(), ", "); }
@@ -152,12 +153,12 @@ void check_rule(const T& field, const Range& range, const std::string& path) {
   }
 }
 template <class T, class Rule>
-void check_rule(const T&, const Rule&, const std::string&) {}  // names are checked as they are read
+void check_rule(const T&, const Rule&, const std::string&) {}  // names are checked when they are read
 
 template <class Config>
 void read_into(Config& config, const Value& table, const std::string& where);
 
-// Fills one field, or fails with its path: "optimiser.betas[1] is a string, must be a number".
+// Reads one field. Throws with its path: "optimiser.betas[1] is a string, must be a number".
 template <class T>
 void read_field(T& field, const Value& value, const std::string& path) {
   bool right = true;
@@ -237,14 +238,14 @@ void read_into(Config& config, const Value& table, const std::string& where) {
 
 }  // namespace config_detail
 
-// Fills a config from a table; keys that are absent keep their defaults. `where` is the table's dotted path.
+// Returns a config read from a table; absent keys keep their defaults. `where` is the table's dotted path.
 template <class Config>
 Config read_config(const Value& table, const std::string& where = "", Config defaults = {}) {
   config_detail::read_into(defaults, table, where);
   return defaults;
 }
 
-// The config as a table with every field.
+// Returns the config as a table with every field.
 template <class Config>
 Value write_config(const Config& config) {
   return config_detail::table_of(config);
@@ -254,10 +255,11 @@ Value write_config(const Config& config) {
 struct KeyDescription {
   std::string key;
   Value standard;
-  std::string meaning;  // with the range or the choices, where the field has a rule
+  std::string meaning;  // with the range or the choices if the field has a rule
 };
 
-// All keys of a config as it stands, "where.key" each; those of configs in it follow in their places.
+// Returns all keys of a config with its current values, as "where.key". Keys of nested configs follow in
+// place.
 template <class Config>
 std::vector<KeyDescription> describe_config(const Config& config, const std::string& where) {
   std::vector<KeyDescription> keys;

@@ -1,4 +1,4 @@
-// Characters that a terminal obeys instead of showing them.
+// Characters that a terminal executes instead of displaying.
 #pragma once
 
 #include <cstddef>
@@ -7,21 +7,21 @@
 
 namespace tessera {
 
-// Length of the well-formed UTF-8 character that starts at `i`, or 0.
+// Returns the length of the well-formed UTF-8 character at `i`, or 0.
 size_t utf8_length(std::string_view bytes, size_t i);
 
-// Whether a well-formed character is such: of C0 or C1, DEL, a separator of lines, or one that turns the
-// direction of writing.
+// True if a well-formed character is a control character: C0, C1, DEL, a line separator, or a change of the
+// writing direction.
 bool is_control(std::string_view character);
 
-// Each of the bytes as \xNN.
+// Appends each byte as \xNN.
 void append_escaped(std::string& out, std::string_view bytes);
 
-// Text of several lines and columns, such as a table with names from outside: control characters as \xNN, but
-// newline and tab stay, and so do bytes that are no UTF-8 and that no terminal obeys.
+// Returns the text with control characters as \xNN, for multi-line text such as a table with external names.
+// Newline, tab, and invalid UTF-8 that no terminal executes stay as they are.
 std::string without_controls(std::string_view content);
 
-// Bytes at the end that begin a UTF-8 character whose others are missing, 0 to 3.
+// Returns the number of final bytes, 0 to 3, that begin an incomplete UTF-8 character.
 size_t unfinished_utf8(std::string_view bytes);
 
 }  // namespace tessera

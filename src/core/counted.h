@@ -1,4 +1,4 @@
-// "1 image", "3 images": a number with its noun.
+// A number with its noun: "1 image", "3 images".
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// `plural` where it is not the noun with an s: counted(n, "class", "classes").
+// `plural` is for nouns that do not just add an s: counted(n, "class", "classes").
 inline std::string counted(int64_t count, std::string_view noun, std::string_view plural = {}) {
   std::string out = std::to_string(count) + " ";
   if (count == 1) return out.append(noun);

@@ -28,7 +28,7 @@ constexpr size_t size_of(DType dtype) {
   }
 }
 
-// A tensor on plain contiguous memory that somebody else owns.
+// A tensor in contiguous memory that it does not own.
 struct TensorView {
   std::string name;
   DType dtype = DType::f32;

@@ -1,6 +1,7 @@
-// Loops that are compiled for several instruction sets, of which the machine's own is taken at start-up.
+// Compiles a loop for several instruction sets; the loader picks the machine's own at start-up.
 //
-// In ISO C++ mode, without contraction to fused multiply-adds, element-wise loops give the same bits on all of them.
+// In ISO C++ mode, without contraction to fused multiply-adds, element-wise loops give the same bits on all
+// of them.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)

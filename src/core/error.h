@@ -1,6 +1,6 @@
-// The one exception type, and the two ways a program may fail.
+// The one exception type, and the kinds of failure of a program.
 //
-// A message is one line that names what is wrong, where (file, key, tensor, sample), and what would be right.
+// A message is one line: the fault, its place (file, key, tensor, sample), and the remedy.
 // The library throws; only main prints and exits.
 #pragma once
 
@@ -22,7 +22,7 @@ class Error : public std::runtime_error {
   ErrorKind kind;
 };
 
-// Joins its arguments as an output stream would: text("size is ", n, ", must be even").
+// Returns its arguments joined as an output stream would: text("size is ", n, ", must be even").
 template <class... Parts>
 std::string text(const Parts&... parts) {
   std::ostringstream out;
@@ -40,7 +40,7 @@ template <class... Parts>
   throw Error(ErrorKind::usage, text(parts...));
 }
 
-// fail(...) unless the condition holds. For input; a mistake of our own is an assert.
+// Calls fail(...) unless the condition holds. For input; assert our own mistakes.
 template <class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) fail(parts...);

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// Any thread may be the one that a signal interrupts.
+// A signal may interrupt any thread.
 std::atomic<int> signals = 0, stretches = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not wait for a lock");
 

@@ -1,9 +1,9 @@
-// SIGINT and SIGTERM as a flag that long work asks for between steps, so that it can save its state first.
+// SIGINT and SIGTERM as a flag that long work checks between steps, so that it can save its state first.
 #pragma once
 
 namespace tessera {
 
-// A stretch of work that asks interrupted() again and again. Stretches may lie in one another.
+// The scope of work that checks interrupted() regularly. Scopes may nest.
 class Interruptible {
  public:
   Interruptible();
@@ -12,12 +12,12 @@ class Interruptible {
   Interruptible& operator=(const Interruptible&) = delete;
 };
 
-// For programs: inside of Interruptible stretches a signal from now on sets the flag, and a second one ends
-// the process at once with exit code 130. Outside of them a signal ends the process as ever. A write beyond the
-// limit of a file's size (ulimit -f) is an error from now on, not a signal.
+// For programs. Within an Interruptible scope, the first signal sets the flag, and a second one ends the
+// process at once with exit code 130. Outside such scopes a signal ends the process as usual. From now on, a
+// write beyond the file size limit (ulimit -f) is an error instead of a signal.
 void catch_interrupts();
 bool interrupted();
-// Forgets the signals so far: for programs that go on after one, and for tests.
+// Clears the flag: for programs that continue after a signal, and for tests.
 void forget_interrupts();
 
 }  // namespace tessera

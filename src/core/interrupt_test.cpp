@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Runs `body` in a child, and gives its exit code (or minus the signal that ended it).
+// Runs `body` in a child and returns its exit code, or minus the signal that ended it.
 template <class Body>
 int exit_code_of(const Body& body) {
   const pid_t child = ::fork();

@@ -21,12 +21,12 @@ long page_faults() {
   return usage.ru_minflt;
 }
 
-// Page faults of asking for 40 MiB, touching all of it, and giving it back.
+// Returns the page faults of allocating 40 MiB, touching all of it, and freeing it.
 long faults_of_one_round() {
   const long before = page_faults();
   const size_t size = size_t{40} << 20;
   auto* block =
-      static_cast<volatile char*>(std::malloc(size));  // a compiler leaves out what nobody could read
+      static_cast<volatile char*>(std::malloc(size));  // a compiler removes writes that nothing can read
   for (size_t at = 0; at < size; at += 4096) block[at] = 1;
   std::free(const_cast<char*>(block));
   return page_faults() - before;
@@ -45,7 +45,7 @@ TEST(Memory, FreedBlocksAreUsedAgain) {
 TEST(Memory, FreedBlocksMayGoBackToTheSystem) {
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
   keep_freed_memory();
-  faults_of_one_round();  // leaves its block with the process
+  faults_of_one_round();  // its block stays with the process
   const uint64_t kept = resident_bytes();
   return_freed_memory();
   EXPECT_LT(resident_bytes() + (uint64_t{30} << 20), kept);
@@ -85,7 +85,7 @@ TEST(OutOfMemory, FailedAllocationsAreToldFromOtherErrors) {
             std::nullopt);
   EXPECT_EQ(out_of_memory_line(0, "take less"), "out of memory: take less");
   const std::string line = out_of_memory_line(uint64_t{3} << 29, "take less");
-  EXPECT_EQ(line, "out of memory: " + human_bytes(uint64_t{3} << 29) + " more were wanted; take less");
+  EXPECT_EQ(line, "out of memory: " + human_bytes(uint64_t{3} << 29) + " more needed; take less");
 }
 
 }  // namespace

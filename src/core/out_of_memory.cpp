@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// "12.5 GiB", "1024 bytes": what LibTorch writes behind "to allocate".
+// "12.5 GiB", "1024 bytes": LibTorch's text after "to allocate".
 uint64_t parse_size(std::string_view size) {
   double number = 0;
   const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
@@ -43,7 +43,7 @@ std::optional<uint64_t> failed_allocation(const std::exception& error) {
 }
 
 std::string out_of_memory_line(uint64_t wanted, const std::string& advice) {
-  const std::string more = wanted > 0 ? text(human_bytes(wanted), " more were wanted; ") : "";
+  const std::string more = wanted > 0 ? text(human_bytes(wanted), " more needed; ") : "";
   return text("out of memory: ", more, advice);
 }
 

@@ -1,4 +1,4 @@
-// Memory that could not be had, whoever asked for it: the C++ library, LibTorch on the CPU or on a GPU.
+// Failed allocations, from the C++ library or from LibTorch on the CPU or a GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace tessera {
 
-// The bytes that a failed allocation asked for, 0 where the exception does not say; none for other exceptions.
+// Returns the size of a failed allocation, or 0 if the exception does not contain it. Returns none for other
+// exceptions.
 std::optional<uint64_t> failed_allocation(const std::exception& error);
 
-// "out of memory: 1.5 GB more were wanted; ADVICE".
+// "out of memory: 1.5 GB more needed; ADVICE".
 std::string out_of_memory_line(uint64_t wanted, const std::string& advice);
 
 }  // namespace tessera

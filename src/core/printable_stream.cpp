@@ -40,7 +40,7 @@ class Filter final : public std::streambuf {
   }
 
   std::streambuf* target_;
-  std::string held_;  // the first bytes of a character whose others are still to come
+  std::string held_;  // the first bytes of an incomplete character
 };
 
 }  // namespace

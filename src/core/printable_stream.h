@@ -1,5 +1,5 @@
-// A terminal obeys control characters wherever they come from: names of classes and files, metadata, columns of
-// tables. What a program prints passes through here, so that none of it can move the cursor or hide a line.
+// Filters a program's output, so that it cannot move the cursor or hide a line. Control characters may come
+// from names of classes and files, metadata, and columns of tables.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-// As long as it lives, whatever is written to the stream has control characters but newline and tab, and those
-// that turn the direction of writing, as \xNN.
+// While it lives, writes control characters and changes of the writing direction to the stream as \xNN.
+// Newline and tab pass.
 class PrintableStream {
  public:
   explicit PrintableStream(std::ostream& stream);
@@ -22,7 +22,7 @@ class PrintableStream {
   std::streambuf* before_;
 };
 
-// The stream's buffer behind such a filter, for the control characters of the program itself.
+// Returns the stream's buffer without the filter, for the program's own control characters.
 std::streambuf* unfiltered(std::ostream& stream);
 
 }  // namespace tessera

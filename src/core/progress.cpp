@@ -31,7 +31,7 @@ int terminal_columns(const std::ostream& stream) {
   return 80;
 }
 
-// 12345 -> "12 345": long counters are read at a glance.
+// 12345 -> "12 345": groups of digits make long counters readable.
 std::string grouped(int64_t count) {
   std::string digits = std::to_string(count), out;
   for (size_t i = 0; i < digits.size(); ++i) {
@@ -52,7 +52,7 @@ std::string bar(double share, int cells) {
   return out;
 }
 
-// Characters that the text takes on the screen (UTF-8 continuation bytes take none).
+// Returns the characters that the text takes on the screen (UTF-8 continuation bytes take none).
 int width_of(const std::string& line) {
   return static_cast<int>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
@@ -64,7 +64,7 @@ ProgressLine::ProgressLine(std::ostream& stream, Options options)
   if (!options_.now) options_.now = steady_seconds;
   terminal_ = options_.columns > 0 || (file_of(stream) >= 0 && isatty(file_of(stream)) == 1);
   began_ = options_.now();
-  last_ = began_ - (terminal_ ? 1 : 0);  // a bar is drawn at once, a plain line only after its interval
+  last_ = began_ - (terminal_ ? 1 : 0);  // draws a bar at once, a plain line only after its interval
   done_ = options_.start;
 }
 
@@ -136,7 +136,7 @@ std::string ProgressLine::bar_line(int columns) const {
   const std::string end = left >= 0 ? text("  left ", human_duration(left)) : "";
   const int fixed_width = width_of(head) + width_of(tail) + width_of(end);
   if (fixed_width >= columns) return width_of(head) < columns ? head : "";
-  // Fields in their order as far as they fit beside a bar of ten cells.
+  // Shows fields in order while they fit next to a bar of ten cells.
   int room = columns - 1 - fixed_width - 10;
   for (const auto& [name, value] : fields_) {
     const std::string field = text("  ", name, " ", value);

@@ -1,4 +1,4 @@
-// One line that tells how far long work has come.
+// One line with the progress of long work.
 //
 // On a terminal: a bar redrawn in place, at most ten times a second, cut to the terminal's width:
 //   train  42% ███████████▌               1 640/3 900  loss 1.234  acc 0.567  210 img/s  wait 0 %  left 10:44
@@ -19,14 +19,14 @@ class ProgressLine {
   struct Options {
     std::string label;
     int64_t total = 0;
-    int64_t start = 0;          // already done when this process began
-    double plain_seconds = 10;  // time between plain lines
-    int columns = 0;  // width of the terminal, 0 = ask it; > 0 also means "draw the bar" (for tests)
+    int64_t start = 0;            // done before this process began
+    double plain_seconds = 10;    // time between plain lines
+    int columns = 0;              // terminal width, 0 = detect it; > 0 also means "draw the bar" (for tests)
     std::function<double()> now;  // seconds; default: the steady clock
   };
-  using Fields = std::vector<std::pair<std::string, std::string>>;  // name and value, in the order to show
+  using Fields = std::vector<std::pair<std::string, std::string>>;  // name and value, in display order
 
-  // Draws the bar if `stream` is the standard output or error of a terminal.
+  // Draws the bar if `stream` is the standard output or standard error, and a terminal.
   ProgressLine(std::ostream& stream, Options options);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
@@ -34,7 +34,7 @@ class ProgressLine {
   void update(int64_t done, const Fields& fields);
   // Prints a line above the bar.
   void print(const std::string& line);
-  // The last state stays on the screen as a plain line.
+  // Leaves the last state on the screen as a plain line.
   void finish();
 
  private:

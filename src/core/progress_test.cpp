@@ -44,7 +44,7 @@ TEST(ProgressLine, ATerminalGetsOneLineThatFitsAndIsRedrawnTenTimesASecond) {
   EXPECT_EQ(drawn.find("far_too_long"), std::string::npos);
   const std::string last = drawn.substr(drawn.rfind('\r') + 1);
   const auto columns = std::count_if(last.begin(), last.end(), [](char c) { return (c & 0xC0) != 0x80; });
-  EXPECT_LE(columns, 60 + 3);  // the three bytes of the erase code take no room
+  EXPECT_LE(columns, 60 + 3);  // the three bytes of the erase code take no space
   EXPECT_NE(last.find("49%"), std::string::npos) << last;
 }
 

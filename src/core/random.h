@@ -1,4 +1,4 @@
-// Random numbers that depend on what they are for, never on who draws them or when.
+// Random numbers that depend on their purpose, never on the thread or time of the draw.
 //
 // A stream is keyed by (seed, purpose, a, b): the same key gives the same numbers on any thread, rank or
 // resumed run. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
@@ -11,13 +11,13 @@
 
 namespace tessera {
 
-// Philox4x32-10: four random words for a counter under a key.
+// Philox4x32-10: returns four random words for a counter and a key.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 class RandomStream {
  public:
-  // `purpose` names the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step
-  // and layer).
+  // `purpose` is the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step and
+  // layer).
   RandomStream(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
   uint32_t next_u32();
@@ -28,10 +28,10 @@ class RandomStream {
   uint64_t below(uint64_t bound);              // 0 … bound-1 without bias; bound > 0
   int64_t integer(int64_t low, int64_t high);  // low … high, both included
   double gamma(double shape);                  // Marsaglia-Tsang, any shape > 0
-  double beta(double a, double b);             // by two gammas
+  double beta(double a, double b);             // from two gammas
   bool chance(double probability) { return uniform() < probability; }
 
-  // Fisher-Yates shuffle of 0 … n-1.
+  // Returns a Fisher-Yates shuffle of 0 … n-1.
   std::vector<int64_t> permutation(int64_t n);
 
  private:

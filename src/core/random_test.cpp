@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The known answers that come with the generator's reference implementation.
+// The known answers of the generator's reference implementation.
 TEST(Random, PhiloxGivesItsKnownAnswers) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -22,7 +22,7 @@ TEST(Random, PhiloxGivesItsKnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// A run must draw again what it drew last year: these numbers may never change.
+// A run must repeat its old draws: these numbers may never change.
 TEST(Random, AStreamIsFrozen) {
   RandomStream stream(7, "crop", 2, 3);
   const std::vector<uint32_t> first = {stream.next_u32(), stream.next_u32(), stream.next_u32(),
@@ -43,7 +43,7 @@ TEST(Random, EveryPartOfTheKeyMatters) {
   EXPECT_EQ(RandomStream(1, "x", 2, 3).next_u64(), RandomStream(1, "x", 2, 3).next_u64());
 }
 
-// Neighbouring samples' streams (what augmentation uses) look independent: so do the bits at each place.
+// Streams of neighbouring samples, as augmentation uses, look independent; so does each bit.
 TEST(Random, NeighbouringStreamsAreUncorrelated) {
   constexpr int n = 20000;
   double sum = 0, squares = 0, products = 0, previous = 0.5;
@@ -92,7 +92,7 @@ TEST(Random, IntegersReachBothEnds) {
   for (int i = 0; i < 1000; ++i) negative += stream.integer(low, high) < 0;
   EXPECT_NEAR(negative, 500, 5 * std::sqrt(250));
   EXPECT_GE(stream.integer(high - 1, high), high - 1);
-  // A bound near 2^64, where a plain remainder would take the lower half twice as often.
+  // A bound near 2^64: a plain remainder would yield the lower half twice as often.
   const uint64_t bound = 3ull << 62;
   int lower = 0;
   for (int i = 0; i < 3000; ++i) lower += stream.below(bound) < bound / 3;

@@ -1,4 +1,4 @@
-// Settings trees, their TOML form, and the typed configs that are filled from them.
+// Settings trees, their TOML form, and the typed configs filled from them.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The message of the usage error that `body` throws; "" if it throws none.
+// Returns the message of the usage error that `body` throws; "" if it throws none.
 template <class Body>
 std::string usage_error(const Body& body) {
   try {

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// At most `most` of them, each as it may stand in an error line and cut at `bytes`.
+// Joins at most `most` names, each made printable and cut at `bytes`.
 inline std::string some_of(std::span<const std::string> names, size_t most = 4, size_t bytes = 200) {
   std::string out;
   for (size_t i = 0; i < std::min(names.size(), most); ++i)

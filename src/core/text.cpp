@@ -62,14 +62,13 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
-  constexpr size_t kLongestWord = 100;  // comparing takes the product of the lengths
+  constexpr size_t kLongestWord = 100;  // cost: the product of the lengths
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t longer = std::max(name.size(), candidate.size()),
                  shorter = std::min(name.size(), candidate.size());
-    if (longer - shorter >= best_distance || longer > kLongestWord)
-      continue;  // lacks as many letters at least
+    if (longer - shorter >= best_distance || longer > kLongestWord) continue;  // at least as many edits
     const size_t distance = edit_distance(lower(name), lower(candidate));
     const bool anything_left = distance < std::max(name.size(), candidate.size());
     if (distance < best_distance && anything_left) {
@@ -101,7 +100,7 @@ std::optional<double> parse_double(std::string_view digits) {
 
 std::string fixed(double value, int digits) {
   std::array<char, 64> buffer{};
-  // Which sign a number that is none has depends on the processor.
+  // The sign of a NaN depends on the processor.
   const int n = std::snprintf(buffer.data(), buffer.size(), "%.*f", digits, std::isnan(value) ? NAN : value);
   return std::string(buffer.data(), static_cast<size_t>(std::min<int>(n, buffer.size() - 1)));
 }

@@ -86,9 +86,9 @@ TEST(Text, Utf8IsWhatTheStandardSays) {
   for (const std::string good : {"", "plain", "é", "€", "𝄞", "\xEF\xBF\xBF", "\xF4\x8F\xBF\xBF"})
     EXPECT_TRUE(is_utf8(good)) << good;
   EXPECT_TRUE(is_utf8(std::string_view("a\0b", 3)));
-  const Names bad = {"\x80",              // a continuation alone
-                     "\xC3",              // cut short
-                     "\xE2\x82",          // cut short
+  const Names bad = {"\x80",              // a lone continuation
+                     "\xC3",              // truncated
+                     "\xE2\x82",          // truncated
                      "\xC3(",             // not continued
                      "\xC0\xAF",          // overlong '/'
                      "\xE0\x80\xAF",      // overlong

@@ -27,7 +27,7 @@ TEST_F(ParallelFor, TwoThreadsAreReallyUsedAtTheSameTime) {
   std::mutex mutex;
   std::set<std::thread::id> threads;
   std::atomic<int> inside{0};
-  // Each piece waits until the other has begun: with one thread that never comes.
+  // Each piece waits until the other has begun; one thread alone never gets there.
   parallel_for(2, 1, [&](int64_t, int64_t) {
     ++inside;
     for (int i = 0; i < 50000 && inside < 2; ++i) ::usleep(100);
@@ -77,7 +77,7 @@ TEST_F(ParallelFor, AnExceptionOfAPieceComesOut) {
       EXPECT_EQ(error.what(), text("index ", bad));
     }
   }
-  int64_t sum = 0;  // and the pool still works
+  int64_t sum = 0;  // the pool still works
   parallel_for(1, 1, [&](int64_t, int64_t end) { sum += end; });
   EXPECT_EQ(sum, 1);
 }

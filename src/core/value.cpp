@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-constexpr std::ptrdiff_t kMostParts = 64;  // of a dotted key: a tree as deep would be walked recursively
+constexpr std::ptrdiff_t kMostParts = 64;  // parts of a dotted key: a deeper tree would be walked recursively
 
 static Value* entry(Value& table, std::string_view key) {
   if (!table.is_table()) return nullptr;

@@ -1,6 +1,6 @@
-// A small tree of settings: what a TOML recipe parses to, and what a typed config is filled from.
+// A small tree of settings: the form of a parsed TOML recipe, and the source of typed configs.
 //
-// Tables keep the order of insertion, so that a written recipe reads like the one that was given.
+// Tables keep insertion order, so that a written recipe reads like the given one.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,10 @@ class Value {
   const Table& as_table() const { return std::get<Table>(data_); }
   Table& as_table() { return std::get<Table>(data_); }
 
-  // The entry of a table, or null. Dotted paths ("optimiser.lr") go down.
+  // Returns the entry of a table, or null. Dotted paths ("optimiser.lr") descend.
   const Value* find(std::string_view path) const;
   Value* find(std::string_view path);
-  // Sets the entry at a dotted path, making tables on the way.
+  // Sets the entry at a dotted path, creating tables on the way.
   void set(std::string_view path, Value value);
 
   // "a boolean", "an integer", … for error lines.
@@ -58,10 +58,10 @@ class Value {
   std::variant<bool, int64_t, double, std::string, Array, Table> data_;
 };
 
-// Lays `over` on `base`: tables merge key by key, anything else replaces.
+// Merges `over` into `base`: tables merge key by key, other values are replaced.
 void merge(Value& base, const Value& over);
 
-// The first dotted key at which two trees differ, with both sides; empty if they are equal.
+// Returns the first dotted key at which two trees differ, with both sides; empty if they are equal.
 std::string first_difference(const Value& a, const Value& b, const std::string& prefix = "");
 
 }  // namespace tessera

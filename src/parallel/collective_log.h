@@ -1,4 +1,4 @@
-// Inside this folder: what went through the collectives of a process.
+// Private to this folder: a log of the collectives of a process.
 #pragma once
 
 #include <map>
@@ -9,11 +9,11 @@
 
 namespace tessera::parallel {
 
-// From any thread.
+// Thread-safe.
 class CollectiveLog {
  public:
   void add(const Collective& done);
-  // By kind, in alphabetical order.
+  // Returns the traffic by kind, in alphabetical order.
   std::vector<Traffic> traffic() const;
   // As in World.
   void start_recording();

@@ -1,10 +1,10 @@
-// Data parallelism: every process computes the gradients of its share of a batch, PyTorch's Reducer averages
-// them in buckets while the backward pass still runs (Li et al. 2020).
+// Data parallelism: each process computes the gradients of its share of a batch. PyTorch's Reducer averages
+// them in buckets during the backward pass (Li et al. 2020).
 //
 //   GradientMean mean(world, parameters);
 //   … forward of the step's last piece …
 //   mean.prepare(loss);
-//   loss.backward();          // afterwards all processes hold the same gradients: the mean of everyone's
+//   loss.backward();          // afterwards all processes have the same gradients: the mean over processes
 #pragma once
 
 #include <torch/types.h>
@@ -18,12 +18,12 @@ namespace tessera::parallel {
 
 class GradientMean {
  public:
-  // The parameters of all processes, which require gradients, in the same order. `may_skip`: a backward pass
-  // may leave some out (a branch that drop path dropped for all of a process' samples).
+  // Takes the parameters that require gradients, in the same order in all processes. `may_skip`: a backward
+  // pass may leave some out (a branch that drop path dropped for all samples of a process).
   GradientMean(World& world, const std::vector<torch::Tensor>& parameters, bool may_skip);
   ~GradientMean();
 
-  // Before the backward pass from `loss`. Earlier passes of a step, without prepare(), only accumulate.
+  // Call before the backward pass from `loss`. Earlier passes of a step, without prepare(), only accumulate.
   void prepare(const torch::Tensor& loss);
 
  private:

@@ -17,7 +17,7 @@ int64_t number_in(const char* variable, int64_t otherwise) {
   return value ? parse_int(value).value_or(otherwise) : otherwise;
 }
 
-// Processes of this step of a Slurm job; 1 outside of one.
+// Returns the number of processes of this Slurm job step; 1 outside Slurm.
 int64_t slurm_tasks() {
   if (!std::getenv("SLURM_PROCID")) return 1;
   return number_in("SLURM_STEP_NUM_TASKS", number_in("SLURM_NTASKS", 1));

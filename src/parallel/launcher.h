@@ -1,14 +1,14 @@
-// The environment that a launcher (mpirun, srun, another MPI's) left to this process.
+// The environment variables of a launcher (mpirun, srun, or that of another MPI).
 #pragma once
 
 namespace tessera::parallel {
 
-// Whether OpenMPI can find the other processes that were started with this one: mpirun's and srun's with
-// PMIx. A usage error where several were started that it cannot bring together: each would make the whole run
-// alone, all of them into one directory.
+// True if OpenMPI can find the processes started with this one (by mpirun, or by srun with PMIx). Throws a
+// usage error if several were started that it cannot connect: each would do the whole run alone, all in one
+// directory.
 bool launched();
 
-// A usage error where several processes were started, but MPI says that this one is alone.
+// Throws a usage error if several processes were started but MPI finds only this one.
 void refuse_lonely(int mpi_size);
 
 }  // namespace tessera::parallel

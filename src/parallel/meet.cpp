@@ -1,4 +1,4 @@
-// Where processes meet whose collectives are not MPI's: a store of PyTorch's, found over MPI.
+// Meeting point for processes with collectives outside MPI: a PyTorch store, located over MPI.
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/error.h"
@@ -9,10 +9,10 @@ namespace {
 
 c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, uint16_t port, const World& world) {
   c10d::TCPStoreOptions options;
-  options.port = port;  // 0: a free one
+  options.port = port;  // 0: any free port
   options.isServer = world.leader();
   options.numWorkers = static_cast<size_t>(world.size());
-  options.waitWorkers = false;  // the others do not know the port yet
+  options.waitWorkers = false;  // the others do not have the port yet
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {

@@ -1,8 +1,8 @@
-// c10d's collectives over MPI: PyTorch's Reducer runs on them as on any other backend.
+// c10d's collectives over MPI, as a backend for PyTorch's Reducer.
 //
-// A thread of its own starts each collective without blocking (MPI_Iallreduce …) and asks for its end, asleep
-// in between, so that gradients travel while the rest of the backward pass is computed and a process that
-// waits takes no core from one that computes. Only that thread calls MPI between the start and the end.
+// A separate thread starts each collective without blocking (MPI_Iallreduce …) and polls for its end with
+// sleeps. So gradients travel during the rest of the backward pass, and a waiting process takes no core from
+// a computing one. Between start and end only that thread calls MPI.
 #include <mpi.h>
 
 #include <chrono>
@@ -63,13 +63,13 @@ MPI_Op operation(const c10d::ReduceOp& reduce) {
   }
 }
 
-// A collective in flight: waits for, and hands over, the tensors that it fills.
+// A collective in flight: waits for its output tensors and returns them.
 class MpiWork final : public c10d::Work {
  public:
   explicit MpiWork(c10::intrusive_ptr<c10::ivalue::Future> future) : future_(std::move(future)) {}
   bool isCompleted() override { return future_->completed(); }
   bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
-  // Throws if the collective did not end; how long is waited for it is MpiWait's affair.
+  // Throws if the collective did not end; MpiWait sets the timeout.
   bool wait(std::chrono::milliseconds) override {
     future_->waitAndThrow();
     return true;
@@ -80,7 +80,7 @@ class MpiWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Starts collectives one after another, in the order in which they were handed over.
+// Starts collectives one after another, in submission order.
 class MpiThread {
  public:
   explicit MpiThread(std::shared_ptr<CollectiveLog> log) : log_(std::move(log)), thread_([this] { run(); }) {}
@@ -137,7 +137,7 @@ class MpiThread {
   }
 
   std::shared_ptr<CollectiveLog> log_;
-  MpiWait wait_;  // of the thread alone
+  MpiWait wait_;  // used only by the thread
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_;
@@ -147,7 +147,7 @@ class MpiThread {
 
 class MpiBackend final : public c10d::Backend {
  public:
-  // `allreduce`: what its sums are logged as.
+  // `allreduce`: the kind under which its sums are logged.
   MpiBackend(int rank, int size, const char* allreduce, std::shared_ptr<MpiThread> thread)
       : Backend(rank, size), sum_(allreduce), thread_(std::move(thread)) {}
   const std::string getBackendName() const override { return "mpi"; }
@@ -175,7 +175,7 @@ class MpiBackend final : public c10d::Backend {
     const at::Tensor input = one(inputs);
     check(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
           "MPI: allgather needs room for one tensor a process");
-    // MPI fills one piece of memory; the outputs are copied out of it.
+    // MPI fills one block of memory; the outputs are copied from it.
     const at::Tensor all = at::empty({getSize(), input.numel()}, input.options());
     const size_t bytes = input.nbytes() * static_cast<size_t>(getSize());
     auto work = thread_->begin(kGather, outputs[0], bytes, [=](MPI_Request* request) {
@@ -187,7 +187,7 @@ class MpiBackend final : public c10d::Backend {
       outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
     return work;
   }
-  // Rows to and from each process, by rank; logged as what travels from a process to the next one.
+  // Exchanges rows with each process, by rank; logged as the bytes sent to the next process.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_rows,
                                                std::vector<int64_t>& input_rows,
@@ -202,7 +202,7 @@ class MpiBackend final : public c10d::Backend {
   }
 
  private:
-  // Elements of a tensor by rank.
+  // The elements of a tensor by rank.
   struct Spread {
     std::vector<int> counts, begins;
   };
@@ -221,7 +221,7 @@ class MpiBackend final : public c10d::Backend {
   }
   static at::Tensor one(const std::vector<at::Tensor>& tensors) {
     check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
-    count_of(tensors[0]), type_of(tensors[0]);  // wrong ones fail here, not in the thread
+    count_of(tensors[0]), type_of(tensors[0]);  // invalid ones fail here, not in the thread
     return tensors[0];
   }
 

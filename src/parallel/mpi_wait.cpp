@@ -15,9 +15,9 @@ namespace {
 
 constexpr auto kNap = std::chrono::microseconds(20);
 constexpr double kPatience = 600;     // seconds
-constexpr double kLongestLook = 1.0;  // seconds: this process may itself have been stopped between two looks
-constexpr int64_t kSpread = 8;        // a collective may be over for some and not for others
-constexpr int kTag = 1;               // of the messages that say where a process waits
+constexpr double kLongestLook = 1.0;  // seconds: between two looks this process may itself have been stopped
+constexpr int64_t kSpread = 8;        // a collective may have ended on some processes only
+constexpr int kTag = 1;               // for messages with a waiting process's collective
 
 double asked_patience() {
   const char* asked = std::getenv("TESSERA_WAIT_SECONDS");
@@ -67,7 +67,7 @@ std::string MpiWait::complete(const std::function<void(MPI_Request*)>& start, co
 }
 
 void MpiWait::tell() {
-  told_.push_back(number_);  // stays where it is until MPI has sent it
+  told_.push_back(number_);  // must not move until MPI has sent it
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     MPI_Request request;

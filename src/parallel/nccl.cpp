@@ -1,5 +1,5 @@
-// Gradients over GPUs: PyTorch's ProcessGroupNCCL behind the Reducer, each collective logged with the time
-// that the GPU took. Everything else that processes tell each other stays with MPI, on the CPU.
+// Gradients over GPUs: PyTorch's ProcessGroupNCCL under the Reducer; each collective is logged with its GPU
+// time. All other communication stays with MPI, on the CPU.
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -38,7 +38,7 @@ class LoggedNccl final : public c10d::ProcessGroupNCCL {
     const std::lock_guard lock(mutex_);
     while (!running_.empty() && running_.front().work->isCompleted()) {
       Running& done = running_.front();
-      done.what.seconds = 1e-3 * static_cast<double>(done.work->getDuration());  // of milliseconds
+      done.what.seconds = 1e-3 * static_cast<double>(done.work->getDuration());  // from milliseconds
       log_->add(done.what);
       running_.pop_front();
     }
@@ -51,7 +51,7 @@ class LoggedNccl final : public c10d::ProcessGroupNCCL {
   };
   std::shared_ptr<CollectiveLog> log_;
   std::mutex mutex_;
-  std::list<Running> running_;  // in the order in which the GPU does them
+  std::list<Running> running_;  // in the order of execution on the GPU
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Inside this folder: gradients over GPUs by NCCL. nccl.cpp, or where the build is without it, no_nccl.cpp.
+// Private to this folder: gradients over GPUs by NCCL. nccl.cpp, or no_nccl.cpp in a build without it.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -12,7 +12,7 @@ namespace tessera::parallel {
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                             int gpu, std::shared_ptr<CollectiveLog> log);
-// Hands the collectives that the GPU has done by now over to the log.
+// Logs the collectives that the GPU has completed.
 void collect_nccl(c10d::Backend& backend);
 
 }  // namespace tessera::parallel

@@ -1,4 +1,4 @@
-// In place of mpi_backend.cpp in a build without MPI.
+// Replaces mpi_backend.cpp in a build without MPI.
 #include <cstdlib>
 
 #include "core/error.h"

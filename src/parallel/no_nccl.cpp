@@ -1,4 +1,4 @@
-// In place of nccl.cpp in a build without NCCL.
+// Replaces nccl.cpp in a build without NCCL.
 #include "core/error.h"
 #include "parallel/gpus.h"
 #include "parallel/nccl.h"

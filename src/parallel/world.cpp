@@ -40,7 +40,7 @@ std::string name_of_machine() {
 
 std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();
-  if (!launched()) return world;  // a program that is started by hand never starts MPI
+  if (!launched()) return world;  // a program started by hand never starts MPI
   auto log = std::make_shared<CollectiveLog>();
   Launched mpi = launch_mpi(log);
   refuse_lonely(mpi.size);
@@ -119,7 +119,7 @@ std::vector<Traffic> World::traffic() const {
 
 void World::start_recording() {
   if (!group_) return;
-  if (group_->nccl) collect_nccl(*group_->nccl);  // what was before is not part of it
+  if (group_->nccl) collect_nccl(*group_->nccl);  // excludes earlier collectives
   group_->log->start_recording();
 }
 

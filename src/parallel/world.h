@@ -1,10 +1,10 @@
-// The processes that work on one run: alone, or as many as mpirun or srun started.
+// The processes of one run: a single one, or all that mpirun or srun started.
 //
 //   const auto world = parallel::World::join();
 //   world->sum(tensor);                       // every process must call it
 //
-// Everything but rank(), size(), traffic(), recording and abort() is collective: all processes call it, in
-// the same order.
+// All functions except rank(), size(), traffic(), recording and abort() are collective: all processes call
+// them, in the same order.
 #pragma once
 
 #include <torch/types.h>
@@ -17,37 +17,37 @@
 
 namespace tessera::parallel {
 
-// Kinds of collectives: the gradients' all-reduce, sums of measurements and decisions, the leader's bytes to
-// all, everyone's bytes to all, rows from each process to the next.
+// Kinds of collectives: the all-reduce of gradients, sums of measurements and decisions, broadcasts of the
+// leader's bytes, gathers of all processes' bytes, rows from each process to the next.
 inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
                             *kGather = "gather", *kRing = "ring";
 
-// The calls and bytes of the collectives of one kind so far in this process.
+// The calls and bytes of one kind of collectives so far in this process.
 struct Traffic {
   std::string kind;
-  int64_t calls = 0, bytes = 0;  // bytes: of this process' tensors
-  double seconds = 0;            // of all of them together, as in Collective
+  int64_t calls = 0, bytes = 0;  // bytes: of this process's tensors
+  double seconds = 0;            // total over the calls, as in Collective
 };
 
-// One collective that is done.
+// A completed collective.
 struct Collective {
   const char* kind = "";
-  int64_t bytes = 0;  // of this process' tensors
-  // Handed over at steady_seconds(). On the CPU until it was complete, computing that went on beside it
-  // included; on a GPU the time that the GPU took.
+  int64_t bytes = 0;  // in this process's tensors
+  // `began`: submission time, from steady_seconds(). `seconds`: on the CPU until completion, including
+  // overlapped computation; on a GPU the GPU time.
   double began = 0, seconds = 0;
 };
 
-// As the system calls it.
+// Returns the machine's host name.
 std::string name_of_machine();
 
 class World {
  public:
-  // Starts MPI where a launcher started this process; once a program. An error where there is a launcher and
-  // this build is without MPI, and where several processes were started that MPI does not bring together.
+  // Starts MPI if a launcher started this process; once per program. Throws if this build is without MPI
+  // despite a launcher, or if MPI does not connect the started processes.
   //
-  // A collective that does not end within TESSERA_WAIT_SECONDS (600) because a process does not come to it
-  // (stopped, stuck) is an error in those that wait, which names it and them.
+  // If a process does not join a collective within TESSERA_WAIT_SECONDS (600) because it is stopped or stuck,
+  // the waiting processes throw an error with the collective and the missing processes.
   static std::unique_ptr<World> join();
   static std::unique_ptr<World> alone();
   ~World();  // leaves; waits for the others
@@ -56,32 +56,33 @@ class World {
   int rank() const { return rank_; }
   int size() const { return size_; }
   int local_size() const { return local_size_; }  // processes on this machine
-  int local_rank() const { return local_rank_; }  // this one's number among them
+  int local_rank() const { return local_rank_; }  // rank among them
   bool leader() const { return rank_ == 0; }
 
-  // In place; float, double or integers on the CPU, contiguous. Every process gets the same bits.
+  // Sums in place; contiguous floats, doubles or integers on the CPU. All processes get the same bits.
   void sum(const torch::Tensor& values);
   bool any(bool mine);
-  // The leader's bytes.
+  // Returns the leader's bytes.
   std::string broadcast(const std::string& bytes);
-  // Everyone's bytes by rank.
+  // Returns the bytes of all processes by rank.
   std::vector<std::string> gather(const std::string& bytes);
-  // Begins to hand `rows` to the process of the next rank, which for the last is the first, and to fill `into` with those
-  // of the one before; the function that it returns waits for the end. Tensors as for sum, of one row or more in all
-  // but the first dimension; neither may change until then. An error where this process is alone.
+  // Starts sending `rows` to the next rank (from the last to the first) and receiving the previous rank's
+  // rows in `into`. Returns a function that waits for the end; neither tensor may change before. Tensors as
+  // for sum, with at least one row and equal shapes except in the first dimension. Throws if this process is
+  // alone.
   std::function<void()> pass_on(const torch::Tensor& rows, const torch::Tensor& into);
   std::vector<Traffic> traffic() const;  // by kind, in alphabetical order
-  // Between the two every collective of this process is kept; stop_recording() gives them.
+  // start_recording() begins to keep all collectives of this process; stop_recording() returns them.
   void start_recording();
   std::vector<Collective> stop_recording();
 
-  // The gradients go over GPUs from here on: this process' is the one of that number. Needs NCCL (gpus.h).
+  // From now on gradients use GPUs; `index` is this process's GPU. Needs NCCL (gpus.h).
   void take_gpu(int index);
 
-  // Ends all processes at once, without the others' help.
+  // Ends all processes at once, without their cooperation.
   [[noreturn]] void abort(int exit_code);
 
-  // For the gradients (data_parallel.h): null where this process is alone.
+  // For gradients (data_parallel.h); null if this process is alone.
   struct Group;
   Group* group() const { return group_.get(); }
 

@@ -8,7 +8,7 @@
 namespace tessera::report {
 namespace {
 
-// Of charts on a telephone, whose screen leaves about 304 pixels: letters of 11 pixels stay above 10.
+// For charts on a phone with about 304 pixels of width: letters of 11 pixels stay above 10.
 constexpr double kNarrowWidth = 320, kNarrowHeight = 230;
 
 std::string percent(int64_t part, int64_t whole) {
@@ -16,7 +16,7 @@ std::string percent(int64_t part, int64_t whole) {
   return compact(100 * static_cast<double>(part) / static_cast<double>(whole), 3) + " %";
 }
 
-// Of each class, hardest first.
+// Returns a row per class, hardest first.
 std::vector<std::vector<std::string>> class_rows(const Confusion& confusion) {
   std::vector<std::vector<std::string>> rows;
   std::vector<std::pair<double, size_t>> order;
@@ -39,7 +39,7 @@ std::vector<std::vector<std::string>> class_rows(const Confusion& confusion) {
   return rows;
 }
 
-// More classes than a matrix can show.
+// Draws the mistakes of more classes than a matrix can show.
 std::string frequent_mistakes(const Confusion& confusion) {
   std::vector<Bar> bars;
   for (const ConfusedPair& pair : most_confused(confusion, 20))
@@ -84,7 +84,7 @@ struct Drawer {
     page.section("Mistakes", text("Validation ", block.counted, ": what each class was taken for."));
     page.large_drawing(confusion.classes() <= kMostClasses ? confusion_chart(confusion)
                                                            : frequent_mistakes(confusion));
-    page.section("Recall and precision", "Of each class, hardest first.");
+    page.section("Recall and precision", "For each class, hardest first.");
     page.table({{"class"},
                 {block.counted, true},
                 {"found (recall)", true},

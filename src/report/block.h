@@ -1,4 +1,4 @@
-// What an evaluation or a run has to show, as data: tasks make blocks, pages and terminals draw them.
+// The results of an evaluation or a run as data: tasks make blocks, pages and terminals draw them.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ struct Chart {
   std::vector<Curve> curves{};
 };
 
-// `heading` opens a section of the page, `note` stands under it.
+// `heading` opens a section of the page; `note` follows it.
 struct ChartBlock {
   std::string heading{}, note{};
   std::vector<Chart> charts{};
 };
 
-// `name` is what a command asks for ("classes", "samples"); a table without a heading is for files alone.
+// Commands select a table by `name` ("classes", "samples"); a table without a heading goes only into files.
 struct TableBlock {
   std::string name{}, heading{}, note{};
   std::vector<Column> columns{};
   std::vector<std::vector<std::string>> rows{};
 };
 
-// `legend` stands before the pictures, of which each `together` belong side by side.
+// `legend` comes before the pictures; each group of `together` pictures stays side by side.
 struct PicturesBlock {
   std::string heading{}, note{};
   std::vector<Picture> pictures{}, legend{};
@@ -39,7 +39,7 @@ struct PicturesBlock {
 
 struct ConfusionBlock {
   Confusion confusion{};
-  std::string counted = "images";  // what the matrix counts
+  std::string counted = "images";  // the unit of the counts
 };
 
 struct TextBlock {
@@ -48,11 +48,11 @@ struct TextBlock {
 
 using Block = std::variant<ChartBlock, TableBlock, PicturesBlock, ConfusionBlock, TextBlock>;
 
-// Puts the block onto the page; a block without content leaves nothing. Fails on a confusion matrix that is
-// not classes x classes.
+// Adds the block to the page; a block without content adds nothing. Throws on a confusion matrix that is not
+// classes x classes.
 void draw(Page& page, const Block& block);
 
-// The table of that name among the blocks; null if there is none.
+// Returns the table of that name among the blocks, or null.
 const TableBlock* find_table(const std::vector<Block>& blocks, const std::string& name);
 
 }  // namespace tessera::report

@@ -18,7 +18,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // A single value gets room around it.
+  // Widens the range around a single value.
   void widen() {
     if (span() > 0) return;
     const double room = low == 0 ? 1 : std::abs(low) * 0.1;
@@ -30,9 +30,9 @@ bool shown(const Point& p, bool log_y) {
   return std::isfinite(p.x) && std::isfinite(p.y) && (!log_y || p.y > 0);
 }
 
-// Where values fall on the picture.
+// Maps values to positions in the chart.
 struct Plane {
-  Range x, y;  // y in log10 where log_y
+  Range x, y;  // y in log10 if log_y
   double left = 0, top = 0, width = 0, height = 0;
   bool log_y = false;
   double px(double value) const { return left + width * (value - x.low) / x.span(); }
@@ -62,7 +62,7 @@ std::vector<Tick> ticks_of(const Range& range, int count, bool percent) {
   return ticks;
 }
 
-// Between whole epochs there is nothing to mark.
+// Marks nothing between whole epochs.
 std::vector<Tick> x_ticks_of(const std::vector<Curve>& curves, const Plane& plane) {
   const auto ticks = ticks_of(plane.x, std::max(2, static_cast<int>(plane.width / 80)), false);
   const auto whole = [](double x) { return !std::isfinite(x) || x == std::floor(x); };
@@ -75,7 +75,7 @@ std::vector<Tick> x_ticks_of(const std::vector<Curve>& curves, const Plane& plan
   return kept;
 }
 
-// Decades; 1-2-5 where there are fewer than three; even steps where there are none of those.
+// Decades; 1-2-5 with fewer than three decades; even steps with too few of those.
 std::vector<Tick> log_ticks(const Range& exponents, bool percent) {
   std::vector<Tick> ticks;
   const int low = static_cast<int>(std::floor(exponents.low)),
@@ -95,7 +95,7 @@ std::vector<Tick> log_ticks(const Range& exponents, bool percent) {
   return ticks;
 }
 
-// At most two points a pixel column, the least and the greatest, in their order.
+// Returns at most two points per pixel column, the least and the greatest, in their order.
 std::vector<Point> thinned(const std::vector<Point>& points, const Plane& plane) {
   if (points.size() <= static_cast<size_t>(2 * plane.width)) return points;
   std::vector<Point> kept;
@@ -157,7 +157,7 @@ void draw_axes(Svg& svg, const Plane& plane, const ChartOptions& options, const 
   svg.text(right, bottom + 34, Svg::Anchor::end, "label", options.x_label);
 }
 
-// A faint curve has the colour of the next that is not: the raw values and their mean belong together.
+// A faint curve has the colour of the next one that is not: raw values and mean belong together.
 size_t colour_index(const std::vector<Curve>& curves, size_t curve) {
   return static_cast<size_t>(std::count_if(curves.begin(), curves.begin() + static_cast<ptrdiff_t>(curve),
                                            [](const Curve& c) { return !c.faint; }));
@@ -166,15 +166,15 @@ size_t colour_index(const std::vector<Curve>& curves, size_t curve) {
 struct LegendName {
   size_t curve = 0;
   std::string name;
-  double x = 0, y = 0;  // of its words; its colour stands 18 in front
+  double x = 0, y = 0;  // position of the name; its colour is 18 to the left
 };
 struct Legend {
   std::vector<LegendName> names;
-  double height = 0;  // of its rows below the title
+  double height = 0;  // height of its rows below the title
 };
 
-// Names in the title's row, which ends at the right edge; where they do not fit, in as many rows from `below` on as they need: a chart on
-// a narrow screen must name its curves too.
+// Places the names in the title's row, up to the right edge. If they do not fit, uses as many rows from
+// `below` on as needed: a narrow chart must also name its curves.
 Legend legend_of(const std::vector<Curve>& curves, const ChartOptions& options, double below) {
   constexpr double kEdge = 16, kColour = 18, kApart = 14, kRow = 18;
   Legend row, rows;
@@ -272,7 +272,7 @@ std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& opt
     svg.text(options.width / 2, options.height / 2, Svg::Anchor::middle, "label", "no data");
     return svg.finish();
   }
-  // Shares that are all the same: around them there is no -50 %.
+  // Equal shares: use 0 to 1, since shares around them might be negative.
   if (options.percent && plane.y.low == plane.y.high && plane.y.low >= 0 && plane.y.low <= 1)
     plane.y.low = 0, plane.y.high = 1;
   plane.x.widen(), plane.y.widen();

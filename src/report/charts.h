@@ -13,22 +13,21 @@ struct Point {
 
 struct Curve {
   std::string name{};
-  std::vector<Point> points{};  // by ascending x; a point that is not finite leaves a gap
-  bool faint = false;  // thin, pale, not in the legend, coloured as the next: raw values under their mean
+  std::vector<Point> points{};  // by ascending x; a non-finite point leaves a gap
+  bool faint = false;           // thin, pale, in the next curve's colour, not in the legend: raw values
 };
 
 struct ChartOptions {
   std::string title{}, x_label{}, y_label{};
   double width = 520, height = 300;
-  bool log_y = false;    // points that are not positive leave a gap
-  bool percent = false;  // values are shares: 0.25 is written 25 %
-  // Range of the values; where not finite it is taken from the points.
+  bool log_y = false;    // nonpositive points leave a gap
+  bool percent = false;  // values are shares: 0.25 is printed as 25 %
+  // The range of the values; if not finite, that of the points.
   double y_min = std::numeric_limits<double>::quiet_NaN(), y_max = std::numeric_limits<double>::quiet_NaN();
 };
 
-// Axes with ticks and grid, a legend of the curves that have names, a tooltip on each point of a short
-// curve. Long curves are thinned to what the width can show, keeping every peak. Without a finite point: "no
-// data".
+// Draws axes with ticks and grid, a legend of the named curves, and a tooltip on each point of a short curve.
+// Long curves are thinned to the chart's resolution, but keep every peak. Without a finite point: "no data".
 std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& options);
 
 struct Bar {
@@ -37,15 +36,14 @@ struct Bar {
   std::string note{};  // after the value
 };
 
-// Horizontal bars from zero, one line each. `y_max` of the options is the full length; negative values are
-// empty.
+// Draws horizontal bars from zero, one per line. `y_max` of the options is the full length; negative values
+// have no bar.
 std::string bar_chart(const std::vector<Bar>& bars, const ChartOptions& options);
 
-// Round numbers (1, 2, 2.5 or 5 times a power of ten) inside [low, high], about `count` of them, at least
-// one.
+// Returns about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) in [low, high], at least one.
 std::vector<double> nice_ticks(double low, double high, int count);
 
-// A moving mean over `window` points, as a curve of the same length; gaps are left out of the mean.
+// Returns a moving average over `window` points, with the curve's length; gaps are left out of the average.
 Curve smoothed(const Curve& curve, size_t window);
 
 }  // namespace tessera::report

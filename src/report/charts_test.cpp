@@ -21,7 +21,7 @@ size_t count_of(const std::string& haystack, const std::string& needle) {
   return count;
 }
 
-// The points of the i-th <path>, as drawn.
+// Returns the points of the i-th <path>, as drawn.
 std::vector<Point> drawn_points(const std::string& svg, size_t index = 0) {
   size_t at = 0;
   for (size_t i = 0; i <= index; ++i) at = svg.find("<path d=\"", at) + 9;
@@ -40,7 +40,7 @@ Curve line(const std::string& name, int n) {
   return curve;
 }
 
-// On a telephone five models do not fit beside the title.
+// On a phone five models do not fit next to the title.
 TEST(LineChart, NamesEveryCurveHoweverNarrowItIs) {
   std::vector<Curve> curves;
   for (const char* name : {"vit", "vil", "illama", "visionllama_plain", "visionllama_pyramid"})
@@ -52,7 +52,7 @@ TEST(LineChart, NamesEveryCurveHoweverNarrowItIs) {
   }
 }
 
-// A first accuracy of 0 % stands on an axis of shares, not between -100 % and 100 %.
+// A first accuracy of 0 % needs an axis of shares, not one from -100 % to 100 %.
 TEST(LineChart, SharesThatAreAllTheSameStandBetweenNoneAndAll) {
   for (const double value : {0.0, 0.25, 1.0}) {
     const std::string svg = line_chart({{.name = "top1", .points = {{1, value}, {2, value}}}},

@@ -14,7 +14,7 @@ constexpr double kEdge = 16, kRowHeight = 24, kLegendRow = 18;
 
 std::string percent(double share) { return compact(share * 100, 3) + " %"; }
 
-// Where rows and shares fall on the drawing.
+// Maps rows and shares to positions in the drawing.
 struct Field {
   double left = 0, top = 0, width = 0;
   bool falling = false;
@@ -32,7 +32,7 @@ bool has_share(const std::vector<DotSeries>& series) {
   });
 }
 
-// A name each with its mean, as many beside each other as the width has room for; the height that they take.
+// Draws each name with its mean, as many side by side as fit the width; returns the height.
 double draw_legend_names(Svg& svg, const std::vector<DotSeries>& series, const DotOptions& options,
                          double top) {
   const double room = options.width - 2 * kEdge;
@@ -79,7 +79,7 @@ std::string dot_chart(const std::vector<std::string>& rows, const std::vector<Do
   for (const DotSeries& one : series)
     check(one.shares.size() == rows.size(), "dot chart: ", one.name, " has ", one.shares.size(),
           " shares for ", rows.size(), " rows");
-  // The legend's height decides that of the whole, so that it is drawn on a sheet of its own first.
+  // The legend's height determines that of the whole, so it is drawn on a scratch sheet first.
   Svg unused(options.width, 0, "");
   const double legend = draw_legend_names(unused, series, options, 44);
   double names = 0;

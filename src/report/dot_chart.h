@@ -1,5 +1,5 @@
-// Dots in named rows, one a series, each at its share between two sides: how several models decide category by category (Geirhos
-// et al. 2019, Figure 4).
+// Dots in named rows, one per series, each at its share between two sides: decisions of several models by
+// category (Geirhos et al. 2019, Figure 4).
 #pragma once
 
 #include <limits>
@@ -10,20 +10,20 @@ namespace tessera::report {
 
 struct DotSeries {
   std::string name{};
-  std::vector<double> shares{};  // 0 to 1, one a row; one that is not finite has no dot
-  double mean = std::numeric_limits<double>::quiet_NaN();  // a line through all rows; none where not finite
+  std::vector<double> shares{};  // 0 to 1, one per row; non-finite shares have no dot
+  double mean = std::numeric_limits<double>::quiet_NaN();  // a line through all rows; none if not finite
 };
 
 struct DotOptions {
-  std::string title{}, label{};  // `label`: what the shares are of
-  std::string left{}, right{};   // what the two sides stand for
-  bool falling = false;          // the left side is a share of 1 and the right side one of 0
+  std::string title{}, label{};  // `label`: the quantity of the shares
+  std::string left{}, right{};   // the meaning of the two sides
+  bool falling = false;          // the left side is a share of 1, the right side one of 0
   double width = 720;
 };
 
-// Rows in their order from the top, with a legend of the series and a tooltip on each dot. Dots of one row stand a little below each
-// other, so that equal shares do not hide one another. Without a finite share: "no data". An error where a series has not one
-// share a row.
+// Draws rows from top to bottom, with a legend of the series and a tooltip on each dot. Dots in a row are
+// slightly offset vertically, so that equal shares do not hide each other. Without a finite share: "no data".
+// Throws unless each series has one share per row.
 std::string dot_chart(const std::vector<std::string>& rows, const std::vector<DotSeries>& series,
                       const DotOptions& options);
 

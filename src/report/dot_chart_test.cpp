@@ -12,7 +12,7 @@
 namespace tessera::report {
 namespace {
 
-// The value of an attribute of each element of that name, in their order.
+// Returns the value of an attribute of each element of that name, in order.
 std::vector<double> numbers_of(const std::string& svg, const std::string& element,
                                const std::string& attribute) {
   std::vector<double> out;
@@ -45,7 +45,7 @@ TEST(DotChart, NamesEveryRowAndBothSides) {
 }
 
 TEST(DotChart, ADotStandsAtItsShareBetweenTheSides) {
-  // Two of the legend, then one's of two rows, then two's.
+  // Two in the legend, then two rows of `one`, then those of `two`.
   const std::vector<double> x = numbers_of(two_models(true), "circle", "cx");
   ASSERT_EQ(x.size(), 6u) << "a share that is not finite has no dot";
   const double all = x[2], nothing = x[4];
@@ -87,7 +87,7 @@ TEST(DotChart, StaysInsideANarrowDrawing) {
     EXPECT_NE(svg.find(">" + one.name + "  50 %<"), std::string::npos) << one.name;
 }
 
-// Colours of words, grid and axis follow the page; those of the series are the same in both looks.
+// Colours of words, grid and axis follow the page; series colours are the same in both themes.
 TEST(DotChart, FollowsTheLightAndTheDarkLook) {
   const std::string svg = two_models(true);
   for (const char* style :

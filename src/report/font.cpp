@@ -9,7 +9,7 @@ namespace {
 
 using Glyph = std::array<uint8_t, kGlyphHeight>;
 
-// One byte a row from the top; bit 4 is the left column. From the space to '~'.
+// One byte per row from the top; bit 4 is the left column. From the space to '~'.
 // clang-format off
 constexpr std::array<Glyph, 95> kGlyphs = {{
     {0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00},  // space

@@ -22,7 +22,8 @@ Image with_three_channels(const Image& image) {
   return out;
 }
 
-// Fitted into side x side: small pictures by a whole factor with sharp pixels, large ones with a filter.
+// Fits the picture into side x side: small ones by a whole factor with sharp pixels, large ones with a
+// filter.
 Image fitted(const Image& picture, int side) {
   const Image image = with_three_channels(picture);
   const int longest = std::max(image.width, image.height);

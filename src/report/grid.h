@@ -1,4 +1,4 @@
-// Pictures side by side in one picture, with words under each.
+// Images side by side in one image, with captions.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ struct Cell {
 };
 
 struct GridOptions {
-  int columns = 0;  // 0: as near to a square as it goes
-  int cell = 128;   // side of the square that each picture is fitted into, whole multiples for small ones
+  int columns = 0;  // 0: as square as possible
+  int cell = 128;   // side of the square for each picture; small ones scale by a whole factor
   int gap = 12;
   Colour background = {255, 255, 255}, ink = {28, 34, 48};
 };
 
-// Pictures keep their proportions; captions that are too wide end in "..". Fails without cells, or on a
-// picture without pixels.
+// Pictures keep their proportions; captions that are too wide end in "..". Throws without cells, or if a
+// picture has no pixels.
 Image image_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
 
-// The same as an SVG file of its own, with captions as text: any script, as the reader's fonts have it.
+// The same as a complete SVG file, with captions as text: any script that the reader's fonts have.
 std::string svg_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
 
-// Whether the bitmap font of image_grid has every character.
+// True if image_grid's bitmap font has every character.
 bool has_glyphs(std::string_view words);
 
 }  // namespace tessera::report

@@ -11,7 +11,7 @@
 namespace tessera::report {
 namespace {
 
-// Where the squares lie: names on the left and, rotated, on top.
+// The position of the squares, with names on the left and, rotated, on top.
 struct Frame {
   double left = 0, top = 0, cell = 0;
 };
@@ -48,7 +48,7 @@ void draw_cell(Svg& svg, const Confusion& confusion, const Frame& frame, size_t 
       truth == predicted ? text(name, ": ", count, " of ", total, " right (", compact(share * 100, 3), " %)")
                          : text(name, " taken for ", confusion.class_names[predicted], ": ", count, " of ",
                                 total, " (", compact(share * 100, 3), " %)");
-  // The square root lifts rare mistakes out of the background.
+  // The square root makes rare mistakes visible against the background.
   svg.rect(x + 0.5, y + 0.5, frame.cell - 1, frame.cell - 1, truth == predicted ? "bar" : "miss",
            "rx=\"2\" fill-opacity=\"" + compact(0.08 + 0.92 * std::sqrt(share), 3) + "\"", tooltip);
   if (frame.cell < 24) return;

@@ -8,7 +8,7 @@
 
 namespace tessera::report {
 
-// The classes that were confused: counts[true * classes + predicted].
+// A confusion matrix: counts[true * classes + predicted].
 struct Confusion {
   std::vector<std::string> class_names;
   std::vector<int64_t> counts;
@@ -19,19 +19,19 @@ struct Confusion {
   int64_t column_total(size_t predicted) const;
 };
 
-// Rows are true classes, columns predictions, shade and number the share of the row; the diagonal is right.
-// Up to `kMostClasses` classes; more are an error. Fails if counts is not classes x classes or holds a
-// negative count.
+// Draws rows of true classes and columns of predictions; shade and number are the share of the row, and the
+// diagonal is correct. Throws on more than `kMostClasses` classes, on counts that are not classes x classes,
+// or on a negative count.
 constexpr size_t kMostClasses = 64;
 std::string confusion_chart(const Confusion& confusion, double width = 640);
 
 struct ConfusedPair {
   size_t truth = 0, predicted = 0;
   int64_t count = 0;
-  double share = 0;  // of the true class
+  double share = 0;  // share of the true class
 };
 
-// The most frequent mistakes, most frequent first.
+// Returns the most frequent mistakes, most frequent first.
 std::vector<ConfusedPair> most_confused(const Confusion& confusion, size_t at_most);
 
 void check_confusion(const Confusion& confusion);

@@ -70,7 +70,7 @@ footer{color:var(--muted);font-size:13px;text-align:center}
 @media print{body{background:#fff}section,.fact{break-inside:avoid}.scroll,pre{max-height:none}}
 )";
 
-// The style has columns for as many pictures side by side.
+// The style has columns for at most this number of pictures side by side.
 constexpr size_t kMostTogether = 3;
 
 std::string class_attribute(bool number) { return number ? " class=\"number\"" : ""; }

@@ -1,7 +1,7 @@
-// A page in one file: style, drawings and pictures inside, no script, nothing fetched (its content policy
+// A page in one file: style, drawings and images inline, no script, nothing fetched (its content policy
 // forbids it).
 //
-// The markup is XML as well, so that a test can check it as such.
+// The markup is also XML, so that a test can check it.
 #pragma once
 
 #include <string>
@@ -19,17 +19,17 @@ struct Fact {
 
 struct Column {
   std::string name{};
-  bool number = false;  // set flush right
+  bool number = false;  // right-aligned
 };
 
-// A picture with words under it. `good` and `bad` colour its frame.
+// A picture with a caption. `good` and `bad` colour its frame.
 struct Picture {
   Image image{};
   std::string caption{}, detail{};
   enum class Mark { none, good, bad } mark = Mark::none;
 };
 
-// An SVG, and the same for a telephone's screen, where the first would have letters too small to read.
+// An SVG, and a version for a phone's screen, on which the first would be too small to read.
 struct Drawing {
   std::string wide{}, narrow{};
 };
@@ -38,14 +38,14 @@ class Page {
  public:
   explicit Page(std::string title, std::string subtitle = {});
 
-  // Everything after goes under this heading, and the heading into the list at the top.
+  // Starts a section for all following content, and adds its heading to the list at the top.
   void section(std::string_view heading, std::string_view note = {});
 
   void paragraph(std::string_view words);
   void facts(const std::vector<Fact>& facts);           // a row of large numbers
-  void drawings(const std::vector<Drawing>& drawings);  // side by side where there is room
-  void large_drawing(const std::string& svg);           // on a small screen it keeps its size and is scrolled
-  // A grid; each `together` of them, such as an image and what is made of it, stay side by side.
+  void drawings(const std::vector<Drawing>& drawings);  // side by side if they fit
+  void large_drawing(const std::string& svg);           // keeps its size and scrolls on a small screen
+  // A grid; each group of `together` pictures, such as an image and its output, stays side by side.
   void pictures(const std::vector<Picture>& pictures, size_t together = 1);
   void table(const std::vector<Column>& columns, const std::vector<std::vector<std::string>>& rows);
   void pairs(const std::vector<std::pair<std::string, std::string>>& names_and_values);

@@ -1,4 +1,4 @@
-// Text inside markup, and pictures inside a page.
+// Text in markup, and images in a page.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace tessera::report {
 
-// Text as it may stand between tags and inside double-quoted attributes, in XML and in HTML alike. Class
-// names and paths come from strangers: control characters and bytes that are no UTF-8 become U+FFFD.
+// Returns text that is safe between tags and in double-quoted attributes, in XML and HTML. Class names and
+// paths are untrusted: control characters and invalid UTF-8 become U+FFFD.
 std::string escape(std::string_view words);
 
-// "data:image/png;base64,…"; PNG for small pictures and for one channel, JPEG (quality 85) from 128 x 128
-// pixels.
+// Returns "data:image/png;base64,…"; PNG for small images and for one channel, JPEG (quality 85) from 128 x
+// 128 pixels.
 std::string data_uri(const Image& image);
 
-// A number for people: at most `digits` significant digits, no trailing zeros, 1.2e-05 where plain form is
-// long.
+// Returns a readable number: at most `digits` significant digits, no trailing zeros, 1.2e-05 if the plain
+// form is long.
 std::string compact(double value, int digits = 4);
 
 }  // namespace tessera::report

@@ -19,12 +19,12 @@ TEST(Escape, LeavesNothingThatMarkupWouldRead) {
 TEST(Escape, ReplacesControlCharactersAndBrokenUtf8) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(escape(std::string_view("a\0b\x1b[31m", 8)), "a" + r + "b" + r + "[31m");
-  EXPECT_EQ(escape("\xC3"), r);                          // cut short
+  EXPECT_EQ(escape("\xC3"), r);                          // truncated
   EXPECT_EQ(escape("\xC0\xAF"), r + r);                  // overlong '/'
   EXPECT_EQ(escape("\xE0\x80\xAF"), r + r + r);          // overlong '/' again
   EXPECT_EQ(escape("\xED\xA0\x80"), r + r + r);          // a surrogate
   EXPECT_EQ(escape("\xF4\x90\x80\x80"), r + r + r + r);  // beyond U+10FFFF
-  EXPECT_EQ(escape("\xEF\xBF\xBE"), r + r + r);          // U+FFFE is no character of XML
+  EXPECT_EQ(escape("\xEF\xBF\xBE"), r + r + r);          // U+FFFE is not an XML character
   EXPECT_EQ(escape("\xFFok"), r + "ok");
 }
 

@@ -36,7 +36,7 @@ double names_width(const std::vector<std::string>& names) {
   return std::min(width, 120.0);
 }
 
-// Names so far apart that they can be read: lines of text, or those at half a right angle.
+// Distance between readable names: horizontal lines, or names slanted by 45 degrees.
 constexpr double kLine = 13, kSlantedLine = 18;
 size_t every(double cell, double apart) {
   return std::max<size_t>(1, static_cast<size_t>(std::ceil(apart / cell)));
@@ -82,7 +82,7 @@ std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
         svg.text(x + cell / 2, y + cell / 2 + 4, Svg::Anchor::middle, depth > 0.55 ? "light" : "ink",
                  fixed(value, options.digits), "pointer-events=\"none\"");
     }
-  // White with dark letters in both looks: what lies under them may be of any shade.
+  // White with dark letters in both themes: the background may have any shade.
   for (const MatrixMark& mark : options.marks) {
     const double x = left + (mark.column + 0.5) * cell, y = top + (mark.row + 0.5) * cell;
     svg.circle(x, y, 8, "fill=\"#fff\" stroke=\"#1c2230\"", mark.name);

@@ -40,7 +40,7 @@ TEST(ScatterChart, DrawsADotForEachFinitePoint) {
   EXPECT_EQ(testing::XmlReader(svg).problem, "");
   size_t circles = 0;
   for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++circles;
-  EXPECT_EQ(circles, 4u);  // two of the legend
+  EXPECT_EQ(circles, 4u);  // two in the legend
   EXPECT_NE(scatter_chart({}, {}, {}).find("no data"), std::string::npos);
 }
 

@@ -1,4 +1,4 @@
-// Reads markup as XML, strictly enough to catch what an escaping mistake breaks.
+// Reads markup as XML, strictly enough to catch escaping mistakes.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class XmlReader {
 
   std::string problem;              // empty: well-formed
   std::vector<std::string> tags;    // names of all elements, in order
-  std::vector<std::string> values;  // of all attributes, as written
+  std::vector<std::string> values;  // values of all attributes, as written
 
  private:
   void fail(const std::string& what) {
@@ -92,7 +92,7 @@ class XmlReader {
     rest_.remove_prefix(1);
     if (empty) return;
     open_.push_back(element);
-    // A style sheet holds > of its own kind, and no markup.
+    // A style sheet contains its own > characters, and no markup.
     if (element == "style") rest_.remove_prefix(std::min(rest_.size(), rest_.find("</style>")));
   }
 

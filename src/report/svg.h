@@ -1,7 +1,7 @@
-// A drawing as SVG text: a few shapes, and the look that all charts share.
+// A drawing as SVG text: a few shapes, and the shared look of all charts.
 //
-// Colours come from CSS variables of the page with values of their own behind them, so a drawing follows the
-// page's light or dark look and stands alone in a file as well. Coordinates are pixels, y downwards.
+// Colours come from the page's CSS variables, with fallback values. So a drawing follows the page's light or
+// dark theme and also works as a file of its own. Coordinates are pixels, y downwards.
 #pragma once
 
 #include <sstream>
@@ -12,7 +12,7 @@ namespace tessera::report {
 
 class Svg {
  public:
-  // `label` is what a screen reader says.
+  // `label` is for screen readers.
   Svg(double width, double height, std::string_view label);
 
   enum class Anchor { start, middle, end };
@@ -27,7 +27,7 @@ class Svg {
   void text(double x, double y, Anchor anchor, std::string_view style, std::string_view words,
             std::string_view extra = {});
 
-  // The whole element, <svg …>…</svg>.
+  // Returns the whole element, <svg …>…</svg>.
   std::string finish() const;
 
  private:
@@ -35,16 +35,17 @@ class Svg {
   std::ostringstream body_;
 };
 
-// 12.3: enough for a pixel, short in the file.
+// Returns "12.3": precise enough for a pixel, and short.
 std::string pixels(double value);
 
-// The colour of the i-th series: eight that colour-blind readers tell apart, then again from the first.
+// Returns the colour of the i-th series: eight that colour-blind readers can distinguish, then again from the
+// first.
 std::string series_colour(size_t index);
 
-// Width of words in pixels at a font size, about (letters of a sans-serif face).
+// Returns the approximate width of text in pixels at a font size (sans-serif).
 double text_width(std::string_view words, double font_size);
 
-// The words cut to fit a width, with an ellipsis; never inside a UTF-8 sequence.
+// Returns text cut to fit a width, with an ellipsis; never inside a UTF-8 sequence.
 std::string fit_text(std::string_view words, double font_size, double width);
 
 }  // namespace tessera::report

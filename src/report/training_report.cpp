@@ -41,7 +41,7 @@ std::string with_later_block(std::string page, const std::string& name, const Bl
   const std::string section = opening + drawn.substr(words + 2, end - words - 2) + std::string(kEnd);
   if (const size_t older = page.find(opening); older != std::string::npos)
     return page.replace(older, page.find(kEnd, older) + kEnd.size() - older, section);
-  check(page.find(kMain) != std::string::npos, "the report is no page of a run: it has no '", kMain, "'");
+  check(page.find(kMain) != std::string::npos, "the report is not a page of a run: it has no '", kMain, "'");
   page.insert(page.rfind(kMain), section);
   if (const size_t contents = page.find(kNav); contents != std::string::npos)
     page.insert(contents, text("<a href=\"#", name, "\">", escape(heading), "</a>"));

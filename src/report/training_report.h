@@ -1,4 +1,4 @@
-// What a finished training run leaves for people: curves, what its task shows, recipe, in one page.
+// The report of a finished training run: curves, results of its task, and recipe, in one page.
 #pragma once
 
 #include <string>
@@ -14,15 +14,16 @@ struct TrainingReport {
   std::string subtitle;  // one line: model, data, result
   std::vector<Fact> facts;
   std::vector<Chart> charts;
-  std::vector<Block> blocks;                                     // of the task
+  std::vector<Block> blocks;                                     // from the task
   std::string recipe;                                            // TOML, as resolved
   std::vector<std::pair<std::string, std::string>> environment;  // "threads" -> "2"
-  std::vector<std::string> warnings;  // bad images, fallbacks: what a reader must know
+  std::vector<std::string> warnings;  // important for readers: bad images, fallbacks
 };
 
-// The whole page as text; sections without content are left out.
+// Returns the whole page; leaves out sections without content.
 std::string render(const TrainingReport& report);
-// A page of render() with a block at its end that was measured afterwards, in the place of an older one of that `name`.
+// Returns a page of render() with a block appended that was measured later; replaces an older block of that
+// `name`.
 std::string with_later_block(std::string page, const std::string& name, const Block& block,
                              const std::string& heading);
 

@@ -43,7 +43,7 @@ TEST(TrainingReport, HoldsWhatItWasGiven) {
   EXPECT_EQ(std::count(xml.tags.begin(), xml.tags.end(), "svg"), 3);  // a chart in two widths, and the matrix
 }
 
-// FID over the checkpoints of a run comes after its report was written; a second time it takes the first one's place.
+// FID over the checkpoints of a run is added after its report is written; a second result replaces the first.
 TEST(TrainingReport, TakesABlockLater) {
   const std::string page = render(small_report({"circle", "square", "star"}));
   const auto block = [](const char* words) { return TextBlock{"FID over the checkpoints", words}; };
@@ -79,7 +79,7 @@ TEST(TrainingReport, PicturesThatBelongTogetherStaySideBySide) {
   EXPECT_THROW(draw(page, block), Error);
 }
 
-// A telephone leaves about 304 pixels for a chart; what is scaled down to that must stay readable.
+// A phone leaves about 304 pixels for a chart; charts scaled down to that must stay readable.
 TEST(TrainingReport, LettersOfChartsAreLargeEnoughOnATelephone) {
   const std::string page = render(small_report({"circle", "square", "star"}));
   const size_t narrow = page.find("class=\"narrow\"><svg");

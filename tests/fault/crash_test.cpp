@@ -1,8 +1,8 @@
-// Training that is killed at random moments, whose files are damaged, that runs out of disk, that is told to stop:
-// nothing but time is lost.
+// Training loses nothing but time if it is killed at random moments, its files are damaged, the disk is full,
+// or it is interrupted.
 //
-// TESSERA_CRASHES sets how many kills (10; `make soak` uses more), TESSERA_CRASH_SEED which ones. After three in
-// five of them a bit flips in a file of the newest checkpoint.
+// TESSERA_CRASHES sets the number of kills (10; `make soak` uses more), TESSERA_CRASH_SEED their seed. After
+// three of five kills a bit flips in a file of the newest checkpoint.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -85,7 +85,7 @@ class CrashTest : public TemporaryFolder {
     ::waitpid(child, &status, 0);
     return status;
   }
-  // Runs to the end; the exit code, or -signal.
+  // Runs to the end. Returns the exit code, or -signal.
   int run(const std::string& name, const std::string& fault = "") const {
     const int status = wait_for(start(name, fault));
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
@@ -97,10 +97,10 @@ class CrashTest : public TemporaryFolder {
     return text.substr(text.rfind('\n') + 1);
   }
 
-  // Whatever `latest` points to is whole.
+  // Checks that the checkpoint under `latest` is complete.
   void expect_whole_checkpoint(const std::string& run) const {
     const std::string latest = path(run + "/checkpoints/latest");
-    if (!fs::exists(latest)) return;  // killed before the first one was there
+    if (!fs::exists(latest)) return;  // killed before the first one
     const Json manifest = Json::parse(read_text(latest + "/manifest.json"));
     for (const Json& file : manifest.at("files")) {
       const auto bytes = read_file(latest + "/" + file.at("name").get<std::string>());
@@ -109,7 +109,7 @@ class CrashTest : public TemporaryFolder {
     }
   }
 
-  // The names of a run's checkpoints, the newest last.
+  // Returns the names of a run's checkpoints, newest last.
   std::vector<std::string> checkpoints(const std::string& run) const {
     std::vector<std::string> names;
     std::error_code nothing;
@@ -121,14 +121,15 @@ class CrashTest : public TemporaryFolder {
     return names;
   }
 
-  // Flips a bit in a file of the newest checkpoint, where there is an older one; that checkpoint's name, else "".
+  // Flips a bit in a file of the newest checkpoint if an older one exists. Returns that checkpoint's name,
+  // else "".
   std::string damage_newest(const std::string& run, RandomStream& random) const {
     const std::vector<std::string> names = checkpoints(run);
     if (names.size() < 2) return "";
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints/" + names.back())))
       if (entry.file_size() > 0) files.push_back(entry.path().string());
-    if (files.empty()) return "";  // it was killed while it was being removed
+    if (files.empty()) return "";  // killed during its removal
     std::sort(files.begin(), files.end());
     const std::string& file = files[static_cast<size_t>(random.integer(0, std::ssize(files) - 1))];
     std::string content = read_text(file);
@@ -138,7 +139,7 @@ class CrashTest : public TemporaryFolder {
     return names.back();
   }
 
-  // Whether a run came to say where it goes on from; then it must have said that `damaged` is not usable.
+  // True if a run reported its starting checkpoint; it must then have reported that `damaged` is not usable.
   bool said_damage(const std::string& run, const std::string& damaged) const {
     const std::string said = log(run);
     if (said.find("continuing from ") == std::string::npos) return false;
@@ -165,8 +166,8 @@ class CrashTest : public TemporaryFolder {
           "/checkpoints/latest/ema.safetensors", "/checkpoints/latest/optimiser.safetensors"})
       EXPECT_TRUE(read_file(path(run + name)) == read_file(path(other + name))) << name;
   }
-  // Kills a run so often, at any moment and in any file operation, damages its newest checkpoint now and then, and
-  // lets it go on: in the end it must be the run that nobody disturbed.
+  // Kills a run `crashes` times, at any moment and in any file operation, sometimes damages its newest
+  // checkpoint, and resumes it. The result must equal that of an undisturbed run.
   void kill_and_continue(int64_t crashes);
 };
 
@@ -176,7 +177,7 @@ void CrashTest::kill_and_continue(int64_t crashes) {
   const double whole = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   const auto seed = static_cast<uint64_t>(number_from("TESSERA_CRASH_SEED", 1));
   int64_t killed = 0, flipped = 0, fell_back = 0;
-  std::string damaged;  // the checkpoint of which no run has yet said that it is
+  std::string damaged;  // a damaged checkpoint not yet reported by any run
   for (int64_t attempt = 0; killed < crashes; ++attempt) {
     ASSERT_LT(attempt, 20 * crashes + 20) << "the program ends before it can be killed";
     RandomStream random(seed, "crash", static_cast<uint64_t>(attempt));
@@ -186,7 +187,7 @@ void CrashTest::kill_and_continue(int64_t crashes) {
       std::this_thread::sleep_for(std::chrono::duration<double>(random.uniform(0, whole)));
       ::kill(child, SIGKILL);
       status = wait_for(child);
-    } else {  // in place of one of its file operations
+    } else {  // instead of one of its file operations
       status = wait_for(start("parts", "any:" + std::to_string(random.integer(1, 120)) + ":KILL"));
     }
     if (!damaged.empty() && said_damage("parts", damaged)) {
@@ -200,7 +201,7 @@ void CrashTest::kill_and_continue(int64_t crashes) {
         damaged = damage_newest("parts", random);
         flipped += !damaged.empty();
       }
-    } else {  // it came to its end: check it, and start anew
+    } else {  // it finished: check it, and start over
       ASSERT_EQ(WEXITSTATUS(status), 0) << log("parts");
       expect_same("whole", "parts");
       fs::remove_all(path("parts"));
@@ -211,7 +212,7 @@ void CrashTest::kill_and_continue(int64_t crashes) {
   ASSERT_EQ(run("parts"), 0) << log("parts");
   expect_same("whole", "parts");
   std::cout << killed << " kills, " << flipped << " flipped bits, " << fell_back
-            << " of them said by a run\n";
+            << " of them reported by a run\n";
 }
 
 TEST_F(CrashTest, KilledRunsContinueAsIfNothingHadHappened) {
@@ -225,7 +226,7 @@ TEST_F(CrashTest, SoDoRunsWhoseCheckpointsShareFrozenWeights) {
   EXPECT_TRUE(fs::exists(path("parts/checkpoints/latest/frozen.safetensors")));
 }
 
-// A batch of pairs that is computed in pieces, images and captions drawn anew in each.
+// A batch of pairs computed in pieces, with images and captions drawn again in each.
 TEST_F(CrashTest, SoDoBatchesThatAreComputedInPieces) {
   std::string recipe = kRecipe;
   const auto put = [&](const std::string& instead, const std::string& of) {

@@ -1,4 +1,4 @@
-// Files that claim what no machine holds: every command that reads them says so in one line and takes little memory.
+// Files that claim more than any machine has: every command must report it in one line and use little memory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -41,7 +41,7 @@ threads = 1
 
 struct Ended {
   int status = 0;
-  int64_t memory = 0;  // the most it held, in bytes
+  int64_t memory = 0;  // peak, in bytes
   std::string output;
 };
 
@@ -68,7 +68,7 @@ class Hostile : public TemporaryFolder {
     return ended;
   }
 
-  // It fails, with an error line of its own, and without much memory.
+  // Checks that it fails, with its own error line and little memory.
   void expect_refused(const std::vector<std::string>& words) const {
     const Ended ended = run(words);
     ASSERT_TRUE(WIFEXITED(ended.status)) << words[0] << " " << words[1] << "\n" << ended.output;
@@ -82,7 +82,7 @@ class Hostile : public TemporaryFolder {
     EXPECT_LT(ended.memory, kMostBytes) << words[0] << " " << words[1] << "\n" << ended.output;
   }
 
-  // A run of one step of that family; its weights file.
+  // Trains a run of one step of that family. Returns its weights file.
   std::string trained(const std::string& family) const {
     char recipe[1024];
     std::snprintf(recipe, sizeof recipe, kRecipe, family.c_str());
@@ -92,7 +92,7 @@ class Hostile : public TemporaryFolder {
     return path(family + "/model.safetensors");
   }
 
-  // A copy of a weights file whose metadata `change` has gone over.
+  // Returns a copy of a weights file with metadata edited by `change`.
   template <class Change>
   std::string changed(const std::string& weights, const Change& change) const {
     const SafetensorsFile file(weights);
@@ -113,7 +113,7 @@ class Hostile : public TemporaryFolder {
     write_text_atomic(path("auto.toml"), "[model]\nname = \"auto\"\n[train]\nsteps = 1\n");
     expect_refused({"train", path("auto.toml"), "--dry-run", "--data", "shapes:train=16,val=16",
                     "--pretrained", weights});
-    const Ended shown = run({"inspect", weights});  // it builds nothing, and shows what the file says
+    const Ended shown = run({"inspect", weights});  // builds nothing, prints the file's contents
     EXPECT_EQ(shown.status, 0) << shown.output;
     expect_little(shown, {"inspect", weights});
   }

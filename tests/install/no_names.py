@@ -1,4 +1,4 @@
-"""Writes a weights file again without the names of its classes."""
+"""Copies a weights file without its class names."""
 import json
 import struct
 import sys

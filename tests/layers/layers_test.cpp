@@ -1,9 +1,10 @@
 // Checks the layers: every #include under src/ goes to a lower hall, or stays in its own.
 //
-// A hall is a folder under src/, a room is a folder in a hall. A hall includes halls of a lower level, never one of its own
-// level. A hall that is free of LibTorch includes neither LibTorch nor a hall built on it. ops, nn, models and diffusion
-// never touch files, so never io. A room includes its hall's `base` and the siblings listed in kSiblings. The top of a hall
-// includes all its rooms. Tests may include every room of their hall.
+// A hall is a folder under src/, a room is a folder in a hall. A hall includes halls of a lower level, never
+// one of its own level. A hall that is free of LibTorch includes neither LibTorch nor a hall built on it.
+// ops, nn, models and diffusion never touch files, so never io. A room includes its hall's `base` and the
+// siblings listed in kSiblings. The top of a hall includes all its rooms. Tests may include every room of
+// their hall.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ const std::map<std::string, Layer> kLayers = {
     {"serve", {12, false}},
     {"cli", {13, false}},
 };
-// The rooms of each hall, and what a room includes besides `base` and itself.
+// The rooms of each hall, and the siblings that a room may include in addition to `base`.
 const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}},
     {"kernels/attention", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
@@ -85,10 +86,10 @@ bool is_torch(const std::string& path) {
   return starts_with_any(path, {"torch/", "ATen/", "c10/", "caffe2/"});
 }
 
-// The folder of a path from src/: "data/sources", or "core".
+// Returns the folder of a path from src/: "data/sources", or "core".
 std::string folder_of(const std::string& path) { return path.substr(0, path.find_last_of('/')); }
 
-// The room of a folder: "sources" of "data/sources", "" at the top of a hall.
+// Returns the room of a folder: "sources" for "data/sources", "" at the top of a hall.
 std::string room_of(const std::string& folder) {
   const size_t slash = folder.find('/');
   return slash == std::string::npos ? "" : folder.substr(slash + 1);
@@ -125,7 +126,7 @@ std::string objection(const std::string& place, const Include& include, bool is_
   return "";
 }
 
-// x_test.cpp and what tests share, testing.h and x_testing.h.
+// True for x_test.cpp, and for code shared by tests: testing.h and x_testing.h.
 bool is_test_file(const std::string& path) {
   const std::string stem = fs::path(path).stem().string();
   return std::regex_search(stem, std::regex("(^|_)test(ing)?$"));

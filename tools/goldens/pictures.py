@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tests/data/pictures: small files of odd kinds, and pictures.safetensors with what Pillow makes of each.
+"""Makes tests/data/pictures: small files of odd kinds, and pictures.safetensors with Pillow's result for each.
 
 Needs numpy, Pillow and safetensors. Arguments: the folder to fill.
-output.<file> is Image.open(file).convert("RGB"), output_turned.<file> after ImageOps.exif_transpose.
+output.<file> is Image.open(file).convert("RGB"), output_turned.<file> is that after ImageOps.exif_transpose.
 """
 import io
 import os
@@ -64,7 +64,7 @@ W, H = 13, 9
 for depth in (1, 2, 4, 8, 16):
     files[f"gray{depth}_key.png"] = png(W, H, depth, 0, lines(W, H, depth), chunk(b"tRNS", b"\0\1"))
 for depth in (1, 2, 4, 8):
-    for entries in {2 ** depth, max(1, 2 ** (depth - 1) - 1)}:  # the second: pixels point behind the palette
+    for entries in {2 ** depth, max(1, 2 ** (depth - 1) - 1)}:  # the second: indices past the palette
         palette = chunk(b"PLTE", random.integers(0, 256, 3 * entries, dtype=np.uint8).tobytes())
         files[f"palette{depth}_{entries}.png"] = png(W, H, depth, 3, lines(W, H, depth),
                                                      palette + chunk(b"tRNS", b"\0\x80"[:entries]))
@@ -137,7 +137,7 @@ few = picture.quantize(16)
 few.info["transparency"] = 3
 files["transparent.gif"] = saved(few, "GIF", transparency=3)
 whole = bytearray(files["transparent.gif"])
-at = whole.index(b",\0\0\0\0")  # the frame's place
+at = whole.index(b",\0\0\0\0")  # the frame's offset
 whole[6:10] = struct.pack("<HH", 80, 60)
 whole[at + 1:at + 5] = struct.pack("<HH", 7, 21)
 files["frame_outside.gif"] = bytes(whole)

@@ -31,15 +31,15 @@ namespace fs = std::filesystem;
 using file_faults_detail::Operation;
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr size_t kMaxCall = size_t{1} << 30;  // Linux moves at most 2 GiB a call
+constexpr size_t kMaxCall = size_t{1} << 30;  // Linux moves at most 2 GiB per call
 
 std::string reason(int error) {  // strerror is not thread-safe
   std::array<char, 128> buffer{};
   return strerror_r(error, buffer.data(), buffer.size());
 }
 
-// Runs a system call through the fault hook, again when a signal cut it short. Returns -1 with errno set, or
-// its result.
+// Runs a system call through the fault hook; repeats it after EINTR. Returns its result, or -1 with errno
+// set.
 template <class Call>
 auto guarded(Operation operation, const Call& call) -> decltype(call()) {
   while (true) {
@@ -78,7 +78,7 @@ struct stat status_of(int fd, const std::string& path) {
   return status;
 }
 
-// Writes everything or returns the errno; short writes go on where they stopped.
+// Writes everything or returns the errno; continues after short writes.
 int write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const int fault = file_faults_detail::next(Operation::write);
@@ -89,7 +89,7 @@ int write_all(int fd, std::span<const std::byte> bytes) {
     const ssize_t written = ::write(fd, bytes.data(), wanted);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
-    if (written == 0) return ENOSPC;  // a regular file takes at least one byte or says why not
+    if (written == 0) return ENOSPC;  // a regular file takes at least one byte or fails
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
   return 0;
@@ -100,7 +100,7 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Temporary files carry host and process, so that a later run can tell which are left over.
+// Temporary names contain host and process, so that a later run can identify leftovers.
 std::string temporary_suffix() {
   std::array<char, 33> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -122,7 +122,7 @@ std::string hex16(uint64_t value) {
 MappedFile::MappedFile(const std::string& path) : MappedFile(-1, path) {}
 
 MappedFile::MappedFile(int descriptor, const std::string& path) {
-  // O_NONBLOCK: a pipe that nobody writes to is refused below, not waited for.
+  // O_NONBLOCK: a pipe without a writer is refused below, not waited for.
   const Descriptor own(descriptor < 0 ? open_to_read(path, O_NONBLOCK) : -1);
   const int fd = descriptor < 0 ? static_cast<int>(own) : descriptor;
   const struct stat status = status_of(fd, path);
@@ -153,8 +153,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 namespace {
 
-// Appends what is left of a file to `out`, which has resize() and data(). Pipes have no size: it grows as it
-// reads.
+// Appends the rest of a file to `out`, which has resize() and data(). Pipes have no size, so `out` grows
+// during reading.
 template <class Out>
 void read_into(Out& out, const std::string& path, uint64_t max_bytes) {
   const Descriptor fd(open_to_read(path));
@@ -167,7 +167,7 @@ void read_into(Out& out, const std::string& path, uint64_t max_bytes) {
   size_t used = 0;
   out.resize(S_ISREG(status.st_mode) ? static_cast<size_t>(said) : 0);
   while (true) {
-    if (used == out.size()) {  // one more read, to see the end (files may grow or be larger than they say)
+    if (used == out.size()) {  // one more read, to see the end (files may grow or misstate their size)
       if (used > max_bytes) too_large(text("more than ", max_bytes, " bytes"));
       const uint64_t room = std::min<uint64_t>(max_bytes + 1 - used, std::max<size_t>(used / 2, 4096));
       out.resize(used + static_cast<size_t>(room));
@@ -228,7 +228,7 @@ struct AtomicFile::State {
 
 namespace {
 
-std::atomic<int> temporaries_made = 0;  // of this process: their numbers
+std::atomic<int> temporaries_made = 0;  // by this process: their numbers
 
 }  // namespace
 
@@ -240,14 +240,14 @@ AtomicFile::AtomicFile(const std::string& path) : state_(std::make_unique<State>
   if (replaces && S_ISDIR(old.st_mode)) fail("cannot write '", path, "': it is a directory");
   if (replaces && !S_ISREG(old.st_mode)) fail("cannot write '", path, "': it is not a regular file");
   std::string temporary;
-  do {  // a process of this number may have left one of this name, on a machine that was started anew
+  do {  // after a reboot, a killed process with this number may have left a file with this name
     temporary = text(s.path, temporary_suffix(), ::getpid(), "-", ++temporaries_made);
     s.fd = guarded(Operation::open,
                    [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   } while (s.fd < 0 && errno == EEXIST);
   if (s.fd < 0) s.fail_with(errno);
   s.temporary = temporary;
-  if (replaces) {  // the owner first, since changing it may clear mode bits; only root may, and that is fine
+  if (replaces) {  // owner first: a change may clear mode bits; only root may, and failure is fine
     if (::fchown(s.fd, old.st_uid, old.st_gid) != 0) errno = 0;
     if (::fchmod(s.fd, old.st_mode & 07777) != 0) s.fail_with(errno);
   }
@@ -318,7 +318,7 @@ void AppendFile::write(std::span<const std::byte> bytes) {
   if (::fstat(descriptor_, &before) != 0) fail("cannot write '", path_, "': ", reason(errno));
   const int error = write_all(descriptor_, bytes);
   if (error == 0) return;
-  // Cutting back needs no space; should it fail too, the first error is the one to tell.
+  // Truncating needs no space; if it fails too, report the first error.
   if (S_ISREG(before.st_mode) && ::ftruncate(descriptor_, before.st_size) != 0) errno = 0;
   fail("cannot write '", path_, "': ", reason(error));
 }
@@ -361,7 +361,7 @@ MappedFile TemporaryFile::map() { return MappedFile(descriptor_, purpose_); }
 void sync_directory(const std::string& directory) {
   const Descriptor fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd < 0) fail("cannot open the directory '", directory, "': ", reason(errno));
-  // Some file systems know no fsync of directories; they answer EINVAL.
+  // Some file systems have no fsync of directories and return EINVAL.
   if (guarded(Operation::fsync, [&] { return ::fsync(fd); }) != 0 && errno != EINVAL)
     fail("cannot write the directory '", directory, "': ", reason(errno));
 }
@@ -441,7 +441,7 @@ int remove_stale_temporaries(const std::string& directory) {
     const auto process = parse_int(parts[0]);
     const auto number = parts.size() == 2 ? parse_int(parts[1]) : std::nullopt;
     if (!number || !process || *process <= 0) return false;
-    if (*process == ::getpid()) return *number > temporaries_made;  // of a process before that had our number
+    if (*process == ::getpid()) return *number > temporaries_made;  // from an earlier process with our number
     return ::kill(static_cast<pid_t>(*process), 0) != 0 && errno == ESRCH;
   };
   int removed = 0;
@@ -469,7 +469,7 @@ uint64_t free_disk_bytes(const std::string& path) {
   struct statvfs status {};
   while (::statvfs(at.c_str(), &status) != 0) {
     const std::string parent = parent_of(at);
-    if (errno != ENOENT || parent == at) fail("cannot tell the free space at '", path, "': ", reason(errno));
+    if (errno != ENOENT || parent == at) fail("cannot read the free space at '", path, "': ", reason(errno));
     at = parent;
   }
   return static_cast<uint64_t>(status.f_bavail) * status.f_frsize;

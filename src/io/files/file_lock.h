@@ -1,4 +1,4 @@
-// A lock between processes: one after the other, or one alone.
+// A lock between processes.
 #pragma once
 
 #include <memory>
@@ -6,12 +6,14 @@
 
 namespace tessera {
 
-// Waits until no other process holds the lock of this file, which is made if it is not there, and holds it until its end.
-// The system gives it back when the process ends, however it ends. Throws Error where the file cannot be made.
+// Creates the lock file if missing, waits until no other process holds its lock, and holds it for the
+// object's lifetime. The system releases it when the process ends in any way. Throws Error if the file cannot
+// be created.
 class FileLock {
  public:
   explicit FileLock(const std::string& path);
-  // The same without waiting: null while another process holds it. A file system that knows no locks refuses nobody.
+  // The same without waiting: null if another process holds it. Always succeeds on a file system without
+  // locks.
   static std::unique_ptr<FileLock> try_lock(const std::string& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;

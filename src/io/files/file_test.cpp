@@ -95,7 +95,7 @@ TEST_F(FileTest, AReadOnlyDirectoryIsNamed) {
 
 TEST_F(FileTest, AFileThatMayNotGrowLeavesTheOldOneAndNothingElse) {
   write_text_atomic(path("f"), "old");
-  // In a child, since the limit would meet the test's own output.
+  // In a child, because the limit would affect the test's own output.
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
@@ -111,8 +111,7 @@ TEST_F(FileTest, AFileThatMayNotGrowLeavesTheOldOneAndNothingElse) {
   EXPECT_EQ(names(), std::vector<std::string>{"f"});
 }
 
-// Every operation fails in turn, with every result: the old or the new file stands, whole, and nothing beside
-// it.
+// Every operation fails in turn, with every result: the whole old or new file remains, and nothing else.
 TEST_F(FileTest, AnyFailureLeavesTheOldOrTheNewFile) {
   const std::string before(10, 'o'), after((2 << 20) + 5, 'n');
   const auto write = [&] {
@@ -142,7 +141,7 @@ TEST_F(FileTest, AnyFailureLeavesTheOldOrTheNewFile) {
       if (done) break;
       ASSERT_LT(at, 100);
     }
-    // open, two writes, fsync, rename, fsync of the directory; EINTR and short writes are no failures.
+    // open, two writes, fsync, rename, fsync of the directory; EINTR and short writes are not failures.
     EXPECT_EQ(failures, result[1] == 'N' || result == "EIO" ? 6 : 0) << result;
   }
 }
@@ -176,7 +175,7 @@ TEST_F(FileTest, TemporariesOfLivingWritersAndStrangersStay) {
   EXPECT_EQ(names().size(), 2u);
 }
 
-// A machine that was started anew gives the number of the process that was killed to this one.
+// After a reboot this process may have the number of a killed one.
 TEST_F(FileTest, ALeftoverOfOnesOwnNumberIsPassedOverAndRemoved) {
   std::string temporary;
   {
@@ -229,7 +228,7 @@ TEST_F(FileTest, ReplacingKeepsTheModeAndFollowsLinks) {
 }
 
 TEST_F(FileTest, ChecksumsAreXxh3) {
-  // XXH3-64 of nothing, as published.
+  // The published XXH3-64 of no bytes.
   EXPECT_EQ(checksum_of({}), "2d06800538d394c2");
   const std::string content = "tessera";
   AtomicFile file(path("f"));
@@ -248,7 +247,7 @@ TEST_F(FileTest, AnAppendThatFailsLeavesWholeLines) {
   file.write("three\n");
   FileFaults::set("write:1:SHORT");
   AppendFile(path("log")).write("four\n");
-  // Half of a line, then no space: the half is taken back.
+  // Half of a line, then no space: the half is removed.
   FileFaults::set("");
   const pid_t child = ::fork();
   if (child == 0) {
@@ -336,7 +335,7 @@ TEST_F(FileTest, MovingADirectoryPutsTheWholeNewOneInPlace) {
   make("fresh", "2");
   move_directory(path("fresh"), path("d"));
   EXPECT_EQ(read_text(path("d") + "/f"), "2");
-  EXPECT_EQ(read_text(path("fresh") + "/f"), "1");  // the old one, for the caller to remove
+  EXPECT_EQ(read_text(path("fresh") + "/f"), "1");  // the old one, which the caller removes
   FileFaults::set("rename:1:EIO");
   EXPECT_EQ(error_of([&] { move_directory(path("fresh"), path("d")); }),
             "cannot rename '" + path("fresh") + "' to '" + path("d") + "': Input/output error");

@@ -15,7 +15,7 @@ constexpr uint64_t kRatioCountsFrom = uint64_t{64} << 20;
 constexpr size_t kMaxInput = size_t{1} << 30;  // zlib counts input in 32 bits
 constexpr int kGzipWindow = 15 + 16;           // the largest window, with gzip's header and trailer
 
-Bytef* input(std::span<const std::byte> bytes) {  // zlib takes no const, but does not write there
+Bytef* input(std::span<const std::byte> bytes) {  // zlib takes no const, but does not write to it
   return reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
 }
 
@@ -42,7 +42,7 @@ void inflate_gzip(std::span<const std::byte> packed, const std::string& name, co
   z_stream& stream = inflater.stream;
   std::vector<std::byte> piece(kPieceBytes);
   uint64_t done = 0;
-  size_t used = 0;  // input bytes handed to zlib so far
+  size_t used = 0;  // input bytes given to zlib so far
   while (true) {
     if (stream.avail_in == 0) {
       const size_t take = std::min(packed.size() - used, kMaxInput);
@@ -65,7 +65,7 @@ void inflate_gzip(std::span<const std::byte> packed, const std::string& name, co
     if (made > 0) sink({piece.data(), made});
     if (result == Z_STREAM_END) {
       if (at == packed.size()) return;
-      // Another member, or the zeros that some programs pad with.
+      // Another member, or the zero padding of some programs.
       const auto rest = packed.subspan(at);
       if (!is_gzip(rest)) {
         check(std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == std::byte{0}; }), name,

@@ -56,7 +56,7 @@ TEST(Gzip, EveryTruncationIsAnError) {
   }
 }
 
-// A flipped bit is an error, or (in the header's free fields) changes nothing: the check sum sees to that.
+// A flipped bit is an error, or (in the header's free fields) changes nothing: the checksum ensures that.
 TEST(Gzip, EveryFlippedBitIsSeen) {
   const std::string content = noise(300) + std::string(300, 'b');
   const auto packed = deflated(content);
@@ -83,7 +83,7 @@ TEST(Gzip, BombsAreRefused) {
             "f: inflates to more than 1.05 MB, the limit here");
   EXPECT_EQ(error_of([&] { inflate_gzip(packed, "f", InflateLimits{}); }),
             "f: inflates more than 250-fold, refused as a decompression bomb");
-  EXPECT_EQ(inflate_gzip(packed, "f").size(), size_t{70} << 20);  // asked for: whatever deflate can do
+  EXPECT_EQ(inflate_gzip(packed, "f").size(), size_t{70} << 20);  // limits allow all that deflate can do
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// For the tests of io: a folder that is gone after the test, and error lines as strings.
+// For the tests of io: a temporary folder, and error messages as strings.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,14 +14,15 @@
 
 namespace tessera {
 
-// Whether a child process goes on; one that has ended stays to be waited for.
+// True if a child process is still running; leaves an ended one to be waited for.
 inline bool is_running(pid_t child) {
   siginfo_t info = {};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid == 0;
 }
 
-// The message of the Error that `body` throws; "" if it throws none. Fails the test if it is not one line.
+// Returns the message of the Error that `body` throws; "" if it throws none. Fails the test if it has several
+// lines.
 template <class Body>
 std::string error_of(const Body& body) {
   try {

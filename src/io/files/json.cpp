@@ -13,9 +13,9 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
   if (document.size() > limits.max_bytes)
     fail(where, " has ", document.size(), " bytes of JSON, at most ", limits.max_bytes, " are read");
   const auto no_json = [&](size_t byte) { fail(where, " is not JSON: it goes wrong at byte ", byte); };
-  // The parser takes a NUL for the end of the text; what stands behind it must not pass unseen.
+  // The parser takes a NUL for the end of the text; it must not hide the rest.
   if (const size_t nul = document.find('\0'); nul != std::string_view::npos) no_json(nul + 1);
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // one set per open object
   const auto watch = [&](int depth, typename Tree::parse_event_t event, Tree& value) {
     using Event = typename Tree::parse_event_t;
     if (event == Event::object_start || event == Event::array_start) {
@@ -25,7 +25,7 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
       keys.pop_back();
     } else if (event == Event::key) {
       const auto name = value.template get<std::string>();
-      if (!keys.back().insert(name).second) fail(where, ": JSON key '", printable(name), "' stands twice");
+      if (!keys.back().insert(name).second) fail(where, ": JSON key '", printable(name), "' occurs twice");
       if (keys.back().size() > limits.max_keys)
         fail(where, ": a JSON object has more than ", limits.max_keys, " keys");
     }

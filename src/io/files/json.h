@@ -1,4 +1,4 @@
-// JSON that strangers wrote: size, depth and number of keys are bounded while it is parsed.
+// JSON from untrusted sources: limits size, depth and number of keys during parsing.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@ namespace tessera {
 struct JsonLimits {
   uint64_t max_bytes = uint64_t{16} << 20;
   int max_depth = 16;
-  size_t max_keys = 4096;  // of one object
+  size_t max_keys = 4096;  // per object
 };
 
-// Throws Error with `where` in front: too long, nested too deep, a key that stands twice, too many of them,
-// not JSON (with the byte, counted from 1, at which it stops being so; a NUL is such a byte, not the end).
-// Tree is nlohmann::json, or nlohmann::ordered_json where the order of keys matters.
+// Throws Error that starts with `where`: too long, nested too deep, a repeated key, too many keys, or not
+// JSON (with the first wrong byte, counted from 1; a NUL is an error, not the end). Tree is nlohmann::json,
+// or nlohmann::ordered_json if the order of keys matters.
 template <class Tree = nlohmann::json>
 Tree parse_json(std::string_view document, const std::string& where, const JsonLimits& limits = {});
 

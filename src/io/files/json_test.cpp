@@ -36,7 +36,7 @@ TEST(Json, RefusesWhatIsTooDeepTooLongOrTooMuch) {
 }
 
 TEST(Json, RefusesWhatIsBroken) {
-  EXPECT_EQ(refusal(R"({"a": 1, "a": 2})"), "f: JSON key 'a' stands twice");
+  EXPECT_EQ(refusal(R"({"a": 1, "a": 2})"), "f: JSON key 'a' occurs twice");
   EXPECT_EQ(refusal("{\"a\": 1,}"), "f is not JSON: it goes wrong at byte 9");
   EXPECT_EQ(refusal("\"\xff\""), "f is not JSON: it goes wrong at byte 2");
   EXPECT_EQ(refusal("1e999"), "f is not usable JSON");
@@ -62,7 +62,7 @@ TEST(NumberLiterals, BecomeEmptyTextsOfTheSameLength) {
   EXPECT_EQ(without_literals(R"({"NaN":"a\"NaN","b":NaN})"), R"({"NaN":"a\"NaN","b":"" })");
   EXPECT_EQ(without_literals(""), "");
   EXPECT_EQ(without_literals("-Infinit"), "-Infinit");
-  // Wherever it stands against the blocks that are read.
+  // At every position relative to the block boundaries.
   for (size_t before = (1 << 16) - 12; before < (1 << 16) + 2; ++before) {
     const std::string blanks(before, ' ');
     EXPECT_EQ(without_literals(blanks + "-Infinity]"), blanks + "\"\"       ]") << before;

@@ -35,7 +35,7 @@ Json to_json(const Value& value) {
   if (value.is_int()) return value.as_int();
   if (value.is_string()) return value.as_string();
   if (value.is_double()) {
-    // JSON has no such numbers, and a silent null would come back as an error much later.
+    // JSON has no such numbers, and a silent null would cause an error much later.
     check(std::isfinite(value.as_double()), "JSON: ", value.as_double(), " cannot be written");
     return value.as_double();
   }

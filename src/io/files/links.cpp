@@ -6,7 +6,7 @@ namespace tessera {
 
 std::string behind_links(const std::string& path) {
   namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;  // as the system follows
+  constexpr int kMostLinks = 40;  // as in the kernel
   std::error_code nothing;
   fs::path at = path;
   for (int i = 0; i < kMostLinks && fs::is_symlink(at, nothing); ++i) {

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// Where a file will lie that is written as `path`: what a symbolic link names, there or not.
+// Returns the target of a write to `path`: resolves symbolic links, dangling ones too.
 std::string behind_links(const std::string& path);
 
 }  // namespace tessera

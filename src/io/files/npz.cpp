@@ -19,7 +19,7 @@ constexpr uint64_t kMostRatio = 1040;  // deflate's own limit is 1032
 
 std::string_view ending() { return ".npy"; }
 
-// The value of a key in the dictionary that NumPy writes: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }.
+// Returns a key's value in NumPy's dictionary: {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }.
 std::string_view value_of(std::string_view words, std::string_view key, const std::string& where) {
   const std::string quoted = text("'", key, "':");
   const size_t at = words.find(quoted);
@@ -44,7 +44,7 @@ std::vector<int64_t> shape_of(std::string_view tuple, const std::string& where) 
   std::vector<int64_t> shape;
   for (const std::string& part : split(tuple, ',')) {
     const std::string_view digits = trim(part);
-    if (digits.empty()) continue;  // behind the last comma
+    if (digits.empty()) continue;  // after the last comma
     const auto extent = parse_int(digits);
     check(extent && *extent >= 0, where, ": '", printable(digits), "' is no extent of an array");
     shape.push_back(*extent);
@@ -58,7 +58,7 @@ uint32_t crc(uint32_t sum, std::span<const std::byte> bytes) {
   return static_cast<uint32_t>(::crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-// A deflated entry's bytes in a file without a name.
+// Unpacks a deflated entry into an unnamed file.
 std::shared_ptr<const MappedFile> inflated(const ZipEntry& entry, const std::string& where) {
   check(entry.unpacked / kMostRatio <= entry.bytes.size() + 1, where, ": ", entry.bytes.size(),
         " bytes cannot be deflated from ", entry.unpacked);
@@ -84,18 +84,17 @@ std::shared_ptr<const MappedFile> inflated(const ZipEntry& entry, const std::str
     const size_t count = piece.size() - stream.avail_out;
     check(result == Z_OK || result == Z_STREAM_END, where, ": its deflated bytes are damaged or truncated");
     made += count;
-    check(made <= entry.unpacked, where, ": unpacks to more than the ", entry.unpacked,
-          " bytes that the archive says");
+    check(made <= entry.unpacked, where, ": unpacks to more than the ", entry.unpacked, " bytes stated");
     const auto bytes = std::span<const std::byte>(piece).first(count);
     sum = crc(sum, bytes);
     file.write(bytes);
   }
-  check(made == entry.unpacked, where, ": unpacks to ", made, " bytes, the archive says ", entry.unpacked);
+  check(made == entry.unpacked, where, ": unpacks to ", made, " bytes, must be ", entry.unpacked);
   check(sum == entry.sum, where, ": its check sum is wrong, the file is damaged");
   return std::make_shared<const MappedFile>(file.map());
 }
 
-// Column-major numbers in row-major order.
+// Converts column-major numbers to row-major order.
 std::shared_ptr<std::vector<std::byte>> transposed(std::span<const std::byte> bytes,
                                                    const std::vector<int64_t>& shape, size_t size) {
   auto out = std::make_shared<std::vector<std::byte>>(bytes.size());

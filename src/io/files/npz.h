@@ -1,5 +1,5 @@
-// Arrays that NumPy wrote (.npz: a zip archive of .npy entries, stored or deflated): batches of generated images and
-// statistics of features, as other programs exchange them.
+// NumPy arrays (.npz: a zip archive of .npy entries, stored or deflated): batches of generated images and
+// feature statistics, as programs exchange them.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace tessera {
 
-// The dictionary in front of an array's numbers.
+// The header dictionary before an array's numbers.
 struct NpyHeader {
   DType dtype = DType::f32;
   bool fortran_order = false;
   std::vector<int64_t> shape;
-  size_t bytes = 0;  // of the header with all that stands before the numbers
+  size_t bytes = 0;  // size of the whole header, up to the first number
 };
-// Versions 1.0 to 3.0. Refused with `where` in front: no magic, truncated, another byte order, structured or
-// object types, more than 8 dimensions, sizes that overflow, a length that is not that of the numbers behind it.
+// Parses versions 1.0 to 3.0. Throws with `where` first: no magic, truncated, another byte order, structured
+// or object types, more than 8 dimensions, sizes that overflow, a wrong length of the numbers.
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& where);
 
-// One array, row-major. The numbers lie in the file itself, or unpacked in memory that this object keeps.
+// One array, row-major. The numbers are in the file itself, or unpacked in memory that this object owns.
 struct NpzArray {
   std::string name;
   DType dtype = DType::f32;
@@ -39,17 +39,17 @@ struct NpzArray {
 
 class NpzFile {
  public:
-  // Reads the directory alone. Errors as index_zip.
+  // Reads only the directory. Errors as in index_zip.
   explicit NpzFile(const std::string& path);
 
   const std::string& path() const { return path_; }
   std::vector<std::string> names() const;  // without ".npy", in the file's order
   bool holds(const std::string& name) const;
-  // Fails where there is no such array (naming those that there are), where its check sum or length is wrong, or
-  // where a deflated one unpacks to other than the directory says. Deflated arrays are unpacked into a file
-  // without a name, not into memory.
+  // Throws if the array is missing (listing the existing ones), if its checksum or length is wrong, or if it
+  // unpacks to another size than the directory records. Unpacks deflated arrays into an unnamed file, not
+  // into memory.
   NpzArray read(const std::string& name) const;
-  // The same with every number converted to double; for arrays of at most `most` numbers.
+  // The same with all numbers converted to double; for arrays of at most `most` numbers.
   std::vector<double> read_doubles(const std::string& name, std::vector<int64_t>& shape,
                                    int64_t most = int64_t{1} << 27) const;
 

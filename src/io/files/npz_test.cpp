@@ -42,7 +42,7 @@ struct Entry {
   int64_t size_error = 0;
 };
 
-// A zip archive of these entries.
+// Returns a zip archive of these entries.
 std::string zip(const std::vector<Entry>& entries) {
   std::string out, directory;
   for (const Entry& entry : entries) {
@@ -133,11 +133,10 @@ TEST_F(NpzTest, NamesWhatIsWrong) {
             "'a.npz': array 'x': its check sum is wrong, the file is damaged");
   EXPECT_EQ(error_reading({{"x.npy", good, true, 1}}),
             "'a.npz': array 'x': its check sum is wrong, the file is damaged");
-  EXPECT_EQ(
-      error_reading({{"x.npy", good, true, 0, -1}}),
-      text("'a.npz': array 'x': unpacks to more than the ", good.size() - 1, " bytes that the archive says"));
-  EXPECT_EQ(error_reading({{"x.npy", good, true, 0, 1}}), text("'a.npz': array 'x': unpacks to ", good.size(),
-                                                               " bytes, the archive says ", good.size() + 1));
+  EXPECT_EQ(error_reading({{"x.npy", good, true, 0, -1}}),
+            text("'a.npz': array 'x': unpacks to more than the ", good.size() - 1, " bytes stated"));
+  EXPECT_EQ(error_reading({{"x.npy", good, true, 0, 1}}),
+            text("'a.npz': array 'x': unpacks to ", good.size(), " bytes, must be ", good.size() + 1));
   EXPECT_NE(error_reading({{"x.npy", good, true, 0, 1000000000}}).find("cannot be deflated from"),
             std::string::npos);
   EXPECT_EQ(error_reading({{"x.npy", "hello, world"}}), "'a.npz': array 'x': is no array of NumPy");
@@ -160,7 +159,7 @@ TEST_F(NpzTest, NamesWhatIsWrong) {
       std::string::npos);
 }
 
-// Whatever the bytes, there is an array or a line.
+// Any bytes give an array or an error message.
 TEST_F(NpzTest, DamagedBytesNeverCrash) {
   const std::string good =
       zip({{"x.npy", npy("{'descr': '<i2', 'fortran_order': True, 'shape': (2, 3), }", kSix), true},

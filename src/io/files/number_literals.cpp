@@ -8,7 +8,7 @@ namespace {
 
 bool is_part_of_literal(char c) { return c == '-' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
 
-// Characters of the literal that begins there; 0 if none does.
+// Returns the length of a literal at the start of `rest`, or 0.
 size_t literal_at(std::string_view rest) {
   for (const std::string_view literal : {"NaN", "Infinity", "-Infinity"})
     if (rest.starts_with(literal)) return literal.size();
@@ -20,7 +20,7 @@ size_t literal_at(std::string_view rest) {
 NumberLiterals::int_type NumberLiterals::underflow() {
   from_.read(block_.data(), kBlock);
   std::streamsize size = from_.gcount();
-  // A block does not end inside of a literal.
+  // Extend the block so that it does not end within a literal.
   while (size > 0 && size < std::ssize(block_) && is_part_of_literal(block_[static_cast<size_t>(size - 1)]) &&
          from_.read(block_.data() + size, 1))
     ++size;

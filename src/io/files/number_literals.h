@@ -1,4 +1,5 @@
-// JSON as Python's json module writes it: NaN, Infinity and -Infinity, which JSON does not know, stand where numbers do.
+// JSON as Python's json module writes it: with NaN, Infinity and -Infinity as numbers, which JSON does not
+// allow.
 #pragma once
 
 #include <array>
@@ -7,8 +8,8 @@
 
 namespace tessera {
 
-// Reads another stream and puts an empty text ("") in the place of each of the three, with spaces behind it, so that a
-// parser reads on at the same bytes and finds that there is no number. What stands inside of texts stays as it is.
+// Reads another stream and replaces each of the three by an empty string ("") and spaces. A parser then keeps
+// its byte positions and finds a value that is not a number. Text inside strings stays as it is.
 class NumberLiterals final : public std::streambuf {
  public:
   explicit NumberLiterals(std::istream& from) : from_(from) {}

@@ -1,11 +1,11 @@
-// Paths that name something on the network: nothing is fetched, and the line says how to fetch it first.
+// Remote paths: nothing is fetched; the error explains how to fetch the file first.
 #pragma once
 
 #include <string>
 
 namespace tessera {
 
-// A usage error for https://…, hf-hub:… and their kin; any other path is left alone.
+// Throws a usage error for https://…, hf-hub:… and similar; accepts any other path.
 void refuse_remote_path(const std::string& path);
 
 }  // namespace tessera

@@ -16,18 +16,18 @@ namespace {
 constexpr uint64_t kBlock = 512;
 constexpr uint64_t kMaxExtension = uint64_t{1} << 20;  // a pax header or a GNU long name
 constexpr size_t kMaxName = 4096;
-constexpr uint64_t kRecord = 10240;  // archives are padded to a multiple of this, as tar does
+constexpr uint64_t kRecord = 10240;  // archives are padded to a multiple of this, as by tar
 
 uint64_t round_up(uint64_t size, uint64_t to) { return (size + to - 1) / to * to; }
 
-// A header field up to its first NUL.
+// Returns a header field up to its first NUL.
 std::string_view field(std::span<const std::byte> header, size_t offset, size_t length) {
   const std::string_view all = as_text(header.subspan(offset, length));
   return all.substr(0, all.find('\0'));
 }
 
-// Octal digits with spaces around, or GNU's base 256 (top bit set); nothing if it is neither or is over 63
-// bits.
+// Parses octal digits with optional spaces, or GNU's base 256 (top bit set). Returns nothing if it is neither
+// or exceeds 63 bits.
 std::optional<uint64_t> number(std::span<const std::byte> header, size_t offset, size_t length) {
   const auto raw = header.subspan(offset, length);
   if ((raw[0] & std::byte{0x80}) != std::byte{0}) {
@@ -46,7 +46,7 @@ std::optional<uint64_t> number(std::span<const std::byte> header, size_t offset,
   return value;
 }
 
-// The sum over the header with its own field as spaces; old tars summed signed characters.
+// Sums the header with the checksum field as spaces; old tars summed signed characters.
 bool checksum_agrees(std::span<const std::byte> header) {
   int64_t plain = 8 * ' ', with_sign = 8 * ' ';
   for (size_t i = 0; i < kBlock; ++i) {
@@ -78,7 +78,7 @@ class Indexer {
   }
 
  private:
-  // Holds what pax headers and GNU long names say about the member that follows.
+  // Holds the settings of pax headers and GNU long names for the next member.
   struct Extension {
     std::optional<std::string> name, link;
     std::optional<uint64_t> size;
@@ -91,7 +91,7 @@ class Indexer {
     return members_.empty() ? "" : text(" (after member '", members_.back().name, "')");
   }
 
-  // One header and what belongs to it; false at the end mark.
+  // Reads one header and its content; returns false at the end mark.
   bool read_header() {
     if (archive_.size() - at_ < kBlock)
       fail(path_, ": truncated at byte ", archive_.size(), ": no end mark", last());
@@ -126,7 +126,7 @@ class Indexer {
 
   std::string ustar_name(std::span<const std::byte> header) const {
     std::string name(field(header, 0, 100));
-    // GNU's magic is "ustar  ", and its tar uses the prefix for other things.
+    // GNU's magic is "ustar  ", and its tar uses the prefix for other data.
     if (as_text(header.subspan(257, 6)) == std::string_view("ustar\0", 6))
       if (const auto prefix = field(header, 345, 155); !prefix.empty()) name = text(prefix, "/", name);
     return name;
@@ -147,7 +147,7 @@ class Indexer {
     if (type == 'x' || type == 'g') {
       Extension read = type == 'x' ? extension_ : Extension{};
       read_pax(as_text(content), name, read);
-      // A global header holds for all members: a name or a size there makes no sense.
+      // A global header applies to all members: a name or a size there makes no sense.
       if (type == 'x')
         extension_ = read;
       else
@@ -160,7 +160,8 @@ class Indexer {
     if (type != 'g') extension_.seen = true;
   }
 
-  // Records "LENGTH KEY=VALUE\n"; the length counts the whole record.
+  // Parses records "LENGTH KEY=VALUE
+  // "; the length includes the whole record.
   void read_pax(std::string_view records, const std::string& name, Extension& out) const {
     while (!records.empty()) {
       const size_t space = records.find(' ');
@@ -219,12 +220,12 @@ class Indexer {
     members_.push_back({{kept, name.size()}, begin, bytes});
   }
 
-  // The first hard link makes the table of names: archives hardly ever hold one.
+  // The first hard link builds the table of names: archives rarely contain one.
   void push_hard_link(const std::string& name, const std::string& target) {
     for (; linkable_ < members_.size(); ++linkable_) by_name_[members_[linkable_].name] = linkable_;
     const auto found = by_name_.find(target);
     check(found != by_name_.end(), path_, ": member '", name, "' is a hard link to '", printable(target),
-          "', which does not stand before it");
+          "', which does not precede it");
     push(name, members_[found->second].offset, members_[found->second].size);
   }
 
@@ -247,7 +248,7 @@ TarIndex index_tar(std::span<const std::byte> archive, const std::string& path) 
 
 namespace {
 
-// The compressions that we do not read, so that the error can name them.
+// Returns the name of an unsupported compression, for the error message.
 const char* other_compression(std::span<const std::byte> bytes) {
   const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 6)));
   if (start.starts_with("\x28\xB5\x2F\xFD")) return "zstd";

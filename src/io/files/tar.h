@@ -1,8 +1,7 @@
-// Tar archives: random access to the files in one (ustar, pax, GNU long names; plain or gzipped), and a
-// writer.
+// Tar archives: random access to their files (ustar, pax, GNU long names; plain or gzipped), and a writer.
 //
-// Nothing is unpacked to names from the archive, so absolute names and ".." are harmless here and are kept as
-// they are.
+// Nothing is unpacked to names from the archive, so absolute names and ".." are harmless and stay as they
+// are.
 #pragma once
 
 #include <cstddef>
@@ -19,36 +18,36 @@
 
 namespace tessera {
 
-// A regular file in an archive. `name` lives as long as the archive (moving the archive keeps it).
+// A regular file in an archive. `name` is valid for the archive's lifetime (also after a move).
 struct TarMember {
   std::string_view name;
-  uint64_t offset = 0;  // of its first byte in the unpacked archive
+  uint64_t offset = 0;  // first byte in the unpacked archive
   uint64_t size = 0;
 };
 
-// The members of an archive, and the memory that their names lie in.
+// The members of an archive, and the memory of their names.
 struct TarIndex {
   std::unique_ptr<std::pmr::monotonic_buffer_resource> names;
   std::vector<TarMember> members;
 };
 
-// The parser alone, for bytes in memory (and for fuzzing). `path` is for error lines.
+// The parser alone, for bytes in memory (and for fuzzing). `path` is for error messages.
 TarIndex index_tar(std::span<const std::byte> archive, const std::string& path);
 
-// The files of one archive, in its order. Directories are left out, hard links stand for the file they name.
-// A gzipped archive (told from its bytes) is inflated once, into an unnamed temporary file in $TMPDIR or
+// The files of one archive, in its order. Directories are left out; hard links become the linked file. A
+// gzipped archive (detected by its bytes) is inflated once, into an unnamed temporary file in $TMPDIR or
 // /tmp.
 //
-// Refused, each with a line that names the archive and the member: truncated, no end mark, a broken header, a
-// member longer than the archive, symbolic links, devices, sparse and multi-volume members, names with
-// control characters, gzip data that inflates beyond `limits`.
+// Throws an error with the archive and the member: truncated, no end mark, a broken header, a member longer
+// than the archive, symbolic links, devices, sparse and multi-volume members, names with control characters,
+// gzip data that inflates beyond `limits`.
 class TarArchive {
  public:
   explicit TarArchive(const std::string& path, const InflateLimits& limits = {});
 
   const std::string& path() const { return path_; }
   const std::vector<TarMember>& members() const { return index_.members; }
-  // The bytes of a member: a view that lives as long as the archive. Thread-safe; nothing is read or copied.
+  // Returns the bytes of a member: a view, valid for the archive's lifetime. Thread-safe; copies nothing.
   std::span<const std::byte> bytes(size_t member) const;
 
  private:
@@ -57,18 +56,18 @@ class TarArchive {
   TarIndex index_;
 };
 
-// Writes an archive front to back: ustar, with a pax header where a name or a size needs one. The same
-// members give the same bytes (no times, no owners). Gzipped if the path ends in ".gz" or ".tgz".
+// Writes an archive front to back: ustar, with a pax header if a name or a size needs one. The same members
+// give the same bytes (no times, no owners). Gzipped if the path ends in ".gz" or ".tgz".
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path);
-  ~TarWriter();  // without commit(): nothing is left behind
+  ~TarWriter();  // removes the unfinished file unless committed
   TarWriter(const TarWriter&) = delete;
   void add(std::string_view name, std::span<const std::byte> content);
   void add(std::string_view name, std::string_view content);
-  // Bytes added so far, before compression, headers included.
+  // Returns the bytes added so far, before compression, headers included.
   uint64_t size() const;
-  // Closes the archive and puts it in place (see AtomicFile).
+  // Closes the archive and moves it into place (see AtomicFile).
   void commit();
 
  private:

@@ -12,14 +12,14 @@ namespace {
 
 class TarTest : public TemporaryFolder {};
 
-// Headers by hand, so that what TarWriter never writes can be read too.
+// Headers by hand, to test reading forms that TarWriter never writes.
 struct RawHeader {
   std::string name;
   uint64_t size = 0;
   char type = '0';
   std::string link = "", prefix = "";
   std::string magic = std::string("ustar\00000", 8);
-  std::string size_field = "";  // in place of octal digits
+  std::string size_field = "";  // instead of octal digits
 };
 
 std::string block(const RawHeader& h) {
@@ -64,7 +64,7 @@ std::string pax(const std::string& key, const std::string& value) {
   return std::to_string(length) + record;
 }
 
-// "name=content;" for every member.
+// Returns "name=content;" for every member.
 std::string listing(const std::string& archive) {
   const TarIndex index = index_tar(as_bytes(archive), "a.tar");
   std::string out;
@@ -162,7 +162,7 @@ TEST(TarIndex, ReadsEveryWayToNameAMember) {
   EXPECT_EQ(listing(kEnd), "");
   EXPECT_EQ(listing(entry({"a"}, "1") + entry({"b"}, "") + kEnd), "a=1;b=;");
   EXPECT_EQ(listing(entry({.name = "a", .prefix = "some/folder"}, "1") + kEnd), "some/folder/a=1;");
-  // GNU keeps other things where ustar has its prefix.
+  // GNU stores other data in ustar's prefix field.
   EXPECT_EQ(listing(entry({.name = "a", .prefix = "x", .magic = std::string("ustar  \0", 8)}, "1") + kEnd),
             "a=1;");
   EXPECT_EQ(listing(entry({.name = "a", .type = '\0', .magic = ""}, "1") + kEnd), "a=1;")
@@ -193,7 +193,7 @@ TEST(TarIndex, HardLinksStandForTheirFile) {
                     entry({.name = "b", .type = '1', .link = "cut off"}) + kEnd),
             "a=1;b=1;");
   EXPECT_EQ(refusal(entry({.name = "b", .type = '1', .link = "a"}) + entry({"a"}, "1") + kEnd),
-            "a.tar: member 'b' is a hard link to 'a', which does not stand before it");
+            "a.tar: member 'b' is a hard link to 'a', which does not precede it");
 }
 
 TEST(TarIndex, RefusesWhatIsNoDataFile) {
@@ -256,7 +256,7 @@ TEST(TarIndex, RefusesBrokenExtensions) {
             "a.tar: ends after the header for a long name");
 }
 
-// Cut at every byte: an error that names the archive, never a shorter list.
+// Truncated at every byte: an error with the archive's name, never a shorter list.
 TEST(TarIndex, EveryTruncationIsAnError) {
   const std::string whole = entry({"first"}, "1") + entry({.name = "x", .type = 'x'}, pax("path", "second")) +
                             entry({"s"}, std::string(700, '2')) + std::string(512, '\0');

@@ -70,7 +70,7 @@ std::string scalar_value(const std::string& tag, double number) {
   return out;
 }
 
-// An Event's summary field with these values.
+// Returns an Event's summary field with these values.
 std::string summary_of(std::span<const std::string> values) {
   std::string fields, out;
   for (const std::string& one : values) put_bytes(fields, summary::value, one);

@@ -1,4 +1,4 @@
-// Event files as TensorBoard reads them: TFRecord frames around Event messages, both written by hand.
+// TensorBoard event files: TFRecord frames around Event messages, both encoded here by hand.
 #pragma once
 
 #include <cstddef>
@@ -16,22 +16,21 @@ namespace tessera {
 
 class TensorBoardWriter {
  public:
-  // Starts a new file events.out.tfevents.SECONDS.HOST.PROCESS.COUNT in a folder that exists. `first_step` is
-  // the first step that will be written: what older files of the folder say about it and later ones is not
-  // shown.
+  // Starts a new file events.out.tfevents.SECONDS.HOST.PROCESS.COUNT in an existing folder. `first_step` is
+  // the first step to be written; TensorBoard hides later steps of older files in the folder.
   explicit TensorBoardWriter(const std::string& directory, int64_t first_step = 0,
                              std::function<double()> now = wall_seconds);
 
   const std::string& path() const { return path_; }
 
   void scalar(const std::string& tag, int64_t step, double value);
-  // Several scalars as one event.
+  // Writes several scalars as one event.
   void scalars(int64_t step, std::span<const std::pair<std::string, double>> values);
-  // `png` is a whole PNG file.
+  // `png` is a complete PNG file.
   void image(const std::string& tag, int64_t step, std::span<const std::byte> png);
   // Markdown.
   void text(const std::string& tag, int64_t step, std::string_view markdown);
-  // Every event is with the system when its call returns; this also waits until the disk has them.
+  // Each call passes its event to the system; this also waits for the disk.
   void sync() { file_.sync(); }
 
  private:

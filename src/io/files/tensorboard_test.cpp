@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// A small decoder of its own: what the bytes say, by the published formats.
+// A small independent decoder of the published formats.
 struct Field {
   int number = 0;
   uint64_t integer = 0;  // varint, or the bits of a fixed field
@@ -76,7 +76,7 @@ uint32_t masked(std::string_view bytes) {
   return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
-// The events of a file, after checking every frame.
+// Returns the events of a file, after checking every frame.
 std::vector<std::vector<Field>> events_of(const std::string& path) {
   const std::string content = read_text(path);
   std::string_view rest = content;
@@ -109,7 +109,7 @@ TEST(Crc32c, GivesThePublishedValues) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c(as_bytes(std::string(32, '\xFF'))), 0x62A8AB43u);
 }
 
-// The bytes that TensorBoard's own writer puts at a file's start, at time 1000.
+// The first bytes that TensorBoard's own writer produces, at time 1000.
 TEST_F(TensorBoardTest, AFileStartsWithItsVersion) {
   const TensorBoardWriter writer(folder(), 0, [] { return 1000.0; });
   EXPECT_TRUE(writer.path().starts_with(path("events.out.tfevents.1000."))) << writer.path();
@@ -126,7 +126,7 @@ TEST_F(TensorBoardTest, EventsCarryTimeStepAndScalars) {
   writer.sync();
   const auto events = events_of(writer.path());
   ASSERT_EQ(events.size(), 4u);
-  // The second event tells readers to drop what older files say from step 7 on.
+  // The second event makes readers drop events of older files from step 7 on.
   EXPECT_EQ(field(events[1], 2).integer, 7u);
   EXPECT_EQ(field(fields_of(field(events[1], 7).bytes), 1).integer, 1u);
   EXPECT_EQ(std::bit_cast<double>(field(events[2], 1).integer), 1700000004.25);
@@ -144,7 +144,7 @@ TEST_F(TensorBoardTest, EventsCarryTimeStepAndScalars) {
 
 TEST_F(TensorBoardTest, PicturesAndTextsAreStoredWhole) {
   TensorBoardWriter writer(folder());
-  // Width 300, height 2, 8 bits, RGB; nothing behind the header is looked at.
+  // Width 300, height 2, 8 bits, RGB; bytes after the header are ignored.
   const std::string png("\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\x01\x2C\0\0\0\x02\x08\x02\0\0\0some data", 38);
   writer.image("grid", 3, as_bytes(png));
   writer.text("recipe", 0, "# a\n\n    lr = 1");
@@ -164,7 +164,7 @@ TEST_F(TensorBoardTest, PicturesAndTextsAreStoredWhole) {
             "TensorBoard image 'grid' is not a PNG file");
 }
 
-// Steps order the events, not times: a clock that is set back changes nothing else.
+// Steps order the events, not times: a clock that goes back changes nothing else.
 TEST_F(TensorBoardTest, AClockThatGoesBackLeavesWholeEvents) {
   double now = 1700000000;
   TensorBoardWriter writer(folder(), 0, [&] { return now -= 3600; });

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kEntryBytes = 46, kLocalBytes = 30;
 constexpr uint64_t kMaxComment = 65535, kMaxName = 1024;
 
-// Little-endian numbers at places of one record; the record is cut out with all its bytes first.
+// Reads little-endian numbers of one record, which has all its bytes.
 class Record {
  public:
   explicit Record(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -64,7 +64,7 @@ class Indexer {
     return Record(archive_.subspan(at, length));
   }
 
-  // From the end mark, which stands at the end, before a comment of the length that it states.
+  // Finds the end mark: at the end of the file, before a comment of the length that it states.
   Directory find_directory() const {
     const uint64_t size = archive_.size();
     const uint64_t lowest = size > kEndBytes + kMaxComment ? size - kEndBytes - kMaxComment : 0;
@@ -78,7 +78,7 @@ class Indexer {
           locator && locator->u32(0) == 0x07064B50)
         out = read_end64(locator->u64(8), directory_end);
       check(out.begin <= directory_end && out.size <= directory_end - out.begin, path_,
-            ": the zip directory lies outside of the file");
+            ": the zip directory is outside the file");
       return out;
     }
     fail(path_, ": is no zip archive, or truncated: it has no end mark");
@@ -93,7 +93,7 @@ class Indexer {
     return {end->u64(48), end->u64(40), end->u64(32)};
   }
 
-  // Reads the entry at `at`, and gives the place of the next.
+  // Reads the entry at `at` and returns the place of the next.
   uint64_t read_entry(uint64_t at, uint64_t end, uint64_t data_end) {
     const auto header = end - at < kEntryBytes ? std::nullopt : record(at, kEntryBytes);
     check(header && header->u32(0) == 0x02014B50, path_, ": the zip directory is damaged at byte ", at);
@@ -105,7 +105,7 @@ class Indexer {
           " bytes, must have 1 to ", kMaxName);
     const std::string name(as_text(archive_.subspan(at + kEntryBytes, name_length)));
     const auto where = [&] { return text(path_, ": zip entry '", printable(name), "'"); };
-    check(names_.insert(name).second, where(), " stands twice in the directory");
+    check(names_.insert(name).second, where(), " occurs twice in the directory");
     check((header->u16(8) & 1) == 0, where(), " is encrypted");
     const bool stored = header->u16(10) == 0;
     uint64_t unpacked = header->u32(24), packed = header->u32(20), local = header->u32(42);
@@ -118,7 +118,7 @@ class Indexer {
     check(own && own->u32(0) == 0x04034B50, where(), " has no header of its own at byte ", local);
     const uint64_t begin = local + kLocalBytes + own->u16(26) + own->u16(28);
     check(begin <= data_end && packed <= data_end - begin, where(), " has ", packed,
-          " bytes, they would lie outside of the file");
+          " bytes and would end outside the file");
     check(own->u16(26) == name_length && as_text(archive_.subspan(local + kLocalBytes, name_length)) == name,
           where(), " has another name in its own header");
     extents_.push_back({local, begin + packed, entries_.size()});
@@ -131,7 +131,7 @@ class Indexer {
     return next;
   }
 
-  // Zip64: the numbers that do not fit 32 bits stand in an extra field, in a fixed order.
+  // Zip64: numbers beyond 32 bits are in an extra field, in a fixed order.
   static void read_extra64(std::span<const std::byte> extra, std::initializer_list<uint64_t*> numbers,
                            const std::string& where) {
     constexpr uint64_t elsewhere = 0xFFFFFFFF;

@@ -1,5 +1,5 @@
-// The directory of a zip archive. Entries are not unpacked: what PyTorch writes is stored as it is, and who reads
-// other archives unpacks them (io/files/npz.h).
+// The directory of a zip archive. Entries are not unpacked: PyTorch stores them uncompressed, and readers of
+// other archives unpack them (io/files/npz.h).
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@ namespace tessera {
 
 struct ZipEntry {
   std::string name;
-  std::span<const std::byte> bytes;  // as they lie in the archive
+  std::span<const std::byte> bytes;  // as in the archive
   bool stored = true;                // false: compressed
   int method = 0;                    // 8: deflated
-  uint64_t unpacked = 0;             // bytes, as the directory says
-  uint32_t sum = 0;                  // CRC-32 of the unpacked bytes, as the directory says
+  uint64_t unpacked = 0;             // bytes, from the directory
+  uint32_t sum = 0;                  // CRC-32 of the unpacked bytes, from the directory
 };
 
-// The entries of an archive in the order of its directory (zip64 too). Refused, each with a line that names
-// the file and the entry: truncated, no directory, encrypted entries, several volumes, entries out of range,
-// that overlap, with the same or another name than in their own header.
+// Returns the entries of an archive in directory order (zip64 too). Throws an error with the file and the
+// entry: truncated, no directory, encrypted entries, several volumes, entries that are out of range or
+// overlap, a repeated name, or a name that differs from the entry's own header.
 std::vector<ZipEntry> index_zip(std::span<const std::byte> archive, const std::string& path);
 
 }  // namespace tessera

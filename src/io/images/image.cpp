@@ -20,7 +20,7 @@ bool starts_with(Bytes bytes, std::string_view magic, size_t at = 0) {
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-// Names other kinds of file that people have under an image's name, for the error line.
+// Names foreign file types that often have an image's extension, for the error message.
 const char* known_stranger(Bytes bytes) {
   if (starts_with(bytes, "ftypavif", 4)) return "an AVIF";
   if (starts_with(bytes, "ftyphei", 4)) return "an HEIC";
@@ -30,7 +30,7 @@ const char* known_stranger(Bytes bytes) {
   return nullptr;
 }
 
-// Two letters alone are also how a text may begin: the length of the header that follows must be one that there is.
+// Text may also begin with these two letters, so the length of the header must be a valid one.
 bool is_bmp(Bytes bytes) {
   if (!starts_with(bytes, "BM") || bytes.size() < 18) return false;
   const int size = codec::byte_at(bytes, 14);
@@ -80,7 +80,7 @@ ImageInfo info_of(Bytes bytes, const std::string& name, Format format) {
   }
 }
 
-// A box of the oriented picture, seen in the file's own orientation (width and height are the file's).
+// Converts a box of the oriented image to the file's own orientation (width and height are the file's).
 Box unoriented(const Box& box, int orientation, int width, int height) {
   Box b = box;
   if (orientation >= 5) {
@@ -97,11 +97,11 @@ Box unoriented(const Box& box, int orientation, int width, int height) {
 void check_box(const Box& box, int width, int height, const std::string& name) {
   check(box.left >= 0 && box.top >= 0 && box.width > 0 && box.height > 0 && box.width <= width - box.left &&
             box.height <= height - box.top,
-        name, ": the crop ", box.width, "x", box.height, "+", box.left, "+", box.top, " must lie within ",
+        name, ": the crop ", box.width, "x", box.height, "+", box.left, "+", box.top, " must be within ",
         width, "x", height);
 }
 
-// `wanted` null: the whole picture.
+// Decodes the box, or the whole image if it is null.
 void decode(Bytes bytes, const std::string& name, const Box* wanted, const DecodeOptions& options,
             Image& out) {
   const int s = options.scale;
@@ -203,7 +203,8 @@ Image decode_image(Bytes bytes, const std::string& name, const DecodeOptions& op
 }
 
 Image decode_bands(Bytes bytes, const std::string& name, int bands, const DecodeOptions& options) {
-  check(format_of(bytes, name) == Format::tiff, name, ": is no TIFF, which alone holds ", bands, " channels");
+  check(format_of(bytes, name) == Format::tiff, name, ": is not a TIFF, the only format with ", bands,
+        " channels");
   const ImageInfo info = codec::tiff_info(bytes, name);
   codec::check_size(info.width, info.height, options.max_pixels, name);
   Image out;

@@ -1,4 +1,4 @@
-// Pictures in memory, and their codecs. The pixels are what Pillow's Image.open(f).convert("RGB") gives.
+// Images in memory, and their codecs. Pixels equal Pillow's Image.open(f).convert("RGB").
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ struct Image {
         height(h),
         channels(c),
         pixels(static_cast<size_t>(w) * static_cast<size_t>(h) * static_cast<size_t>(c)) {}
-  // Another size in the same memory; the pixels are then whatever lay there.
+  // Changes the size in the same memory; the pixels are then undefined.
   void reshape(int w, int h, int c = 3) {
     width = w, height = h, channels = c;
     pixels.resize(static_cast<size_t>(w) * static_cast<size_t>(h) * static_cast<size_t>(c));
@@ -41,50 +41,49 @@ struct Box {
 
 struct DecodeOptions {
   int64_t max_pixels = 178956970;  // Pillow's limit against decompression bombs; checked before allocation
-  bool apply_exif = false;         // orient the picture as its EXIF orientation says
+  bool apply_exif = false;         // orient the image by its EXIF orientation
   int scale =
       1;  // JPEG only, others ignore it: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
 };
 
-// Size without decoding, in the file's own orientation.
+// The size without decoding, in the file's own orientation.
 struct ImageInfo {
   int width = 0, height = 0;
   std::string format;   // "jpeg", "png", "webp", "gif", "bmp", "tiff"
-  int orientation = 1;  // EXIF, 1 to 8; from 5 on width and height change places when it is applied
+  int orientation = 1;  // EXIF, 1 to 8; from 5 on, applying it swaps width and height
 };
 
-// Whether a file is an image, by its first bytes; kImageHeadBytes of them are enough.
+// True if a file is an image, by its first bytes; kImageHeadBytes of them suffice.
 constexpr size_t kImageHeadBytes = 32;
 bool is_image(std::span<const std::byte> head);
 
-// The first image of a file that holds several (GIF, TIFF, animations).
-// All throw Error with `name` (a file or a sample) in front: empty, not an image, truncated, too many pixels,
-// …. The format is told from the bytes, never from the name.
+// Files with several images (GIF, TIFF, animations): the first one.
+// All throw Error that starts with `name` (a file or a sample): empty, not an image, truncated, too many
+// pixels, …. The format is detected from the bytes, never from the name.
 ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);
 Image decode_image(std::span<const std::byte> bytes, const std::string& name,
                    const DecodeOptions& options = {});
 
-// Exactly decode_image followed by a cut at `box` (in pixels of the unscaled picture, oriented if the options
-// say so), but decoding only the part that is needed, with one more iMCU on each side. At a scale s the
-// result covers the scaled pixels from floor(left / s) to ceil((left + width) / s), and likewise down (before
-// orienting).
+// Equals decode_image followed by a crop to `box` (in pixels of the unscaled image, oriented if the options
+// set it). Decodes only the needed part and one more iMCU on each side. At scale s the result covers the
+// scaled pixels from floor(left / s) to ceil((left + width) / s), and likewise vertically (before orienting).
 Image decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                         const DecodeOptions& options = {});
-// The same into a picture whose memory is used again.
+// The same into an image with reused memory.
 void decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                        const DecodeOptions& options, Image& out);
 
-// A TIFF whose pixels are `bands` numbers, as they lie there: [height, width, bands]; of 16 bits the upper 8.
-// Fails where the file is none, or has another number of bands.
+// Decodes a TIFF with `bands` numbers per pixel, unconverted: [height, width, bands]; of 16 bits the upper 8.
+// Throws if the file is not a TIFF or has another number of bands.
 Image decode_bands(std::span<const std::byte> bytes, const std::string& name, int bands,
                    const DecodeOptions& options = {});
 
-// The part of a picture inside a box that lies within it.
+// Returns a copy of the part in a box that is within the image.
 Image cut(const Image& image, const Box& box);
-// Rotated and mirrored as an EXIF orientation (1 to 8) asks for.
+// Returns the image rotated and mirrored by an EXIF orientation (1 to 8).
 Image orient(const Image& image, int orientation);
 
-// 1 or 3 channels; JPEG in 4:2:0. An EXIF orientation other than 1 is written into the file's metadata.
+// Encode 1 or 3 channels; JPEG in 4:2:0. Store an EXIF orientation other than 1 in the file's metadata.
 std::vector<std::byte> encode_png(const Image& image, int orientation = 1);
 std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90, int orientation = 1);
 

@@ -1,4 +1,5 @@
-// BMP by a reader of our own: palettes of 1, 4 and 8 bits, plain or run-length coded, and colours of 16, 24 and 32 bits.
+// BMP by our own reader: palettes of 1, 4 and 8 bits, plain or run-length coded, and colours of 16, 24 and 32
+// bits.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,11 +20,11 @@ uint32_t little32(Bytes bytes, size_t i) { return little16(bytes, i) | little16(
 
 struct Header {
   int width = 0, height = 0, bits = 0;
-  bool from_top = false;  // most files hold the lowest row first
+  bool from_top = false;  // most files store the lowest row first
   uint32_t compression = kPlain;
   size_t palette = 0, entry_bytes = 4,
-         entries = 0;               // where the palette starts; blue, green, red of each entry
-  size_t pixels = 0;                // where the first stored row starts
+         entries = 0;               // offset of the palette; blue, green, red of each entry
+  size_t pixels = 0;                // offset of the first stored row
   std::array<uint32_t, 3> masks{};  // red, green, blue of 16, 24 and 32 bits
 
   size_t row_bits() const { return static_cast<size_t>(width) * static_cast<size_t>(bits); }
@@ -80,7 +81,7 @@ Header read_header(Bytes bytes, const std::string& name) {
   if (header.entries == 0 && indexed) header.entries = size_t{1} << bits;
   if (!indexed) header.entries = 0;
   check(header.entries <= 65536, name, ": broken BMP (a palette of ", header.entries, " colours)");
-  // Some writers say that the pixels start where the palette does; others say nothing.
+  // Some writers set the pixel offset to that of the palette, others to 0.
   const size_t behind = header.palette + header.entries * header.entry_bytes;
   if (header.pixels == 0 || (indexed && header.pixels == header.palette)) header.pixels = behind;
   return header;
@@ -89,7 +90,7 @@ Header read_header(Bytes bytes, const std::string& name) {
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
 Palette read_palette(Bytes bytes, const Header& header, const std::string& name) {
-  Palette palette{};  // what lies behind the last entry is black
+  Palette palette{};  // colours after the last entry are black
   const size_t count = std::min<size_t>(header.entries, palette.size());
   check(header.palette + count * header.entry_bytes <= bytes.size(), name,
         ": truncated BMP, the file ends in its palette");
@@ -99,7 +100,7 @@ Palette read_palette(Bytes bytes, const Header& header, const std::string& name)
   return palette;
 }
 
-// One component of a colour: the bits of its mask, stretched to 0 to 255.
+// One component of a colour: the bits of its mask, scaled to 0 to 255.
 struct Component {
   int shift = 0;
   uint64_t most = 0;
@@ -110,7 +111,7 @@ struct Component {
   }
 };
 
-// The indices of a run-length coded image, [height, width] in the order of the file. Pixels that are skipped are 0.
+// Decodes the indices of a run-length coded image, [height, width] in the file's order. Skipped pixels are 0.
 class RunLengths {
  public:
   RunLengths(Bytes bytes, const Header& header, const std::string& name)
@@ -163,7 +164,7 @@ class RunLengths {
       out_[done_++] = !nibbles_ ? pair : static_cast<uint8_t>(i % 2 ? pair & 15 : pair >> 4);
     }
     x_ += count;
-    at_ += at_ % 2;  // runs start at even places
+    at_ += at_ % 2;  // runs start at even offsets
   }
 
   Bytes bytes_;

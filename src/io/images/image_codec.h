@@ -1,4 +1,4 @@
-// The functions of each codec that image.cpp needs. Private to the folder.
+// The functions of each codec for image.cpp. Private to the folder.
 #pragma once
 
 #include <array>
@@ -22,16 +22,16 @@ inline uint32_t big_endian32(Bytes bytes, size_t i) {
   return big_endian16(bytes, i) << 16 | big_endian16(bytes, i + 2);
 }
 
-// Fails unless 1 <= width * height <= max_pixels.
+// Throws unless 1 <= width * height <= max_pixels.
 void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::string& name);
 
-// 1 to 8 as EXIF numbers them, from a TIFF block; 1 where there is none or it makes no sense.
+// Returns the orientation (1 to 8) of an EXIF TIFF block; 1 if it is missing or invalid.
 int exif_orientation(Bytes tiff);
 
-// A TIFF block that says nothing but an orientation.
+// Returns a TIFF block with only an orientation.
 std::array<uint8_t, 26> exif_block(int orientation);
 
-// Size and orientation from the headers alone.
+// Read size and orientation from the headers alone.
 ImageInfo jpeg_info(Bytes bytes, const std::string& name);
 ImageInfo png_info(Bytes bytes, const std::string& name);
 ImageInfo webp_info(Bytes bytes, const std::string& name);
@@ -39,8 +39,8 @@ ImageInfo gif_info(Bytes bytes, const std::string& name);
 ImageInfo bmp_info(Bytes bytes, const std::string& name);
 ImageInfo tiff_info(Bytes bytes, const std::string& name);
 
-// The pixels inside `box` (which lies within the picture), in the file's own orientation. For JPEG at a scale
-// the box is in unscaled pixels and the result covers every scaled pixel that touches it.
+// Decode the pixels in `box` (within the image), in the file's own orientation. For JPEG at a scale, the box
+// is in unscaled pixels and the result covers every scaled pixel that touches it.
 void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
                  Image& out);
 void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out);
@@ -50,8 +50,8 @@ void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out
 void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_tiff_bands(Bytes bytes, const std::string& name, int bands, Image& out);
 
-// For tests: whether the Huffman decoder of jpeg_huffman.h may take over at all, in how many pictures it did,
-// and in how many of them it then left the work to libjpeg.
+// For tests. `allowed`: the Huffman decoder of jpeg_huffman.h may be used. `taken`: images that it started.
+// `left`: images that it then left to libjpeg.
 struct HuffmanUse {
   std::atomic<bool> allowed{true};
   std::atomic<int64_t> taken{0}, left{0};

@@ -22,7 +22,7 @@ int read_bytes(GifFileType* file, GifByteType* to, int count) {
   return static_cast<int>(taken);
 }
 
-// Reads up to the first frame, whose pixels come next.
+// Reads up to the pixels of the first frame.
 class Reader {
  public:
   Reader(Bytes bytes, const std::string& name) : name_(name), rest_(bytes) {
@@ -39,14 +39,14 @@ class Reader {
           frame().Height, ")");
   }
 
-  // A frame that reaches out of the canvas makes it larger.
+  // A frame that exceeds the canvas enlarges it.
   int width() const { return std::max<int>(file_->SWidth, frame().Left + frame().Width); }
   int height() const { return std::max<int>(file_->SHeight, frame().Top + frame().Height); }
 
   Image decode() {
     const Palette palette = read_palette();
     Image canvas(width(), height());
-    // Around the frame the canvas shows the transparent colour, else the first one.
+    // Around the frame the canvas has the transparent colour, or the first one if there is none.
     for (size_t i = 0; i < canvas.pixels.size(); ++i) canvas.pixels[i] = palette[transparent_][i % 3];
     std::vector<GifByteType> line(static_cast<size_t>(frame().Width));
     const auto read_line = [&](int y) {
@@ -86,7 +86,7 @@ class Reader {
     while (block) run(DGifGetExtensionNext(file_.get(), &block));
   }
 
-  // Without a palette, and with one that counts upwards in gray, an index is a gray value.
+  // Without a palette, or with an ascending gray one, an index is a gray value.
   Palette read_palette() const {
     Palette grays{}, palette{};
     for (size_t i = 0; i < grays.size(); ++i) grays[i].fill(static_cast<uint8_t>(i));

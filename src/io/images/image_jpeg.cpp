@@ -1,4 +1,4 @@
-// JPEG through libjpeg-turbo: slow integer DCT and fancy upsampling, as Pillow decodes.
+// JPEG through libjpeg-turbo: slow integer DCT and fancy upsampling, as in Pillow.
 #include <algorithm>
 #include <array>
 #include <csetjmp>
@@ -25,16 +25,15 @@ namespace tessera::codec {
 namespace {
 
 constexpr int kMaxScans =
-    500;  // a small progressive file can ask for any number of passes over the whole picture
+    500;  // a small progressive file can require any number of passes over the whole image
 
-// libjpeg reports an error by calling error_exit, which must not return; it is C, so control leaves it by
-// longjmp.
+// libjpeg reports an error by calling error_exit, which must not return. As libjpeg is C, longjmp leaves it.
 struct ErrorManager {
   jpeg_error_mgr base;
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX] = "";
   bool truncated = false;
-  bool left_to_libjpeg = false;  // our own Huffman decoder met something odd
+  bool left_to_libjpeg = false;  // our own Huffman decoder found odd data
 };
 
 [[noreturn]] void on_error(j_common_ptr info) {
@@ -52,7 +51,7 @@ void prepare(ErrorManager& errors) {
   errors.base.output_message = on_output;
 }
 
-// Runs `step`; false if libjpeg gave up. `step` may hold nothing that needs a destructor.
+// Runs `step`; returns false if libjpeg gave up. `step` may contain nothing that needs a destructor.
 template <class Step>
 [[gnu::noinline]] bool guarded(ErrorManager& errors, Step&& step) {
   if (setjmp(errors.escape)) return false;
@@ -60,7 +59,7 @@ template <class Step>
   return true;
 }
 
-// The bytes as a source. Running out of them is an error, where libjpeg's own source makes up an end.
+// The bytes as a source. Running out of them is an error; libjpeg's own source would invent an end.
 void source_init(j_decompress_ptr) {}
 void source_term(j_decompress_ptr) {}
 boolean source_fill(j_decompress_ptr info) {
@@ -86,7 +85,7 @@ inline int multiply255(int a, int b) {
   return ((t >> 8) + t) >> 8;
 }
 
-// Adobe writes inverted inks, and Pillow takes every CMYK JPEG to be Adobe's.
+// Adobe writes inverted inks, and Pillow assumes Adobe for every CMYK JPEG.
 void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, int pixels) {
   for (int i = 0; i < pixels; ++i, cmyk += 4, rgb += 3) {
     const int light = cmyk[3];
@@ -97,7 +96,7 @@ void cmyk_to_rgb(const uint8_t* cmyk, uint8_t* rgb, int pixels) {
   }
 }
 
-// Thrown where a picture must be decoded again without our own Huffman decoder.
+// Thrown if an image must be decoded again without our own Huffman decoder.
 struct LeftToLibjpeg {};
 
 #ifdef TESSERA_OWN_HUFFMAN
@@ -110,10 +109,10 @@ HuffmanDecoder huffman_decoder() {
   return decode_mcu_plain;
 }
 
-// Our Huffman decoder in the place of libjpeg's.
+// Replaces libjpeg's Huffman decoder by ours.
 class OwnHuffman {
  public:
-  // After jpeg_start_decompress. Does nothing where the picture is not of the plain kind.
+  // Call after jpeg_start_decompress. Does nothing unless the image is of the plain kind.
   void take_over(jpeg_decompress_struct& info) {
     if (info.progressive_mode || info.arith_code || info.restart_interval || info.data_precision != 8 ||
         info.comps_in_scan != info.num_components || !layout_of(info) || !find_end(info))
@@ -156,15 +155,15 @@ class OwnHuffman {
     return table && build_huffman_table(table->bits, table->huffval, dc, out);
   }
 
-  // Copies the scan's bytes without their stuffing and puts libjpeg behind it, where it reads on at the end.
-  // False if the scan does not end in EOI.
+  // Copies the scan's bytes without stuffing and moves libjpeg past them, to continue at the end. Returns
+  // false if the scan does not end in EOI.
   bool find_end(jpeg_decompress_struct& info) {
     const JOCTET* at = info.src->next_input_byte;
     const JOCTET* const end = at + info.src->bytes_in_buffer;
     plain_.resize(static_cast<size_t>(end - at) + kHuffmanSlack);
     uint8_t* to = plain_.data();
     for (;;) {
-      // Eight bytes at once while none of them is 0xff: then no bit of ~eight is zero in all of a byte.
+      // Eight bytes at once while none of them is 0xff: then no byte of ~eight is zero.
       for (uint64_t eight; end - at >= 8; at += 8, to += 8) {
         std::memcpy(&eight, at, 8);
         if ((~eight - 0x0101010101010101u) & eight & 0x8080808080808080u) break;
@@ -204,7 +203,7 @@ struct OwnHuffman {
 
 class Decompressor {
  public:
-  // `own`: null to leave the Huffman decoding to libjpeg.
+  // `own`: null to let libjpeg decode the Huffman codes.
   Decompressor(Bytes bytes, const std::string& name, OwnHuffman* own) : name_(name), own_(own) {
     prepare(errors_);
     info_.err = &errors_.base;
@@ -283,9 +282,9 @@ class Decompressor {
     if (own_) own_->take_over(info_);
   }
 
-  // Sets up the decoding of the box. Upsampled chroma depends on neighbours: a cropped decoder lacks those to
-  // the left and right, so one more iMCU each side is decoded and cut off; for the rows above, skipping sees
-  // to it itself.
+  // Sets up the decoding of the box. Upsampled chroma depends on neighbours, which a cropped decoder lacks to
+  // the left and right. So one more iMCU on each side is decoded and cut off; for the rows above, skipping
+  // handles it.
   void place(const Box& box, int scale) {
     x0_ = box.left / scale, x1_ = (box.left + box.width + scale - 1) / scale;
     y0_ = box.top / scale, y1_ = (box.top + box.height + scale - 1) / scale;
@@ -297,7 +296,7 @@ class Decompressor {
     const int unit_x = info_.max_h_samp_factor * info_.min_DCT_scaled_size;
     const int left = std::max(0, (x0_ / unit_x - 1) * unit_x);
     const int right = std::min(full_width, ((x1_ + unit_x - 1) / unit_x + 1) * unit_x);
-    // libjpeg-turbo 2.1 crops 4:1:0 wrongly where it scales too.
+    // libjpeg-turbo 2.1 crops 4:1:0 wrongly if it also scales.
     if (scale > 1 && info_.max_h_samp_factor * info_.max_v_samp_factor > 4) return;
     if (right - left < full_width) {
       JDIMENSION offset = static_cast<JDIMENSION>(left), width = static_cast<JDIMENSION>(right - left);
@@ -307,16 +306,15 @@ class Decompressor {
     if (y0_ > 0) run([&] { jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(y0_)); });
   }
 
-  // A file that lacks its end is truncated even where the crop was complete: whether a sample is good must
-  // not depend on the crop that was drawn. In entropy-coded data 0xff is always followed by 0 or a restart
-  // marker.
+  // A file that lacks its end is truncated even if the crop was complete: the validity of a sample must not
+  // depend on a random crop. In entropy-coded data 0xff is always followed by 0 or a restart marker.
   void finish() {
     if (whole_) {
       run([this] { jpeg_finish_decompress(&info_); });
       return;
     }
-    if (jpeg_has_multiple_scans(&info_)) return;  // read to its end before the first row came out
-    if (info_.unread_marker == JPEG_EOI) return;  // already met behind the last row that was decoded
+    if (jpeg_has_multiple_scans(&info_)) return;  // read to its end before the first row
+    if (info_.unread_marker == JPEG_EOI) return;  // already met after the last decoded row
     const JOCTET* at = source_.next_input_byte;
     const JOCTET* end = at + source_.bytes_in_buffer;
     if (end - at >= 2 && end[-2] == 0xff && end[-1] == JPEG_EOI) return;
@@ -334,7 +332,7 @@ class Decompressor {
   jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
   std::vector<uint8_t> line_;
-  int x0_ = 0, x1_ = 0, y0_ = 0, y1_ = 0;  // what is wanted, in scaled pixels
+  int x0_ = 0, x1_ = 0, y0_ = 0, y1_ = 0;  // the requested area, in scaled pixels
   int crop_left_ = 0;                      // where libjpeg's rows begin
   bool whole_ = false;                     // every row is read
 };
@@ -352,12 +350,12 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
   size_t at = 2;
   auto truncated = [&] { fail(name, ": truncated JPEG, the file ends in its headers"); };
   for (;;) {
-    while (at < bytes.size() && byte_at(bytes, at) != 0xff) ++at;  // garbage between segments is passed over
+    while (at < bytes.size() && byte_at(bytes, at) != 0xff) ++at;  // skips garbage between segments
     while (at < bytes.size() && byte_at(bytes, at) == 0xff) ++at;
     if (at >= bytes.size()) truncated();
     const uint8_t marker = byte_at(bytes, at++);
     if (marker == 0 || marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8))
-      continue;  // no segment behind these
+      continue;  // no segment follows these
     if (marker == 0xd9 || marker == 0xda) fail(name, ": broken JPEG (no frame header)");
     if (at + 2 > bytes.size()) truncated();
     const size_t length = big_endian16(bytes, at);
@@ -373,7 +371,7 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
     if (at + length > bytes.size()) truncated();
     if (marker == 0xe1 && !exif && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0) {
       info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8));
-      exif = true;  // the first one counts
+      exif = true;  // only the first one counts
     }
     at += length;
   }

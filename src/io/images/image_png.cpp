@@ -1,4 +1,4 @@
-// PNG through libpng, with its transformations set so that the pixels are Pillow's.
+// PNG through libpng, with transformations that give Pillow's pixels.
 #include <png.h>
 #include <zlib.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kHeaderBytes = 8 + 25;  // signature and IHDR
 
-// libpng reports an error by a call that must not return; it is C, so control leaves it by longjmp.
+// libpng reports an error by a call that must not return. As libpng is C, longjmp leaves it.
 struct Reading {
   Bytes rest;
   std::jmp_buf escape;
@@ -41,7 +41,7 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   reading->rest = reading->rest.subspan(count);
 }
 
-// Runs `step`; false if libpng gave up. `step` may hold nothing that needs a destructor.
+// Runs `step`; returns false if libpng gave up. `step` may contain nothing that needs a destructor.
 template <class Step>
 [[gnu::noinline]] bool guarded(Reading& reading, Step&& step) {
   if (setjmp(reading.escape)) return false;
@@ -89,7 +89,7 @@ class Reader {
     run([this] {
       png_set_read_fn(png_, &reading_, read_bytes);
       png_set_user_limits(png_, PNG_UINT_31_MAX,
-                          PNG_UINT_31_MAX);  // the number of pixels is bounded by the caller
+                          PNG_UINT_31_MAX);  // the caller limits the number of pixels
       png_set_chunk_cache_max(png_, 128);
       png_set_chunk_malloc_max(png_, 8 << 20);
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // no profiles, texts, gamma
@@ -113,7 +113,7 @@ class Reader {
       std::memcpy(to, line + static_cast<ptrdiff_t>(box.left) * 3, static_cast<size_t>(box.width) * 3);
       return;
     }
-    // 16-bit gray is clipped at 255, not scaled: Pillow's I;16 to RGB.
+    // Clips 16-bit gray at 255 instead of scaling: Pillow's I;16 to RGB.
     const uint8_t* from = line + static_cast<ptrdiff_t>(box.left) * 2;
     for (int x = 0; x < box.width; ++x, from += 2, to += 3) to[0] = to[1] = to[2] = from[0] ? 255 : from[1];
   }
@@ -158,7 +158,7 @@ namespace tessera {
 
 namespace {
 
-// A chunk behind the header, which libpng's simple interface has no words for.
+// Inserts a chunk after the header; libpng's simple interface cannot.
 void insert_exif(std::vector<std::byte>& png, int orientation) {
   constexpr std::ptrdiff_t kBehindHeader = 33;  // signature and IHDR
   const auto exif = codec::exif_block(orientation);

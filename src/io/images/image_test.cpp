@@ -227,7 +227,7 @@ TEST(ImageDecode, ACropOutsideThePictureIsAnError) {
   for (const Box& box :
        {Box{0, 0, 21, 10}, Box{0, 0, 20, 11}, Box{-1, 0, 5, 5}, Box{0, -1, 5, 5}, Box{3, 3, 0, 5},
         Box{3, 3, 5, -5}, Box{19, 9, 2, 1}, Box{2147483647, 0, 2, 1}, Box{1, 1, 2147483647, 1}})
-    EXPECT_NE(error_of([&] { decode_image_crop(bytes, "a.jpg", box); }).find("must lie within 20x10"),
+    EXPECT_NE(error_of([&] { decode_image_crop(bytes, "a.jpg", box); }).find("must be within 20x10"),
               std::string::npos);
 }
 
@@ -254,7 +254,7 @@ TEST(ImageDecode, TooManyPixelsAreRefusedBeforeAllocation) {
         std::string::npos);
 }
 
-// A file of 200 bytes must not make the decoder reserve what its fields promise.
+// A file of 200 bytes must not make the decoder reserve the sizes in its fields.
 TEST(ImageDecode, StripsAndTilesThatPromiseTooMuchAreRefusedBeforeAllocation) {
   const auto set = [](Bytes bytes, int tag, int value) {
     const auto u16 = [&](size_t i) {
@@ -321,7 +321,7 @@ TEST(ImageDecode, SaysWhatAFileIs) {
   EXPECT_EQ(message("\x89PNG\r\n\x1a\n"), "x: truncated PNG, the file ends in its headers");
 }
 
-// Every way to cut a file short is an error, but for what comes after the pixels.
+// Every truncation is an error, except after the pixels.
 TEST(ImageDecode, TruncationIsAnErrorAtEveryLength) {
   const Image image = scene(40, 24, 3, 9);
   const std::pair<std::string, Bytes> files[] = {
@@ -338,7 +338,7 @@ TEST(ImageDecode, TruncationIsAnErrorAtEveryLength) {
       {"t.tif", read_file(kPictures + "/tiles.tif")},
   };
   for (const auto& [name, bytes] : files) {
-    // The end chunk and a checksum; the end mark; what fills the last row; runs that are one line more than there are.
+    // The end chunk and a checksum; the end mark; padding of the last row; runs for one extra line.
     const std::map<std::string, size_t> spares = {{"a.png", 16}, {"p.gif", 1}, {"i.gif", 1},
                                                   {"p.bmp", 1},  {"c.bmp", 1}, {"r.bmp", 10}};
     const size_t spare = spares.contains(name) ? spares.at(name) : 0;
@@ -398,7 +398,7 @@ TEST(ImageDecode, DamagedFilesGiveAPictureOrAnErrorLine) {
   EXPECT_GT(refused, 100);
 }
 
-// The pixels, or the error, with our own Huffman decoding or libjpeg's.
+// Returns the pixels or the error, with our own Huffman decoding or libjpeg's.
 std::string outcome(const Bytes& bytes, const Box* box, bool own) {
   codec::huffman_use().allowed = own;
   std::string result;

@@ -1,4 +1,4 @@
-// TIFF through libtiff: the first page, of 1 to 16 bits in gray, palette, RGB and CMYK, and YCbCr in JPEG.
+// TIFF through libtiff: the first page, 1 to 16 bits in gray, palette, RGB and CMYK, and YCbCr in JPEG.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace tessera::codec {
 
 namespace {
 
-constexpr int64_t kMostBlockPixels = 1 << 22;  // of a tile that is larger than its image
-constexpr int kMostSamples = 64;               // of a pixel
+constexpr int64_t kMostBlockPixels = 1 << 22;  // for a tile that is larger than its image
+constexpr int kMostSamples = 64;               // per pixel
 constexpr tmsize_t kMostBytesAtOnce = tmsize_t{1} << 30;
 
 struct Stream {
   Bytes bytes;
   uint64_t at = 0;
-  bool beyond = false;  // more was asked for than there is
+  bool beyond = false;  // a read went past the end
   std::array<char, 200> message{};
 };
 
@@ -60,7 +60,7 @@ struct Closer {
   void operator()(TIFFOpenOptions* options) const { TIFFOpenOptionsFree(options); }
 };
 
-// Old-style JPEG and what scanners' makers added are left out: rare, and least looked after in libtiff.
+// Old-style JPEG and vendor extensions of scanners are excluded: rare, and the least maintained in libtiff.
 bool known_compression(uint16_t kind) {
   constexpr std::array kKnown = {COMPRESSION_NONE,      COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,
                                  COMPRESSION_CCITTFAX4, COMPRESSION_LZW,      COMPRESSION_JPEG,
@@ -69,7 +69,7 @@ bool known_compression(uint16_t kind) {
   return std::find(kKnown.begin(), kKnown.end(), int{kind}) != kKnown.end();
 }
 
-// a * b / 255, rounded as Pillow rounds it.
+// Returns a * b / 255, rounded as in Pillow.
 int multiply255(int a, int b) {
   const int t = a * b + 128;
   return ((t >> 8) + t) >> 8;
@@ -90,7 +90,7 @@ class Reader {
     uint32_t width = 0, height = 0;
     if (!TIFFGetField(tiff_.get(), TIFFTAG_IMAGEWIDTH, &width) ||
         !TIFFGetField(tiff_.get(), TIFFTAG_IMAGELENGTH, &height))
-      fail_with("it does not say its size");
+      fail_with("it has no size");
     check(width <= INT32_MAX && height <= INT32_MAX, name, ": broken TIFF (size ", width, "x", height, ")");
     width_ = static_cast<int>(width), height_ = static_cast<int>(height);
     orientation_ = field(TIFFTAG_ORIENTATION);
@@ -101,13 +101,13 @@ class Reader {
   int height() const { return height_; }
   int orientation() const { return orientation_; }
 
-  // In the file's own orientation.
+  // Decodes in the file's own orientation.
   Image decode() {
     read_layout();
     return decode_as(3, [this](size_t row, int count, uint8_t* to) { convert(row, count, to); });
   }
 
-  // The same with every number of a pixel as it stands there.
+  // The same with every number of a pixel unconverted.
   Image decode_bands(int bands) {
     read_layout();
     check(samples_ == bands && (bits_ == 8 || bits_ == 16), name_, ": a TIFF of ", samples_, " bands of ",
@@ -119,7 +119,7 @@ class Reader {
   }
 
  private:
-  // `convert(row, count, to)` turns `count` pixels of the row that starts at byte `row` of the buffers.
+  // `convert(row, count, to)` converts `count` pixels of the row at byte `row` of the buffers.
   template <class Convert>
   Image decode_as(int channels, const Convert& convert) {
     Image out(width_, height_, channels);
@@ -223,7 +223,7 @@ class Reader {
       fail_with("a strip or tile cannot be decoded");
   }
 
-  // Sample s of pixel x of the row that starts at byte `row` of the buffers.
+  // Returns sample s of pixel x of the row at byte `row` of the buffers.
   unsigned value(size_t row, int x, int s) const {
     const uint8_t* line = buffers_[planes_ > 1 ? static_cast<size_t>(s) : 0].data() + row;
     const auto i = static_cast<size_t>(planes_ > 1 ? x : x * samples_ + s);
@@ -244,7 +244,7 @@ class Reader {
       } else if (photometric_ == PHOTOMETRIC_PALETTE) {
         std::copy_n(palette_[value(row, x, 0)].begin(), 3, to);
       } else {
-        // 16-bit gray is clipped at 255, not scaled: Pillow's I;16 to RGB.
+        // Clips 16-bit gray at 255 instead of scaling: Pillow's I;16 to RGB.
         const unsigned gray = value(row, x, 0), most = bits_ == 16 ? 255 : (1u << bits_) - 1;
         const unsigned scaled = std::min(gray, most) * 255 / most;
         std::fill_n(to, 3,
@@ -272,15 +272,15 @@ class Reader {
   int width_ = 0, height_ = 0, orientation_ = 1;
   int bits_ = 0, samples_ = 0, colours_ = 0, planes_ = 1;
   uint16_t photometric_ = 0;
-  bool multiplied_ = false, tiled_ = false;  // whether colours are multiplied by alpha
-  int block_width_ = 0, block_height_ = 0;   // of a strip or tile
+  bool multiplied_ = false, tiled_ = false;  // colours are multiplied by alpha
+  int block_width_ = 0, block_height_ = 0;   // size of a strip or tile
   std::array<std::array<uint8_t, 3>, 256> palette_{};
-  std::vector<std::vector<uint8_t>> buffers_;  // a strip or tile of each plane
+  std::vector<std::vector<uint8_t>> buffers_;  // a strip or tile per plane
 };
 
 }  // namespace
 
-// Pillow orients a TIFF whenever it reads one, so its size is the oriented one and nothing is left to be done.
+// Pillow orients every TIFF that it reads, so this is the oriented size, and orientation 1.
 ImageInfo tiff_info(Bytes bytes, const std::string& name) {
   const Reader file(bytes, name);
   const bool swapped = file.orientation() >= 5;

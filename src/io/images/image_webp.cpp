@@ -1,4 +1,4 @@
-// WebP through libwebp: lossy, lossless, and the first frame of an animation as Pillow shows it.
+// WebP through libwebp: lossy, lossless, and the first frame of an animation, as in Pillow.
 #include <webp/decode.h>
 #include <webp/demux.h>
 
@@ -51,7 +51,7 @@ void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& ou
   check(file.complete, name, ": truncated WebP, the file ends before the image does");
   WebPIterator frame;
   check(WebPDemuxGetFrame(file.demux.get(), 1, &frame) != 0, name, ": WebP without an image");
-  // The canvas around a frame is black, as Pillow leaves it.
+  // The canvas around a frame is black, as in Pillow.
   Image canvas(file.value(WEBP_FF_CANVAS_WIDTH), file.value(WEBP_FF_CANVAS_HEIGHT));
   const bool fits = frame.x_offset >= 0 && frame.y_offset >= 0 &&
                     frame.x_offset + frame.width <= canvas.width &&

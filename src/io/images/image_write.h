@@ -1,4 +1,4 @@
-// Images into files of the kind that the file's name says.
+// Writes images in the format of the file name's extension.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace tessera {
 
-// Whether encode_image writes files of this name: .png, .jpg, .jpeg and .webp in any case.
+// True if encode_image supports this name: .png, .jpg, .jpeg or .webp in any case.
 bool is_image_name(const std::string& path);
 
-// PNG and WebP without loss, JPEG at quality 90. Fails on another name, and on more than 16383 pixels a side for WebP.
-// 3 channels.
+// Encodes 3 channels: lossless PNG and WebP, JPEG at quality 90. Throws on another name, and for WebP on more
+// than 16383 pixels a side.
 std::vector<std::byte> encode_image(const Image& image, const std::string& path);
 
-// A PNG with a text of its own in front of the pixels (a chunk iTXt: UTF-8, not compressed); `key` has 1 to 79 Latin
-// letters. Other readers pass it over.
+// Adds a text before the pixels of a PNG (an iTXt chunk: UTF-8, uncompressed); `key` has 1 to 79 Latin
+// letters. Other readers ignore it.
 std::vector<std::byte> with_png_text(std::vector<std::byte> png, const std::string& key,
                                      const std::string& value);
-// That text of a file; empty where it has none of the key, or is no whole PNG.
+// Returns that text of a file; empty if it has no such key or is not a complete PNG.
 std::string png_text(std::span<const std::byte> png, const std::string& key);
 
 }  // namespace tessera

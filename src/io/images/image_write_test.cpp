@@ -34,7 +34,7 @@ TEST(ImageWrite, ATextStandsInsideOfAPng) {
   EXPECT_EQ(png_text(bytes, "other"), "");
   EXPECT_EQ(png_text(plain, "tessera"), "");
   EXPECT_EQ(decode_image(bytes, "a.png").pixels, image.pixels);
-  // A file that is cut short has none.
+  // A truncated file has none.
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_EQ(png_text({bytes.data(), size}, "tessera"), "");
 }
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// What libpng reads from or writes to, and where it goes when it gives up: it is C, so that is a longjmp.
+// The input or output of libpng, and its error exit: libpng is C, so that is a longjmp.
 struct Stream {
   std::span<const std::byte> rest = {};
   std::vector<std::byte>* out = nullptr;
@@ -39,7 +39,7 @@ void write_bytes(png_structp png, png_bytep from, size_t count) {
 }
 void flush(png_structp) {}
 
-// Runs `step`, which may hold nothing that needs a destructor; false if libpng gave up.
+// Runs `step`, which may contain nothing that needs a destructor; returns false if libpng gave up.
 template <class Step>
 [[gnu::noinline]] bool guarded(Stream& stream, Step&& step) {
   if (setjmp(stream.escape)) return false;
@@ -93,7 +93,7 @@ class Reader {
       png_set_read_fn(png_, &stream_, read_bytes);
       png_set_chunk_cache_max(png_, 128);
       png_set_chunk_malloc_max(png_, 8 << 20);
-      png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // bounded by the caller
+      png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // the caller limits the size
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       png_read_info(png_, info_);
     });

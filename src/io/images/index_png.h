@@ -1,4 +1,4 @@
-// Masks as PNG files: a number for each pixel, gray of up to 16 bits or an index into a palette.
+// Masks as PNG files: one number per pixel, gray of up to 16 bits or a palette index.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@ struct IndexImage {
   std::vector<uint16_t> values;  // [height, width]
 };
 
-// The numbers as they are stored: indices of a palette, not its colours; gray of 1, 2 and 4 bits is not spread. Throws
-// Error with `name` in front for what is no PNG, is damaged, has more than `max_pixels`, or has colours or alpha
-// instead of one number a pixel.
+// Returns the numbers as stored: palette indices, not colours; gray of 1, 2 and 4 bits is not scaled. Throws
+// Error that starts with `name`: not a PNG, damaged, more than `max_pixels`, or colours or alpha instead of
+// one number per pixel.
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name,
                             int64_t max_pixels = 178956970);
 
-// A picture of one channel as a PNG with a palette, whose entry i is the colour that viewers show for index i; 1 to
-// 256 entries, and no pixel may be without one.
+// Encodes a one-channel image as a PNG with a palette; viewers show entry i for index i. The palette has 1 to
+// 256 entries and must cover every pixel.
 std::vector<std::byte> encode_index_png(const Image& image, std::span<const std::array<uint8_t, 3>> palette);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// The decoding loop of jpeg_huffman.h, compiled once per instruction set (TESSERA_DECODE_MCU names the
-// function). Includes C headers only.
+// The decoding loop of jpeg_huffman.h, compiled once per instruction set into the function
+// TESSERA_DECODE_MCU. Includes C headers only.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 namespace tessera::codec {
 namespace {
 
-// Natural position of the coefficient at each zigzag index.
+// The natural position of the coefficient at each zigzag index.
 constexpr uint8_t kNatural[64] = {0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
                                   12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
                                   35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
@@ -20,7 +20,7 @@ struct Bits {
   uint64_t buffer;
   int count;
 
-  // At least 56 bits afterwards. Reads 8 bytes and moves by those that found room.
+  // Fills up to at least 56 bits. Reads 8 bytes and advances by those that fit.
   void refill() {
     uint64_t next;
     memcpy(&next, at, sizeof next);
@@ -34,7 +34,7 @@ struct Bits {
   }
 };
 
-// A code longer than the lookup: its entry, or one of kLongCode. Leaves at least 56 bits.
+// Returns the entry of a code longer than the lookup, or kLongCode. Leaves at least 56 bits.
 inline uint32_t long_code(Bits& bits, const HuffmanTable& table, bool dc) {
   bits.refill();
   for (int length = kHuffmanBits + 1; length <= 16; ++length) {
@@ -49,7 +49,7 @@ inline uint32_t long_code(Bits& bits, const HuffmanTable& table, bool dc) {
   return kLongCode << 24;
 }
 
-// The signed value behind a code: of n bits, those that begin with 0 count from -(2^n - 1) up.
+// Returns the signed value after a code: n bits that begin with 0 count from -(2^n - 1) up.
 inline int value_of(uint64_t buffer, uint32_t entry) {
   const uint64_t rest = buffer << ((entry >> 8) & 63);
   const uint32_t shift = (entry >> 16) & 63;
@@ -58,8 +58,8 @@ inline int value_of(uint64_t buffer, uint32_t entry) {
   return static_cast<int>(static_cast<int64_t>((rest >> 1) >> shift) - (negative & range));
 }
 
-// One coefficient at index k or further on, k afterwards being the next index. kEndOfBlock and more: the
-// block has ended.
+// Decodes one coefficient at index k or later and returns the next index. From kEndOfBlock on, the block has
+// ended.
 template <bool kStore>
 inline uint32_t decode_coefficient(Bits& bits, const HuffmanTable& table, uint32_t k, int16_t* block) {
   uint32_t entry = table.entries[bits.buffer >> (64 - kHuffmanBits)];
@@ -92,7 +92,7 @@ inline bool decode_block(Bits& bits, const HuffmanTable& dc, const HuffmanTable&
     if (k > 63) break;
     k = decode_coefficient<kStore>(bits, ac, k, block);
   } while (k <= 63);
-  // One past an end of block, and not one past kLongCode, which is no code at all.
+  // One past an end of block; one past kLongCode is not a code at all.
   return k == 64 || (k > kEndOfBlock && k <= kEndOfBlock + 64);
 }
 
@@ -109,7 +109,7 @@ bool TESSERA_DECODE_MCU(HuffmanState& state, const HuffmanLayout& layout, int16_
   state.at = bits.at;
   state.buffer = bits.buffer;
   state.bits = bits.count;
-  return (bits.at - state.end) * 8 <= bits.count;  // no bit was taken from behind the end
+  return (bits.at - state.end) * 8 <= bits.count;  // no bit was taken after the end
 }
 
 }  // namespace tessera::codec

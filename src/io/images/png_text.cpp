@@ -1,4 +1,4 @@
-// Texts inside of PNG files (PNG specification, third edition, 11.3.3.4).
+// Texts in PNG files (PNG specification, third edition, 11.3.3.4).
 #include <zlib.h>
 
 #include <array>
@@ -34,14 +34,14 @@ bool is_png(std::span<const std::byte> bytes) {
          std::memcmp(bytes.data(), kSignature.data(), kSignature.size()) == 0;
 }
 
-// What stands between the key and the text: not compressed, no language, no translation of the key.
+// The fields between key and text: not compressed, no language, no translated key.
 std::string between() { return std::string(5, '\0'); }
 
 }  // namespace
 
 std::vector<std::byte> with_png_text(std::vector<std::byte> png, const std::string& key,
                                      const std::string& value) {
-  check(is_png(png), "a text goes into a PNG alone");
+  check(is_png(png), "only a PNG can hold a text");
   check(!key.empty() && key.size() < 80, "the key of a PNG's text has ", key.size(),
         " letters, must have 1 to 79");
   std::vector<std::byte> body;

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// A run can be no longer than the largest image that is decoded.
+// A run can be no longer than the largest decoded image.
 void check_extent(int64_t height, int64_t width) {
   constexpr int64_t kLargest = 1 << 20;
   check(height >= 0 && width >= 0 && height <= kLargest && width <= kLargest &&
@@ -17,7 +17,7 @@ void check_extent(int64_t height, int64_t width) {
         "a mask of ", height, " x ", width, " pixels is too large");
 }
 
-// Walks the runs of two masks side by side; `visit(length, in_first, in_second)`.
+// Traverses the runs of two masks together; calls `visit(length, in_first, in_second)`.
 template <class Visit>
 void walk_both(const RunLengths& a, const RunLengths& b, const Visit& visit) {
   uint64_t left_a = a.counts.empty() ? 0 : a.counts[0], left_b = b.counts.empty() ? 0 : b.counts[0];
@@ -33,7 +33,7 @@ void walk_both(const RunLengths& a, const RunLengths& b, const Visit& visit) {
   }
 }
 
-// Runs put one behind another; those of the same value become one.
+// Appends runs; merges neighbours of the same value.
 class RunWriter {
  public:
   void add(uint64_t length, bool inside) {
@@ -59,7 +59,7 @@ struct Point {
   int x = 0, y = 0;
 };
 
-// The points of the line on the fine grid, both ends included.
+// Appends the points of the line on the fine grid, both ends included.
 void walk_line(Point from, Point to, std::vector<Point>& out) {
   const int wide = std::abs(to.x - from.x), high = std::abs(to.y - from.y);
   const bool by_columns = wide >= high;
@@ -147,7 +147,7 @@ RunLengths parse_runs(std::string_view compressed, int64_t height, int64_t width
     }
     if (counts.size() > 2) value += counts[counts.size() - 2];
     check(value >= 0 && value <= height * width - pixels, "run length ", counts.size(), " is ", value,
-          ", which leaves the ", height, " x ", width, " pixels of the mask");
+          ", which exceeds the ", height, " x ", width, " pixels of the mask");
     pixels += value;
     counts.push_back(static_cast<uint32_t>(value));
   }
@@ -224,7 +224,7 @@ RunLengths runs_of_polygon(std::span<const double> points, int64_t height, int64
                static_cast<int>(kFine * points[2 * i + 1] + .5)};
   }
   for (size_t i = 0; i < corners; ++i) walk_line(fine[i], fine[(i + 1) % corners], walk);
-  // Where the border crosses the middle of a column of pixels, as places in the column-wise order.
+  // Crossings of the border with the middle of a pixel column, as column-major positions.
   std::vector<uint64_t> places;
   for (size_t i = 1; i < walk.size(); ++i) {
     if (walk[i].x == walk[i - 1].x) continue;

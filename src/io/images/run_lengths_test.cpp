@@ -70,7 +70,7 @@ TEST(RunLengths, BoxesOfWholePixelsAreExact) {
 TEST(RunLengths, RefusesWhatDoesNotFillItsMask) {
   EXPECT_THROW(parse_runs("0`0", 4, 5), Error);              // 16 pixels of 20
   EXPECT_THROW(parse_runs("0`0", 3, 5), Error);              // 16 of 15
-  EXPECT_THROW(parse_runs("\x01", 4, 4), Error);             // no such character
+  EXPECT_THROW(parse_runs("\x01", 4, 4), Error);             // invalid character
   EXPECT_THROW(parse_runs("P", 4, 4), Error);                // ends within a number
   EXPECT_THROW(parse_runs("oooooooooooooo0", 4, 4), Error);  // too many digits
   EXPECT_THROW(checked_runs({3, 4}, 4, 4), Error);

@@ -55,8 +55,8 @@ const char* numpy_type(DType dtype) {
   }
 }
 
-// Version 1.0: magic, length, a dictionary as Python writes it, padded so that the numbers begin at a multiple
-// of 64 bytes.
+// Version 1.0: magic, length, a Python dictionary, padded so that the numbers begin at a multiple of 64
+// bytes.
 std::string npy_header(const ArraySpec& array) {
   std::string shape;
   for (const int64_t extent : array.shape) shape += text(extent, ", ");
@@ -71,7 +71,7 @@ std::string npy_header(const ArraySpec& array) {
 
 }  // namespace
 
-// What stands around the arrays' bytes.
+// Writes the parts of a format around the arrays' bytes.
 class ArrayFile::Form {
  public:
   explicit Form(const std::string& path) : file_(path) {}
@@ -93,8 +93,8 @@ class ArrayFile::Npy final : public Form {
   void end(const ArraySpec&) override {}
 };
 
-// Entries are stored, with their sizes in 64 bits. The check sum is known only behind the bytes, where a
-// descriptor repeats it (bit 3 of the flags).
+// Entries are stored, with 64-bit sizes. The checksum is known only after the bytes; a descriptor there
+// repeats it (bit 3 of the flags).
 class ArrayFile::Npz final : public Form {
  public:
   using Form::Form;
@@ -153,7 +153,7 @@ class ArrayFile::Npz final : public Form {
   static constexpr uint64_t kIn64 = 0xFFFFFFFF;  // "look at the 64-bit field"
   static constexpr uint64_t kLocalExtra = 20, kCentralExtra = 28;
 
-  // Version, flags, method, time, date (1980-01-01), check sum, sizes: alike in both places of an entry.
+  // Version, flags, method, time, date (1980-01-01), checksum, sizes: the same in both headers of an entry.
   static std::string front_of(const Entry&, uint64_t sum = 0) {
     return little_endian(kVersion, 2) + little_endian(8, 2) + little_endian(0, 2) + little_endian(0, 2) +
            little_endian(0x21, 2) + little_endian(sum, 4) + little_endian(kIn64, 4) + little_endian(kIn64, 4);
@@ -203,7 +203,7 @@ ArrayFile::ArrayFile(const std::string& path, std::vector<ArraySpec> arrays) : a
 
 ArrayFile::~ArrayFile() = default;
 
-// Goes on to the first array that lacks bytes.
+// Moves on to the first array that lacks bytes.
 void ArrayFile::begin_arrays() {
   while (left_ == 0 && current_ < arrays_.size()) {
     form_->end(arrays_[current_]);

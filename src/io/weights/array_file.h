@@ -1,11 +1,11 @@
-// Arrays for other programs, written front to back so that they never stand in memory as a whole.
+// Arrays for other programs, written front to back, so that they are never in memory as a whole.
 //
 //   ArrayFile file("out.npz", {{"features", DType::f32, {1000, 384}}, {"labels", DType::i64, {1000}}});
 //   file.write(bytes);   // all of the first array in row-major order, then all of the next
 //   file.commit();
 //
-// The ending of the path says the form: .npy (NumPy's, one array), .npz (a zip archive of .npy, not
-// compressed), .safetensors.
+// The extension selects the format: .npy (NumPy, one array), .npz (an uncompressed zip archive of .npy),
+// .safetensors.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,18 @@ struct ArraySpec {
 
 class ArrayFile {
  public:
-  // Whether a path has one of the endings, and whether its form holds several arrays.
+  // True if a path has one of the extensions; true if its format can hold several arrays.
   static bool knows(const std::string& path);
   static bool holds_several(const std::string& path);
 
-  // Fails where the path cannot be written. NumPy has no bfloat16.
+  // Throws if the path cannot be written. NumPy has no bfloat16.
   ArrayFile(const std::string& path, std::vector<ArraySpec> arrays);
-  ~ArrayFile();  // without commit(): nothing is left
+  ~ArrayFile();  // removes the unfinished file unless committed
   ArrayFile(const ArrayFile&) = delete;
 
-  // Never more bytes than the arrays that are left have; a call may reach into the next array.
+  // Takes at most the remaining bytes of the arrays; a call may reach into the next array.
   void write(std::span<const std::byte> bytes);
-  // Puts the file in place; all arrays must be whole.
+  // Moves the file into place; all arrays must be complete.
   void commit();
 
  private:
@@ -48,7 +48,7 @@ class ArrayFile {
   void begin_arrays();
 
   std::vector<ArraySpec> arrays_;
-  size_t current_ = 0;  // the array that is being written
+  size_t current_ = 0;  // the array being written
   uint64_t left_ = 0;   // bytes that it still lacks
   std::unique_ptr<Form> form_;
 };

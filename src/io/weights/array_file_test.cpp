@@ -19,7 +19,7 @@ class ArrayFileTest : public TemporaryFolder {
   static constexpr float kFeatures[] = {1, 2, 3, 4, 5, 6};
   static constexpr int64_t kLabels[] = {7, -8};
 
-  // In pieces that do not end where the arrays do.
+  // Writes in pieces that do not end at array boundaries.
   std::string written(const std::string& name) const {
     std::vector<std::byte> all(bytes_of(kFeatures).begin(), bytes_of(kFeatures).end());
     all.insert(all.end(), bytes_of(kLabels).begin(), bytes_of(kLabels).end());
@@ -31,7 +31,7 @@ class ArrayFileTest : public TemporaryFolder {
   }
 };
 
-// The bytes that NumPy 1.26 writes for np.arange(1, 7, dtype="f4").reshape(2, 3).
+// The bytes of NumPy 1.26 for np.arange(1, 7, dtype="f4").reshape(2, 3).
 TEST_F(ArrayFileTest, NpyIsNumPysFirstVersion) {
   {
     ArrayFile file(path("a.npy"), {two()[0]});

@@ -16,14 +16,14 @@ constexpr std::pair<std::string_view, DType> kTypes[] = {
     {"f8", DType::f64}, {"f4", DType::f32}, {"f2", DType::f16}, {"i8", DType::i64},
     {"i4", DType::i32}, {"i2", DType::i16}, {"i1", DType::i8},  {"u1", DType::u8}};
 
-// A name that is a text, or bytes where Python 2 wrote it.
+// Returns a name: a string, or bytes from Python 2.
 std::string_view word(const PickleNode& node) { return node.kind == Kind::bytes ? node.raw : node.text; }
 
 bool calls(const Pickle& pickle, const PickleNode& node, std::string_view name) {
   return node.kind == Kind::call && pickle.at(node.items[0]).text == name;
 }
 
-// The items of the tuple that an object got as its state; none where there is no such tuple.
+// Returns the items of the tuple that is an object's state; empty if it has no such tuple.
 std::span<const uint32_t> state_of(const Pickle& pickle, const PickleNode& made) {
   const PickleNode& state = pickle.at(made.items[2]);
   return state.kind == Kind::tuple ? std::span<const uint32_t>(state.items) : std::span<const uint32_t>();

@@ -14,9 +14,9 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{64} << 20, kMaxNodes = size_t{4} << 20, kMaxMarks = 1000;
-constexpr size_t kMaxUnknown = 4;        // names that are kept
-constexpr size_t kMaxGlobal = 200;       // characters of a module's or a function's name
-constexpr size_t kMaxIntegerBytes = 64;  // of an integer beyond 64 bits
+constexpr size_t kMaxUnknown = 4;        // names to keep
+constexpr size_t kMaxGlobal = 200;       // characters in the name of a module or function
+constexpr size_t kMaxIntegerBytes = 64;  // bytes in an integer beyond 64 bits
 constexpr int kLastProtocol = 4;
 
 using Kind = PickleNode::Kind;
@@ -66,7 +66,7 @@ class Machine {
     return rest.substr(0, end);
   }
 
-  // --- the stack: places of nodes, with marks between them
+  // --- the stack: indices of nodes, with marks between them
 
   uint32_t make(PickleNode node) {
     if (pickle_.nodes.size() >= kMaxNodes) damaged("it builds too many things");
@@ -113,15 +113,14 @@ class Machine {
     push_items(Kind::tuple, std::move(items));
   }
 
-  // --- what opcodes mean
+  // --- the meaning of opcodes
 
-  // Puts items into the list, set, dictionary or made object on top. `pairs`: keys and values.
+  // Adds items to the list, set, dictionary or object on top. `pairs`: keys and values.
   void add(const std::vector<uint32_t>& items, bool pairs) {
     PickleNode& target = pickle_.nodes[top()];
     const bool fits = pairs ? target.kind == Kind::dict || target.kind == Kind::call
                             : target.kind == Kind::list || target.kind == Kind::set;
-    if (!fits)
-      damaged(pairs ? "it puts keys into what is no dictionary" : "it puts items into what is no list");
+    if (!fits) damaged(pairs ? "it adds keys to a non-dictionary" : "it adds items to a non-list");
     if (pairs && items.size() % 2 != 0) damaged("a key without a value");
     target.items.insert(target.items.end(), items.begin(), items.end());
   }
@@ -147,15 +146,15 @@ class Machine {
 
   void push_call() {
     const uint32_t arguments = pop(), callee = pop();
-    if (pickle_.nodes[callee].kind != Kind::global) damaged("it calls what is no function");
-    if (pickle_.nodes[arguments].kind != Kind::tuple) damaged("it calls with what is no tuple");
+    if (pickle_.nodes[callee].kind != Kind::global) damaged("it calls a non-function");
+    if (pickle_.nodes[arguments].kind != Kind::tuple) damaged("its call has no tuple of arguments");
     push_items(Kind::call, {callee, arguments, make({})});
   }
 
   void set_state() {
     const uint32_t state = pop();
     PickleNode& target = pickle_.nodes[top()];
-    if (target.kind != Kind::call) damaged("it gives a state to what was not made by a call");
+    if (target.kind != Kind::call) damaged("it sets the state of an object that no call made");
     target.items[2] = state;
   }
 
@@ -187,7 +186,7 @@ class Machine {
   }
   void recall(uint64_t place) {
     const auto found = memo_.find(place);
-    if (found == memo_.end()) damaged("it recalls what was not remembered");
+    if (found == memo_.end()) damaged("it recalls an unknown value");
     stack_.push_back(found->second);
   }
 
@@ -231,7 +230,7 @@ class Machine {
   };
   static const Opcode kOpcodes[];
 
-  static const Opcode* find(uint8_t code);  // null: there is none
+  static const Opcode* find(uint8_t code);  // null if unknown
 
   void step() {
     opcode_at_ = at_;
@@ -252,7 +251,7 @@ class Machine {
   std::vector<size_t> marks_;  // heights of the stack
   std::unordered_map<uint64_t, uint32_t> memo_;
   size_t at_ = 0, opcode_at_ = 0;
-  size_t raw_ = 0;  // bytes that nodes look at
+  size_t raw_ = 0;  // bytes that nodes point to
   bool stopped_ = false;
 };
 

@@ -1,9 +1,9 @@
-// Reads a Python pickle without running anything: what a pickle would build, as a tree of plain nodes.
+// Reads a Python pickle without running anything, into a tree of plain nodes.
 //
-// A call that the pickle asks for ("make an OrderedDict of these") becomes a node that says so; nothing is
-// looked up and nothing is made. Names of functions and classes that are not on the caller's list become nodes
-// that nothing is like, for the caller to refuse. Opcodes must be among those that dictionaries of tensors and
-// numbers need (protocols 2 to 4); all others are refused by name.
+// A call in the pickle ("make an OrderedDict of these") becomes a node; nothing is looked up or created.
+// Functions and classes that are not on the caller's list become nodes of unknown name, for the caller to
+// refuse. Only the opcodes for dictionaries of tensors and numbers are accepted (protocols 2 to 4); all
+// others are refused by name.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace tessera {
 
-// A tree (or, where the pickle says so, a graph, even with cycles) in one array: nodes name each other by
-// place.
+// A tree (or a graph, even with cycles, if the pickle contains one) in one array: nodes refer to each other
+// by index.
 struct PickleNode {
   enum class Kind : uint8_t {
     none,
     boolean,     // integer
-    integer,     // integer; those beyond 64 bits are of kind `text`, in hexadecimal
+    integer,     // integer; beyond 64 bits, kind `text`, in hexadecimal
     real,        // real
     text,        // text: well-formed UTF-8
     bytes,       // raw
@@ -29,9 +29,9 @@ struct PickleNode {
     tuple,       // items
     set,         // items
     dict,        // items: key, value, key, value, …
-    global,      // text: "module.name"; "?module.name" where it is not on the list
-    call,        // items: callee, arguments (a tuple), state (or none), then keys and values that were added
-    persistent,  // items: the identifier that stands for an object kept elsewhere
+    global,      // text: "module.name"; "?module.name" if it is not on the list
+    call,        // items: callee, arguments (a tuple), state (or none), then keys and values added later
+    persistent,  // items: the identifier of an object stored elsewhere
   };
   Kind kind = Kind::none;
   int64_t integer = 0;
@@ -44,12 +44,12 @@ struct PickleNode {
 struct Pickle {
   std::vector<PickleNode> nodes;
   uint32_t root = 0;
-  std::vector<std::string> unknown = {};  // the first few names that are not on the list
+  std::vector<std::string> unknown = {};  // the first few names not on the list
   const PickleNode& at(uint32_t place) const { return nodes[place]; }
 };
 
-// Throws Error with `where` (file and entry) in front. Besides the contents of `bytes` nodes, at most 64 MiB are read, and at
-// most 4 M nodes are made. The nodes look into `bytes`, which must outlive them.
+// Throws Error that starts with `where` (file and entry). Reads at most 64 MiB in addition to the contents of
+// `bytes` nodes, and makes at most 4 M nodes. The nodes point into `bytes`, which must outlive them.
 Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where,
                    std::span<const std::string_view> allowed_globals);
 

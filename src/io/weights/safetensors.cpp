@@ -29,7 +29,7 @@ std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Bytes that a tensor of this shape takes; nothing if that does not fit 63 bits.
+// Returns the bytes of a tensor of this shape; nothing if they do not fit 63 bits.
 std::optional<uint64_t> bytes_of(std::span<const int64_t> shape, DType dtype) {
   uint64_t bytes = size_of(dtype);
   for (const int64_t extent : shape)
@@ -59,9 +59,8 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
-// Takes the header's JSON event by event, so that nothing but the tensors themselves is ever built: what
-// nests deeper or repeats a key is refused where it stands. The names follow nlohmann's SAX interface; an
-// error is thrown.
+// Reads the header's JSON event by event and builds only the tensors. Nested values and repeated keys are
+// refused at once. The names follow nlohmann's SAX interface; errors are thrown.
 class HeaderReader {
  public:
   explicit HeaderReader(const std::string& file) : file_(file) {}
@@ -211,7 +210,7 @@ class HeaderReader {
   std::unordered_set<std::string> names_;
 };
 
-// Files that people mistake for safetensors.
+// Returns a hint for files commonly mistaken for safetensors.
 const char* hint(std::string_view bytes) {
   constexpr size_t kShown = 64;
   if (bytes.starts_with("version https://git-lfs"))
@@ -228,26 +227,26 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   check(bytes.size() >= 8, name, ": has ", bytes.size(), " bytes, a safetensors file has at least 8");
   uint64_t length = 0;
   for (size_t i = 8; i-- > 0;) length = length << 8 | std::to_integer<uint64_t>(bytes[i]);
-  check(length <= kMaxHeader, name, ": says that its header has ", length, " bytes, at most ", kMaxHeader,
+  check(length <= kMaxHeader, name, ": declares a header of ", length, " bytes, at most ", kMaxHeader,
         " are allowed", hint(as_text(bytes)));
   check(length <= bytes.size() - 8, name, ": truncated: the header has ", length,
         " bytes, the file ends after ", bytes.size() - 8, hint(as_text(bytes)));
   const std::string_view header = as_text(bytes.subspan(8, length));
   check(header.starts_with('{'), name, ": the header does not start with '{'");
   check(is_utf8(header), name, ": the header is not UTF-8");
-  // The parser takes a NUL for the end of the text; what stands behind it must not pass unseen.
+  // The parser takes a NUL for the end of the text; it must not hide the rest.
   if (const size_t nul = header.find('\0'); nul != std::string_view::npos)
     fail(name, ": the header is no valid JSON at byte ", 8 + nul);
   return header;
 }
 
-// Each tensor has its place between 0 and the end, without holes and without overlap.
+// Checks that the tensors fill the data from 0 to the end, without holes or overlap.
 void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, const std::string& name) {
   for (const Entry& e : entries) {
     const auto where = [&] { return text(name, ": tensor '", e.tensor.name, "'"); };
     const auto bytes = bytes_of(e.tensor.shape, e.tensor.dtype);
     if (!bytes) fail(where(), " has the shape ", shape_text(e.tensor.shape), ", its size overflows");
-    if (e.begin > e.end) fail(where(), " begins at byte ", e.begin, ", behind its end at ", e.end);
+    if (e.begin > e.end) fail(where(), " begins at byte ", e.begin, ", after its end at ", e.end);
     if (e.end - e.begin != *bytes)
       fail(where(), " has ", e.end - e.begin, " bytes, ", safetensors_name(e.tensor.dtype), " ",
            shape_text(e.tensor.shape), " needs ", *bytes);

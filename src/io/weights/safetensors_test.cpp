@@ -14,7 +14,7 @@ class SafetensorsTest : public TemporaryFolder {
   void TearDown() override { FileFaults::set(""); }
 };
 
-// A file of this header (length in front) and so many data bytes.
+// Returns a file with this header (length first) and `data_bytes` data bytes.
 std::string file_of(const std::string& header, size_t data_bytes = 0) {
   std::string out;
   for (int i = 0; i < 8; ++i) out += static_cast<char>(header.size() >> (8 * i) & 255);
@@ -70,7 +70,7 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsRead) {
     EXPECT_EQ(as_text(got->bytes), as_text(want.bytes)) << want.name;
   }
   EXPECT_EQ(file.find("no such tensor"), nullptr);
-  // The data starts on 8 bytes of the file, so that a map of it is aligned.
+  // The data starts at a multiple of 8 bytes, so that a map of it is aligned.
   EXPECT_EQ((file.tensors()[0].bytes.data() - MappedFile(path("f")).bytes().data()) % 8, 0);
 }
 
@@ -90,7 +90,7 @@ TEST_F(SafetensorsTest, OddFilesThatAreLegalAreRead) {
   EXPECT_EQ(refusal(file_of("{}")), "");
   EXPECT_EQ(refusal(file_of("{} \n\t ")), "") << "blanks after the header";
   EXPECT_EQ(refusal(file_of("{\"__metadata__\":{}}")), "");
-  // Tensors may stand in any order, be empty, and share a place when they are empty.
+  // Tensors may be in any order, may be empty, and may share an offset if they are empty.
   const auto content = parse_safetensors(
       as_bytes(file_of(
           "{" + tensor("last", "U8", "[2]", "[3,5]") + "," + tensor("none", "F32", "[0]", "[3,3]") + "," +
@@ -112,9 +112,9 @@ TEST_F(SafetensorsTest, RefusesBrokenFrames) {
   expect_each({
       {"", "f: has 0 bytes, a safetensors file has at least 8"},
       {"1234567", "f: has 7 bytes, a safetensors file has at least 8"},
-      {over, "f: says that its header has 100663298 bytes, at most 100000000 are allowed"},
+      {over, "f: declares a header of 100663298 bytes, at most 100000000 are allowed"},
       {std::string(8, '\xFF'),
-       "f: says that its header has 18446744073709551615 bytes, at most 100000000 are allowed"},
+       "f: declares a header of 18446744073709551615 bytes, at most 100000000 are allowed"},
       {file_of("{}").substr(0, 9), "f: truncated: the header has 2 bytes, the file ends after 1"},
       {file_of(""), "f: the header does not start with '{'"},
       {file_of(" {}"), "f: the header does not start with '{'"},
@@ -129,10 +129,10 @@ TEST_F(SafetensorsTest, RefusesBrokenFrames) {
       {file_of(std::string("{}\0{\"a\":1}", 10)), "f: the header is no valid JSON at byte 10"},
       {file_of("{\"\\ud800\":1}"), "f: the header is no valid JSON at byte 16"},
       {"version https://git-lfs.github.com/spec/v1\n",
-       "f: says that its header has 2336927755350992246 bytes, at most 100000000 are allowed"
+       "f: declares a header of 2336927755350992246 bytes, at most 100000000 are allowed"
        " (it is a Git LFS pointer: fetch the file itself)"},
       {"{\n  \"weight_map\": {}}",
-       "f: says that its header has 7594607335081773691 bytes, at most 100000000 are allowed"
+       "f: declares a header of 7594607335081773691 bytes, at most 100000000 are allowed"
        " (it is JSON: an index of shards has a name that ends in .json)"},
   });
   EXPECT_TRUE(
@@ -233,7 +233,7 @@ TEST_F(SafetensorsTest, RefusesWrongLayouts) {
   };
   expect_each({
       {two("[0,4]", "[4,8]", 8), ""},
-      {two("[4,0]", "[4,8]", 8), "f: tensor 'a' begins at byte 4, behind its end at 0"},
+      {two("[4,0]", "[4,8]", 8), "f: tensor 'a' begins at byte 4, after its end at 0"},
       {two("[0,4]", "[0,4]", 4), "f: tensor 'b' overlaps tensor 'a' at byte 0"},
       {two("[0,4]", "[3,7]", 7), "f: tensor 'b' overlaps tensor 'a' at byte 3"},
       {two("[3,7]", "[0,4]", 7), "f: tensor 'a' overlaps tensor 'b' at byte 3"},
@@ -258,8 +258,7 @@ TEST_F(SafetensorsTest, EveryTruncationOfAFileIsAnError) {
   for (size_t size = 0; size < whole.size(); ++size) EXPECT_NE(refusal(whole.substr(0, size)), "") << size;
 }
 
-// No byte can be changed so that reading goes out of bounds (the sanitizers watch) or a tensor is outside the
-// file.
+// No changed byte makes reading go out of bounds (the sanitizers watch) or puts a tensor outside the file.
 TEST_F(SafetensorsTest, DamagedFilesAreRefusedOrStayInBounds) {
   write_safetensors(path("f"),
                     {{"a", DType::u8, {3}, as_bytes("abc")}, {"b", DType::f32, {1}, as_bytes("1234")}},

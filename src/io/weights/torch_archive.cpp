@@ -21,8 +21,8 @@ namespace {
 using Kind = PickleNode::Kind;
 
 constexpr size_t kMaxDims = 8, kMaxDepth = 8, kMaxName = 1024, kMaxTensors = 200'000;
-constexpr uint64_t kMaxExpansion = 4;                    // copies, against the file
-constexpr uint64_t kFreeExpansion = uint64_t{16} << 20;  // bytes of copies that any file may make
+constexpr uint64_t kMaxExpansion = 4;                    // copies, relative to the file
+constexpr uint64_t kFreeExpansion = uint64_t{16} << 20;  // bytes of copies allowed for any file
 
 constexpr std::pair<std::string_view, DType> kStorages[] = {
     {"torch.DoubleStorage", DType::f64}, {"torch.FloatStorage", DType::f32},
@@ -31,7 +31,7 @@ constexpr std::pair<std::string_view, DType> kStorages[] = {
     {"torch.ShortStorage", DType::i16},  {"torch.CharStorage", DType::i8},
     {"torch.ByteStorage", DType::u8},    {"torch.BoolStorage", DType::boolean}};
 
-// Whatever a pickle may name. Nothing of it is ever called: most become nodes that nobody looks at.
+// The names that a pickle may contain. None is ever called: most become nodes that are never read.
 constexpr std::string_view kAllowed[] = {
     // tensors
     "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor", "torch._utils._rebuild_parameter",
@@ -45,15 +45,15 @@ constexpr std::string_view kAllowed[] = {
     "collections.OrderedDict", "collections.Counter", "collections.defaultdict", "torch.Size",
     "__builtin__.set", "builtins.set", "__builtin__.list", "builtins.list", "__builtin__.dict",
     "builtins.dict",
-    // what training scripts keep beside the weights
+    // saved by training scripts next to the weights
     "argparse.Namespace", "torch.device", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16",
     "torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8", "torch.bool",
     "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "_codecs.encode",
-    // numpy's arrays
+    // NumPy arrays
     "numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct", "numpy.ndarray",
     "numpy.dtype"};
 
-// Where the weights stand in the files that people publish, the likeliest first.
+// The usual keys of the weights in published files, most likely first.
 constexpr const char* kUsualKeys[] = {
     "state_dict", "model",  "model_state_dict", "module",         "net",     "network", "backbone",
     "weights",    "params", "model_ema",        "state_dict_ema", "teacher", "blobs",   ""};
@@ -75,7 +75,7 @@ class Interpreter {
     for (const ZipEntry& entry : entries) entries_.emplace(entry.name, entry.bytes);
   }
 
-  // A TorchScript program: a tree of modules, of which nothing but the tensors is looked at.
+  // Reads a TorchScript program: a tree of modules; only its tensors are read.
   TorchContent run_script() {
     TorchGroup group;
     visit_module(pickle_.root, "", 0, group);
@@ -107,12 +107,12 @@ class Interpreter {
                         (name.starts_with(kRebuild) && name.find('.', kRebuild.size()) == std::string::npos);
     if (tensor) fail(file_, ": data.pkl: names '", printable(name), "', a kind of tensor that is not read");
     fail(file_, ": data.pkl: names '", printable(name),
-         "': it holds a pickled model or program, of which nothing was run; save model.state_dict()");
+         "': it holds a pickled model or program, which was not run; save model.state_dict()");
   }
 
   const PickleNode& at(uint32_t place) const { return pickle_.at(place); }
 
-  // The name of the function that a call asks for; "" for any other node.
+  // Returns the name of the function in a call; "" for any other node.
   std::string_view callee(const PickleNode& node) const {
     return node.kind == Kind::call ? std::string_view(at(node.items[0]).text) : "";
   }
@@ -126,8 +126,8 @@ class Interpreter {
     return node.kind == Kind::dict || is_dict_class(callee(node));
   }
 
-  // Calls see(key, value) for the entries of a dictionary of any class. One that was made by a call may have
-  // got its first entries as the argument, a list of pairs.
+  // Calls see(key, value) for the entries of a dictionary of any class. If a call made it, its argument may
+  // be a list of pairs, its first entries.
   template <class See>
   void for_each_entry(const PickleNode& node, const See& see) const {
     const bool made = node.kind == Kind::call;
@@ -139,8 +139,8 @@ class Interpreter {
     for (size_t i = made ? 3 : 0; i + 1 < node.items.size(); i += 2) see(node.items[i], node.items[i + 1]);
   }
 
-  // A dictionary may be reached in several ways, even from itself: it counts on the first. So does a list of
-  // pairs.
+  // True on the first visit. A dictionary, or a list of pairs, may be reachable in several ways, even from
+  // itself.
   bool is_new(uint32_t place) {
     const PickleNode& node = at(place);
     if (!is_dictionary(node) || !visited_.insert(place).second) return false;
@@ -165,7 +165,7 @@ class Interpreter {
     });
   }
 
-  // A key that is a text; Python 2 wrote bytes.
+  // Returns a string key; in Python 2 it is bytes.
   static std::optional<std::string> name_of(const PickleNode& key) {
     if (key.kind == Kind::text) return key.text;
     if (key.kind == Kind::bytes && key.raw.size() <= kMaxName && is_utf8(key.raw))
@@ -173,7 +173,7 @@ class Interpreter {
     return std::nullopt;
   }
 
-  // The state of an object of the program; nothing for any other node.
+  // Returns the state of an object of the program; nothing for any other node.
   std::optional<uint32_t> module_state(uint32_t place) const {
     const PickleNode& node = at(place);
     if (!callee(node).starts_with("?__torch__.") || at(node.items[2]).kind != Kind::dict) return std::nullopt;
@@ -181,7 +181,7 @@ class Interpreter {
   }
 
   void visit_module(uint32_t place, const std::string& path, size_t depth, TorchGroup& group) {
-    constexpr size_t kMaxModules = 64;  // one in another
+    constexpr size_t kMaxModules = 64;  // nesting depth
     const auto state = module_state(place);
     if (!state || depth > kMaxModules || !visited_.insert(place).second) return;
     for_each_entry(at(*state), [&](uint32_t key_place, uint32_t value) {
@@ -201,16 +201,16 @@ class Interpreter {
     check(!name.empty() && name.size() <= kMaxName && printable(name, kMaxName) == name, file_,
           ": a tensor has the name '", printable(name), "': must have 1 to ", kMaxName,
           " bytes and no control characters");
-    check(names_.insert({group.key, name}).second, file_, ": '", printable(name), "' stands twice in '",
+    check(names_.insert({group.key, name}).second, file_, ": '", printable(name), "' occurs twice in '",
           printable(group.key), "'");
     check(++tensors_ <= kMaxTensors, file_, ": holds more than ", kMaxTensors, " tensors");
     group.tensors.push_back(read_tensor(call, name));
   }
 
-  // The call of _rebuild_tensor_v2 behind a value, through parameters and typed tensors, or an array of numpy; nothing if it is no
-  // tensor.
+  // Returns the call of _rebuild_tensor_v2 in a value, through parameters and typed tensors, or a NumPy
+  // array; nothing if it is not a tensor.
   std::optional<uint32_t> tensor_call(uint32_t place) const {
-    // Beside PyTorch's tensors arrays are statistics of a training.
+    // Next to PyTorch's tensors, arrays are training statistics.
     if (content_.arrays_alone && is_numpy_array(pickle_, place)) return place;
     for (int wraps = 0; wraps < 4; ++wraps) {
       const PickleNode& node = at(place);
@@ -351,13 +351,12 @@ class Interpreter {
     int64_t at_element = offset;
     for (uint64_t done = 0; done < bytes; done += width) {
       std::memcpy(out + done, from.bytes.data() + static_cast<size_t>(at_element) * width, width);
-      for (size_t i = shape.size();
-           i-- > 0;) {  // the next index, as a counter with a wheel for each dimension
+      for (size_t i = shape.size(); i-- > 0;) {  // the next index, as an odometer with a wheel per dimension
         if (++index[i] < shape[i]) {
           at_element += strides[i];
           break;
         }
-        if (shape[i] > 1) at_element -= strides[i] * (shape[i] - 1);  // of one alone the stride is any number
+        if (shape[i] > 1) at_element -= strides[i] * (shape[i] - 1);  // extent 1: any stride is valid
         index[i] = 0;
       }
     }
@@ -376,7 +375,7 @@ class Interpreter {
   TorchContent content_;
 };
 
-// A pickle alone: dictionaries of numpy's arrays.
+// Parses a bare pickle: dictionaries of NumPy arrays.
 TorchContent parse_pickle(std::span<const std::byte> bytes, const std::string& name) {
   const Pickle tree = read_pickle(bytes, name, kAllowed);
   TorchContent content = Interpreter({}, "", tree, name, bytes.size()).run_arrays();
@@ -386,7 +385,7 @@ TorchContent parse_pickle(std::span<const std::byte> bytes, const std::string& n
   return content;
 }
 
-// Everything that is neither a zip archive nor a pickle gets a line of its own.
+// Throws an error for anything that is neither a zip archive nor a pickle.
 void check_form(std::span<const std::byte> bytes, const std::string& name) {
   const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 64)));
   if (start.starts_with("PK")) return;
@@ -399,7 +398,7 @@ void check_form(std::span<const std::byte> bytes, const std::string& name) {
   fail(name, ": is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 
-// "archive/" of "archive/data.pkl"; a TorchScript program has its constants beside it.
+// "archive/" of "archive/data.pkl"; a TorchScript program also has its constants there.
 struct ArchiveForm {
   std::string prefix;
   bool script = false;
@@ -424,7 +423,8 @@ ArchiveForm archive_form(const std::vector<ZipEntry>& entries, const std::string
 
 bool looks_like_torch(std::span<const std::byte> bytes) {
   const std::string_view start = as_text(bytes.first(std::min<size_t>(bytes.size(), 9)));
-  // A safetensors file may start with the same byte: its header's length, of which the upper half is zero.
+  // A safetensors file may start with the same byte, as part of its header's length; the upper half of that
+  // is zero.
   const bool is_safetensors = start.size() == 9 && start.substr(4) == std::string_view("\0\0\0\0{", 5);
   return start.starts_with("PK\x03\x04") || (start.starts_with('\x80') && !is_safetensors);
 }
@@ -436,7 +436,7 @@ TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::st
   const auto [prefix, script] = archive_form(entries, name);
   std::span<const std::byte> pickle;
   for (const ZipEntry& entry : entries) {
-    // A program's code is compressed, and not read.
+    // A program's code is compressed and not read.
     const bool read =
         !script || entry.name == prefix + "data.pkl" || entry.name.starts_with(prefix + "data/");
     check(entry.stored || !read, name, ": zip entry '", printable(entry.name),

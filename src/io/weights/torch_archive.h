@@ -1,14 +1,18 @@
 // PyTorch's weight files (.pth, .pt, .bin, .th: a zip archive with a pickle in it), read without running
 // anything.
 //
-// Dictionaries of numpy's arrays are read from a pickle alone (detectron2's and Detectron's .pkl), not from an archive.
-// The tensors of a TorchScript program (OpenAI's files of CLIP) are read by the paths of their modules, its code is not.
-// Objects of other programs that a training script kept beside the weights ("state_dict" with a logger's
-// history) are left unread. Refused, each with a line that names the file and what is wrong: the old form
-// without a zip archive, pickles without a dictionary of weights of its own that name anything
-// but tensors, containers and numbers (whole models, code), storages
-// that are missing, of another size, big endian or of an unknown type, tensors that reach outside of their
-// storage, more than 8 dimensions, sizes that overflow, tensors that expand to far more than the file holds.
+// Dictionaries of NumPy arrays are read only from a bare pickle (detectron2's and Detectron's .pkl), not from
+// an archive. The tensors of a TorchScript program (OpenAI's CLIP files) are read by module path, its code is
+// not. Objects of other programs next to the weights ("state_dict" with a logger's history) are not read.
+//
+// Throws an error with the file and the fault:
+// - the old form without a zip archive
+// - pickles without a dictionary of weights that name anything but tensors, containers and numbers (whole
+//   models, code)
+// - storages that are missing, of another size, big-endian or of an unknown type
+// - tensors outside their storage, with more than 8 dimensions, or with sizes that overflow
+// - tensors that expand to far more than the file's size
+//
 // There is no fallback.
 #pragma once
 
@@ -23,21 +27,21 @@
 
 namespace tessera {
 
-// A dictionary of the file that holds tensors by name.
+// A dictionary in the file that maps names to tensors.
 struct TorchGroup {
-  std::string key;  // where it stands: "" (the file is this dictionary), "state_dict", "model", "ema.shadow"
+  std::string key;  // its path: "" (the file is this dictionary), "state_dict", "model", "ema.shadow"
   std::vector<TensorView> tensors;  // in the file's order; contiguous
 };
 
 struct TorchContent {
   std::vector<TorchGroup> groups;
-  // Copies of the tensors that do not lie contiguous in the file; views may point in here.
+  // Copies of the tensors that are not contiguous in the file; views may point here.
   std::vector<std::unique_ptr<std::byte[]>> copies;
-  bool arrays_alone = false;        // a pickle of numpy's arrays, no archive
-  std::vector<std::string> unread;  // classes and functions of other programs that it names, the first few
+  bool arrays_alone = false;        // a pickle of NumPy arrays, no archive
+  std::vector<std::string> unread;  // the first few classes and functions of other programs in the file
 };
 
-// The parser alone, for bytes that did not come from a file (and for fuzzing).
+// The parser alone, for bytes in memory (and for fuzzing).
 TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::string& name);
 
 class TorchArchive {
@@ -46,15 +50,16 @@ class TorchArchive {
 
   const std::string& path() const { return path_; }
   const std::vector<TorchGroup>& groups() const { return content_.groups; }
-  // The form as people are told it.
+  // Returns the format, for messages.
   const char* form() const { return content_.arrays_alone ? "pickle of numpy's arrays" : "PyTorch archive"; }
   const std::vector<std::string>& unread() const { return content_.unread; }
-  // The dictionary under `key` ("model_ema"). Without a key: the first of "state_dict", "model",
+  // Returns the dictionary under `key` ("model_ema"). Without a key: the first of "state_dict", "model",
   // "model_state_dict", "module", "net", "network", "backbone", "weights", "params", "model_ema",
-  // "state_dict_ema", "teacher", "blobs", "" that exists, or the only one. An error lists the keys there are.
+  // "state_dict_ema", "teacher", "blobs", "" that exists, or the only one. Throws an error that lists the
+  // existing keys.
   const TorchGroup& choose(const std::string& key = "") const;
-  // Its weights. A prefix that all names share because the model was wrapped ("module.", "_orig_mod.") is
-  // taken off. The views live as long as this object.
+  // Returns its weights, valid for this object's lifetime. Removes a prefix shared by all names of a wrapped
+  // model ("module.", "_orig_mod.").
   std::vector<TensorView> weights(const std::string& key = "") const;
 
  private:
@@ -63,7 +68,7 @@ class TorchArchive {
   TorchContent content_;
 };
 
-// True if the bytes start as a zip archive or a pickle does: a file for this reader, or for its error line.
+// True if the bytes start like a zip archive or a pickle: a file for this reader, or for its error message.
 bool looks_like_torch(std::span<const std::byte> bytes);
 
 }  // namespace tessera

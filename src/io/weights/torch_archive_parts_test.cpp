@@ -1,4 +1,4 @@
-// Archives that are made by hand: every way in which a file can be wrong.
+// Archives made by hand: all kinds of faulty files.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -24,7 +24,7 @@ struct Member {
   std::string name = "", content = "";
   uint64_t method = 0, flags = 0;
   std::string local_name = "";                 // another name in its own header
-  std::optional<uint64_t> size = {}, at = {};  // what the directory says instead of the truth
+  std::optional<uint64_t> size = {}, at = {};  // wrong values for the directory
   bool wide = false;                           // sizes and place in a zip64 field
 };
 
@@ -88,7 +88,7 @@ std::string dict(const std::vector<std::pair<std::string, std::string>>& entries
 }
 std::string pickle(const std::string& body) { return "\x80\x02" + body + "."; }
 
-// An archive with this pickle and one storage, "0", of 24 bytes.
+// Returns an archive with this pickle and one storage, "0", of 24 bytes.
 std::string archive(const std::string& data_pkl) {
   return zip({{"m/data.pkl", data_pkl}, {"m/byteorder", "little"}, {"m/data/0", "abcdefghijklmnopqrstuvwx"}});
 }
@@ -129,7 +129,7 @@ TEST(TorchArchive, ArraysOfNumpyBesideTensorsAreLeftUnread) {
   EXPECT_EQ(content.groups[0].tensors[0].name, "a");
 }
 
-// An object of a TorchScript program with this state.
+// Returns an object of a TorchScript program with this state.
 std::string module(const std::vector<std::pair<std::string, std::string>>& state) {
   return G("__torch__", "M") + ")\x81" + dict(state) + "b";
 }
@@ -149,7 +149,7 @@ TEST(TorchArchive, TensorsOfAProgramHaveThePathsOfTheirModules) {
   EXPECT_EQ(content.groups[0].tensors[0].name, "a.w");
   EXPECT_EQ(content.groups[0].tensors[1].name, "b");
   EXPECT_EQ(refusal(script(module({{"a.w", one}, {"a", module({{"w", one}})}}))),
-            "f: 'a.w' stands twice in ''");
+            "f: 'a.w' occurs twice in ''");
   EXPECT_EQ(refusal(script(module({{std::string(2000, 'x'), one}}))),
             "f: a module or tensor has a name of more than 1024 bytes");
   EXPECT_EQ(refusal(script(module({{"a", S("b")}}))), "f: is a TorchScript program without weights");
@@ -208,7 +208,7 @@ TEST(TorchArchive, RefusesWrongStorages) {
   EXPECT_EQ(with(S("0") + "Q"), "f: tensor 'a' has a storage of an unknown form");
   EXPECT_EQ(with(tuple({S("module"), G("torch", "FloatStorage"), S("0"), S("cpu"), I(6)}) + "Q"),
             "f: tensor 'a' has a storage of an unknown form");
-  // One storage, looked at twice: the second description is checked too.
+  // Two tensors on one storage: the second description is checked too.
   EXPECT_EQ(refusal(archive(pickle(dict({{"a", tensor(kFloats, 0, {6}, {1})},
                                          {"b", tensor(storage("FloatStorage", "0", 60), 0, {60}, {1})}})))),
             "f: tensor 'b': storage '0' has 24 bytes, must have 60 elements of torch.FloatStorage");
@@ -216,7 +216,7 @@ TEST(TorchArchive, RefusesWrongStorages) {
 
 TEST(TorchArchive, NoCodeIsEverNamed) {
   const std::string rest =
-      ": it holds a pickled model or program, of which nothing was run; save model.state_dict()";
+      ": it holds a pickled model or program, which was not run; save model.state_dict()";
   const auto call = [](const std::string& module, const std::string& name) {
     return refusal(archive(pickle(G(module, name) + tuple({S("touch /tmp/x")}) + "R")));
   };
@@ -229,15 +229,15 @@ TEST(TorchArchive, NoCodeIsEverNamed) {
   EXPECT_EQ(call("torch\x1b[2J", "x"), "f: data.pkl: names 'torch\\x1b[2J.x'" + rest);
   EXPECT_EQ(refusal(archive("\x80\x04" + std::string("\x8C\x02os\x8C\x06system\x93") + ")R.")),
             "f: data.pkl: names 'os.system'" + rest);
-  // Names from the list cannot be put together to others: the list holds whole names.
+  // Names from the list cannot be combined: the list contains whole names.
   EXPECT_EQ(call("torch", "_utils"), "f: data.pkl: names 'torch._utils'" + rest);
-  // And what is on the list is only a node: here it makes no tensor.
+  // A name on the list is only a node: here it makes no tensor.
   EXPECT_EQ(
       refusal(archive(pickle(dict({{"a", G("torch.nn.parameter", "Parameter") + tuple({I(1)}) + "R"}})))),
       "");
 }
 
-// Objects that training programs keep beside the weights are neither run nor read, and do not hide them.
+// Objects that training programs save next to the weights are neither run nor read, and do not hide them.
 TEST(TorchArchive, ObjectsBesideTheWeightsAreLeftUnread) {
   const std::string object =
       G("mmengine.logging.history_buffer", "HistoryBuffer") + ")\x81" + dict({{"_max_length", I(3)}}) + "b";
@@ -249,7 +249,7 @@ TEST(TorchArchive, ObjectsBesideTheWeightsAreLeftUnread) {
   EXPECT_EQ(content.groups[0].key, "state_dict");
   EXPECT_EQ(content.groups[0].tensors.size(), 1u);
   EXPECT_EQ(content.unread, std::vector<std::string>{"mmengine.logging.history_buffer.HistoryBuffer"});
-  // Beside tensors of the file's own dictionary nothing unknown may stand, nor a tensor on an unknown storage.
+  // Next to tensors of the file's own dictionary, unknown objects and tensors on unknown storages are errors.
   EXPECT_NE(refusal(archive(pickle(dict({{"a", tensor(kFloats, 0, {6}, {1})}, {"b", object}})))), "");
   const std::string odd = dict({{"a", tensor(storage("ComplexFloatStorage", "0", 3), 0, {3}, {1})}});
   EXPECT_EQ(refusal(archive(pickle(dict({{"state_dict", odd}})))),
@@ -284,14 +284,14 @@ TEST(TorchArchive, DamagedPicklesAreRefused) {
   EXPECT_EQ(with("}.x"), "f: data.pkl: bytes after the end of the pickle at byte 4");
   EXPECT_EQ(with("t."), "2: it lacks a mark");
   EXPECT_EQ(with("N(\x85."), "4: it takes from an empty stack") << "nothing is taken from below a mark";
-  EXPECT_EQ(with("h\x05."), "2: it recalls what was not remembered");
+  EXPECT_EQ(with("h\x05."), "2: it recalls an unknown value");
   EXPECT_EQ(with("q\x05."), "2: it looks at an empty stack");
-  EXPECT_EQ(with("]NNs."), "5: it puts keys into what is no dictionary");
-  EXPECT_EQ(with("}Na."), "4: it puts items into what is no list");
+  EXPECT_EQ(with("]NNs."), "5: it adds keys to a non-dictionary");
+  EXPECT_EQ(with("}Na."), "4: it adds items to a non-list");
   EXPECT_EQ(with("}(Nu."), "5: a key without a value");
-  EXPECT_EQ(with("N)R."), "4: it calls what is no function");
-  EXPECT_EQ(with("ccollections\nOrderedDict\n}R."), "28: it calls with what is no tuple");
-  EXPECT_EQ(with("}}b."), "4: it gives a state to what was not made by a call");
+  EXPECT_EQ(with("N)R."), "4: it calls a non-function");
+  EXPECT_EQ(with("ccollections\nOrderedDict\n}R."), "28: its call has no tuple of arguments");
+  EXPECT_EQ(with("}}b."), "4: it sets the state of an object that no call made");
   EXPECT_EQ(with("X\x01" + std::string(3, '\0') + "\xFF."), "2: a text that is not UTF-8");
   EXPECT_EQ(with("cno end of the line"), "2: a name that does not end");
   EXPECT_EQ(with("\x8A\xFF" + std::string(255, '\1') + "."), "2: an integer that is too long");
@@ -305,19 +305,19 @@ TEST(TorchArchive, BombsOfManyThingsAreRefused) {
             "f: data.pkl: damaged pickle at byte 4194307: it remembers too many things");
   EXPECT_EQ(refusal(archive(pickle(S(std::string(64 << 20, 'N'))))),
             "f: data.pkl: a pickle of 67108872 bytes, at most 67108864 are read");
-  // Dictionaries that hold the one before twice: 2^40 paths, each dictionary is looked at once.
+  // Each dictionary contains the previous one twice: 2^40 paths, but each dictionary is visited once.
   std::string doubled = "}q\x01";
   for (int i = 0; i < 40; ++i)
     doubled = "}q" + le(static_cast<uint64_t>(i + 2), 1) + "(" + S("a") + doubled + S("b") + "h" +
               le(static_cast<uint64_t>(i == 0 ? 1 : i + 1), 1) + "u";
   EXPECT_EQ(refusal(archive(pickle(doubled))), "");
-  // A dictionary that holds itself.
+  // A dictionary that contains itself.
   EXPECT_EQ(refusal(archive(pickle("}q\x01(" + S("me") + "h\x01u"))), "");
 }
 
 TEST(TorchArchive, NamesAreCheckedAndDuplicatesRefused) {
   const std::string t = tensor(kFloats, 0, {6}, {1});
-  EXPECT_EQ(refusal(archive(pickle(dict({{"a", t}, {"a", t}})))), "f: 'a' stands twice in ''");
+  EXPECT_EQ(refusal(archive(pickle(dict({{"a", t}, {"a", t}})))), "f: 'a' occurs twice in ''");
   EXPECT_EQ(refusal(archive(pickle(dict({{"a\n", t}})))),
             "f: a tensor has the name 'a\\x0a': must have 1 to 1024 bytes and no control characters");
   EXPECT_EQ(refusal(archive(pickle(dict({{"", t}})))),
@@ -397,16 +397,16 @@ TEST(Zip, RefusesWhatItDoesNotKnowAndWhatLies) {
   EXPECT_EQ(with([](Member&) {}), "");
   EXPECT_EQ(with([](Member& m) { m.flags = 1; }), "f: zip entry 'a' is encrypted");
   EXPECT_EQ(with([](Member& m) { m.name = m.local_name = "b"; }),
-            "f: zip entry 'b' stands twice in the directory");
+            "f: zip entry 'b' occurs twice in the directory");
   EXPECT_EQ(with([](Member& m) { m.local_name = "x"; }),
             "f: zip entry 'a' has another name in its own header");
   EXPECT_EQ(with([](Member& m) { m.local_name = "long"; }),
             "f: zip entry 'a' has another name in its own header");
   EXPECT_EQ(with([](Member& m) { m.size = 11; }), "f: zip entry 'b' overlaps 'a'");
   EXPECT_EQ(with([](Member& m) { m.size = 1000; }),
-            "f: zip entry 'a' has 1000 bytes, they would lie outside of the file");
+            "f: zip entry 'a' has 1000 bytes and would end outside the file");
   EXPECT_EQ(with([](Member& m) { m.size = ~uint64_t{0}, m.wide = true; }),
-            "f: zip entry 'a' has 18446744073709551615 bytes, they would lie outside of the file");
+            "f: zip entry 'a' has 18446744073709551615 bytes and would end outside the file");
   EXPECT_EQ(with([](Member& m) { m.at = 5; }), "f: zip entry 'a' has no header of its own at byte 5");
   EXPECT_EQ(with([](Member& m) { m.at = ~uint64_t{0} - 3, m.wide = true; }),
             "f: zip entry 'a' has no header of its own at byte 18446744073709551612");
@@ -420,7 +420,7 @@ TEST(Zip, RefusesWhatItDoesNotKnowAndWhatLies) {
   EXPECT_EQ(zip_refusal(many), "f: the zip directory has 47 bytes, too few for 32513 entries");
   std::string far = zip({a});
   far[far.size() - 3] = '\x7F';
-  EXPECT_EQ(zip_refusal(far), "f: the zip directory lies outside of the file");
+  EXPECT_EQ(zip_refusal(far), "f: the zip directory is outside the file");
 }
 
 TEST(Zip, NoTruncationIsTakenForAWhole) {
@@ -442,7 +442,7 @@ TEST(TorchArchive, OtherArchivesAreNamed) {
   EXPECT_EQ(refusal(""), "f: is no PyTorch file: must be a zip archive of PyTorch 1.6 or later");
 }
 
-// Random damage: an error, or tensors inside of the file (or of a copy); the sanitizers watch.
+// Random damage: an error, or tensors inside the file (or a copy); the sanitizers watch.
 TEST(TorchArchive, DamagedFilesAreRefusedOrStayInBounds) {
   const std::string whole = read_text(kFolder + "views.pth");
   RandomStream random(5, "damage");

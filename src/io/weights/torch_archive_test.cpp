@@ -1,4 +1,4 @@
-// Archives that PyTorch wrote; torch_archive_parts_test.cpp has those that are made by hand.
+// Archives written by PyTorch; torch_archive_parts_test.cpp has archives made by hand.
 #include "io/weights/torch_archive.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(TorchArchive, ReadsEveryTypeAndEveryViewOfAStorage) {
 TEST(TorchArchive, FindsTheWeightsOfATrainingCheckpoint) {
   const TorchArchive archive(kFolder + "checkpoint.pth");
   EXPECT_EQ(keys_of(archive), (std::vector<std::string>{"state_dict", "state_dict_ema"}));
-  expect_same(archive.weights(), "plain.safetensors");  // "module." is taken off
+  expect_same(archive.weights(), "plain.safetensors");  // "module." is removed
   EXPECT_EQ(archive.groups()[0].tensors[0].name, "module.0.weight");
   EXPECT_EQ(archive.weights("state_dict_ema")[0].dtype, DType::f64);
   EXPECT_EQ(
@@ -53,7 +53,7 @@ TEST(TorchArchive, FindsTheWeightsOfATrainingCheckpoint) {
           "checkpoint.pth: has no weights under 'model', must be one of 'state_dict', 'state_dict_ema'");
 }
 
-// detectron2's model zoo; protocol 3 has its texts in bytes of another form.
+// As in detectron2's model zoo; protocol 3 encodes bytes differently.
 TEST(TorchArchive, ReadsArraysOfNumpyFromAPickle) {
   for (const std::string name : {"arrays_protocol3.pkl", "arrays_protocol4.pkl"}) {
     const TorchArchive archive(kFolder + name);
@@ -84,7 +84,7 @@ TEST(TorchArchive, RefusesArraysThatAreNotWhatTheySay) {
     EXPECT_NE(error_of([&] { parse_torch_archive(as_bytes(whole.substr(0, size)), "f"); }), "") << size;
 }
 
-// OpenAI's files of CLIP are such programs.
+// OpenAI's CLIP files are such programs.
 TEST(TorchArchive, ReadsTheWeightsOfATorchScriptProgram) {
   const TorchArchive archive(kFolder + "script.pt");
   const auto weights = archive.weights();
@@ -105,10 +105,9 @@ TEST(TorchArchive, RefusesWhatIsNoFileOfWeightsByName) {
   };
   EXPECT_EQ(said("old_form.pth"),
             "is in PyTorch's old form (before 1.6, no zip archive); load it there and torch.save() it again");
-  EXPECT_EQ(
-      said("whole_model.pth"),
-      "data.pkl: names 'torch.nn.modules.container.Sequential': it holds a pickled model or program, of "
-      "which nothing was run; save model.state_dict()");
+  EXPECT_EQ(said("whole_model.pth"),
+            "data.pkl: names 'torch.nn.modules.container.Sequential': it holds a pickled model or program, "
+            "which was not run; save model.state_dict()");
   EXPECT_EQ(said("complex.pth"),
             "data.pkl: names 'torch.ComplexFloatStorage', a kind of tensor that is not read");
   EXPECT_EQ(said("sparse.pth"),

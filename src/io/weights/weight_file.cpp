@@ -16,11 +16,11 @@
 
 namespace tessera {
 
-// Keeps the memory that the views look at.
+// Owns the memory of the views.
 struct WeightFile::Source {
   using Shards = std::vector<std::unique_ptr<WeightFile>>;
   std::variant<std::monostate, std::unique_ptr<SafetensorsFile>, std::unique_ptr<TorchArchive>, Shards> file;
-  bool torch = false;  // a PyTorch archive, or such among the shards
+  bool torch = false;  // a PyTorch archive, or one among the shards
 };
 
 namespace {
@@ -65,7 +65,7 @@ WeightFile::WeightFile(const std::string& path, const std::string& key)
   source_->file = std::move(file);
 }
 
-// Tensors come file by file. Those that the index names and its file lacks are refused, and the other way round.
+// Appends the tensors file by file. Throws if the index and the files disagree about a tensor.
 void WeightFile::open_shards() {
   ShardIndex index = read_shard_index(path_);
   metadata_ = std::move(index.metadata);
@@ -75,12 +75,12 @@ void WeightFile::open_shards() {
     const WeightFile& file = *shards.emplace_back(std::make_unique<WeightFile>(name));
     source_->torch = source_->torch || file.source_->torch;
     for (const TensorView& tensor : file.tensors()) {
-      check(expected.erase(tensor.name) == 1, name, ": holds tensor '", printable(tensor.name),
-            "', of which ", path_, " says otherwise");
+      check(expected.erase(tensor.name) == 1, name, ": holds tensor '", printable(tensor.name), "', which ",
+            path_, " does not list in this file");
       tensors_.push_back(tensor);
     }
     if (!expected.empty())
-      fail(name, ": lacks tensor '", printable(*expected.begin()), "', which ", path_, " says is in it");
+      fail(name, ": lacks tensor '", printable(*expected.begin()), "', which ", path_, " lists in this file");
     metadata_.insert(file.metadata().begin(), file.metadata().end());
   }
   form_ = text(source_->torch ? "PyTorch archives in " : "safetensors in ", shards.size(), " files");
@@ -98,11 +98,11 @@ std::string checksum_of_weights(const std::string& path) {
 }
 
 void WeightFile::forget(const TensorView& view) const {
-  // Views of an archive may lie in memory of its own, which would be lost.
+  // Views of an archive may be in memory of its own, which would be lost.
   if (source_->torch) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(view.bytes.data());
-  // Whole pages: those at the ends belong to neighbours too.
+  // Only whole pages: those at the ends also belong to neighbours.
   const uintptr_t first = (begin + page - 1) / page * page, last = (begin + view.bytes.size()) / page * page;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }

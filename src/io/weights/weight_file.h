@@ -1,4 +1,4 @@
-// A file of weights, whatever its form: safetensors, a PyTorch archive, or the index of several of them.
+// A weight file in any format: safetensors, a PyTorch archive, or an index of several of them.
 #pragma once
 
 #include <memory>
@@ -11,21 +11,23 @@ namespace tessera {
 
 class WeightFile {
  public:
-  // The form follows from the content: "PK" or a pickle is PyTorch's, a name that ends in .json an index, all
-  // else safetensors. `key` says which dictionary of a PyTorch archive is meant ("model_ema"); without it the
-  // usual one is taken (see TorchArchive). The other forms have none.
+  // The format follows from the content: "PK" or a pickle is PyTorch's, a name that ends in .json an index,
+  // anything else safetensors. `key` selects the dictionary of a PyTorch archive ("model_ema"); the default
+  // is the usual one (see TorchArchive). Other formats have none.
   explicit WeightFile(const std::string& path, const std::string& key = "");
   ~WeightFile();
   WeightFile(const WeightFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // The form as people are told it: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
+  // Returns the format, for messages: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
   // 'model', 'model_ema'".
   const std::string& form() const { return form_; }
   const Metadata& metadata() const { return metadata_; }  // empty for PyTorch archives
-  // The views live as long as this object. Their bytes need not be aligned to the element.
+  // Returns views that are valid for this object's lifetime. Their bytes may be misaligned for the element
+  // type.
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  // The view's pages may leave memory, as it was copied: reading it again reads the file again. Of PyTorch archives nothing.
+  // Lets the view's pages leave memory, for example after a copy; a later read rereads the file. No effect
+  // for PyTorch archives.
   void forget(const TensorView& view) const;
 
  private:
@@ -38,7 +40,8 @@ class WeightFile {
   std::vector<TensorView> tensors_;
 };
 
-// Tells the weights of files apart, whatever the form: the checksum of the file's content, or of those of its shards.
+// Returns an identifier of the weights in any format: the checksum of the file's content, or of its shards'
+// checksums.
 std::string checksum_of_weights(const std::string& path);
 
 }  // namespace tessera

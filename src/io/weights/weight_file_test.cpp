@@ -60,7 +60,7 @@ TEST_F(WeightFileTest, ShardsComeBackAsTheyWere) {
   }
 }
 
-// Resident bytes of this process.
+// Returns the resident bytes of this process.
 int64_t resident() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -90,7 +90,7 @@ TEST_F(WeightFileTest, WhatIsForgottenIsReadAgain) {
   EXPECT_EQ(first, std::ssize(large) * 'x');
 }
 
-// New files beside old ones would be read as one set.
+// New files next to old ones would be read as one set.
 TEST_F(WeightFileTest, AWriteThatIsStoppedLeavesAllOfTheOldFiles) {
   write(28);
   const std::string other(36, '-');
@@ -134,11 +134,11 @@ TEST_F(WeightFileTest, IndexAndFilesMustAgree) {
     return refused_index(changed.replace(at, from.size(), to));
   };
   EXPECT_EQ(with("\"a\":", "\"d\":"),
-            "DIR/m-00002-of-00003.safetensors: holds tensor 'a', of which DIR/m.safetensors.index.json says "
-            "otherwise");
-  EXPECT_EQ(
-      with("\"a\":", "\"d\": \"m-00002-of-00003.safetensors\", \"a\":"),
-      "DIR/m-00002-of-00003.safetensors: lacks tensor 'd', which DIR/m.safetensors.index.json says is in it");
+            "DIR/m-00002-of-00003.safetensors: holds tensor 'a', which DIR/m.safetensors.index.json does not "
+            "list in this file");
+  EXPECT_EQ(with("\"a\":", "\"d\": \"m-00002-of-00003.safetensors\", \"a\":"),
+            "DIR/m-00002-of-00003.safetensors: lacks tensor 'd', which DIR/m.safetensors.index.json lists in "
+            "this file");
   write_text_atomic(path("m-00001-of-00003.safetensors"), "short");
   EXPECT_EQ(refused_index(index),
             "DIR/m-00001-of-00003.safetensors: has 5 bytes, a safetensors file has at least 8");
@@ -153,12 +153,12 @@ TEST_F(WeightFileTest, TheFormFollowsFromTheContent) {
   const WeightFile averaged(kTorchFolder + "checkpoint.pth", "state_dict_ema");
   EXPECT_EQ(averaged.form(), "PyTorch archive, 'state_dict_ema'; it also has 'state_dict'");
   EXPECT_EQ(averaged.tensors()[0].dtype, DType::f64);
-  // A header may have any length, also one that starts as a pickle does.
+  // A header may have any length, even one that starts like a pickle.
   for (size_t size = 0; size < 256; size += 8) {
     write_safetensors(path("any"), tensors(), {{"pad", std::string(size, ' ')}});
     EXPECT_EQ(WeightFile(path("any")).form(), "safetensors") << size;
   }
-  // The ending does not matter.
+  // The extension does not matter.
   std::filesystem::copy_file(kTorchFolder + "plain.pth", path("m.safetensors"));
   EXPECT_EQ(WeightFile(path("m.safetensors")).form(), "PyTorch archive");
   EXPECT_EQ(error_of([&] { WeightFile(kTorchFolder + "plain.safetensors", "ema"); }),
