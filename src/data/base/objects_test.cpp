@@ -1,4 +1,4 @@
-// Objects from their files to the fields of a sample.
+// Objects, from their files to the fields of a sample.
 #include "data/base/objects.h"
 #include "data/base/coco_classes.h"
 
@@ -141,7 +141,7 @@ TEST_F(CocoFiles, AreASourceOfImages) {
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
 }
 
-// Reads a source of one image a.png of 24 x 10 pixels and returns what that says, without the folder.
+// Reads a source of one image a.png of 24 x 10 pixels and returns the error, without the folder.
 TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
   write_file_atomic((folder_ / "images" / "a.png").string(), encode_image(Image(24, 10), "a.png"));
   const auto refusal = [&](const std::string& size, const std::string& annotation) {
@@ -184,7 +184,7 @@ TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
       std::string::npos);
 }
 
-// A view moves a box and the outline around it alike.
+// A view transforms a box and its outline alike.
 TEST(Outlines, MoveWithTheImage) {
   RandomStream random(4, "outlines");
   for (int round = 0; round < 100; ++round) {

@@ -15,8 +15,8 @@ std::string error_at(const TemporaryFolder& folder, const SourceConfig& config, 
   return error_of([&] { open_source(config, split); }, &folder);
 }
 
-// A record whose red, green and blue planes hold value, value + 1 and value + 2 but for the last pixel of
-// red, 255.
+// Returns a record with value, value + 1 and value + 2 in its red, green and blue planes, except 255 in the
+// last red pixel.
 std::string cifar_record(const std::string& labels, char value) {
   std::string record = labels;
   for (int c = 0; c < 3; ++c) record += std::string(1024, static_cast<char>(value + c));
