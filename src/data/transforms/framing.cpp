@@ -9,7 +9,7 @@
 namespace tessera::data {
 namespace {
 
-// A picture of one colour with `image` at a place inside it.
+// Returns an image of one colour with `image` pasted at (left, top).
 Image paste(const Image& image, Extent size, int left, int top, const std::array<uint8_t, 3>& colour) {
   Image out(size.width, size.height);
   for (size_t i = 0; i < out.pixels.size(); i += 3)
@@ -46,7 +46,7 @@ Image fit_into(const Image& image, Extent size, FitRounding rounding) {
 
 namespace {
 
-// What one pixel of the result is made of along an axis.
+// The inputs of one output pixel along an axis.
 struct Taps {
   int first = 0;
   std::vector<double> weights;
