@@ -24,7 +24,7 @@ constexpr SourceKind kKinds[] = {
     {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
     {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
      open_interleaved},
-    {"named", "named:PATH of images with classes, whose names are their captions", is_named_path, open_named},
+    {"named", "named:PATH of images with classes, captioned by class name", is_named_path, open_named},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},

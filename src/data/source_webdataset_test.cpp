@@ -73,8 +73,8 @@ TEST(WebDataset, ShardsOfPicturesAlone) {
   // If another shard has labels, this one lacks them.
   write_shard(folder, "p-1.tar", {{"c.jpg", "C"}, {"c.cls", "0"}});
   EXPECT_EQ(problems_of(config, Split::train, folder),
-            (std::vector<std::string>{"DIR/p-0.tar: a has a picture but no .cls or .json",
-                                      "DIR/p-0.tar: b has a picture but no .cls or .json"}));
+            (std::vector<std::string>{"DIR/p-0.tar: a has an image but no .cls or .json",
+                                      "DIR/p-0.tar: b has an image but no .cls or .json"}));
 }
 
 TEST(WebDataset, BothSplitsShareOneUnpackedArchive) {

@@ -101,7 +101,7 @@ std::string remedy(int64_t model_classes, const std::vector<std::string>& set_na
   if (all_synsets(set_names))
     for (const int64_t count : {1000, 11221, 21841, 21843})
       if (count != model_classes && complete(places_in(imagenet_classes(count)->synsets, set_names)))
-        return text("its names are ImageNet's synsets, which weights with ", count, " classes know");
+        return text("its names are ImageNet's synsets, which weights with ", count, " classes use");
   const std::string order =
       std::ssize(set_names) == model_classes
           ? text("; or, as both have ", model_classes, ", take them one for one by --classes-in-order")
@@ -111,7 +111,7 @@ std::string remedy(int64_t model_classes, const std::vector<std::string>& set_na
 
 [[noreturn]] void refuse(const std::vector<std::string>& model_names, int64_t model_classes,
                          const std::vector<std::string>& set_names, const std::string& set) {
-  if (model_classes == 0) fail_usage(set, " has classes, the weights have no head that tells any apart");
+  if (model_classes == 0) fail_usage(set, " has classes, but the weights have no classification head");
   std::vector<std::string> missing;
   const std::vector<int64_t> places = places_in(model_names, set_names);
   for (size_t i = 0; i < set_names.size(); ++i)

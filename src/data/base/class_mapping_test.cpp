@@ -65,7 +65,7 @@ TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
 
 TEST(ClassMapping, SaysWhichWeightsKnowSynsets) {
   EXPECT_NE(refusal({"cat", "dog"}, 2, {"n01443537", "n15075141"})
-                .find("ImageNet's synsets, which weights with 1000 classes know"),
+                .find("ImageNet's synsets, which weights with 1000 classes use"),
             std::string::npos);
   // Weights trained on synset folders, and a set with words for them.
   EXPECT_NE(refusal({"n01440764", "n01443537"}, 2, {"tench"}).find("did you mean 'n01440764'?"),

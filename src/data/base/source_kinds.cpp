@@ -111,7 +111,7 @@ std::vector<std::string> expand_braces(const std::string& path) {
   for (const std::string& middle : alternatives(path.substr(open + 1, close - open - 1), path))
     for (const std::string& rest : rests) {
       paths.push_back(path.substr(0, open) + middle + rest);
-      if (paths.size() > kMostPaths) fail_usage(path, " stands for more than ", kMostPaths, " paths");
+      if (paths.size() > kMostPaths) fail_usage(path, " expands to more than ", kMostPaths, " paths");
     }
   return paths;
 }

@@ -217,7 +217,7 @@ class Reader {
     if (element.contains("width")) image.width = whole_number(element, "width", where);
     if (element.contains("height")) image.height = whole_number(element, "height", where);
     if (!images_.emplace(image.number, file_.images.size()).second)
-      problem("the image number ", image.number, " stands twice");
+      problem("the image number ", image.number, " occurs twice");
     file_.images.push_back(std::move(image));
   }
 
@@ -228,7 +228,7 @@ class Reader {
     category.name = name != element.end() && name->is_string() ? name->get<std::string>()
                                                                : std::to_string(category.number);
     if (!categories_.insert(category.number).second)
-      problem("the category number ", category.number, " stands twice");
+      problem("the category number ", category.number, " occurs twice");
     file_.categories.push_back(std::move(category));
   }
 
@@ -239,7 +239,7 @@ class Reader {
     a.image = whole_number(element, "image_id", where);
     a.category = whole_number(element, "category_id", where);
     if (element.contains("id") && !numbers_.insert(a.number).second)
-      problem("the annotation number ", a.number, " stands twice");
+      problem("the annotation number ", a.number, " occurs twice");
     try {
       const auto crowd = element.find("iscrowd");
       if (crowd != element.end())

@@ -233,7 +233,7 @@ void Conversations::add_lines(const std::string& content, const ImagePlaces& pla
 void Conversations::add_tree(const Json& tree, const ImagePlaces& places, Kinds& kinds) {
   check(tree.is_array() || tree.is_object(), path_, " must be an array of conversations");
   if (tree.is_object() && tree.contains("questions"))
-    fail(path_, " holds VQA's questions: name the file of their answers behind it, ", path_, "+ANNOTATIONS");
+    fail(path_, " holds VQA's questions: append the file of their answers, ", path_, "+ANNOTATIONS");
   for (size_t i = 0; tree.is_array() && i < tree.size(); ++i)
     add_named(tree[i], places, text(path_, " entry ", i + 1), kinds);
   if (!tree.is_object()) return;
@@ -258,7 +258,7 @@ void Conversations::add_vqa(const std::string& questions, const std::string& que
   for (const Json& one : entries_of(answered, "annotations", answers_file)) {
     check(one.is_object(), answers_file, ": an annotation is no object");
     const int64_t number = integer(one, "question_id", answers_file);
-    check(by_question.try_emplace(number, &one).second, answers_file, ": question ", number, " stands twice");
+    check(by_question.try_emplace(number, &one).second, answers_file, ": question ", number, " occurs twice");
   }
   const Json asked = parse_json(questions, questions_file, limits);
   for (const Json& one : entries_of(asked, "questions", questions_file)) {
@@ -291,7 +291,7 @@ int64_t Conversations::right_choice(int64_t index) const {
 
 Conversations::Conversations(std::shared_ptr<const Source> images)
     : images_(std::move(images)), asked_(image_questions(*images_)) {
-  if (!asked_) fail_usage(images_->describe(), " asks no questions: a file of conversations must be given");
+  if (!asked_) fail_usage(images_->describe(), " has no questions of its own: give a file of conversations");
   types_ = asked_->question_types();
 }
 

@@ -30,7 +30,7 @@ struct ShapesConfig {
     v("seed", seed, "another seed is another set");
     v("task", task,
       "shape or texture: which of the two is the class; segment: the shape of every pixel; text: shape, and "
-      "captions that tell colour and place");
+      "captions with colour and place");
     v("cues", cues,
       "any, or of 8 shapes and textures each: agree (texture i on shape i alone) or conflict (never so)");
   }

@@ -45,7 +45,7 @@ Files find_files(const SourceConfig& config, Split split) {
   for (int i = 1; i <= kMostBatches; ++i) {
     if (!fs::exists(batch(i))) continue;
     if (std::ssize(train) + 1 < i)
-      fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " is there");
+      fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " exists");
     train.push_back(batch(i).string());
   }
   if (train.empty() && fs::exists(folder / "train.bin")) train.push_back((folder / "train.bin").string());

@@ -179,7 +179,7 @@ class CocoSource final : public Source, public ObjectLabels {
     };
     const CocoImage& image = images_[static_cast<size_t>(index)];
     if (image.width > 0 && image.height > 0)
-      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' say");
+      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' are");
     for (const ObjectAnnotation& object : objects(index))
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         require(runs.width, runs.height, "annotation ", object.number, ": the mask has");

@@ -93,7 +93,7 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
       const std::string where = text(path, " image ", i);
       const int64_t id = number_of(images[i], "id", where);
       const std::string name = file_name_of(images[i], where);
-      if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " stands twice");
+      if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " occurs twice");
       set.paths.push_back(name);
     });
   set.captions.resize(set.paths.size());

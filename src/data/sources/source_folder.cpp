@@ -47,7 +47,7 @@ void add_images(const fs::path& folder, const std::string& prefix, int depth, Se
                 std::vector<std::string>& out, LeftOut& left_out) {
   struct stat place {};
   if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
-  if (depth > kDeepest) fail(folder.string(), " lies more than ", kDeepest, " folders below its class");
+  if (depth > kDeepest) fail(folder.string(), " is more than ", kDeepest, " folders below its class");
   for (const std::string& name :
        list(folder, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
     if (is_image_file((folder / name).string()))

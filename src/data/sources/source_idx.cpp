@@ -76,7 +76,7 @@ std::string labels_path(const std::string& pictures) {
   const fs::path plain = fs::path(pictures).parent_path() / name;
   for (const char* ending : {"", ".gz"})
     if (fs::exists(plain.string() + ending)) return plain.string() + ending;
-  fail(pictures, " has no labels beside it: ", plain.string(), "[.gz] does not exist");
+  fail(pictures, " has no labels next to it: ", plain.string(), "[.gz] does not exist");
 }
 
 struct Idx {
@@ -118,7 +118,7 @@ std::shared_ptr<const Idx> read_idx(const std::string& path) {
   if (values != bytes.size() - header) {
     std::string shape;
     for (const int64_t extent : idx->shape) shape += (shape.empty() ? "" : "x") + std::to_string(extent);
-    fail(path, " has ", bytes.size() - header, " bytes of values, its header says ", shape);
+    fail(path, " has ", bytes.size() - header, " bytes of values, its header requires ", shape);
   }
   idx->values = bytes.subspan(header);
   return idx;

@@ -41,8 +41,8 @@ struct MaskSetConfig {
   void visit(V& v) {
     v("images", images, "folder of the images");
     v("masks", masks, "folder of the masks");
-    v("image_suffix", image_suffix, "what an image's name ends in; empty = any image's");
-    v("mask_suffix", mask_suffix, "what its mask's name ends in instead");
+    v("image_suffix", image_suffix, "suffix of the images' names; empty = any image");
+    v("mask_suffix", mask_suffix, "suffix of the masks' names in its place");
     v("train", train, "folder of the training split in both");
     v("validation", validation, "folder of the validation split in both");
     v("reduce_zero_label", reduce_zero_label, "0 is no class, and classes are counted from 1 (ADE20K)");
@@ -183,7 +183,7 @@ std::vector<std::string> class_names_of(const Layout& layout, const SourceConfig
       ((described ? fs::path(layout.shown).parent_path() : root) / layout.config.class_names).string();
   if (file_exists(file)) return read_class_names(file);
   if (const std::string ade = (root / "objectInfo150.txt").string(); file_exists(ade)) return ade_names(ade);
-  fail_usage(layout.shown, ": says nothing of its classes: put their names, one a line, into '", file,
+  fail_usage(layout.shown, ": has no class names: put them, one a line, into '", file,
              "' or give data.class_names");
 }
 

@@ -316,7 +316,7 @@ class WebDatasetSource final : public LabelledSource {
       archives_.push_back(std::move(shards[i].archive));
       for (Item& item : shards[i].items) {
         if (labelled_ && !shards[i].labelled) {
-          problems_.add(paths[i], ": ", key_of(item), " has a picture but no .cls or .json");
+          problems_.add(paths[i], ": ", key_of(item), " has an image but no .cls or .json");
           continue;
         }
         if (items_.empty()) multi_ = item.multi();

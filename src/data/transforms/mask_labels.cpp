@@ -40,10 +40,10 @@ const MaskLabels& require_masks(const Source& source, std::string_view who) {
   if (holds("images") || holds("annotations"))
     fail_usage(
         who, " needs a mask for each image: ", source.describe(), " is no set of masks, as ",
-        !holds("images") ? "images/ with the pictures is missing beside annotations/"
+        !holds("images") ? "images/ is missing next to annotations/"
         : holds("annotations")
-            ? "annotations/ beside images/ holds no .png"
-            : "annotations/ (or labels/, masks/) with a .png for each picture is missing beside images/");
+            ? "annotations/ next to images/ contains no .png"
+            : "annotations/ (or labels/, masks/) with a .png for each image is missing next to images/");
   fail_usage(who, " needs a mask for each image, which ", source.describe(),
              " does not have; give a folder with images/ and annotations/, or leftImg8bit/ and gtFine/, a "
              "set.toml, or shapes:task=segment");

@@ -37,7 +37,7 @@ struct MixupConfig {
     v("mixup", mixup, at_least(0), "alpha of mixup's Beta distribution, 0 = off");
     v("cutmix", cutmix, at_least(0), "alpha of CutMix's Beta distribution, 0 = off");
     v("prob", prob, between(0, 1), "share of draws that mix at all");
-    v("switch_prob", switch_prob, between(0, 1), "share of CutMix where both are on");
+    v("switch_prob", switch_prob, between(0, 1), "share of CutMix if both are on");
     v("mode", mode, choice<MixMode>(), "one draw a batch, a pair or an image");
   }
   bool enabled() const { return mixup > 0 || cutmix > 0; }

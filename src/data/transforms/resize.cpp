@@ -232,12 +232,12 @@ void check_plan(const Image& image, const ResizePlan& plan) {
   check(box.left >= 0 && box.top >= 0 && box.right <= image.width && box.bottom <= image.height &&
             box.right > box.left && box.bottom > box.top,
         "the box to resize, ", box.left, ",", box.top, " to ", box.right, ",", box.bottom,
-        ", must lie within ", image.width, "x", image.height);
+        ", must be within ", image.width, "x", image.height);
   const Box& window = plan.window;
   check(window.left >= 0 && window.top >= 0 && window.width > 0 && window.height > 0 &&
             window.width <= plan.width - window.left && window.height <= plan.height - window.top,
         "the window ", window.width, "x", window.height, "+", window.left, "+", window.top,
-        " must lie within ", plan.width, "x", plan.height);
+        " must be within ", plan.width, "x", plan.height);
 }
 
 // Memory of one thread, reused for each image.

@@ -33,7 +33,7 @@ struct Preprocess {
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
       "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
-    v("apply_exif", apply_exif, "orient images as their EXIF orientation says");
+    v("apply_exif", apply_exif, "orient images by their EXIF tag");
   }
 };
 
