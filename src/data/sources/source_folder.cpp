@@ -23,7 +23,7 @@ constexpr int kDeepest = 64;  // folders below a class
 // The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
 
-// Returns the sorted names of a folder's entries that satisfy `wanted`, except hidden ones.
+// Returns the sorted names of a folder's entries that pass the filter, except hidden ones.
 template <class Wanted>
 std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   std::vector<std::string> names;

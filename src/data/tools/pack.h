@@ -16,7 +16,7 @@ namespace tessera::data {
 struct PackConfig {
   std::string output;          // the folder; must not exist or must be empty
   int64_t shard_size = 10000;  // images per shard
-  int64_t resize = 0;          // > 0: larger shorter sides are shrunk to it (bicubic)
+  int64_t resize = 0;          // > 0: maximum shorter side; larger images are shrunk (bicubic)
   int64_t quality = 90;        // of shrunk JPEGs
   bool gzip = false;
   bool skip_bad = false;  // skip unreadable images instead of failing

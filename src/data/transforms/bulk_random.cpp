@@ -92,7 +92,7 @@ std::vector<uint32_t> bulk_words(RandomStream& stream, size_t count) {
 }
 
 std::vector<double> bulk_uniform(RandomStream& stream, size_t count, double low, double high) {
-  constexpr size_t kBlocks = 32 * kLanes;  // as many words as fit into the L1 cache
+  constexpr size_t kBlocks = 32 * kLanes;  // their words fit into the L1 cache
   const uint64_t key = stream.next_u64();
   std::vector<double> numbers(count);
   std::array<uint32_t, 4 * kBlocks> words;
