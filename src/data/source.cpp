@@ -14,8 +14,8 @@
 namespace tessera::data {
 namespace {
 
-// A new kind of source is a file and a line here. The first that matches the path opens it, so the kinds that
-// look into a folder stand before the one that takes any folder.
+// A new kind of source is a file and a line here. The first match opens the path, so kinds that inspect a
+// folder precede the one that accepts any folder.
 constexpr SourceKind kKinds[] = {
     {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
     {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
@@ -24,7 +24,7 @@ constexpr SourceKind kKinds[] = {
     {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
     {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
      open_interleaved},
-    {"named", "named:PATH of images with classes, whose names are their captions", is_named_path, open_named},
+    {"named", "named:PATH of images with classes, captioned by class name", is_named_path, open_named},
     {"latents", "a folder with latents.json", is_latents_path, open_latents},
     {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
     {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
@@ -38,7 +38,7 @@ constexpr SourceKind kKinds[] = {
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
-// The one that needs no files, which errors name first.
+// The kind that needs no files; errors name it first.
 constexpr const SourceKind& kDefaultKind = kKinds[2];
 
 const SourceKind& kind_of(const std::string& path) {
@@ -107,7 +107,7 @@ RawSample read_annotated(const Source& source, int64_t index) {
 }
 
 void require_same_classes(const Source& train, const Source& validation) {
-  // Documents have no classes, and may be measured on images that have some.
+  // Documents have no classes, and may be evaluated on images with classes.
   if (document_images(train) || document_images(validation)) return;
   const auto labels = [](const Source& source) {
     const ClassLabels* classes = source.class_labels();

@@ -23,7 +23,7 @@ LatentInfo info_of(int64_t views = 2) {
           .views = views};
 }
 
-// Sample i has the mean 10 i + view, deviations of 0 in view 0 and of 1 in view 1, and label i % 2.
+// Sample i has mean 10 i + view, deviation 0 in view 0 and 1 in view 1, and label i % 2.
 void write_shard(const std::string& path, const LatentInfo& info, int64_t first, int64_t samples) {
   ArrayFile file(path,
                  {{"moments", DType::f32, {samples, info.views, 2, info.channels, info.rows, info.columns}},
@@ -76,7 +76,7 @@ TEST(Latents, AreReadAsTheyWereWritten) {
   EXPECT_NE(train->fingerprint(), validation->fingerprint());
 }
 
-// A view of two is drawn, and the noise with it; what is drawn follows the stream alone.
+// The view and the noise are drawn, and depend only on the stream.
 TEST(Latents, TrainingDrawsTheViewAndTheNoise) {
   const TemporaryFolder folder;
   write_folder(folder);

@@ -50,7 +50,7 @@ class MaskFolder : public testing::Test {
   std::unique_ptr<Source> open(Split split, const std::string& path = "") const {
     return open_source({.path = path.empty() ? root_.string() : path}, split);
   }
-  // What opening, or reading every sample, says.
+  // Returns the error from opening the source or reading its samples.
   std::string message(const std::string& path = "") const {
     try {
       const auto source = open(Split::train, path);
@@ -73,7 +73,7 @@ TEST_F(MaskFolder, SplitsAndClassesAreFound) {
   EXPECT_EQ(validation->read(0).annotation.mask->pixels, gray(kIgnoredPixel).pixels);
   require_same_masks(*train, *validation);
   EXPECT_EQ(mask_pixels(*train, 10), (std::vector<int64_t>{kWidth * kHeight, 0, kWidth * kHeight, 0}));
-  // A split by its own path.
+  // A split with its own path.
   EXPECT_EQ(open(Split::train, (root_ / "images" / "validation").string())->size(), 1);
 }
 
@@ -161,12 +161,12 @@ TEST(ShapesMasks, BelongToTheirImages) {
     EXPECT_EQ(mask.width, 64);
     int64_t shape = 0;
     for (const uint8_t value : mask.pixels) shape += value > 0;
-    EXPECT_GT(shape, 64 * 64 / 40);  // the shape is seen
+    EXPECT_GT(shape, 64 * 64 / 40);  // the shape is visible
     EXPECT_LT(shape, 64 * 64 * 9 / 10);
   }
 }
 
-// Marks its place by colour: the mask says row 2 * (y / 4) + x / 4 in the same way.
+// Encodes positions as colours; the mask encodes row 2 * (y / 4) + x / 4 in the same way.
 RawSample striped(int width, int height) {
   Image picture(width, height), mask(width, height, 1);
   for (int y = 0; y < height; ++y)
@@ -199,7 +199,7 @@ TEST(MaskTraining, ImageAndMaskMoveTogether) {
       ASSERT_EQ(static_cast<int>(image[i] * 255 / 40 + 0.5f), mask[i])
           << "pixel " << i << " of seed " << seed;
   }
-  // Where the image is smaller than the crop, there is nothing.
+  // Outside an image smaller than the crop, the field is empty.
   const auto larger = make_mask_training(preprocess, options, 60, 64);
   image.resize(3 * 60 * 64), mask.resize(60 * 64);
   const std::array more = {Slot{reinterpret_cast<std::byte*>(image.data())},

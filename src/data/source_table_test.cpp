@@ -117,7 +117,7 @@ TEST(Table, AHeldOutTableOfAMultiLabelOneIsMultiLabel) {
   EXPECT_EQ(labels_in(*held_out).labels(0), Labels{1});
 }
 
-// As the lists of VTAB-1k have it; the last word is the label.
+// As in VTAB-1k's lists; the last word is the label.
 TEST(Table, AListHasAPathAndALabelALine) {
   const TemporaryFolder folder;
   folder.write("images/a b.png", "A");
@@ -133,7 +133,8 @@ TEST(Table, AListHasAPathAndALabelALine) {
   EXPECT_EQ(train->describe(), "table " + config.path + ", 2 images, 4 classes");
   const SourceConfig named = {.path = folder.write("t.txt", "a.png dog\nb.png cat\n"),
                               .val_path = folder.write("v.txt", "c.png dog\n")};
-  EXPECT_EQ(labels_of(*open_source(named, Split::validation)), Labels{1});  // of the training list's names
+  EXPECT_EQ(labels_of(*open_source(named, Split::validation)),
+            Labels{1});  // index in the training list's names
 }
 
 TEST(Table, PicturesAlone) {

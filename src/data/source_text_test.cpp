@@ -1,4 +1,4 @@
-// Plain texts as a source: what is read, how it is shared out, and what is refused.
+// Plain texts as a source: contents, splits and errors.
 #include <gtest/gtest.h>
 
 #include "data/base/data_testing.h"
@@ -49,7 +49,8 @@ TEST(TextSource, TheEndOfEachDocumentIsForValidation) {
   EXPECT_NE(train->fingerprint(), validation->fingerprint());
 }
 
-// As the tasks that answer questions write them, but for the image and what ends an answer: there the document ends.
+// The same text as in the question tasks, without the image and the end of an answer: the document ends
+// there.
 TEST(TextSource, ConversationsInATemplateAreADocumentARound) {
   const TemporaryFolder folder;
   folder.write("talk.jsonl",

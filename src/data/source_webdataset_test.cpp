@@ -33,7 +33,7 @@ std::vector<std::string> contents_of(const Source& source) {
   return contents;
 }
 
-// Problems with the folder written as DIR.
+// Returns the problems, with the folder replaced by DIR.
 std::vector<std::string> problems_of(const SourceConfig& config, Split split, const TemporaryFolder& folder) {
   std::vector<std::string> lines;
   for (const std::string& line : open_source_with_problems(config, split)->problems())
@@ -53,7 +53,7 @@ TEST(ExpandBraces, RangesAndLists) {
   EXPECT_NE(error_of([] { expand_braces("{0..99999999999}"); }).find("must be a range"), std::string::npos);
 }
 
-// Files without a name that this process has mapped: what gzipped archives are unpacked to.
+// Counts unnamed files mapped by this process: decompressed archives.
 int64_t unpacked_archives() {
   std::ifstream maps("/proc/self/maps");
   int64_t count = 0;
@@ -70,11 +70,11 @@ TEST(WebDataset, ShardsOfPicturesAlone) {
   EXPECT_EQ(source->class_labels(), nullptr);
   EXPECT_EQ(contents_of(*source), (std::vector<std::string>{"A", "B", "C"}));
   EXPECT_EQ(source->describe(), "WebDataset " + config.path + ", 2 shards, 3 images, no labels");
-  // Where another shard has labels, they are missing here.
+  // If another shard has labels, this one lacks them.
   write_shard(folder, "p-1.tar", {{"c.jpg", "C"}, {"c.cls", "0"}});
   EXPECT_EQ(problems_of(config, Split::train, folder),
-            (std::vector<std::string>{"DIR/p-0.tar: a has a picture but no .cls or .json",
-                                      "DIR/p-0.tar: b has a picture but no .cls or .json"}));
+            (std::vector<std::string>{"DIR/p-0.tar: a has an image but no .cls or .json",
+                                      "DIR/p-0.tar: b has an image but no .cls or .json"}));
 }
 
 TEST(WebDataset, BothSplitsShareOneUnpackedArchive) {
@@ -94,7 +94,7 @@ TEST(WebDataset, BothSplitsShareOneUnpackedArchive) {
   const auto held_out = open_source(config, Split::validation);
   EXPECT_EQ(unpacked_archives(), before + 1);
   EXPECT_EQ(train->size() + held_out->size(), 20);
-  shard("new ");  // another file under the name
+  shard("new ");  // another file of the same name
   EXPECT_EQ(content_of(*open_source(config, Split::train), 0).substr(0, 4), "new ");
   EXPECT_EQ(content_of(*train, 0).substr(0, 4), "old ");
 }
@@ -171,7 +171,7 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
             (std::vector<std::string>{"0", "1", "2"}));
   EXPECT_EQ(error_of([&] { open_source(config, Split::validation); }, &folder),
             "DIR/b/test.tar: d has label 3, must be 0 to 2");
-  // A training set without classes has none to give.
+  // A training set without classes provides none.
   write_shard(folder, "a/alone.tar", {{"a.jpg", "a"}});
   EXPECT_EQ(
       labels_in(*open_source({.path = folder.path("a/alone.tar"), .val_path = folder.path("b/test.tar")},
@@ -179,7 +179,7 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
           .class_names(),
       (std::vector<std::string>{"0", "1", "2", "3"}));
   std::filesystem::remove(folder.path("a/alone.tar"));
-  // Held-out shards in the same folder need not show every class.
+  // Held-out shards in the same folder need not contain every class.
   write_shard(folder, "a/val.tar", {{"e.jpg", "e"}, {"e.cls", "0"}});
   const SourceConfig beside = {.path = folder.path("a")};
   EXPECT_EQ(labels_in(*open_source(beside, Split::validation)).class_names(),

@@ -87,7 +87,7 @@ CaptionStatistics caption_statistics(const Source& source, int64_t count) {
         }
       }
     } catch (const Error&) {
-      continue;  // `data check` names it
+      continue;  // reported by `data check`
     }
   out.distinct = std::ssize(distinct);
   if (out.captions > 0) out.words = static_cast<double>(words) / static_cast<double>(out.captions);

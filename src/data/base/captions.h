@@ -1,4 +1,4 @@
-// Captions as files hold them, and what may be wrong with them.
+// Captions as files store them, and their possible problems.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,25 +10,27 @@
 
 namespace tessera::data {
 
-// A caption a line, trimmed; empty lines are none. Bytes that are no UTF-8 are an error that names `where`.
+// Returns one caption per line, trimmed, without empty lines. Throws an error that names `where` for bytes
+// that are not UTF-8.
 std::vector<std::string> captions_of_lines(std::string_view text, const std::string& where);
 
-// {"captions": ["…", …]} or {"caption": "…"}; none where an object has neither. Errors name `where`.
+// Reads {"captions": ["…", …]} or {"caption": "…"}. Returns none if an object has neither. Errors name
+// `where`.
 std::vector<std::string> captions_of_json(const nlohmann::json& object, const std::string& where);
 
-// The longest caption that is read, in bytes.
+// The largest accepted caption, in bytes.
 inline constexpr size_t kMostCaptionBytes = 1 << 16;
 
-// What a person should look at in the captions of a sample, a line each, with the sample's name: none, an empty one, one
-// twice, one that was cut in the middle of a word ("…" or an open quote at its end tells), control characters.
+// Returns one line per problem, each with the sample's name: an empty caption, a duplicate, a caption cut off
+// ("…" at its end), control characters.
 std::vector<std::string> caption_problems(const RawSample& sample);
 
 struct CaptionStatistics {
   int64_t images = 0, captions = 0, distinct = 0;
-  double words = 0;    // mean of a caption
+  double words = 0;    // mean per caption
   size_t longest = 0;  // bytes
 };
-// Of at most `count` samples that are drawn; images = 0 where the source has no captions.
+// Computes them over at most `count` randomly drawn samples; images = 0 if the source has no captions.
 CaptionStatistics caption_statistics(const Source& source, int64_t count);
 
 }  // namespace tessera::data

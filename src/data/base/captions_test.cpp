@@ -60,7 +60,7 @@ TEST(CaptionFiles, CocoCaptionsNameWhatIsWrong) {
   EXPECT_EQ(source_kind(path), "COCO captions");
   const auto source = open_source_with_problems({.path = path, .val_path = path}, Split::train);
   EXPECT_EQ(source->size(), 2);
-  // An id twice, a caption of no image, an empty one, an image without any.
+  // A repeated id, a caption without an image, an empty caption, an image without captions.
   EXPECT_EQ(source->problems().size(), 4u);
 }
 

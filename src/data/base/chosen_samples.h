@@ -1,4 +1,4 @@
-// Some samples of another source.
+// A subset of another source.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ namespace tessera::data {
 
 class ChosenSamples final : public LabelledSource {
  public:
-  // `whole` has classes; `indices` are of its samples, in the order in which they stand here. `description` says in a
-  // line what was chosen.
+  // `whole` has classes. `indices` are the indices of its samples, in the order of this source. `description`
+  // is one line about the choice.
   ChosenSamples(std::shared_ptr<const Source> whole, std::vector<int64_t> indices, std::string description)
       : whole_(std::move(whole)),
         labels_(require_labels(*whole_, "a choice of samples")),
@@ -26,7 +26,7 @@ class ChosenSamples final : public LabelledSource {
   std::vector<int64_t> labels(int64_t index) const override { return labels_.labels(index_in_whole(index)); }
   bool multi_label() const override { return labels_.multi_label(); }
   const std::vector<std::string>& class_names() const override { return labels_.class_names(); }
-  uint64_t fingerprint() const override;  // of the whole and the choice
+  uint64_t fingerprint() const override;  // covers the whole and the choice
   std::string describe() const override { return description_; }
 
   int64_t index_in_whole(int64_t index) const { return indices_.at(static_cast<size_t>(index)); }

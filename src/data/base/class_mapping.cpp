@@ -16,7 +16,7 @@
 namespace tessera::data {
 namespace {
 
-// The places of names in a list; -1 where one is not in it.
+// Returns the positions of `names` in a list, -1 for a name that it lacks.
 std::vector<int64_t> places_in(const std::vector<std::string>& list, const std::vector<std::string>& names) {
   std::map<std::string, int64_t> at;
   for (size_t i = 0; i < list.size(); ++i) at.emplace(list[i], static_cast<int64_t>(i));
@@ -32,7 +32,7 @@ bool complete(const std::vector<int64_t>& places) {
   return std::find(places.begin(), places.end(), -1) == places.end();
 }
 
-// Names that are numbers of classes, each below `classes`.
+// Parses names as class numbers, -1 for one that is not a number in [0, classes).
 std::vector<int64_t> numbers_of(const std::vector<std::string>& names, int64_t classes) {
   std::vector<int64_t> numbers;
   for (const std::string& name : names) {
@@ -52,7 +52,7 @@ bool all_synsets(const std::vector<std::string>& names) {
   return !names.empty() && std::all_of(names.begin(), names.end(), is_synset);
 }
 
-// Letters and digits alone, so that "Great_White-Shark" and "great white shark" are one.
+// Keeps only letters and digits, so that "Great_White-Shark" equals "great white shark".
 std::string plain(std::string_view name) {
   std::string out;
   for (const char c : lower(name))
@@ -60,7 +60,7 @@ std::string plain(std::string_view name) {
   return out;
 }
 
-// What people call the classes: ImageNet's words for synsets, all others as they are.
+// Returns readable class names: ImageNet's words for synsets, all others unchanged.
 std::vector<std::string> words_of(const std::vector<std::string>& names) {
   const ImageNetClasses* known = all_synsets(names) ? imagenet_classes(21841) : nullptr;
   if (!known) return names;
@@ -71,8 +71,8 @@ std::vector<std::string> words_of(const std::vector<std::string>& names) {
   return words;
 }
 
-// The class of the model that a class of another name must be: one of its words but for how it is written, or a slip of
-// the finger away.
+// Returns the model's class that a differently named class probably is: equal except for spelling to one of
+// its words, or a typo away.
 std::optional<std::string> likely_class(const std::string& name, const std::vector<std::string>& model_names,
                                         const std::vector<std::string>& words) {
   const std::string letters = plain(name);
@@ -84,9 +84,9 @@ std::optional<std::string> likely_class(const std::string& name, const std::vect
   return nearest(name, model_names);
 }
 
-// ", did you mean 'star' for 'stars', 'disc' for 'discs'?" or "".
+// Returns ", did you mean 'star' for 'stars', 'disc' for 'discs'?" or "".
 std::string meant(const std::vector<std::string>& missing, const std::vector<std::string>& model_names) {
-  constexpr size_t kTried = 20;  // looking through thousands of names for thousands takes a while
+  constexpr size_t kTried = 20;  // a search of thousands of names for thousands is slow
   const std::vector<std::string> words = words_of(model_names);
   std::vector<std::string> found;
   for (size_t i = 0; i < std::min(missing.size(), kTried) && found.size() < kShown; ++i)
@@ -96,12 +96,12 @@ std::string meant(const std::vector<std::string>& missing, const std::vector<std
   return found.empty() ? "" : ", did you mean " + join(found, ", ") + "?";
 }
 
-// Which mapping would fit.
+// Returns advice on a mapping that would fit.
 std::string remedy(int64_t model_classes, const std::vector<std::string>& set_names) {
   if (all_synsets(set_names))
     for (const int64_t count : {1000, 11221, 21841, 21843})
       if (count != model_classes && complete(places_in(imagenet_classes(count)->synsets, set_names)))
-        return text("its names are ImageNet's synsets, which weights with ", count, " classes know");
+        return text("its names are ImageNet's synsets, which weights with ", count, " classes use");
   const std::string order =
       std::ssize(set_names) == model_classes
           ? text("; or, as both have ", model_classes, ", take them one for one by --classes-in-order")
@@ -111,7 +111,7 @@ std::string remedy(int64_t model_classes, const std::vector<std::string>& set_na
 
 [[noreturn]] void refuse(const std::vector<std::string>& model_names, int64_t model_classes,
                          const std::vector<std::string>& set_names, const std::string& set) {
-  if (model_classes == 0) fail_usage(set, " has classes, the weights have no head that tells any apart");
+  if (model_classes == 0) fail_usage(set, " has classes, but the weights have no classification head");
   std::vector<std::string> missing;
   const std::vector<int64_t> places = places_in(model_names, set_names);
   for (size_t i = 0; i < set_names.size(); ++i)

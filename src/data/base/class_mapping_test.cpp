@@ -20,7 +20,7 @@ TEST(ClassMapping, FindsClassesByNameInAnyOrder) {
   EXPECT_EQ(some.how, "by name");
 }
 
-// ImageNet-A and -R have folders of 200 synsets, V2 has numbers of classes.
+// ImageNet-A and -R have 200 synset folders, V2 has class numbers.
 TEST(ClassMapping, KnowsTheLayoutsOfImageNet) {
   const Names& names = imagenet_classes(1000)->names;
   const ClassMapping synsets = map_classes(names, 1000, {"n01443537", "n15075141"}, "set");
@@ -51,7 +51,8 @@ TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
             "set has the class 'dogs', which is none of the 4 of the weights (cat, dog, emu and 1 more), did "
             "you mean "
             "'dog'?: name the folders after the weights' classes, or after their numbers from 0");
-  // Several: each with the class that it may be, however that is written; as many as the model's are taken in order.
+  // Several missing classes, each with a likely match despite its spelling; equally many classes may be taken
+  // in order.
   EXPECT_EQ(
       refusal({"great white shark", "tench, Tinca tinca"}, 2, {"Great_White-Shark", "Tench"}),
       "set has the class 'Great_White-Shark' and 1 more, which are none of the 2 of the weights (great white "
@@ -64,9 +65,9 @@ TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
 
 TEST(ClassMapping, SaysWhichWeightsKnowSynsets) {
   EXPECT_NE(refusal({"cat", "dog"}, 2, {"n01443537", "n15075141"})
-                .find("ImageNet's synsets, which weights with 1000 classes know"),
+                .find("ImageNet's synsets, which weights with 1000 classes use"),
             std::string::npos);
-  // Weights that were trained on folders of synsets, and a set with words for them.
+  // Weights trained on synset folders, and a set with words for them.
   EXPECT_NE(refusal({"n01440764", "n01443537"}, 2, {"tench"}).find("did you mean 'n01440764'?"),
             std::string::npos);
 }

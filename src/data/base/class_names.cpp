@@ -12,8 +12,8 @@
 #include "io/files/file.h"
 #include "io/files/gzip.h"
 
-// imagenet_classes.txt.gz: a line for each synset in the order of their numbers, "01440764 7 tench, Tinca
-// tinca". The second word has a bit (hexadecimal) for each of kLists that the synset is in.
+// imagenet_classes.txt.gz: one line per synset in the order of their numbers, "01440764 7 tench, Tinca
+// tinca". The second word (hexadecimal) has one bit for each of kLists that contains the synset.
 extern const unsigned char tessera_imagenet_classes[];
 extern const size_t tessera_imagenet_classes_size;
 
@@ -57,7 +57,7 @@ std::vector<std::string> read_class_names(const std::string& path) {
   const std::string content = read_text(path, uint64_t{16} << 20);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
   std::vector<std::string> names;
-  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order
+  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order mark
   for (const std::string& line : split(std::string_view(content).substr(mark), '\n'))
     names.emplace_back(trim(line));
   while (!names.empty() && names.back().empty()) names.pop_back();

@@ -1,4 +1,4 @@
-// What classes are called: a user's own list, and ImageNet's for published heads that do not say.
+// Class names: a user's own list, and ImageNet's for published heads without names.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,21 @@
 
 namespace tessera::data {
 
-// One name a line; trailing blank lines are dropped, a blank, repeated or non-UTF-8 name is an error.
+// Reads one name per line and drops trailing blank lines. Throws if a name is blank, repeated or not UTF-8.
 std::vector<std::string> read_class_names(const std::string& path);
 
-// The classes of a published head in its order, which is that of the synsets' numbers. A name is the synset's
-// words in WordNet 3.0 ("tench, Tinca tinca"), with the synset behind it where two classes share them.
+// The classes of a published head, ordered by synset number. A name is the synset's words in WordNet 3.0
+// ("tench, Tinca tinca"), followed by the synset if two classes share them.
 struct ImageNetClasses {
   std::vector<std::string> synsets;  // "n01440764"
   std::vector<std::string> names;
 };
-// Of a head with so many outputs: 1000 (ImageNet-1k), 21841 and 21843 (two forms of ImageNet-21k), 11221 (its
-// cleaned form, Ridnik et al. 2021). Null for other numbers.
+// Returns the classes of a head with `count` outputs: 1000 (ImageNet-1k), 21841 and 21843 (two forms of
+// ImageNet-21k), 11221 (its cleaned form, Ridnik et al. 2021). Returns null for other counts.
 const ImageNetClasses* imagenet_classes(int64_t count);
 
-// Whether two lists are the same classes in the same order: equal, or ImageNet's, by synset in one of them and
-// by name in the other.
+// True if two lists contain the same classes in the same order: equal, or ImageNet's by synset in one and by
+// name in the other.
 bool same_classes(const std::vector<std::string>& one, const std::vector<std::string>& other);
 
 }  // namespace tessera::data

@@ -25,7 +25,7 @@ TEST(ImageNetClassNames, AreThoseOfThePublishedHeads) {
     EXPECT_EQ(std::ssize(list->names), count);
     EXPECT_EQ(std::ssize(list->synsets), count);
     EXPECT_TRUE(std::is_sorted(list->synsets.begin(), list->synsets.end()));
-    // A class list with a name that stands twice could not be written or read back.
+    // A class list with a repeated name could not be written and read back.
     EXPECT_EQ(std::set(list->names.begin(), list->names.end()).size(), list->names.size());
   }
 }

@@ -44,7 +44,7 @@ constexpr std::array<Thing, 80> kThings = {{
     {89, "hair drier"},    {90, "toothbrush"},
 }};
 
-// By their numbers from the first on.
+// Returns the classes by category_id, starting at `first`.
 ObjectClassNames by_number(int64_t first) {
   ObjectClassNames out;
   for (int64_t number = first; number <= kLastNumber; ++number) {

@@ -1,4 +1,4 @@
-// COCO's 80 things, for published detectors that do not say what their classes are.
+// COCO's 80 classes, for published detectors without class names.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ struct ObjectClassNames {
   std::vector<int64_t> numbers;  // category_id of COCO's annotation files
 };
 
-// The names of a detector's `count` classes besides the background: COCO's in their order for 80, by category_id for 90 (from 1, as
-// torchvision counts) and 91 (from 0, as DETR does; "unused 12" stands where COCO has no class), else "class 1", "class 2", ….
+// Returns the names of a detector's `count` classes without the background. For 80: COCO's in order. For 90
+// (from 1, as in torchvision) and 91 (from 0, as in DETR): by category_id, with "unused 12" for unassigned
+// ids. Otherwise: "class 1", "class 2", ….
 ObjectClassNames published_object_classes(int64_t count);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// What the tests of this folder share: a folder that is gone afterwards, and the line of an error.
+// Shared by the tests of this folder: a temporary folder, and the text of an error.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
 
   std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
-  // Writes a file, making its folders; returns its path.
+  // Writes a file, creates its folders, and returns its path.
   std::string write(const std::string& name, const std::string& content) const {
     const std::filesystem::path file = path(name);
     std::filesystem::create_directories(file.parent_path());
@@ -39,10 +39,10 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Of a source whose samples have classes.
+// Requires a source that has classes.
 inline const ClassLabels& labels_in(const Source& source) { return *source.class_labels(); }
 
-// The line of the Error that `work` throws, with the folder's path written as DIR.
+// Returns the line of the Error that `work` throws, with the folder's path replaced by DIR.
 template <class Work>
 std::string error_of(const Work& work, const TemporaryFolder* folder = nullptr) {
   std::string line = "no error";

@@ -1,5 +1,5 @@
-// Where augmentation takes its random numbers from. A stream in training; a list in tests, so that the choice
-// made from given numbers can be compared with other libraries.
+// The source of random numbers for augmentation: a stream in training, a list in tests. A list makes results
+// comparable with other libraries.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,7 @@ class StreamDraws final : public Draws {
   RandomStream& stream_;
 };
 
-// Numbers that were written down, handed out in their order. Fails if another kind or range is asked for than
-// was recorded.
+// Returns recorded numbers in their order. Throws if a draw has another kind or range than its record.
 struct RecordedDraw {
   std::string kind;  // random (fraction), uniform, randint (integer), normal
   double low = 0, high = 1, value = 0;

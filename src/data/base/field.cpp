@@ -12,7 +12,7 @@ namespace tessera::data {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr size_t kMostSpare = 4;  // buffers that wait to be used again
+constexpr size_t kMostSpare = 4;  // buffers kept for reuse
 
 std::byte* allocate(size_t bytes) {
   return static_cast<std::byte*>(::operator new(std::max<size_t>(bytes, 1), kAlignment));
@@ -38,7 +38,7 @@ struct BufferPool::Store {
     for (const Spare& one : spare) release(one.memory);
   }
 
-  // Memory of exactly that size, or null.
+  // Returns memory of exactly that size, or null.
   std::byte* take(size_t bytes) {
     const std::lock_guard lock(mutex);
     const auto found =
@@ -51,7 +51,7 @@ struct BufferPool::Store {
 
   void give_back(std::byte* memory, size_t bytes) {
     const std::lock_guard lock(mutex);
-    if (spare.size() == kMostSpare) {  // sizes change over a run: the oldest goes
+    if (spare.size() == kMostSpare) {  // sizes change over a run: drop the oldest
       release(spare.front().memory);
       spare.erase(spare.begin());
     }

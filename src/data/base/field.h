@@ -1,4 +1,4 @@
-// Named values of a sample, and a batch of them on memory that a tensor can adopt.
+// Named values of a sample, and a batch of them in memory that a tensor can adopt.
 //
 //   image   f32 [3, 224, 224]      label   i64 []            mask  u8 [224, 224]
 //   boxes   f32 [100, 5], ragged   tokens  i32 [77]          targets f32 [classes]
@@ -16,20 +16,19 @@
 
 namespace tessera::data {
 
-// What a transform writes for each sample.
+// An output of a transform for each sample.
 struct Field {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<int64_t>
-      shape;            // of one sample; of a ragged field the first extent is the most that one may have
-  bool ragged = false;  // samples differ in their first extent
+  std::vector<int64_t> shape;  // per sample; ragged: the first extent is the maximum
+  bool ragged = false;         // samples differ in their first extent
 
   int64_t numel() const;
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype); }
   bool operator==(const Field&) const = default;
 };
 
-// Memory on a boundary of 64 bytes, shared by all who hold it. Its content is undefined at first.
+// 64-byte aligned memory with shared ownership. Its content is initially undefined.
 class Buffer {
  public:
   Buffer() = default;
@@ -38,7 +37,7 @@ class Buffer {
 
   std::byte* data() const { return memory_.get(); }
   size_t size() const { return bytes_; }
-  // Keeps the memory alive for as long as the pointer lives.
+  // Keeps the memory alive as long as the pointer lives.
   const std::shared_ptr<std::byte>& shared() const { return memory_; }
 
  private:
@@ -46,8 +45,8 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Buffers that come back here when nobody holds them any longer, and are used again: large memory is dear to
-// ask the system for. The pool may die before its buffers.
+// Recycles buffers after their last owner releases them, because large system allocations are expensive. The
+// pool may be destroyed before its buffers.
 class BufferPool {
  public:
   BufferPool();
@@ -61,8 +60,8 @@ class BufferPool {
 // The values of one field for all samples of a batch.
 struct Column {
   Field field;
-  Buffer memory;  // [batch, shape…]; of ragged fields [all rows, shape after the first extent…]
-  std::vector<int64_t> offsets;  // of ragged fields: sample i has the rows offsets[i] … offsets[i + 1] - 1
+  Buffer memory;                 // [batch, shape…]; ragged: [all rows, shape after the first extent…]
+  std::vector<int64_t> offsets;  // ragged: sample i has the rows offsets[i] … offsets[i + 1] - 1
 
   template <class T>
   std::span<T> values() const {
@@ -72,25 +71,25 @@ struct Column {
 
 struct Batch {
   int64_t size = 0;
-  int64_t first = 0, whole = 0;  // place of its first sample in the batch of all ranks, and that batch's size
+  int64_t first = 0, whole = 0;  // index of its first sample in the batch of all ranks, and that batch's size
   std::vector<int64_t> indices;  // [size], into the source
   std::vector<Column> columns;
   int64_t epoch = 0, step_in_epoch = 0;
 
-  // Null where there is no such field.
+  // Returns null if no field has this name.
   const Column* find(std::string_view name) const;
-  // Fails naming the fields that there are.
+  // Throws an error that lists the existing fields if none has this name.
   const Column& at(std::string_view name) const;
   template <class T>
   std::span<T> values(std::string_view name) const {
     return at(name).values<T>();
   }
-  // A further column with undefined values, or the one of that name with memory of its own.
+  // Adds a column with undefined values, or replaces the one of that name by one with new memory.
   Column& add(const Field& field);
 };
 
-// Where one sample's values of a field go: `data` of an ordinary field; of a ragged one rows are put behind
-// those of the samples before.
+// The destination of one sample's values: `data` for an ordinary field; for a ragged one, `rows`, which they
+// are appended to.
 struct Slot {
   std::byte* data = nullptr;
   std::vector<std::byte>* rows = nullptr;

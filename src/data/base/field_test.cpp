@@ -35,7 +35,7 @@ TEST(BufferPool, BuffersOutliveThePool) {
   EXPECT_EQ(kept.data()[63], std::byte{1});
 }
 
-// Pictures of 8 x 8 without classes, sample i with i boxes.
+// Images of 8 x 8 without classes; sample i has i boxes.
 class Boxed final : public Source {
  public:
   int64_t size() const override { return 5; }

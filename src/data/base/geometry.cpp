@@ -12,7 +12,7 @@ int round_half_even(double value) { return static_cast<int>(std::nearbyint(value
 
 namespace {
 
-// A side in pixels; a strip that grows past what an int holds is refused.
+// Converts a side to whole pixels. Throws if a long strip grows beyond the limit.
 int side_of(double pixels, Extent picture) {
   constexpr double kLongest = 1e9;
   if (pixels > kLongest)

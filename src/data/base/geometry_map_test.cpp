@@ -10,8 +10,7 @@
 namespace tessera::data {
 namespace {
 
-// Every pixel of the picture and of the mask says where it stands: what the transform does to one it must do
-// to the other.
+// Every pixel of the image and of the mask encodes its position: the transform must treat both alike.
 constexpr int kWidth = 61, kHeight = 47;
 
 RawSample placed_sample() {
@@ -57,8 +56,8 @@ Output run(const Transform& transform, uint64_t seed) {
 
 const JointFields kJoint = {.mask = true, .most_boxes = 4};
 
-// The red channel and the mask hold the same numbers: equal but for interpolation, except where the picture
-// ends or is mirrored at its edge.
+// The red channel and the mask contain the same numbers. They are equal except for interpolation, and
+// except at edges where the image ends or is mirrored.
 void expect_together(const Transform& transform, uint64_t seed, double share) {
   const Output out = run(transform, seed);
   size_t close = 0, inside = 0;
@@ -98,7 +97,7 @@ TEST(JointTransform, TheBorderOfAWholePictureIsIgnored) {
   EXPECT_NE(out.mask[40 * 20 + 20], kIgnoredPixel);
 }
 
-// A box covers the pixels that were in it: its mapped edges lie where the picture shows its source's edges.
+// A box covers the same pixels as before: its mapped edges match the edges in the image.
 TEST(JointTransform, BoxesMoveWithTheImage) {
   AugmentConfig augment;
   augment.scale = {0.3, 1.0};

@@ -1,4 +1,4 @@
-// Images that a user names one by one: what `predict` and `features` read, and any program of one's own.
+// Images that a user lists by path, as for `predict` and `features`.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace tessera::data {
 
-// The bytes of one image file, named by its path. Fails where it is missing, no regular file (opening a pipe
-// would wait for ever) or longer than 256 MiB, before anything is allocated.
+// Returns the bytes of one image file, named by its path. Before any allocation it throws if the file is
+// missing, not regular (opening a pipe could block for ever) or longer than 256 MiB.
 RawSample read_image_file(const std::string& path);
 
-// The path that stands for standard input; a file of that name is "./-".
+// The path for standard input; a file of that name is "./-".
 inline constexpr std::string_view kStandardInput = "-";
 
-// Image files in the order given; of a folder all images below it, in the order of their names. What is
-// missing or cannot be read is an error of its own read() alone, so that the others can still be used.
+// Image files in the given order; a folder expands to all images below it, sorted by name. A missing or
+// unreadable file fails only in its own read(), so that the others remain usable.
 class ImageFiles final : public Source {
  public:
-  // Standard input is read() by none of them: a program that takes it reads it in its place.
+  // No read() reads standard input: programs that accept it must read it themselves.
   explicit ImageFiles(const std::vector<std::string>& paths);
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
@@ -29,7 +29,7 @@ class ImageFiles final : public Source {
   uint64_t fingerprint() const override;
   std::string describe() const override;
   const std::vector<std::string>& paths() const { return paths_; }
-  // A line for each folder with files that are no images.
+  // One line for each folder that contains files other than images.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
@@ -37,7 +37,7 @@ class ImageFiles final : public Source {
 
   std::vector<std::string> paths_;
   std::vector<std::string> notes_;
-  std::vector<std::string> refusals_;  // why a path stands for no image, "" where it may
+  std::vector<std::string> refusals_;  // the reason why a path is no image, "" if it may be one
 };
 
 }  // namespace tessera::data

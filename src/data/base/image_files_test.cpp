@@ -21,7 +21,7 @@ TEST(ImageFiles, StandInTheOrderGivenFoldersByName) {
   EXPECT_EQ(images.describe(), "4 image files");
 }
 
-// Each of these would fill the memory or wait for ever.
+// Each of these would exhaust memory or block for ever.
 TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder.path("empty"));

@@ -12,10 +12,10 @@
 namespace tessera::data {
 namespace {
 
-// Sums in whole numbers, so that neither threads nor order change the result. Each image adds its own mean and mean
-// square, so that a large one counts no more than a small one.
+// Integer sums do not depend on threads or order. Each image adds its own mean and mean square, so that large
+// images do not get more weight.
 struct Sums {
-  static constexpr int kFraction = 20;  // bits behind the point; 255^2 * 178956970 pixels still fit into 64
+  static constexpr int kFraction = 20;  // fractional bits; 255^2 * 178956970 pixels still fit into 64
   std::array<uint64_t, 3> means{}, squares{};
   std::vector<int> widths, heights;
 
@@ -45,7 +45,7 @@ struct Sums {
   }
 };
 
-// Least, median (the lower of two) and greatest.
+// Returns the minimum, the median (the lower of two) and the maximum.
 SideRange range_of(std::vector<int>& sides) {
   std::sort(sides.begin(), sides.end());
   return {sides.front(), sides[(sides.size() - 1) / 2], sides.back()};
@@ -69,7 +69,7 @@ PixelStatistics pixel_statistics(const Source& source, int64_t count) {
     for (int64_t i = begin; i < end; ++i) try {
         part.add(decode_sample(source.read(indices[static_cast<size_t>(i)])));
       } catch (const Error&) {
-        continue;  // `data check` names it
+        continue;  // reported by `data check`
       }
     const std::lock_guard lock(mutex);
     all.add(part);

@@ -1,4 +1,4 @@
-// What a set is, and what its pixels look like on average.
+// Pixel statistics of a set.
 #pragma once
 
 #include <array>
@@ -13,17 +13,18 @@ struct SideRange {
 };
 
 struct PixelStatistics {
-  int64_t images = 0;  // that were read
-  // Of red, green, blue in [0, 1]. Each image counts alike, whatever its size, as it does in training.
+  int64_t images = 0;  // images that were read
+  // For red, green, blue in [0, 1]. Each image has the same weight, whatever its size, as in training.
   std::array<double, 3> mean{}, std{};
   SideRange width, height;
 };
 
-// Of `count` images drawn without replacement (all, if there are fewer); the draw depends on the size of
-// the set alone. Images that cannot be read are left out.
+// Computes them over `count` images drawn without replacement (all, if there are fewer). The draw depends
+// only on the size of the set. Skips unreadable images.
 PixelStatistics pixel_statistics(const Source& source, int64_t count);
 
-// `count` indices drawn without replacement by (seed, "preview"), in ascending order; all if there are fewer.
+// Returns `count` indices drawn without replacement by (seed, "preview"), in ascending order; all if there
+// are fewer.
 std::vector<int64_t> draw_indices(const Source& source, int64_t count, uint64_t seed);
 
 }  // namespace tessera::data

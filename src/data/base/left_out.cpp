@@ -15,7 +15,7 @@ namespace tessera::data {
 namespace {
 
 constexpr size_t kMostKinds = 6;
-constexpr size_t kLongestSuffix = 12;  // what is longer is no suffix but a name with a full stop in it
+constexpr size_t kLongestSuffix = 12;  // anything longer is part of a name with a full stop in it
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Which files of a folder are images, and a count of those that are not, so that none vanishes without a word.
+// Decides which files of a folder are images and counts the others, so that none is dropped silently.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace tessera::data {
 
-// Whether a file is listed as an image: by its suffix, so that a damaged one is named when it is read, else by its
-// first bytes. False for folders, pipes and devices without a suffix of images.
+// True if a file counts as an image: by its suffix, so that reading a damaged one reports it, else by its
+// first bytes. False for folders, pipes and devices without an image suffix.
 bool is_image_file(const std::string& path);
 
 class LeftOut {
  public:
   void add(std::string_view file_name);
-  void add_stray_image() { ++stray_images_; }  // one that lies in no folder of a class
+  void add_stray_image() { ++stray_images_; }  // an image outside the class folders
   bool empty() const { return by_suffix_.empty() && stray_images_ == 0; }
-  // "3 .txt, 1 .heic, 2 without suffix": the most frequent first, rare kinds together.
+  // Returns "3 .txt, 1 .heic, 2 without suffix": most frequent first, rare kinds merged.
   std::string text() const;
 
  private:

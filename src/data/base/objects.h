@@ -1,4 +1,4 @@
-// What a source knows of the objects in its images: boxes, classes, outlines.
+// The objects in a source's images: boxes, classes, outlines.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,39 @@
 
 namespace tessera::data {
 
-// One object of an image, in its pixels.
+// One object of an image, in pixels.
 struct ObjectAnnotation {
   Instance box = {};     // its label is the class, 0 … classes - 1
-  bool crowd = false;    // many objects in one outline: not learned from, not counted against a detector
+  bool crowd = false;    // many objects in one outline: not used in training, not counted against a detector
   double area = 0;       // as annotated, in pixels
-  Outline outline = {};  // empty where there are boxes alone
-  int64_t number = 0;    // of the annotation, as its file has it
+  Outline outline = {};  // empty if the source has only boxes
+  int64_t number = 0;    // the annotation's id in its file
 };
 
 class ObjectLabels {
  public:
   virtual ~ObjectLabels() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
-  // Whether every object has an outline.
+  // True if every object has an outline.
   virtual bool has_outlines() const = 0;
-  // The objects of a sample, without reading its image.
+  // Returns the objects of a sample without reading its image.
   virtual const std::vector<ObjectAnnotation>& objects(int64_t index) const = 0;
-  // The same of the sample that read() gives this name; an error if there is none.
+  // The same by the name that read() returns; throws if it is unknown.
   virtual const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const = 0;
-  // The numbers of images and classes in the set's own files.
+  // Ids of images and classes in the set's own files.
   virtual int64_t image_number(int64_t index) const { return index; }
   virtual int64_t class_number(int64_t label) const { return label; }
-  // The size of an image, without reading it; zeros where it is not known.
+  // Returns the size of an image without reading it; zeros if it is unknown.
   virtual Extent image_extent(int64_t index) const = 0;
 };
 
-// Null where a source knows of no objects.
+// Returns null if a source has no objects.
 const ObjectLabels* object_labels(const Source& source);
-// Objects of each class, crowds left out; empty where a source knows of none.
+// Counts the objects of each class without crowds; empty if the source has no objects.
 std::vector<int64_t> object_counts(const Source& source);
-// A usage error that names the source and `who` needs them where it has none.
+// Throws a usage error that names the source and `who` needs them if it has no objects.
 const ObjectLabels& require_objects(const Source& source, std::string_view who);
-// Fails, naming the first class that differs.
+// Throws an error that names the first differing class.
 void require_same_objects(const Source& train, const Source& validation);
 
 }  // namespace tessera::data

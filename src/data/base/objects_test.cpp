@@ -1,4 +1,4 @@
-// Objects from their files to the fields of a sample.
+// Objects, from their files to the fields of a sample.
 #include "data/base/objects.h"
 #include "data/base/coco_classes.h"
 
@@ -92,7 +92,7 @@ TEST_F(CocoFiles, ProblemsAreNamed) {
   const CocoFile read = read_coco(write(file(
       R"({"id":1,"image_id":8,"category_id":5,"bbox":[1,2,3,4]},{"id":1,"image_id":7,"category_id":6,"bbox":[1,2,3,4]})")));
   ASSERT_EQ(read.problems.size(), 3u);
-  EXPECT_NE(read.problems[0].find("annotation number 1 stands twice"), std::string::npos);
+  EXPECT_NE(read.problems[0].find("annotation number 1 occurs twice"), std::string::npos);
   EXPECT_NE(read.problems[1].find("image 8"), std::string::npos);
   EXPECT_NE(read.problems[2].find("category 6"), std::string::npos);
   EXPECT_NE(message([&] { read_coco(write(file("{\"id\":1,"))); }).find("no JSON from byte"),
@@ -141,7 +141,7 @@ TEST_F(CocoFiles, AreASourceOfImages) {
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
 }
 
-// Reads a source of one image a.png of 24 x 10 pixels and returns what that says, without the folder.
+// Reads a source of one image a.png of 24 x 10 pixels and returns the error, without the folder.
 TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
   write_file_atomic((folder_ / "images" / "a.png").string(), encode_image(Image(24, 10), "a.png"));
   const auto refusal = [&](const std::string& size, const std::string& annotation) {
@@ -155,7 +155,7 @@ TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
   };
   EXPECT_EQ(refusal(R"(,"width":24,"height":10)", ""), "no error");
   EXPECT_EQ(refusal(R"(,"width":20,"height":10)", ""),
-            "DIR/annotations/instances_train.json: image 7: 'width' and 'height' say 20x10 pixels, its image "
+            "DIR/annotations/instances_train.json: image 7: 'width' and 'height' are 20x10 pixels, its image "
             "DIR/images/a.png has 24x10");
   EXPECT_EQ(refusal("", R"({"id":3,"image_id":7,"category_id":5,"bbox":[1,2,3,4],)"
                         R"("segmentation":{"size":[10,20],"counts":[100,100]}})"),
@@ -184,7 +184,7 @@ TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
       std::string::npos);
 }
 
-// A view moves a box and the outline around it alike.
+// A view transforms a box and its outline alike.
 TEST(Outlines, MoveWithTheImage) {
   RandomStream random(4, "outlines");
   for (int round = 0; round < 100; ++round) {

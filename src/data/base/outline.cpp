@@ -10,7 +10,7 @@
 namespace tessera::data {
 namespace {
 
-// The pixels of a mask as the view shows them, [out_height, out_width].
+// Returns the pixels of a mask in the view, [out_height, out_width].
 std::vector<uint8_t> mask_in_view(const std::vector<uint8_t>& mask, const ImageView& view) {
   std::vector<uint8_t> out(static_cast<size_t>(view.out_width) * static_cast<size_t>(view.out_height));
   const auto source = [](int pixel, int size, int resized) {
@@ -28,7 +28,7 @@ std::vector<uint8_t> mask_in_view(const std::vector<uint8_t>& mask, const ImageV
   return out;
 }
 
-// Keeps what lies on the inner side of a line x = limit (or y), `sign` 1: below the limit.
+// Clips to one side of a line x = limit (or y): below the limit if `sign` is 1, above it if -1.
 std::vector<double> cut_side(const std::vector<double>& polygon, size_t axis, double limit, double sign) {
   std::vector<double> out;
   const size_t corners = polygon.size() / 2;

@@ -1,4 +1,4 @@
-// The outline of an object: polygons, or its pixels as run lengths; how it moves with the image.
+// The outline of an object, as polygons or run lengths, and its transforms.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ struct Rectangle {
   double left = 0, top = 0, right = 0, bottom = 0;
 };
 
-// A view of an image: mirrored or not, resized as a whole, cut at (left, top), filled up to the output's size to the
-// right and below.
+// A view of an image: optionally mirrored, then resized, cropped at (left, top), and padded on the right and
+// at the bottom to the output's size.
 struct ImageView {
-  int width = 0, height = 0;  // of the image
+  int width = 0, height = 0;  // the image
   int resized_width = 0, resized_height = 0;
-  int left = 0, top = 0;  // of the output within the resized image
+  int left = 0, top = 0;  // position of the output within the resized image
   int out_width = 0, out_height = 0;
   bool mirrored = false;
 
@@ -35,24 +35,26 @@ struct ImageView {
   int shown_height() const { return std::min(out_height, resized_height - top); }
 };
 
-// As the view shows it: polygons are cut at the part that shows the image, exactly; pixels are taken as Pillow's
-// nearest resize does. Empty where nothing is left.
+// Transforms an outline into the view. Polygons are clipped exactly to the part that shows the image; pixels
+// are resampled as in Pillow's nearest resize. Returns an empty outline if nothing remains.
 Outline outline_in_view(const Outline& outline, const ImageView& view);
-// Moved and resized so that the box becomes a square of `side` pixels (detectron2's target of a mask head).
+// Moves and resizes an outline so that the box becomes a square of `side` pixels (detectron2's target of a
+// mask head).
 Outline outline_in_box(const Outline& outline, const Rectangle& box, int64_t side);
-// The part of a convex or concave polygon inside a rectangle (Sutherland & Hodgman 1974).
+// Clips a convex or concave polygon to a rectangle (Sutherland & Hodgman 1974).
 std::vector<double> cut_polygon(const std::vector<double>& polygon, const Rectangle& inside);
 
 RunLengths runs_of_outline(const Outline& outline, int64_t height, int64_t width);
-// The smallest box around it; all zero if it is empty.
+// Returns the smallest enclosing box; all zero if the outline is empty.
 Rectangle box_of_outline(const Outline& outline);
 
-// Sizes of keep-ratio resizing. The short side becomes `shortest` unless the long one would pass `longest`
-// (detectron2's, rounded half up).
+// Keep-ratio resizing.
+// The short side becomes `shortest` unless the long one would exceed `longest` (detectron2's, rounded half
+// up).
 void resize_shortest_edge(int& width, int& height, int shortest, int longest);
-// Fits inside a target times `factor` (large-scale jitter; rounded half to even).
+// Fits the size inside a target times `factor` (large-scale jitter; rounded half to even).
 void resize_by_factor(int& width, int& height, double factor, int target_width, int target_height);
-// Where a crop begins for a draw in [0, 1): rounded half to even.
+// Returns the start of a crop for a draw in [0, 1), rounded half to even.
 int crop_offset(int size, int crop, double draw);
 
 }  // namespace tessera::data

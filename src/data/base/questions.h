@@ -1,4 +1,4 @@
-// Questions that a source can ask about its own images, without a file of conversations.
+// Questions that a source generates about its own images, without a conversation file.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-// A question and its answer, perhaps several in turn, and the kind of the answers.
+// A question and its answer, possibly several in turn, and the kind of the answers.
 struct AskedImage {
   std::vector<std::string> turns;
   std::string type;
@@ -18,15 +18,15 @@ struct AskedImage {
 class ImageQuestions {
  public:
   virtual ~ImageQuestions() = default;
-  // Of each image; 0 where nothing can be asked.
+  // Returns the number of questions for each image, 0 if the source has none.
   virtual int64_t questions_per_image() const = 0;
-  // Kinds of answers, in alphabetical order.
+  // Returns the kinds of answers, in alphabetical order.
   virtual std::vector<std::string> question_types() const = 0;
-  // `number` from 0 to questions_per_image() - 1; always the same.
+  // Returns question `number`, 0 to questions_per_image() - 1; it never varies.
   virtual AskedImage ask(int64_t index, int64_t number) const = 0;
 };
 
-// Null where a source asks nothing.
+// Returns null if a source generates no questions.
 const ImageQuestions* image_questions(const Source& source);
 
 }  // namespace tessera::data

@@ -1,5 +1,4 @@
-// Where samples come from. A source is size() and read(i); batching, shuffling and augmentation are others'
-// work.
+// The origin of samples: size() and read(i). Batching, shuffling and augmentation happen elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -15,35 +14,36 @@
 
 namespace tessera::data {
 
-// One object of a sample: its box in pixels of the picture, [left, right) x [top, bottom), and its class.
+// One object of a sample: its box in pixels of the image, [left, right) x [top, bottom), and its class.
 struct Instance {
   double left = 0, top = 0, right = 0, bottom = 0;
   int64_t label = 0;
 };
 
-// What a source says of a picture besides its pixels; each part is empty where it says nothing of the kind.
+// A sample's data in addition to its pixels. Each part is empty if the source has none of its kind.
 struct Annotation {
-  std::vector<int64_t> classes = {};  // one, or several of a multi-label source
-  std::optional<Image> mask = {};     // the class of every pixel, one channel, as large as the picture
+  std::vector<int64_t> classes = {};  // one, or several in a multi-label source
+  std::optional<Image> mask = {};     // the class of every pixel, one channel, as large as the image
   std::vector<Instance> instances = {};
   std::vector<std::string> captions = {};
 };
 
-// One sample as it lies in its file. `picture` is encoded bytes (JPEG, PNG, WebP) or, for sources that hold
-// raw pixels (CIFAR binary, IDX, shapes), the picture itself.
+// One sample as its file stores it. `picture` is encoded bytes (JPEG, PNG, WebP), or the image itself for
+// sources of raw pixels (CIFAR binary, IDX, shapes).
 struct RawSample {
-  std::string name;  // file path, or shard and member: what an error line needs
+  std::string name;  // file path, or shard and member: for error messages
   std::variant<std::vector<std::byte>, Image> picture = {};
   Annotation annotation = {};
 };
 
-// What a source can do whose samples have classes.
+// Interface of sources with classes.
 class ClassLabels {
  public:
   virtual ~ClassLabels() = default;
-  // The class of a sample, 0 … classes-1, without reading its picture. For multi-label sources -1.
+  // Returns the class of a sample, 0 … classes-1, without reading its image. Returns -1 for multi-label
+  // sources.
   virtual int64_t label(int64_t index) const = 0;
-  // The classes of a multi-label sample; for single-label sources its one label.
+  // Returns the classes of a multi-label sample; for single-label sources its one label.
   virtual std::vector<int64_t> labels(int64_t index) const { return {label(index)}; }
   virtual bool multi_label() const { return false; }
   virtual const std::vector<std::string>& class_names() const = 0;
@@ -53,18 +53,18 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;
-  // Thread-safe. Throws Error naming the sample when it cannot be read. Classes are not among the annotation:
-  // read_annotated() adds them.
+  // Thread-safe. Throws an Error that names the sample if it cannot be read. The annotation lacks the
+  // classes: read_annotated() adds them.
   virtual RawSample read(int64_t index) const = 0;
-  // Null where samples have no classes.
+  // Returns null if samples have no classes.
   virtual const ClassLabels* class_labels() const { return nullptr; }
-  // Changes when the content that a run depends on changes (paths, sizes, labels): kept in checkpoints.
+  // Changes if the content that a run depends on changes (paths, sizes, labels). Checkpoints contain it.
   virtual uint64_t fingerprint() const = 0;
-  // One line: "ImageFolder DIR, 1280 images, 16 classes".
+  // Returns one line: "ImageFolder DIR, 1280 images, 16 classes".
   virtual std::string describe() const = 0;
-  // What is wrong with the set as a whole (empty class, label out of range, picture without a label), a line
-  // each; samples named here are not among 0 … size-1. open_source refuses such a set, `data check` lists
-  // all of it.
+  // Returns one line per problem of the set as a whole (empty class, label out of range, image without a
+  // label). Samples named here are not among 0 … size-1. open_source throws for such a set; `data check`
+  // lists every problem.
   virtual std::vector<std::string> problems() const { return {}; }
 };
 
@@ -73,25 +73,26 @@ class LabelledSource : public Source, public ClassLabels {
   const ClassLabels* class_labels() const final { return this; }
 };
 
-// The source's classes; a usage error that names the source and `who` needs them where it has none.
+// Returns the source's classes. If it has none, throws a usage error that names the source and `who` needs
+// them.
 const ClassLabels& require_labels(const Source& source, std::string_view who);
 
-// The names of a sample's classes, "cat, dog".
+// Returns the names of a sample's classes, "cat, dog".
 std::string label_text(const ClassLabels& labels, int64_t index, std::string_view separator);
 
-// The sample with all that the source says of it.
+// Returns the sample with its complete annotation.
 RawSample read_annotated(const Source& source, int64_t index);
 
 enum class Split { train, validation };
 
-// What `--data` and a recipe's [data] say.
+// Settings of `--data` and a recipe's [data].
 struct SourceConfig {
-  std::string path = "";      // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
-  std::string val_path = "";  // the validation set, where it is another path
-  double val_share = 0.1;     // share for validation where the source has no split
-  int64_t split_seed = 0;  // which samples that share is; not the run's seed: an evaluation would meet them
+  std::string path = "";         // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
+  std::string val_path = "";     // the validation set, if it has another path
+  double val_share = 0.1;        // share for validation if the source has no split
+  int64_t split_seed = 0;        // selects that share; not the run's seed, so that all runs hold out the same
   std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
-  std::string class_names = "";  // file with one class name a line, for sources that hold numbers only
+  std::string class_names = "";  // file with one class name a line, for sources that contain only numbers
   template <class V>
   void visit(V& v) {
     v("path", path, "where the images are");
@@ -103,28 +104,28 @@ struct SourceConfig {
   }
 };
 
-// Opens one split. The kind is told from the path; an unknown kind is a usage error that lists the known
-// ones.
+// Opens one split. The path determines the kind; an unknown kind is a usage error that lists the known ones.
 std::unique_ptr<Source> open_source(const SourceConfig& config, Split split);
 
-// The same without refusing a set that has problems().
+// Opens one split even if it has problems().
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split);
 
 // True for .jpg .jpeg .png .webp .gif .bmp .tif .tiff in any case.
 bool has_picture_extension(std::string_view path);
 
-// The picture of a sample, decoded as convert("RGB") would.
+// Decodes a sample's image as convert("RGB") would.
 Image decode_sample(const RawSample& sample, const DecodeOptions& options = {});
 
-// Fails, naming the first class that only one of them has, unless both have the same classes in the same
-// order, or neither has any.
+// Throws an error that names the first class in only one of the sources, unless both have the same classes in
+// the same order, or neither has any.
 void require_same_classes(const Source& train, const Source& validation);
 
-// Samples of each class; of multi-label sources a sample counts for each of its classes. Empty where samples
-// have no classes.
+// Counts the samples of each class; a multi-label sample counts for each of its classes. Returns an empty
+// list if samples have no classes.
 std::vector<int64_t> class_counts(const Source& source);
 
-// Name of the source's kind ("ImageFolder", "WebDataset", …) for a path; usage error if there is none.
+// Returns the kind of the source at a path ("ImageFolder", "WebDataset", …). Throws a usage error if no kind
+// fits.
 std::string source_kind(const std::string& path);
 
 }  // namespace tessera::data

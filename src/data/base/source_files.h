@@ -1,4 +1,4 @@
-// Sources whose samples are files of their own: what ImageFolder and tables share. Internal to this folder.
+// Shared code of sources with one file per sample: ImageFolder and tables. Internal to this folder.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@ namespace tessera::data {
 
 struct FileSet {
   std::string shown;               // the path that was given
-  std::string root;                // paths start here, unless they are absolute
+  std::string root;                // relative paths start here
   std::vector<std::string> paths;  // [size]
   bool multi_label = false;
-  std::vector<int64_t> labels;                     // [size]; -1 each where multi-label
-  std::vector<std::vector<int64_t>> label_lists;   // [size] where multi-label, else empty
-  std::vector<std::vector<std::string>> captions;  // [size] where there are captions, else empty
+  std::vector<int64_t> labels;                     // [size]; -1 each if multi-label
+  std::vector<std::vector<int64_t>> label_lists;   // [size] if multi-label, else empty
+  std::vector<std::vector<std::string>> captions;  // [size] if the set has captions, else empty
   std::vector<std::string> classes;
   std::vector<std::string> problems;
-  std::string left_out;  // files of the folder that are no images, counted; "" where there are none
+  std::string left_out;  // counted files of the folder that are not images; "" if none
 
   std::vector<int64_t> counts() const;            // samples of each class
   void keep(const std::vector<int64_t>& chosen);  // drops the others
@@ -35,7 +35,7 @@ class FileSource : public LabelledSource {
   std::vector<int64_t> labels(int64_t index) const override;
   bool multi_label() const override { return set_.multi_label; }
   const std::vector<std::string>& class_names() const override { return set_.classes; }
-  uint64_t fingerprint() const override;  // looks up the size of every file
+  uint64_t fingerprint() const override;  // reads the size of every file
   std::string describe() const override;
   std::vector<std::string> problems() const override { return set_.problems; }
 

@@ -52,12 +52,12 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
   for (const std::string& name : names)
     hashes.push_back(
         XXH3_64bits_withSeed(name.data(), name.size(), static_cast<uint64_t>(config.split_seed)));
-  std::vector<std::pair<uint64_t, int64_t>> once;  // each name with the first of its labels
+  std::vector<std::pair<uint64_t, int64_t>> once;  // each name with its lowest label
   for (size_t i = 0; i < labels.size(); ++i) once.emplace_back(hashes[i], labels[i]);
   std::sort(once.begin(), once.end());
   once.erase(std::unique(once.begin(), once.end(), [](auto& a, auto& b) { return a.first == b.first; }),
              once.end());
-  std::map<int64_t, std::vector<uint64_t>> by_class;  // in ascending order each
+  std::map<int64_t, std::vector<uint64_t>> by_class;  // each in ascending order
   for (const auto& [hash, label] : once) by_class[label].push_back(hash);
   std::vector<uint64_t> held_out;
   for (const auto& [label, members] : by_class) {
@@ -78,7 +78,7 @@ namespace {
 
 constexpr size_t kMostPaths = 100'000;
 
-// What stands between one pair of braces, spelled out: "000..004" or "a,b".
+// Expands the content of one pair of braces: "000..004" or "a,b".
 std::vector<std::string> alternatives(const std::string& inside, const std::string& path) {
   const size_t dots = inside.find("..");
   if (dots == std::string::npos) return split(inside, ',');
@@ -111,7 +111,7 @@ std::vector<std::string> expand_braces(const std::string& path) {
   for (const std::string& middle : alternatives(path.substr(open + 1, close - open - 1), path))
     for (const std::string& rest : rests) {
       paths.push_back(path.substr(0, open) + middle + rest);
-      if (paths.size() > kMostPaths) fail_usage(path, " stands for more than ", kMostPaths, " paths");
+      if (paths.size() > kMostPaths) fail_usage(path, " expands to more than ", kMostPaths, " paths");
     }
   return paths;
 }

@@ -1,5 +1,4 @@
-// What the kinds of sources share, and the openers that the table in source.cpp lists. Internal to this
-// folder.
+// Shared code of the source kinds, and the openers in the table of source.cpp. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace tessera::data {
 // One row of the table in source.cpp.
 struct SourceKind {
   const char* name;     // "ImageFolder"
-  const char* example;  // what such a path looks like, for the line about an unknown kind
+  const char* example;  // an example of such a path, for the error about an unknown kind
   bool (*matches)(const std::string& path);
   std::unique_ptr<Source> (*open)(const SourceConfig& config, Split split);
 };
@@ -52,30 +51,30 @@ std::unique_ptr<Source> open_named(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_masks(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_text(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_mask_shards(const SourceConfig& config, Split split);
-// Beside shards of images with masks: {"classes": [names]}.
+// File next to shards of images with masks: {"classes": [names]}.
 inline constexpr const char* kMaskMarker = "masks.json";
 
-// The path that holds this split: val_path for the held-out one where it is given.
+// Returns the path of this split: val_path for the held-out split if it is set.
 const std::string& path_of(const SourceConfig& config, Split split);
 
-// Which samples belong to a split where the source names no split of its own: all of them if the other split
-// has a path of its own, otherwise per class the round(val_share * n) of n names that hash lowest are held
-// out (at least one of a class with two or more, if val_share > 0). Samples of one name stay together, in the
-// share of the lowest of their labels. The choice depends on names and split_seed only. `labels` may hold -1
-// (multi-label), which counts as one more class.
+// Returns the samples of a split if the source defines no split of its own. If the other split has its own
+// path: all samples. Otherwise, of each class with n names, the round(val_share * n) with the lowest hashes
+// are held out (at least one of a class with two or more, if val_share > 0). Samples of one name stay
+// together, in the share of their lowest label. The choice depends only on names and split_seed. `labels` may
+// contain -1 (multi-label), which counts as one more class.
 std::vector<int64_t> select_split(const SourceConfig& config, Split split,
                                   const std::vector<std::string>& names, const std::vector<int64_t>& labels);
 
-// "train-{000..004}.tar" and "{a,b}.tar" spelled out, in order; at most 100,000 paths.
+// Expands "train-{000..004}.tar" and "{a,b}.tar" in order; at most 100,000 paths.
 std::vector<std::string> expand_braces(const std::string& path);
 
-// A set whose pictures have no labels, opened as one of a single class without a name: that class is hidden.
+// Hides the classes of a source that was opened with one nameless class because its images have no labels.
 std::unique_ptr<Source> without_labels(std::unique_ptr<Source> one_class);
 
-// "0", "1", … for sets that name their classes nowhere.
+// Returns "0", "1", … for sets without class names.
 std::vector<std::string> numbered_classes(int64_t count);
 
-// Collects lines about a set, the first million of them; all are counted.
+// Collects lines about a set. Keeps the first million and counts all.
 class ProblemList {
  public:
   template <class... Parts>
@@ -91,30 +90,30 @@ class ProblemList {
   std::vector<std::string> lines_;
 };
 
-// The longest encoded picture that is read into memory.
+// The largest encoded image that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
-// A sample's name is printable and no longer, so that it stays on the line of an error.
+// A sample's name is made printable and cut to this length, so that it fits on an error line.
 inline constexpr size_t kMostNameBytes = 4096;
 
-// True if the held-out set is another path than the training set, so that its classes are those of that one.
+// True if the held-out set has another path than the training set, and takes its classes from there.
 bool has_training_path(const SourceConfig& config);
 
-// The class names of the training split, for a held-out set that does not name its own; empty where the training split
-// has no classes (documents, images alone), so that the held-out set has its own.
+// Returns the class names of the training split, for a held-out set without its own. Returns an empty list if
+// the training split has no classes (documents, images alone); then the held-out set uses its own.
 std::vector<std::string> training_classes(const SourceConfig& config);
 
-// Adds a line for each class that no sample has.
+// Adds a line for each class without samples.
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
                         const std::vector<int64_t>& counts, ProblemList& problems);
 
-// XXH3 over what a run depends on.
+// XXH3 over everything that a run depends on.
 class Fingerprint {
  public:
   Fingerprint();
   ~Fingerprint();
   Fingerprint(const Fingerprint&) = delete;
   Fingerprint& operator=(const Fingerprint&) = delete;
-  void add(std::string_view part);  // length and bytes, so that parts cannot run into each other
+  void add(std::string_view part);  // length and bytes, so that parts cannot run together
   void add(int64_t number);
   void add(const std::vector<std::string>& parts);
   uint64_t value() const;

@@ -65,7 +65,7 @@ Label read_json_label(const nlohmann::json& object, const ClassNames& names, con
   if (!object.is_object()) fail(where, " is ", object.type_name(), ", must be an object with a 'label'");
   if (const auto one = object.find("label"); one != object.end()) {
     if (!one->is_array()) return {{read_json_one(*one, names, where)}, false};
-    fail(where, ": 'label' is an array; several labels stand under 'labels'");
+    fail(where, ": 'label' is an array; several labels belong in 'labels'");
   }
   const auto several = object.find("labels");
   if (several == object.end()) fail(where, " has neither 'label' nor 'labels'");

@@ -1,4 +1,4 @@
-// Labels as files spell them: numbers, class names, or several of either. Internal to this folder.
+// Labels as files write them: numbers, class names, or several of either. Internal to this folder.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ struct Label {
   bool multi = false;
 };
 
-// A number of classes above this is a broken file.
+// A file with more classes than this is broken.
 inline constexpr int64_t kMostClasses = 1'000'000;
 
 class ClassNames {
@@ -25,10 +25,10 @@ class ClassNames {
   ClassNames() = default;
   explicit ClassNames(std::vector<std::string> names);
   const std::vector<std::string>& names() const { return names_; }
-  // -1 if there is no such class.
+  // Returns -1 if no class has this name.
   int64_t find(std::string_view name) const;
-  // ", did you mean 'cat'?" or nothing. A wrong list of classes would ask for every row: only the first
-  // questions are answered.
+  // Returns ", did you mean 'cat'?" or "". A wrong class list would need a hint for every row, so only the
+  // first calls get one.
   std::string hint(std::string_view name) const;
 
  private:
@@ -37,18 +37,18 @@ class ClassNames {
   std::map<std::string, int64_t, std::less<>> places_;
 };
 
-// What a text that could be both means: in a .cls file the number of a class, in a table its name.
+// The meaning of an ambiguous text: a class number in a .cls file, a class name in a table.
 enum class LabelText { number_first, name_first };
 
-// "7" or, where names are known, "cat"; `where` is for the error line. The number is in 0 … kMostClasses-1,
-// not yet compared with the number of classes.
+// Parses "7" or, if names are given, "cat". Errors name `where`. The number is in 0 … kMostClasses-1, not yet
+// checked against the number of classes.
 int64_t read_label(std::string_view content, LabelText kind, const ClassNames& names,
                    const std::string& where);
 
-// {"label": 7}, {"label": "cat"}, {"labels": [7, "cat"]}.
+// Parses {"label": 7}, {"label": "cat"} or {"labels": [7, "cat"]}.
 Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where);
 
-// Sorted, without repeats.
+// Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);
 
 }  // namespace tessera::data

@@ -76,7 +76,7 @@ std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& co
                                            bool by_share) {
   if (!config.class_names.empty()) set.classes = read_class_names(config.class_names);
   const bool declared = !set.classes.empty();
-  const bool beside = !by_share && config.val_path.empty();  // the training files lie in the same folder
+  const bool beside = !by_share && config.val_path.empty();  // the training files are in the same folder
   if (!declared && split == Split::validation && (beside || has_training_path(config)))
     set.classes = training_classes(config);
   if (set.classes.empty()) {

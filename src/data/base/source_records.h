@@ -1,5 +1,4 @@
-// Sources whose samples are records of raw pixels in a few files: what CIFAR and IDX share. Internal to this
-// folder.
+// Sources of raw pixel records in a few files: shared by CIFAR and IDX. Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@ struct Record {
 
 struct RecordFile {
   std::string path;
-  std::span<const std::byte> bytes;  // what the fingerprint covers
+  std::span<const std::byte> bytes;  // covered by the fingerprint
 };
 
 struct RecordSet {
@@ -30,13 +29,13 @@ struct RecordSet {
   std::string shown;  // the path that was given
   std::vector<RecordFile> files;
   std::vector<Record> records;
-  std::vector<std::string> classes;  // where empty: numbered, as many as the largest label of the set says
+  std::vector<std::string> classes;  // if empty: numbered up to the largest label of the set
   ProblemList problems;
-  std::function<Image(const Record&)> picture;  // holds what the bytes lie in
+  std::function<Image(const Record&)> picture;  // owns the memory of the bytes
 };
 
-// Drops and names records whose label is no class, shares out the splits where `by_share`, names classes
-// without samples.
+// Drops and reports records with a label outside the classes, splits them if `by_share`, and reports empty
+// classes.
 std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& config, Split split,
                                            bool by_share);
 

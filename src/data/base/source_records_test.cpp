@@ -15,8 +15,8 @@ std::string error_at(const TemporaryFolder& folder, const SourceConfig& config, 
   return error_of([&] { open_source(config, split); }, &folder);
 }
 
-// A record whose red, green and blue planes hold value, value + 1 and value + 2 but for the last pixel of
-// red, 255.
+// Returns a record with value, value + 1 and value + 2 in its red, green and blue planes, except 255 in the
+// last red pixel.
 std::string cifar_record(const std::string& labels, char value) {
   std::string record = labels;
   for (int c = 0; c < 3; ++c) record += std::string(1024, static_cast<char>(value + c));
@@ -77,7 +77,7 @@ TEST(Cifar, WrongFilesAreNamed) {
   folder.write("gap/data_batch_1.bin", ten_records());
   folder.write("gap/data_batch_3.bin", ten_records());
   EXPECT_EQ(error_of([&] { open_source({.path = folder.path("gap")}, Split::train); }, &folder),
-            "DIR/gap/data_batch_2.bin is missing: DIR/gap/data_batch_3.bin is there");
+            "DIR/gap/data_batch_2.bin is missing: DIR/gap/data_batch_3.bin exists");
   folder.write("tests/test_batch.bin", ten_records());
   EXPECT_EQ(error_of([&] { open_source({.path = folder.path("tests")}, Split::train); }, &folder),
             "DIR/tests has test_batch.bin but no data_batch_1.bin or train.bin to train on");
@@ -148,10 +148,10 @@ TEST(Idx, WrongFilesAreNamed) {
   EXPECT_EQ(error_with(pictures, idx({3}, {0, 1, 1})),
             "DIR/x-labels-idx1-ubyte holds 3 labels, but DIR/x-images-idx3-ubyte 2 images");
   EXPECT_EQ(error_with(idx({2, 1, 2}, "abc"), labels),
-            "DIR/x-images-idx3-ubyte has 3 bytes of values, its header says 2x1x2");
+            "DIR/x-images-idx3-ubyte has 3 bytes of values, its header requires 2x1x2");
   EXPECT_EQ(
       error_with(idx({4000000000, 4000000000, 4000000000}, "abc"), labels),
-      "DIR/x-images-idx3-ubyte has 3 bytes of values, its header says 4000000000x4000000000x4000000000");
+      "DIR/x-images-idx3-ubyte has 3 bytes of values, its header requires 4000000000x4000000000x4000000000");
   EXPECT_EQ(error_with(std::string("\0\0\x0d\3", 4), labels),
             "DIR/x-images-idx3-ubyte holds IDX values of type 13, must be 8 (unsigned bytes)");
   EXPECT_EQ(error_with("PNG!", labels),
@@ -163,7 +163,7 @@ TEST(Idx, WrongFilesAreNamed) {
             "channels");
   std::filesystem::remove(folder.path("x-labels-idx1-ubyte"));
   EXPECT_EQ(error_at(folder, config),
-            "DIR/x-images-idx3-ubyte has no labels beside it: DIR/x-labels-idx1-ubyte[.gz] does not exist");
+            "DIR/x-images-idx3-ubyte has no labels next to it: DIR/x-labels-idx1-ubyte[.gz] does not exist");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ TEST(Named, ClassesAreCaptionsAndSomeAreKeptFromTraining) {
   }
   EXPECT_NE(train->fingerprint(),
             open("named:template=a {},template={} alone,shapes:train=60", Split::train)->fingerprint());
-  // Validation has every class, and captions of its own path.
+  // Validation has every class, and captions by its own path.
   const auto held_out = open(path, Split::validation);
   EXPECT_EQ(held_out->size(), 30);
   EXPECT_GT(class_counts(*held_out)[0], 0);
@@ -57,7 +57,7 @@ TEST(Named, WhatCannotBeIsNamed) {
             "classes does not have");
 }
 
-// --- Which kind, which split ---
+// --- Kinds and splits ---
 
 TEST(OpenSource, AnUnknownPathListsTheKinds) {
   const TemporaryFolder folder;
@@ -234,7 +234,7 @@ TEST(ImageFolder, OneFolderIsSharedOut) {
   EXPECT_EQ(
       error_of([&] { open_source({.path = folder.path(), .val_share = 0}, Split::validation); }, &folder),
       "DIR has no validation images");
-  // Renaming what lies above does not move samples between the splits.
+  // Renaming a parent folder does not move samples between the splits.
   const TemporaryFolder other;
   std::filesystem::copy(folder.path(), other.path("copy"), std::filesystem::copy_options::recursive);
   const auto moved = open_source({.path = other.path("copy"), .val_share = 0.25}, Split::validation);

@@ -20,14 +20,14 @@ namespace {
 constexpr int kReplacementTries = 16;
 constexpr size_t kMostBadLines = 10'000;
 
-// The samples of one epoch in their order. `draws` keys the augmentation of each: the sample's own number,
-// and where a sample is drawn more than once (balanced) another number for each time.
+// The samples of one epoch in order. `draws` is the augmentation key of each: the sample's own index, or for
+// repeated draws of one sample (balanced, repeats) a different number each time.
 struct Epoch {
   std::vector<int64_t> samples;
   std::vector<uint64_t> draws;
 };
 
-// As many draws as there are samples, in rounds through all the classes that have any.
+// Returns as many draws as the set has samples, in rounds through all nonempty classes.
 std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_class, int64_t count,
                                     RandomStream& random) {
   std::vector<int64_t> order;
@@ -41,14 +41,14 @@ std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_
   return order;
 }
 
-// Rank r's samples of a batch of `whole`: from share_begin(r) to share_begin(r + 1).
+// Rank r's samples of a batch of `whole` are share_begin(r) to share_begin(r + 1).
 int64_t share_begin(const LoaderConfig& config, int64_t whole, int64_t rank) {
   if (!config.pairs) return whole * rank / config.world_size;
   return std::min(whole, 2 * ((whole + 1) / 2 * rank / config.world_size));
 }
 
-// The places of a batch in the order in which they are taken: first the first view of every sample, then the
-// second, and so on.
+// Returns the positions of a batch in reading order: the first view of every sample, then the second, and so
+// on.
 std::vector<size_t> interleave_views(int64_t whole, int64_t repeats) {
   std::vector<size_t> places;
   for (int64_t view = 0; view < repeats; ++view)
@@ -65,7 +65,7 @@ struct BadSample {
   std::string line;
 };
 
-// What a worker hands over: a batch with the bad samples met on the way, or the error that ended it.
+// A worker's result: a batch with the bad samples found on the way, or the error that ended it.
 struct Finished {
   Batch batch;
   std::vector<BadSample> bad;
@@ -79,11 +79,11 @@ struct Loader::State {
   const std::shared_ptr<const Transform> transform;
   const LoaderConfig config;
   const LoaderPosition start;
-  int64_t batches = 0;                         // an epoch
-  std::vector<std::vector<int64_t>> by_class;  // where balanced: the classes that have samples
+  int64_t batches = 0;                         // per epoch
+  std::vector<std::vector<int64_t>> by_class;  // if balanced: the nonempty classes
 
   std::mutex mutex;
-  std::condition_variable work, done;  // a place in the queue is free; a batch is finished
+  std::condition_variable work, done;  // the queue has a free slot; a batch is finished
   bool stopping = false;
   int64_t claimed = 0, handed_out = 0;  // batches since `start`
   std::map<int64_t, Finished> finished;
@@ -138,7 +138,7 @@ struct Loader::State {
     return epochs[number];
   }
 
-  // Decodes one sample into its place; false, with the line, if its picture is bad.
+  // Decodes one sample into its slots. If its image is bad, adds the error line and returns false.
   bool try_sample(int64_t index, RandomStream random, std::span<const Slot> out,
                   std::vector<BadSample>& found) const {
     std::vector<size_t> before;  // rows of ragged fields that belong to other samples
@@ -155,8 +155,8 @@ struct Loader::State {
     }
   }
 
-  // The sample that stands at this place of the epoch, or in its stead the first good one of a stream that
-  // depends on (seed, epoch, draw) alone. Returns its index.
+  // Loads the sample at this place of the epoch. A bad one is replaced by the first good one of a stream that
+  // depends only on (seed, epoch, draw). Returns the index of the loaded sample.
   int64_t load(int64_t epoch, int64_t index, uint64_t draw, std::span<const Slot> out,
                std::vector<BadSample>& found) const {
     const RandomStream augment(config.seed, "augment", static_cast<uint64_t>(epoch), draw);
@@ -170,7 +170,7 @@ struct Loader::State {
          " tries; the last: ", found.back().line);
   }
 
-  // A column for each field, of ragged ones without rows.
+  // Adds a column for each field; ragged ones start without rows.
   void allocate(Batch& batch) {
     for (const Field& field : transform->fields())
       batch.columns.push_back(
@@ -203,7 +203,7 @@ struct Loader::State {
     std::vector<std::vector<std::byte>> rows(batch.columns.size());  // of ragged fields
     const std::vector<size_t> interleaved = interleave_views(whole, config.repeats);
     for (int64_t i = begin; i < end; ++i) {
-      if (must_stop()) return result;  // nobody will look at it
+      if (must_stop()) return result;  // the result will be discarded
       const size_t p = static_cast<size_t>(first) + interleaved[static_cast<size_t>(i - first)];
       const std::vector<Slot> slots = slots_of(batch, i - begin, rows);
       batch.indices.push_back(load(place.epoch, epoch->samples[p], epoch->draws[p], slots, result.bad));
@@ -212,7 +212,7 @@ struct Loader::State {
     return result;
   }
 
-  // Where sample `place` of the batch goes.
+  // Returns the destinations of sample `place` of the batch.
   static std::vector<Slot> slots_of(Batch& batch, int64_t place, std::vector<std::vector<std::byte>>& rows) {
     std::vector<Slot> slots;
     for (size_t c = 0; c < batch.columns.size(); ++c) {
@@ -264,8 +264,7 @@ struct Loader::State {
     }
   }
 
-  // Counts the bad samples of a batch that is handed out, in its order, so that the count does not depend on
-  // threads.
+  // Counts the bad samples of a returned batch in its order, so that the count does not depend on threads.
   void count_bad(const std::vector<BadSample>& found) {
     for (const auto& [index, line] : found) {
       if (!bad_samples.insert(index).second) continue;
@@ -329,7 +328,7 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
   }
   try {
     for (int64_t i = 0; i < config.threads; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
-  } catch (const std::exception& error) {  // those that run must not outlive the state
+  } catch (const std::exception& error) {  // running threads must not outlive the state
     const size_t started = s.threads.size();
     s.stop();
     fail("decoding thread ", started + 1, " of ", config.threads, " cannot be started (", error.what(),

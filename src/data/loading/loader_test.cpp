@@ -13,7 +13,7 @@
 namespace tessera::data {
 namespace {
 
-// `size` samples, sample i of class i % classes; the pictures in `bad` cannot be read.
+// `size` samples, sample i of class i % classes; images in `bad` cannot be read.
 class NumberedSource final : public LabelledSource {
  public:
   NumberedSource(int64_t size, int64_t classes, std::set<int64_t> bad = {})
@@ -38,7 +38,7 @@ class NumberedSource final : public LabelledSource {
   std::vector<std::string> names_;
 };
 
-// Writes the sample's number and two random draws; now and then it takes its time, so that threads overtake.
+// Writes the sample's index and two random draws. Sometimes it is slow, so that threads finish out of order.
 class RecordingTransform final : public Transform {
  public:
   explicit RecordingTransform(std::function<void(int64_t)> hook = {}) : hook_(std::move(hook)) {}
@@ -137,7 +137,7 @@ TEST(Loader, AnEpochMeetsEverySampleOnceInAnOrderOfItsOwn) {
 
 TEST(Loader, AugmentationDependsOnSeedEpochAndSampleOnly) {
   const NumberedSource source(32, 4);
-  std::map<std::pair<int64_t, int64_t>, float> draws;  // of (epoch, sample), with batches of 8
+  std::map<std::pair<int64_t, int64_t>, float> draws;  // by (epoch, sample), with batches of 8
   Loader eight(source, kRecord, training(8));
   for (const Batch& batch : take(eight, 8))
     for (size_t i = 0; i < 8; ++i) draws[{batch.epoch, batch.indices[i]}] = images(batch)[3 * i + 1];
@@ -202,8 +202,8 @@ TEST(Loader, RanksPartitionEveryGlobalBatch) {
   }
 }
 
-// Repeated augmentation: every sample three times in a row, in pictures of their own; an epoch is a third of
-// the set.
+// Repeated augmentation: every sample occurs three times in a row as different images; an epoch covers a
+// third of the set.
 TEST(Loader, RepeatsAreTheSameSampleAugmentedAnew) {
   const NumberedSource source(45, 5);
   LoaderConfig config = training(9);

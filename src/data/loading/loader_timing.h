@@ -1,4 +1,4 @@
-// How fast the loader alone is: pictures to read, and one timed pass over them.
+// The speed of the loader alone: test images, and one timed pass over them.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,13 @@
 namespace tessera::data {
 
 // Fills folder/a and folder/b with `count` JPEGs of 500x375 pixels (ImageNet's usual size), quality 90,
-// 4:2:0, each tiled from six pictures below `tiles`, in the order of their paths. Pictures that are there
-// already are kept.
+// 4:2:0. Each is tiled from six images below `tiles`, in the order of their paths. Keeps existing images.
 void make_bench_pictures(const std::string& tiles, const std::string& folder, int64_t count);
 
 struct LoaderPass {
   int64_t images = 0;
-  double seconds = 0;      // on the clock
-  double cpu_seconds = 0;  // of the whole process
+  double seconds = 0;      // wall clock
+  double cpu_seconds = 0;  // whole process
   double checksum = 0;     // mean of all values
 };
 
@@ -24,7 +23,8 @@ struct LoaderBenchConfig {
   uint64_t seed = 0;
 };
 
-// One pass of the training loader over an ImageFolder: read, random resized crop, flip, normalise, batch.
+// Times one pass of the training loader over an ImageFolder: read, random resized crop, flip, normalise,
+// batch.
 LoaderPass time_loader(const std::string& folder, const LoaderBenchConfig& config);
 
 }  // namespace tessera::data

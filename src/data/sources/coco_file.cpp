@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Builds one element of a list at a time and hands it over: `section` is the key that the list stands under, empty for
-// a list at the top.
+// Builds one element of a list at a time and passes it on. `section` is the key of the list, empty for a list
+// at the top.
 class ElementReader : public nlohmann::json_sax<Json> {
  public:
   using Take = std::function<void(const std::string& section, const Json& element)>;
@@ -46,7 +46,7 @@ class ElementReader : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    // Behind the position nlohmann repeats it in words.
+    // After the position nlohmann repeats it in words.
     const std::string what = error.what();
     const size_t mark = what.find("syntax error");
     error_ = text("is no JSON from byte ", position,
@@ -59,7 +59,7 @@ class ElementReader : public nlohmann::json_sax<Json> {
  private:
   static constexpr size_t kDeepest = 16;
 
-  // Whether an element of a list begins here.
+  // True if an element of a list begins here.
   bool at_element() const { return stack_.empty() && in_list_ && depth_ == list_depth_; }
 
   bool open(Json empty) {
@@ -135,7 +135,7 @@ int64_t whole_number(const Json& element, const char* key, const std::string& wh
   return found->get<int64_t>();
 }
 
-// The reason why a thing is left out.
+// The reason for dropping an annotation.
 struct Dropped {
   std::string reason;
 };
@@ -182,7 +182,7 @@ Outline outline_of(const Json& value) {
   return outline;
 }
 
-// One file as it is read: images and categories may stand behind the annotations.
+// One file while it is read: images and categories may follow the annotations.
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}
@@ -217,7 +217,7 @@ class Reader {
     if (element.contains("width")) image.width = whole_number(element, "width", where);
     if (element.contains("height")) image.height = whole_number(element, "height", where);
     if (!images_.emplace(image.number, file_.images.size()).second)
-      problem("the image number ", image.number, " stands twice");
+      problem("the image number ", image.number, " occurs twice");
     file_.images.push_back(std::move(image));
   }
 
@@ -228,7 +228,7 @@ class Reader {
     category.name = name != element.end() && name->is_string() ? name->get<std::string>()
                                                                : std::to_string(category.number);
     if (!categories_.insert(category.number).second)
-      problem("the category number ", category.number, " stands twice");
+      problem("the category number ", category.number, " occurs twice");
     file_.categories.push_back(std::move(category));
   }
 
@@ -239,7 +239,7 @@ class Reader {
     a.image = whole_number(element, "image_id", where);
     a.category = whole_number(element, "category_id", where);
     if (element.contains("id") && !numbers_.insert(a.number).second)
-      problem("the annotation number ", a.number, " stands twice");
+      problem("the annotation number ", a.number, " occurs twice");
     try {
       const auto crowd = element.find("iscrowd");
       if (crowd != element.end())

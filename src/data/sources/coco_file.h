@@ -1,7 +1,7 @@
-// Annotations of objects as COCO's JSON has them, and result files of detectors.
+// Object annotations in COCO's JSON, and result files of detectors.
 //
-// A file is read as a stream: one image or annotation at a time is in memory as JSON, so that 850,000 annotations in
-// 1.5 GB need the memory of their outlines. Keys that are not known are passed over.
+// Files are parsed as a stream: only one image or annotation at a time is in memory as JSON. So 850,000
+// annotations in 1.5 GB need only the memory of their outlines. Unknown keys are ignored.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera::data {
 
 struct CocoImage {
   int64_t number = 0;
-  int64_t height = 0, width = 0;  // 0 where the file does not say
+  int64_t height = 0, width = 0;  // 0 if the file lacks them
   std::string file = {};
 };
 struct CocoCategory {
@@ -36,23 +36,24 @@ struct CocoFile {
   std::vector<CocoImage> images = {};
   std::vector<CocoCategory> categories = {};
   std::vector<CocoAnnotation> annotations = {};
-  // What is wrong with the set: numbers that stand twice, annotations of unknown images or categories.
+  // Problems of the set: repeated ids, annotations of unknown images or categories.
   std::vector<std::string> problems = {};
-  // Annotations that were left out, by reason: a box without area, outside of its image, not of numbers, a polygon of
-  // too few points, runs that do not fill their mask.
+  // Counts of dropped annotations by reason: a box without area, outside its image or not of numbers, a
+  // polygon of too few points, runs that do not fill their mask.
   std::map<std::string, int64_t> dropped = {};
 };
-// Fails, naming the file and the byte, where it is no JSON; and where it has no images, categories or annotations.
+// Throws an error with the file and the byte if it is not JSON. Also throws if images, categories or
+// annotations are missing.
 CocoFile read_coco(const std::string& path);
 
-// Where the images of a file lie: beside it or one above, in "images", in the split's own name (that behind the last "_"
-// of the file's), or plainly there.
+// Returns the image folder of a file, or the file's own folder. It is next to the file or one level up, and
+// named "images" or after the split (the text after the last "_" in the file's name).
 std::string coco_image_folder(const std::string& file);
 
-// Writes such a file; masks that are runs as compressed ones. `problems` and `dropped` are not part of it.
+// Writes such a file, with run-length masks compressed. Ignores `problems` and `dropped`.
 void write_coco(const std::string& path, const CocoFile& file);
 
-// One line of a result file. Without a box it is that of the mask, without a mask there is none.
+// One line of a result file. A missing box is computed from the mask; the mask may be missing.
 struct CocoResult {
   int64_t image = 0, category = 0;
   double score = 0;
@@ -61,7 +62,7 @@ struct CocoResult {
   RunLengths mask = {};
 };
 std::vector<CocoResult> read_coco_results(const std::string& path);
-// A JSON array, with masks as compressed runs.
+// Writes a JSON array, with masks as compressed runs.
 void write_coco_results(const std::string& path, const std::vector<CocoResult>& results);
 
 }  // namespace tessera::data

@@ -28,7 +28,7 @@ std::string word(const Json& record, const char* key, const std::string& where) 
   return found->get<std::string>();
 }
 
-// "answers" of a question: texts, or objects with one.
+// Reads "answers" of a question: texts, or objects with one.
 std::vector<std::string> answers_of(const Json& record, const std::string& where) {
   const auto answers = record.find("answers");
   if (answers == record.end() || !answers->is_array() || answers->empty())
@@ -45,7 +45,7 @@ std::vector<std::string> answers_of(const Json& record, const std::string& where
   return all;
 }
 
-// The number of the right one of the choices.
+// Returns the index of the right choice.
 int64_t right_of(const Json& record, const std::string& where) {
   const auto answer = record.find("answer");
   const auto count = std::ssize(record.at("choices"));
@@ -57,7 +57,7 @@ int64_t right_of(const Json& record, const std::string& where) {
   return right;
 }
 
-// The question with its choices, as LLaVA 1.5 asks, and the letter of the right one.
+// Returns the question with its choices in LLaVA 1.5's form, and the letter of the right one.
 std::vector<std::string> choice_turns(const Json& record, const std::string& where) {
   const Json& choices = record.at("choices");
   constexpr size_t kMostChoices = 26;
@@ -73,7 +73,8 @@ std::vector<std::string> choice_turns(const Json& record, const std::string& whe
   return {question, choice_letter(static_cast<size_t>(right_of(record, where)))};
 }
 
-// The number that a name without extension ends in, as COCO's have it ("COCO_val2014_000000458752"); -1 without one.
+// Returns the number at the end of a name without extension, as in COCO ("COCO_val2014_000000458752"); -1
+// without one.
 int64_t number_of(std::string_view name) {
   size_t digits = 0;
   while (digits < name.size() && name[name.size() - 1 - digits] >= '0' &&
@@ -88,7 +89,7 @@ int64_t integer(const Json& record, const char* key, const std::string& where) {
   return found->get<int64_t>();
 }
 
-// The array `key` of a file that is one object.
+// Returns the array `key` of a file that is one object.
 const Json& entries_of(const Json& tree, const char* key, const std::string& path) {
   const auto found = tree.is_object() ? tree.find(key) : tree.end();
   if (!tree.is_object() || found == tree.end() || !found->is_array())
@@ -96,7 +97,7 @@ const Json& entries_of(const Json& tree, const char* key, const std::string& pat
   return *found;
 }
 
-// The last two parts of a path, where it has as many.
+// Returns the last two parts of a path, if it has them.
 std::string with_folder(const std::string& name) {
   const size_t last = name.find_last_of("/:! ");
   if (last == std::string::npos || last == 0) return name;
@@ -105,7 +106,7 @@ std::string with_folder(const std::string& name) {
 
 }  // namespace
 
-// Images by their names without extension, and by those with their folder.
+// Images by their names without extension, with and without their folder.
 class ImagePlaces {
  public:
   explicit ImagePlaces(const Source& images) : images_(images) {
@@ -117,7 +118,7 @@ class ImagePlaces {
         if (const auto [found, is_new] = places->try_emplace(key, i); !is_new) found->second = kSeveral;
     }
   }
-  // -1 where there is none; an error that names `where` for a name that several have.
+  // Returns -1 for an unknown name. Throws an error that names `where` if several images share the name.
   int64_t find(const std::string& image, const std::string& where) const {
     const std::string name = without_extension(image);
     if (const auto found = by_folder_.find(with_folder(name));
@@ -130,7 +131,7 @@ class ImagePlaces {
            images_.describe());
     return found->second;
   }
-  // The image whose name ends in that number, -1 where there is none.
+  // Returns the image with a name ending in that number, or -1.
   int64_t numbered(int64_t number) const {
     const auto found = by_number_.find(number);
     return found == by_number_.end() || number < 0 ? -1 : found->second;
@@ -232,7 +233,7 @@ void Conversations::add_lines(const std::string& content, const ImagePlaces& pla
 void Conversations::add_tree(const Json& tree, const ImagePlaces& places, Kinds& kinds) {
   check(tree.is_array() || tree.is_object(), path_, " must be an array of conversations");
   if (tree.is_object() && tree.contains("questions"))
-    fail(path_, " holds VQA's questions: name the file of their answers behind it, ", path_, "+ANNOTATIONS");
+    fail(path_, " holds VQA's questions: append the file of their answers, ", path_, "+ANNOTATIONS");
   for (size_t i = 0; tree.is_array() && i < tree.size(); ++i)
     add_named(tree[i], places, text(path_, " entry ", i + 1), kinds);
   if (!tree.is_object()) return;
@@ -257,7 +258,7 @@ void Conversations::add_vqa(const std::string& questions, const std::string& que
   for (const Json& one : entries_of(answered, "annotations", answers_file)) {
     check(one.is_object(), answers_file, ": an annotation is no object");
     const int64_t number = integer(one, "question_id", answers_file);
-    check(by_question.try_emplace(number, &one).second, answers_file, ": question ", number, " stands twice");
+    check(by_question.try_emplace(number, &one).second, answers_file, ": question ", number, " occurs twice");
   }
   const Json asked = parse_json(questions, questions_file, limits);
   for (const Json& one : entries_of(asked, "questions", questions_file)) {
@@ -290,7 +291,7 @@ int64_t Conversations::right_choice(int64_t index) const {
 
 Conversations::Conversations(std::shared_ptr<const Source> images)
     : images_(std::move(images)), asked_(image_questions(*images_)) {
-  if (!asked_) fail_usage(images_->describe(), " asks no questions: a file of conversations must be given");
+  if (!asked_) fail_usage(images_->describe(), " has no questions of its own: give a file of conversations");
   types_ = asked_->question_types();
 }
 

@@ -1,12 +1,15 @@
 // Conversations about the images of another source: LLaVA's files.
 //
-// A line of a .jsonl file, or an element of a .json file's array, is an object with `image` and either `conversations`
-// (turns {"from": "human" or "gpt", "value": text}, the human's first), or `question` with `answers`, texts or VQA's objects
-// {"answer": text}, or `question` with `choices` and the number of the right one, `answer`, as ScienceQA has them (`hint` stands
-// in front); and perhaps `answer_type`. ScienceQA's problems.json is one object of such entries under their numbers, whose image
-// is NUMBER/image; those about none of the images are left out. VQA's two files are named as QUESTIONS+ANNOTATIONS, both .json; an
-// image is the one whose name ends in `image_id` (COCO_val2014_000000458752), questions about others are left out.
-// The image is found by its file name; where several have that, by its folder too.
+// A line of a .jsonl file, or an element of a .json array, is an object with `image`, optionally
+// `answer_type`, and one of:
+// - `conversations`: turns {"from": "human" or "gpt", "value": text}, the human's first;
+// - `question` with `answers`: texts or VQA's objects {"answer": text};
+// - `question` with `choices` and the index of the right one, `answer`, as in ScienceQA; `hint` precedes it.
+// ScienceQA's problems.json is one object of such entries by number; their image is NUMBER/image. Entries
+// without a known image are dropped. VQA's two files are given as QUESTIONS+ANNOTATIONS, both .json. Their
+// image is the one with a name ending in `image_id` (COCO_val2014_000000458752); questions about others are
+// dropped.
+// An image is found by its file name; if several share it, by its folder too.
 #pragma once
 
 #include <memory>
@@ -19,44 +22,46 @@
 
 namespace tessera::data {
 
-// How a sample is named in such a file: the last part of its path, or of "shard: member".
+// Returns a sample's name in such a file: the last part of its path, or of "shard: member".
 std::string conversation_image(const std::string& sample_name);
 
-// Letters that stand for choices: the answer to such a question is one.
+// Returns the letter of a choice, which is the answer to such a question.
 std::string choice_letter(size_t choice);
 
-// The turns of such an object, question and answer in turn. Throws Error naming `where`.
+// Returns the turns of such an object, question and answer in turn. Throws an Error that names `where`.
 std::vector<std::string> conversation_turns(const nlohmann::json& record, const std::string& where);
 
-// A sample for each conversation: its picture, in annotation.captions the turns (question, answer, question, …), and in
-// annotation.classes the number of its type among types().
+// One sample per conversation: its image, the turns in annotation.captions (question, answer, question, …),
+// and in annotation.classes the index of its type in types().
 class ImagePlaces;
 
 class Conversations final : public Source {
  public:
-  // Those that the images' source asks itself; a usage error that names it where it asks none.
+  // Uses questions that the images' source generates. Throws a usage error that names a source without
+  // questions.
   explicit Conversations(std::shared_ptr<const Source> images);
-  // Throws Error naming the line: no JSON, an image that the source does not have, turns that do not alternate.
+  // Throws an Error with the line: invalid JSON, an image missing from the source, turns that do not
+  // alternate.
   Conversations(const std::string& path, std::shared_ptr<const Source> images);
 
   int64_t size() const override;
   RawSample read(int64_t index) const override;
   uint64_t fingerprint() const override;
   std::string describe() const override;
-  // Kinds of answers, in alphabetical order; "" for records that do not say.
+  // Kinds of answers, in alphabetical order; "" for records without one.
   const std::vector<std::string>& types() const { return types_; }
-  // All answers that annotators gave, the first of which is the conversation's own; empty where turns are given.
+  // All answers of the annotators, the conversation's own first; empty if the record has turns.
   const std::vector<std::string>& answers(int64_t index) const;
-  // How many choices a question has, 0 where it has none; the right one.
+  // Return the number of choices of a question, 0 if it has none, and the right one.
   int64_t choices(int64_t index) const;
   int64_t right_choice(int64_t index) const;
-  // Whether any question has several annotators, or choices.
+  // True if any question has several annotators, or choices.
   bool has_annotators() const { return has_annotators_; }
   bool has_choices() const { return has_choices_; }
-  // How often `<image>` stands in a conversation; without one the image stands in front of the first question.
+  // Counts `<image>` in a conversation; without any, the image precedes the first question.
   int64_t image_words(int64_t index) const;
-  // Lists what a person should look at in a conversation, a line each, with its place in the file and the image's name: `<image>`
-  // more or less than once, an empty turn.
+  // Returns one line per problem of a conversation, with its place in the file and the image's name: not
+  // exactly one `<image>`, an empty turn.
   std::vector<std::string> problems_of(int64_t index) const;
 
  private:
@@ -76,7 +81,7 @@ class Conversations final : public Source {
 
   std::string path_, checksum_;
   std::shared_ptr<const Source> images_;
-  const ImageQuestions* asked_ = nullptr;  // of the images' source, where there is no file
+  const ImageQuestions* asked_ = nullptr;  // the images' source, if no file is given
   std::vector<Record> records_;
   std::vector<std::string> types_;
   bool has_annotators_ = false, has_choices_ = false;

@@ -7,7 +7,7 @@
 namespace tessera::data {
 namespace {
 
-// Okabe & Ito's colours for every kind of colour vision, lighter and darker beyond them.
+// Okabe & Ito's colours, distinct for all kinds of colour vision; darker ones after the first eight.
 std::array<uint8_t, 3> colour_of(int64_t label) {
   static constexpr std::array<std::array<uint8_t, 3>, 8> kColours = {{{230, 159, 0},
                                                                       {86, 180, 233},

@@ -1,4 +1,4 @@
-// Objects drawn over their image.
+// Draws objects over their image.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace tessera::data {
 
-// Boxes, masks and classes drawn over an image; a class has its colour, told apart without colour vision too.
+// Draws boxes, masks and classes over an image. Class colours are distinct for all kinds of colour vision.
 struct DrawnObject {
   double left = 0, top = 0, right = 0, bottom = 0;
   int64_t label = 0;
-  const RunLengths* mask = nullptr;  // of the image's size
+  const RunLengths* mask = nullptr;  // has the image's size
 };
 Image draw_objects(const Image& image, const std::vector<DrawnObject>& objects);
 

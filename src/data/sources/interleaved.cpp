@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::string_view kPrefix = "interleaved:";
-constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // of all texts, which are held in memory
-constexpr size_t kMostImages = 4096;                // of a document
+constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // all texts, which stay in memory
+constexpr size_t kMostImages = 4096;                // per document
 constexpr const char* kBytes = "image_base64";
 constexpr JsonLimits kRecordLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
@@ -38,7 +38,7 @@ const std::string& text_at(const Json& list, size_t i, const char* key, const st
   return list[i].get_ref<const std::string&>();
 }
 
-// Texts and images in their order.
+// Collects texts and images in order.
 class Writer {
  public:
   Writer(Document& document, const char* between) : document_(document), between_(between) {
@@ -64,7 +64,8 @@ class Writer {
   const char* between_;
 };
 
-// An image of `image_info`: its name, whether its bytes are there, and the number of the text that it stands in front of.
+// An entry of `image_info`: its name, whether it contains the bytes, and the index of the text that it
+// precedes.
 struct PlacedImage {
   std::string name;
   bool inside = false;
@@ -97,7 +98,7 @@ void read_mmc4(const Json& record, const std::string& where, Document& document)
         placed_image(images[i], texts.size(), text(where, ": 'image_info' entry ", i + 1));
     in_front[image.text].emplace_back(image.name, image.inside ? static_cast<int64_t>(i) : -1);
   }
-  Writer writer(document, " ");  // its texts are sentences
+  Writer writer(document, " ");  // the texts are sentences
   for (size_t i = 0; i < texts.size(); ++i) {
     for (const auto& [image, inside] : in_front[i]) writer.add_image(image, where, inside);
     writer.add_text(text_at(texts, i, "text_list", where));
@@ -108,7 +109,7 @@ void read_obelics(const Json& record, const std::string& where, Document& docume
   const Json &images = list_of(record, "images", where), &texts = list_of(record, "texts", where);
   if (images.size() != texts.size())
     fail(where, " has ", images.size(), " 'images' and ", texts.size(), " 'texts', must be as many of both");
-  Writer writer(document, "\n");  // its texts are paragraphs
+  Writer writer(document, "\n");  // the texts are paragraphs
   for (size_t i = 0; i < images.size(); ++i) {
     if (images[i].is_null() == texts[i].is_null())
       fail(where, ": place ", i + 1, " has ",
@@ -121,7 +122,7 @@ void read_obelics(const Json& record, const std::string& where, Document& docume
   }
 }
 
-// .jsonl files and shards behind a path.
+// Returns the .jsonl files and shards of a path.
 std::vector<std::string> files_of(const std::string& path) {
   std::vector<std::string> files;
   for (const std::string& one : expand_braces(path)) {
@@ -176,7 +177,7 @@ class DocumentImages final : public Source {
 
  private:
   const Interleaved& documents_;
-  std::vector<int64_t> begins_;  // of each document's images
+  std::vector<int64_t> begins_;  // index of each document's first image
   int64_t count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Interleaved documents as a source: both forms, files and shards, and what is wrong by name.
+// Interleaved documents as a source: both forms, files and shards, and errors by name.
 #include "data/sources/interleaved.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string png(uint8_t shade) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Two documents of three images, one in each form, and one without images.
+// Writes two documents of three images, one in each form, and one without images.
 std::string some_documents(const TemporaryFolder& folder) {
   folder.write("a.png", png(10)), folder.write("b.png", png(20)), folder.write("sub/c.png", png(30));
   return folder.write(
@@ -95,7 +95,7 @@ TEST(Interleaved, ShardsHoldTheirImages) {
   EXPECT_EQ(documents.document(0).name, folder.path("docs-000.tar") + ": x/1.json");
 }
 
-// As OpenFlamingo converts MMC4: the bytes of an image as base64, in lines or in the members of a shard.
+// OpenFlamingo's conversion of MMC4: base64 images in lines or in shard members.
 TEST(Interleaved, ImagesMayBeInTheRecord) {
   const TemporaryFolder folder;
   folder.write("a.png", png(10));

@@ -25,11 +25,12 @@ Point rotated(Point p, float cosine, float sine) {
   return {cosine * p.x + sine * p.y, cosine * p.y - sine * p.x};
 }
 
-// --- Shapes: signed distance to the border (negative inside), of a shape that about fills the unit disc ---
+// --- Shapes: signed distance to the border (negative inside), for a shape of about the unit disc's size ---
 
 float disc(Point p, Point centre, float radius) { return length({p.x - centre.x, p.y - centre.y}) - radius; }
 
-// Exact inside and along the sides, a lower bound off the corners: enough for borders smooth over one pixel.
+// Exact inside and along the sides, a lower bound off the corners: sufficient for antialiased borders of one
+// pixel.
 float box(Point p, Point centre, float half_width, float half_height) {
   return std::max(std::abs(p.x - centre.x) - half_width, std::abs(p.y - centre.y) - half_height);
 }
@@ -39,7 +40,7 @@ float triangle(Point p) {
   return std::max({-p.y, kSide * p.x + 0.5f * p.y, -kSide * p.x + 0.5f * p.y}) - 0.5f;
 }
 
-// Five points: the plane is folded into half of one point, where the border is one line from tip to notch.
+// Five points: the plane is folded into half a point, in which the border is one line from tip to notch.
 float star(Point p) {
   constexpr float kSector = kTurn / 5, kTip = 1.0f, kNotch = 0.42f;
   float angle = std::fmod(std::atan2(p.x, p.y) + kTurn, kSector);
@@ -51,7 +52,7 @@ float star(Point p) {
   return (along.x * (kTip - q.y) + along.y * q.x) / -length(along);
 }
 
-// Two triangles that meet in a waist.
+// Two triangles joined at a waist.
 float hourglass(Point p) {
   constexpr float kWaist = 0.12f, kSlope = 0.75f, kScale = 0.8f;  // kScale = 1 / sqrt(1 + kSlope²)
   return std::max(kScale * (std::abs(p.x) - kWaist - kSlope * std::abs(p.y)), std::abs(p.y) - 0.8f);
@@ -82,9 +83,9 @@ float shape_distance(int shape, Point p) {
   }
 }
 
-// --- Textures: 0 … 1 at a point given in periods of the pattern ---
+// --- Textures: 0 … 1 at a position in periods of the pattern ---
 
-// A sine sharpened towards a square wave, still smooth at the sampling of 4 or more pixels a period.
+// A sine sharpened towards a square wave, still smooth when sampled at 4 or more pixels per period.
 float wave(float t) { return std::clamp(0.5f + 1.2f * std::sin(kTurn * t), 0.0f, 1.0f); }
 
 float lattice(int x, int y, uint32_t key) {
@@ -94,7 +95,7 @@ float lattice(int x, int y, uint32_t key) {
   return static_cast<float>((h ^ (h >> 15)) >> 8) * 0x1p-24f;
 }
 
-// Random values at the corners of a grid, joined smoothly.
+// Random values at grid corners, smoothly interpolated.
 float blotches(Point p, uint32_t key) {
   const float fx = std::floor(p.x), fy = std::floor(p.y);
   const int x = static_cast<int>(fx), y = static_cast<int>(fy);
@@ -129,7 +130,7 @@ float texture_value(int texture, Point p, uint32_t key) {
   }
 }
 
-// A texture in two colours, placed: `values` at a pixel is a mix of them.
+// A texture in two colours, with a position; each pixel is a mix of both.
 struct Pattern {
   int texture;
   Colour first, second;
@@ -164,10 +165,10 @@ struct Scene {
   float radius, cosine, sine;
   Pattern object, background;
   Occluder occluder;
-  Point slope;  // illumination: relative brightness a pixel
-  float noise;  // standard deviation of a channel
+  Point slope;  // illumination: relative brightness per pixel
+  float noise;  // standard deviation per channel
 
-  // Shares of a pixel that the shape covers, and that the occluder hides.
+  // The fractions of a pixel covered by the shape, and hidden by the occluder.
   float shape_cover(Point pixel) const {
     const Point p = rotated({pixel.x - centre.x, pixel.y - centre.y}, cosine, sine);
     return std::clamp(0.5f - radius * shape_distance(label.shape, {p.x / radius, p.y / radius}), 0.0f, 1.0f);
@@ -193,7 +194,7 @@ float colour_distance(const Colour& a, const Colour& b) {
   return std::sqrt(sum);
 }
 
-// A colour at least `distance` from every one of `others`, or the farthest of 32.
+// Returns a colour at least `distance` from all `others`, or the farthest of 32.
 Colour contrasting_colour(RandomStream& random, std::initializer_list<Colour> others, float distance) {
   Colour best{};
   float best_distance = -1;
@@ -271,7 +272,7 @@ Scene draw_scene(RandomStream& random, float size, const std::string& cues) {
   return scene;
 }
 
-// Mean 0 and variance 1 from the bytes of one word: near enough to a normal, and far cheaper.
+// Sums the bytes of one word to mean 0 and variance 1: close to a normal number, and much cheaper.
 float noise_of_word(uint32_t w) {
   const auto sum = static_cast<float>((w & 255) + (w >> 8 & 255) + (w >> 16 & 255) + (w >> 24));
   return (sum - 510.0f) * (1.0f / 147.8f);  // four bytes: mean 4 * 127.5, variance 4 * (256² - 1) / 12
@@ -337,7 +338,7 @@ constexpr NamedColour kColours[] = {
     {"purple", {0.55f, 0.15f, 0.75f}}, {"pink", {0.92f, 0.5f, 0.75f}},   {"brown", {0.45f, 0.27f, 0.1f}}};
 
 std::string place_of(Point centre, float size) {
-  // The object is large, so that its middle is never far from the image's.
+  // The object is large, so its centre is never far from the image's.
   const auto side = [&](float at, const char* before, const char* behind) {
     return at < 0.45f * size ? before : at > 0.55f * size ? behind : "";
   };

@@ -1,9 +1,9 @@
-// The built-in set that needs no files: one textured shape on a textured background.
+// The built-in set without files: one textured shape on a textured background.
 //
-// Shape and texture are drawn independently and uniformly, so that the set can ask for either (task = shape
-// or texture) and later tell which of the two a model looks at. Position, size, rotation, colours,
-// background, illumination, noise and an occluding bar or disc are random. A sample depends on (seed, split,
-// index) alone.
+// Shape and texture are drawn independently and uniformly. So the class can be either (task = shape or
+// texture), and tests can find out which of the two a model uses. Position, size, rotation, colours,
+// background, illumination, noise and an occluding bar or disc are random. A sample depends only on (seed,
+// split, index).
 #pragma once
 
 #include <array>
@@ -30,24 +30,25 @@ struct ShapesConfig {
     v("seed", seed, "another seed is another set");
     v("task", task,
       "shape or texture: which of the two is the class; segment: the shape of every pixel; text: shape, and "
-      "captions that tell colour and place");
+      "captions with colour and place");
     v("cues", cues,
       "any, or of 8 shapes and textures each: agree (texture i on shape i alone) or conflict (never so)");
   }
 };
 
-// How many shapes, and as many textures, there are where cues agree or conflict: a model that learned where they agree may go by
-// either, and one image whose cues conflict tells by which.
+// The number of shapes, and of textures, if cues agree or conflict. A model trained on agreeing cues may use
+// either; an image with conflicting cues shows which.
 inline constexpr int kCueClasses = 8;
 
-// "shapes:train=20000,size=64"; an unknown key or a wrong value is a usage error.
+// Parses "shapes:train=20000,size=64"; an unknown key or a wrong value is a usage error.
 ShapesConfig parse_shapes(const std::string& path);
 
-// disc, ring, square, …; the index is the class.
+// Returns disc, ring, square, …; the index is the class.
 const std::vector<std::string>& shape_names();
-// plain, stripes, checks, …
+// Returns plain, stripes, checks, ….
 const std::vector<std::string>& texture_names();
-// Signed distance from (x, y) to the border of a shape that about fills the unit disc, negative inside.
+// Returns the signed distance from (x, y) to the border of a shape of about the unit disc's size, negative
+// inside.
 float shape_distance(int shape, float x, float y);
 
 struct ShapesLabel {
@@ -55,25 +56,25 @@ struct ShapesLabel {
 };
 ShapesLabel shapes_label(const ShapesConfig& config, Split split, int64_t index);
 
-// What can be said of a sample in words: the colour that its object has most of ("red", "grey", …), and where it stands
-// ("in the middle", "at the top left", "on the right", …).
+// A description of a sample in words: `colour` is the main colour of its object ("red", "grey", …), `place`
+// its position ("in the middle", "at the top left", "on the right", …).
 struct ShapesWords {
   std::string shape, texture, colour, place;
 };
 ShapesWords shapes_words(const ShapesConfig& config, Split split, int64_t index);
-// Four captions, the first of which says all of it: "a red star with stripes at the top left".
+// Returns four captions. The first is the most detailed: "a red star with stripes at the top left".
 std::vector<std::string> shapes_captions(const ShapesWords& words);
 
-// Questions with their answers that shapes_questions() gives, in this order, and the kinds of the answers.
+// The questions of shapes_question(), in this order, and the kinds of their answers.
 inline constexpr std::array kShapesQuestions = {"caption", "colour", "place", "shape", "texture", "yes_no"};
-// Question, answer. Whether the answer to the last kind is yes is drawn for each sample.
+// Returns question and answer. For the last kind, yes or no is drawn for each sample.
 std::vector<std::string> shapes_question(const ShapesConfig& config, Split split, int64_t index,
                                          int64_t number);
 
-// [size, size, 3]; edges are smooth over one pixel.
+// Draws an image [size, size, 3] with antialiased edges of one pixel.
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);
-// Its mask [size, size, 1]: 0 for the background and what hides the shape, else the shape's number plus 1. A pixel on an
-// edge belongs to what covers more of it.
+// Draws its mask [size, size, 1]: 0 for the background and the occluder, else the shape's index plus 1. An
+// edge pixel belongs to the side that covers more of it.
 Image draw_shapes_mask(const ShapesConfig& config, Split split, int64_t index);
 
 }  // namespace tessera::data

@@ -22,9 +22,9 @@ struct Shape {
   int kind = 0;
   double x = 0, y = 0, radius = 0, cosine = 1, sine = 0;
   Colour first{}, second{};
-  double stripes = 0;  // a period in pixels; 0 = plain
+  double stripes = 0;  // period in pixels; 0 = plain
 
-  // Signed distance to the border in pixels, negative inside.
+  // Returns the signed distance to the border in pixels, negative inside.
   double distance(double px, double py) const {
     const double dx = (px - x) / radius, dy = (py - y) / radius;
     return radius * static_cast<double>(shape_distance(kind, static_cast<float>(cosine * dx + sine * dy),
@@ -38,7 +38,7 @@ Colour random_colour(RandomStream& random) {
   return c;
 }
 
-// Apart from the background's colour, so that a shape can be seen.
+// Returns a colour different from the background's, so that a shape is visible.
 Colour colour_apart(RandomStream& random, const Colour& from) {
   Colour best = random_colour(random);
   double most = 0;
@@ -80,8 +80,8 @@ std::string name_of(Split split, int64_t index) {
   return text(split == Split::train ? "shapes train" : "shapes validation", " sample ", index);
 }
 
-// Samples are drawn when they are read; the objects of one are kept a while, since image and objects are asked for one
-// after the other.
+// Samples are drawn when they are read. objects() returns a thread-local list that is valid until its next
+// call.
 class ShapesObjectsSource final : public Source, public ObjectLabels {
  public:
   ShapesObjectsSource(const ShapesObjectsConfig& config, Split split) : config_(config), split_(split) {}
@@ -95,7 +95,7 @@ class ShapesObjectsSource final : public Source, public ObjectLabels {
   }
   uint64_t fingerprint() const override {
     Fingerprint print;
-    print.add("shapes objects 1");  // the number goes up when the drawing changes
+    print.add("shapes objects 1");  // increase the number if the drawing changes
     print.add(split_ == Split::train ? "train" : "validation");
     for (const int64_t number : {size(), config_.size, config_.seed}) print.add(number);
     return print.value();

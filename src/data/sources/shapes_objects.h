@@ -1,7 +1,7 @@
 // Images of the built-in set with several shapes each, for detectors: "shapes:task=detect".
 //
-// Two to six shapes of ten kinds lie apart or overlap, the later over the earlier, on a smooth background with noise.
-// A shape of which less than a quarter is seen is left out. A sample depends on (seed, split, index) alone.
+// Two to six shapes of ten kinds, possibly overlapping, later over earlier, on a smooth background with
+// noise. A shape with less than a quarter visible is dropped. A sample depends only on (seed, split, index).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ ShapesObjectsConfig parse_shapes_objects(const std::string& path);
 
 struct ShapesObjects {
   Image image;                            // [size, size, 3]
-  std::vector<ObjectAnnotation> objects;  // outlines as runs
+  std::vector<ObjectAnnotation> objects;  // outlines as run lengths
 };
 ShapesObjects draw_shapes_objects(const ShapesObjectsConfig& config, Split split, int64_t index);
 

@@ -13,7 +13,7 @@
 namespace tessera::data {
 namespace {
 
-// Softmax regression, trained a sample at a time.
+// Softmax regression, trained one sample at a time.
 class LinearClassifier {
  public:
   LinearClassifier(int64_t inputs, int64_t classes)
@@ -60,7 +60,7 @@ std::vector<float> pixels_of(const Image& image) {
 
 using LabelOf = std::function<int64_t(Split, int64_t index, const Image&)>;
 
-// Share of 1000 held-out pictures that a classifier trained on 4000 gets right.
+// Returns the accuracy on 1000 held-out images of a classifier trained on 4000.
 double linear_accuracy(const ShapesConfig& config, int64_t classes, float decay, const LabelOf& label_of) {
   constexpr int64_t kTrain = 4000, kTest = 1000;
   constexpr int kEpochs = 10;
@@ -93,7 +93,7 @@ TEST(Shapes, ALinearClassifierOnPixelsStaysBelow40Percent) {
   const LabelOf texture = [&](Split split, int64_t i, const Image&) {
     return shapes_label(config, split, i).texture;
   };
-  // The classifier is a fair one: it finds what is linear in the pixels.
+  // The classifier is adequate: it learns linear functions of the pixels.
   const LabelOf mostly_red = [](Split, int64_t, const Image& image) {
     int64_t red_less_green = 0;
     for (size_t p = 0; p < image.pixels.size(); p += 3)
@@ -118,7 +118,7 @@ TEST(Shapes, ShapeAndTextureAreUniformAndIndependent) {
     const ShapesLabel label = shapes_label(config, Split::train, i);
     ++cells[static_cast<size_t>(label.shape) * textures + static_cast<size_t>(label.texture)];
   }
-  // Pearson's statistic over 80 cells: mean 79, deviation sqrt(2 * 79) = 12.6; five deviations.
+  // Pearson's statistic over 80 cells: mean 79, deviation sqrt(2 * 79) = 12.6; the limit is five deviations.
   double statistic = 0;
   const double expected = static_cast<double>(kSamples) / static_cast<double>(cells.size());
   for (const int64_t n : cells)
@@ -137,7 +137,7 @@ TEST(Shapes, CuesAgreeOrConflictInEverySample) {
     EXPECT_NE(other.shape, other.texture);
     ++pairs[static_cast<size_t>(other.shape * kCueClasses + other.texture)];
   }
-  EXPECT_EQ(std::count(pairs.begin(), pairs.end(), 0), kCueClasses);  // those that agree
+  EXPECT_EQ(std::count(pairs.begin(), pairs.end(), 0), kCueClasses);  // the agreeing ones
   EXPECT_EQ(open_source({.path = "shapes:cues=agree"}, Split::train)->class_labels()->class_names().size(),
             static_cast<size_t>(kCueClasses));
   EXPECT_THROW(parse_shapes("shapes:cues=maybe"), Error);
@@ -166,7 +166,7 @@ TEST(Shapes, TrainAndHeldOutPicturesDiffer) {
 }
 
 TEST(Shapes, TheObjectStandsOutAndLiesInThePicture) {
-  // Pictures of one class differ from each other, yet every picture has contrast of its own.
+  // Images of one class differ, but every image has contrast.
   ShapesConfig config;
   for (const int64_t size : {32, 64}) {
     config.size = size;
@@ -212,7 +212,7 @@ TEST(Shapes, AWrongPathIsNamed) {
   EXPECT_EQ(error_of("shapes:size=big"), "shapes.size is a string, must be an integer");
 }
 
-// A caption says what the picture shows, and the picture is the one of the other tasks.
+// A caption describes its image, and the image is the same as in the other tasks.
 TEST(Shapes, CaptionsTellWhatIsDrawn) {
   const ShapesConfig config = parse_shapes("shapes:train=200,val=20,task=text"),
                      plain = parse_shapes("shapes:train=200,val=20");

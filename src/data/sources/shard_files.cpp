@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the name of the member begins in a path that goes through a shard; npos if it goes through none.
+// Returns the position of the member's name in a path through a shard; npos if it goes through none.
 size_t member_start(std::string_view path) {
   for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
     if (is_shard_name(path.substr(0, slash))) return slash + 1;
@@ -28,7 +28,6 @@ bool is_shard_name(std::string_view path) {
   return path.ends_with(".tar") || path.ends_with(".tar.gz") || path.ends_with(".tgz");
 }
 
-// Shards in a folder, sorted by name.
 std::vector<std::string> shards_in(const std::string& folder) {
   std::vector<std::string> shards;
   std::error_code error;
@@ -46,7 +45,7 @@ std::shared_ptr<const TarArchive> open_archive(const std::string& path) {
   static std::mutex mutex;
   static std::map<Key, std::weak_ptr<const TarArchive>> opened;
   struct ::stat file {};
-  if (::stat(path.c_str(), &file) != 0) return std::make_shared<TarArchive>(path);  // which says why
+  if (::stat(path.c_str(), &file) != 0) return std::make_shared<TarArchive>(path);  // throws with the reason
   const Key key = {file.st_dev, file.st_ino, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec};
   {
     const std::lock_guard lock(mutex);

@@ -1,4 +1,4 @@
-// Files inside of tar shards, by paths that go through the shard: "images/train-000.tar/a.jpg". Internal to this folder.
+// Files in tar shards, by paths through the shard: "images/train-000.tar/a.jpg". Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 namespace tessera::data {
 
 bool is_shard_name(std::string_view path);
-// Shards in a folder, sorted by name.
+// Returns the shards in a folder, sorted by name.
 std::vector<std::string> shards_in(const std::string& folder);
-// An archive that both splits read is mapped, and where it is gzipped unpacked, once: while one of them has it open, and
-// as long as the file is the same.
+// Opens an archive. If both splits use it, it is mapped and decompressed only once: while one of them keeps
+// it open and the file is unchanged.
 std::shared_ptr<const TarArchive> open_archive(const std::string& path);
 
-// Reads files, also those inside of shards, which are opened once each. Called from many threads at once.
+// Reads files, including those in shards; opens each shard once. Thread-safe.
 class ShardFiles {
  public:
-  // The bytes of a file; fails where it has more than `most`, or where its shard has no such member.
+  // Returns the bytes of a file. Throws if it has more than `most`, or if its shard has no such member.
   std::vector<std::byte> read(const std::string& path, uint64_t most) const;
-  // Whether the path goes through a shard.
+  // True if the path goes through a shard.
   static bool inside_shard(std::string_view path);
 
  private:

@@ -1,6 +1,6 @@
 // The binary files of CIFAR-10 and CIFAR-100 (Krizhevsky, "Learning Multiple Layers of Features from Tiny
-// Images", 2009): records of one label byte (CIFAR-100: coarse, then fine; the fine one is the class) and
-// 32x32 red, green, blue planes.
+// Images", 2009). A record contains one label byte (CIFAR-100: coarse, then fine; the fine one is the class)
+// and 32x32 red, green, blue planes.
 //
 // A folder: data_batch_1.bin … and test_batch.bin with batches.meta.txt, or train.bin and test.bin with
 // fine_label_names.txt; or one such file.
@@ -45,7 +45,7 @@ Files find_files(const SourceConfig& config, Split split) {
   for (int i = 1; i <= kMostBatches; ++i) {
     if (!fs::exists(batch(i))) continue;
     if (std::ssize(train) + 1 < i)
-      fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " is there");
+      fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " exists");
     train.push_back(batch(i).string());
   }
   if (train.empty() && fs::exists(folder / "train.bin")) train.push_back((folder / "train.bin").string());
@@ -58,7 +58,7 @@ Files find_files(const SourceConfig& config, Split split) {
   return {train, !own_path};
 }
 
-// CIFAR-100's files are told by their names, or by a size that only its records divide.
+// Recognises CIFAR-100's files by their names, or by a size that only its records divide.
 const Layout& layout_of(const std::string& path, size_t bytes) {
   const std::string name = fs::path(path).filename().string();
   if (name == "train.bin" || name == "test.bin") return kCifar100;

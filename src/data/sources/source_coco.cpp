@@ -1,5 +1,6 @@
-// Images with objects as COCO lays them out: a folder with annotations/instances_*.json and images beside, or such a
-// JSON file. Images may lie inside of tar shards, as `data pack` writes them: "file_name": "train-000.tar/a.jpg".
+// Images with objects in COCO's layout: a folder with annotations/instances_*.json and images next to it, or
+// such a JSON file. Images may be in tar shards, as `data pack` writes them: "file_name":
+// "train-000.tar/a.jpg".
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// annotations/instances_WORD….json of a folder, of the first word that has one; "" if there is none.
+// Returns annotations/instances_WORD….json of a folder for the first word with a match, or "".
 std::string instances_file(const std::string& folder, const std::vector<std::string>& words) {
   std::vector<std::string> found;
   std::error_code error;
@@ -34,7 +35,7 @@ std::string instances_file(const std::string& folder, const std::vector<std::str
   return "";
 }
 
-// Whether a JSON file begins or ends as one of COCO's with objects.
+// True if a JSON file begins or ends like one of COCO's with objects.
 bool looks_like_coco(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   if (name.starts_with("instances")) return true;
@@ -167,7 +168,7 @@ class CocoSource final : public Source, public ObjectLabels {
   }
 
  private:
-  // Boxes and masks are in pixels of the image: another size in the file of annotations makes them wrong.
+  // Boxes and masks are in pixels of the image: another size in the annotation file makes them wrong.
   void check_size(int64_t index, const RawSample& sample) const {
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
     const auto require = [&](int64_t width, int64_t height, const auto&... what) {
@@ -178,7 +179,7 @@ class CocoSource final : public Source, public ObjectLabels {
     };
     const CocoImage& image = images_[static_cast<size_t>(index)];
     if (image.width > 0 && image.height > 0)
-      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' say");
+      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' are");
     for (const ObjectAnnotation& object : objects(index))
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         require(runs.width, runs.height, "annotation ", object.number, ": the mask has");

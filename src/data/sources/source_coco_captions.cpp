@@ -1,5 +1,5 @@
-// COCO captions (Chen et al. 2015): {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}. Images
-// lie where coco_image_folder says, unless image_root says where.
+// COCO captions (Chen et al. 2015): {"images": [{"id", "file_name"}], "annotations": [{"image_id",
+// "caption"}]}. The image folder is coco_image_folder(), unless image_root is set.
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ const nlohmann::json& list_of(const nlohmann::json& object, const char* key, con
   return *found;
 }
 
-// A whole number of an entry.
+// Returns a whole number of an entry.
 int64_t number_of(const nlohmann::json& entry, const char* key, const std::string& where) {
   const auto found = entry.is_object() ? entry.find(key) : entry.end();
   if (!entry.is_object() || found == entry.end() || !found->is_number_integer())
@@ -42,7 +42,7 @@ int64_t number_of(const nlohmann::json& entry, const char* key, const std::strin
   return found->get<int64_t>();
 }
 
-// A path inside the folder: a file must not name what lies elsewhere.
+// Returns the image's path of an entry, relative to the image folder.
 std::string file_name_of(const nlohmann::json& entry, const std::string& where) {
   const auto found = entry.find("file_name");
   if (found == entry.end() || !found->is_string() || found->get_ref<const std::string&>().empty())
@@ -78,7 +78,7 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
   set.classes = {""};
   set.root = config.image_root.empty() ? coco_image_folder(path) : config.image_root;
   ProblemList problems;
-  std::map<int64_t, size_t> places;  // of an image's id
+  std::map<int64_t, size_t> places;  // by an image's id
   const auto attempt = [&](const auto& read) {
     try {
       read();
@@ -93,7 +93,7 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
       const std::string where = text(path, " image ", i);
       const int64_t id = number_of(images[i], "id", where);
       const std::string name = file_name_of(images[i], where);
-      if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " stands twice");
+      if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " occurs twice");
       set.paths.push_back(name);
     });
   set.captions.resize(set.paths.size());

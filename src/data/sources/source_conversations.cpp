@@ -18,7 +18,7 @@ std::unique_ptr<Source> open_conversations(const SourceConfig& config, Split spl
   const size_t comma = path.find(',');
   if (comma == std::string::npos || comma == 0 || comma + 1 == path.size())
     fail_usage("data path '", kPrefix, path, "' must be conversations:FILE,IMAGES");
-  // All images of that path: the file says which are asked about.
+  // All images of that path: the file selects among them.
   SourceConfig images = config;
   images.path = images.val_path = path.substr(comma + 1);
   return std::make_unique<Conversations>(path.substr(0, comma), open_source(images, split));

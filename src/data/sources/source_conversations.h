@@ -1,4 +1,4 @@
-// Conversations as a data path, `conversations:FILE,IMAGES`: LLaVA's file, and any path of the images that it is about.
+// Conversations as a data path, `conversations:FILE,IMAGES`: LLaVA's file, and any data path of its images.
 #pragma once
 
 #include <memory>

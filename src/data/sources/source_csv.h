@@ -1,4 +1,4 @@
-// Comma- or tab-separated text as RFC 4180 has it. Internal to this folder.
+// Comma- or tab-separated text by RFC 4180. Internal to this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace tessera::data {
 
 struct CsvRow {
-  int64_t line = 0;  // of the file, from 1, where the row starts
+  int64_t line = 0;  // first line of the row, from 1
   std::vector<std::string> fields;
 };
 
-// Fields in double quotes may hold separators, line ends and, doubled, quotes; lines end in LF or CRLF; blank
-// lines are passed over, as is a byte-order mark. Throws Error with `name` and the line: a quote inside an
-// unquoted field, text after a closing quote, a quote without an end.
+// Parses CSV. Quoted fields may contain separators, line ends and doubled quotes. Lines end in LF or CRLF.
+// Blank lines and a byte order mark are skipped. Throws an Error with `name` and the line for a quote inside
+// an unquoted field, text after a closing quote, or a missing closing quote.
 std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name);
 
 }  // namespace tessera::data

@@ -1,6 +1,6 @@
-// ImageFolder: a folder for each class. The root holds either the class folders themselves or train/ and, if
-// there is a validation set, val/, validation/, valid/ or test/ with them. Images that lie in that root itself,
-// with no folders beside them, have no labels.
+// ImageFolder: one folder per class. The root contains the class folders, or train/ and optionally a held-out
+// val/, validation/, valid/ or test/ with class folders. Images directly in that root, without any folder,
+// have no labels.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace fs = std::filesystem;
 
 constexpr int kDeepest = 64;  // folders below a class
 
-// The folders of a class that were listed already: a link to one of them brings nothing new.
+// The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
 
-// Sorted names of the entries of a folder that satisfy `wanted`; hidden ones are passed over.
+// Returns the sorted names of a folder's entries that pass the filter, except hidden ones.
 template <class Wanted>
 std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   std::vector<std::string> names;
@@ -42,12 +42,12 @@ bool is_folder(const fs::directory_entry& entry) {
   return entry.is_directory(error);
 }
 
-// Images below `folder`, as paths relative to `root`, sorted within each folder.
+// Adds the images below `folder`, as paths relative to the class root, sorted within each folder.
 void add_images(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
                 std::vector<std::string>& out, LeftOut& left_out) {
   struct stat place {};
   if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
-  if (depth > kDeepest) fail(folder.string(), " lies more than ", kDeepest, " folders below its class");
+  if (depth > kDeepest) fail(folder.string(), " is more than ", kDeepest, " folders below its class");
   for (const std::string& name :
        list(folder, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
     if (is_image_file((folder / name).string()))
@@ -67,13 +67,13 @@ std::vector<std::string> class_folders(const std::string& root) {
   return classes;
 }
 
-// Where the class folders of a split are, and whether the other split has a place of its own.
+// The root of a split's class folders, and whether the split is a share of it.
 struct Place {
   std::string root;
   bool by_share;
 };
 
-// val/, validation/, valid/ or test/ in a folder; "" if there is none.
+// Returns val/, validation/, valid/ or test/ in a folder, or "".
 std::string held_out_folder(const std::string& path) {
   for (const char* name : {"val", "validation", "valid", "test"})
     if (const fs::path folder = fs::path(path) / name; fs::is_directory(folder)) return folder.string();
@@ -85,7 +85,7 @@ Place find_place(const SourceConfig& config, Split split) {
   const bool own_path = !config.val_path.empty();
   const std::string held_out = held_out_folder(path), train = (fs::path(path) / "train").string();
   const bool has_train = fs::is_directory(train);
-  // A folder with nothing but val/ in it is laid out as a set, not as a set with one class "val".
+  // A folder with only val/ in it is a set without training images, not a set with one class "val".
   const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
   if (split == Split::validation && own_path)
     return {(has_train || only_held_out) && !held_out.empty() ? held_out : path, false};
@@ -95,7 +95,7 @@ Place find_place(const SourceConfig& config, Split split) {
   return {train, !own_path && held_out.empty()};
 }
 
-// The class names of the training split, which the validation set must have too.
+// Returns the class names of the training split, which the validation set must share.
 std::vector<std::string> required_classes(const SourceConfig& config) {
   if (std::string_view(source_kind(config.path)) != "ImageFolder") return training_classes(config);
   return class_folders(find_place(config, Split::train).root);
@@ -158,7 +158,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   for (const std::string& name :
        list(place.root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
     if (is_image_file((fs::path(place.root) / name).string())) left_out.add_stray_image();
-  if (split == Split::train || !place.by_share) set.left_out = left_out.text();  // said once of each folder
+  if (split == Split::train || !place.by_share) set.left_out = left_out.text();  // once per folder
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines();
   return std::make_unique<FolderSource>(std::move(set));

@@ -1,8 +1,8 @@
-// IDX files (MNIST and its kin), gzipped or not: a big-endian magic 00 00 08 D (unsigned bytes, D
-// dimensions), D sizes, the values. Pictures are [n, height, width] or [n, height, width, 3], labels [n].
+// IDX files (MNIST and similar sets), gzipped or not: a big-endian magic 00 00 08 D (unsigned bytes, D
+// dimensions), D sizes, the values. Images are [n, height, width] or [n, height, width, 3], labels [n].
 //
 // A folder with train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz] (held out: t10k-… or test-…),
-// or one file of pictures; its labels are found by the usual naming.
+// or one image file; its labels are found by the usual naming.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -27,7 +27,7 @@ bool is_pictures_name(const std::string& name) {
          !name.starts_with('.');
 }
 
-// The first file of pictures in a folder whose name holds one of the words; "" if there is none.
+// Returns the first image file in a folder with one of the words in its name, or "".
 std::string find_pictures(const std::string& folder, std::initializer_list<const char*> words) {
   std::vector<std::string> names;
   std::error_code error;
@@ -63,7 +63,7 @@ void replace_last(std::string& name, const std::string& from, const std::string&
   if (at != std::string::npos) name.replace(at, from.size(), to);
 }
 
-// …-labels-idx1-ubyte beside …-images-idx3-ubyte, with or without .gz.
+// Returns …-labels-idx1-ubyte next to …-images-idx3-ubyte, with or without .gz.
 std::string labels_path(const std::string& pictures) {
   std::string name = fs::path(pictures).filename().string();
   if (!is_pictures_name(name))
@@ -76,13 +76,13 @@ std::string labels_path(const std::string& pictures) {
   const fs::path plain = fs::path(pictures).parent_path() / name;
   for (const char* ending : {"", ".gz"})
     if (fs::exists(plain.string() + ending)) return plain.string() + ending;
-  fail(pictures, " has no labels beside it: ", plain.string(), "[.gz] does not exist");
+  fail(pictures, " has no labels next to it: ", plain.string(), "[.gz] does not exist");
 }
 
 struct Idx {
   std::string path;
-  std::vector<std::byte> unpacked;  // where it was gzipped
-  std::optional<MappedFile> map;    // where not
+  std::vector<std::byte> unpacked;  // if gzipped
+  std::optional<MappedFile> map;    // if not gzipped
   std::vector<int64_t> shape;
   std::span<const std::byte> values;
 };
@@ -110,7 +110,7 @@ std::shared_ptr<const Idx> read_idx(const std::string& path) {
     const size_t place = 4 + 4 * d;
     const uint64_t extent = at(place) << 24 | at(place + 1) << 16 | at(place + 2) << 8 | at(place + 3);
     if (extent != 0 && values > bytes.size() / extent)
-      values = UINT64_MAX / 2;  // more than the file can hold
+      values = UINT64_MAX / 2;  // more than the file can contain
     else
       values *= extent;
     idx->shape.push_back(static_cast<int64_t>(extent));
@@ -118,7 +118,7 @@ std::shared_ptr<const Idx> read_idx(const std::string& path) {
   if (values != bytes.size() - header) {
     std::string shape;
     for (const int64_t extent : idx->shape) shape += (shape.empty() ? "" : "x") + std::to_string(extent);
-    fail(path, " has ", bytes.size() - header, " bytes of values, its header says ", shape);
+    fail(path, " has ", bytes.size() - header, " bytes of values, its header requires ", shape);
   }
   idx->values = bytes.subspan(header);
   return idx;

@@ -1,4 +1,4 @@
-// A folder of latents. Its shards stay mapped; a sample is copied out of them.
+// A folder of latents. Its shards stay mapped; samples are copied from them.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMostSide = 65536;
 
-// Reads fields of latents.json, each an error with its key where it is missing or out of its range.
+// Reads fields of latents.json. Throws an error with the key if one is missing or out of range.
 class Index {
  public:
   Index(const Json& json, std::string path) : json_(json), path_(std::move(path)) {

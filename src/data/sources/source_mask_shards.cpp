@@ -1,5 +1,6 @@
-// Images with the class of every pixel in tar shards, as `data pack` writes them: members KEY.jpg (or another ending) and
-// KEY.mask.png, an index PNG whose 255 is no class; masks.json beside the shards names the classes.
+// Images with the class of every pixel in tar shards, as `data pack` writes them. Members are KEY.jpg (or
+// another ending) and KEY.mask.png, an index PNG with 255 for no class. masks.json next to the shards lists
+// the classes.
 #include <algorithm>
 #include <filesystem>
 #include <map>

@@ -1,8 +1,8 @@
-// Images with the class of every pixel in PNG files of their own, for semantic segmentation.
+// Images with the class of every pixel in separate PNG files, for semantic segmentation.
 //
-//   DIR/images/training/a.jpg     DIR/annotations/training/a.png           ADE20K, CamVid; also train, labels, masks
-//   DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png               Cityscapes
-//   set.toml                                                                what the two do not say: MaskSetConfig
+//   ADE20K, CamVid  DIR/images/training/a.jpg, DIR/annotations/training/a.png; also train, labels, masks
+//   Cityscapes      DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png
+//   others          set.toml: MaskSetConfig
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -27,11 +27,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A set that is laid out otherwise. Paths start where the file lies.
+// A set with another layout. Paths are relative to the file's folder.
 struct MaskSetConfig {
   std::string images = "images", masks = "annotations";
   std::string image_suffix, mask_suffix = ".png";
-  std::string train, validation;  // folders in both; "" = as they are usually called
+  std::string train, validation;  // folders in both; "" = usual names
   bool reduce_zero_label = false;
   int64_t ignore_index = 255;
   std::string class_names = "classes.txt";
@@ -41,8 +41,8 @@ struct MaskSetConfig {
   void visit(V& v) {
     v("images", images, "folder of the images");
     v("masks", masks, "folder of the masks");
-    v("image_suffix", image_suffix, "what an image's name ends in; empty = any image's");
-    v("mask_suffix", mask_suffix, "what its mask's name ends in instead");
+    v("image_suffix", image_suffix, "suffix of the images' names; empty = any image");
+    v("mask_suffix", mask_suffix, "suffix of the masks' names in its place");
     v("train", train, "folder of the training split in both");
     v("validation", validation, "folder of the validation split in both");
     v("reduce_zero_label", reduce_zero_label, "0 is no class, and classes are counted from 1 (ADE20K)");
@@ -58,10 +58,10 @@ struct Layout {
   MaskSetConfig config;
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
-  std::string fixed_split;  // folder that the path itself named
+  std::string fixed_split;  // folder named by the path itself
 };
 
-// Cityscapes' 19 classes of evaluation, and their numbers in *_labelIds.png.
+// Cityscapes' 19 evaluation classes, and their numbers in *_labelIds.png.
 constexpr std::array<std::pair<int64_t, const char*>, 19> kCityscapes = {{{7, "road"},
                                                                           {8, "sidewalk"},
                                                                           {11, "building"},
@@ -87,7 +87,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// Whether a .png lies in the folder or in one of its folders: annotations/ of COCO sets hold JSON alone.
+// True if the folder or its subfolders (two levels) contain a .png: annotations/ of COCO sets contains only
+// JSON.
 bool holds_png(const fs::path& folder, int depth = 0) {
   std::error_code error;
   std::vector<fs::path> folders;
@@ -102,7 +103,7 @@ bool holds_png(const fs::path& folder, int depth = 0) {
 
 constexpr std::array kMaskFolders = {"annotations", "labels", "masks"};
 
-// The folder of masks beside images/ in `root`, with what comes behind it; "" if there is none.
+// Returns the folder of masks next to images/ in `root` that contains `split`, or "".
 std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
   for (const char* name : kMaskFolders)
     if (is_folder(root / name / split) && holds_png(root / name / split)) return (root / name).string();
@@ -117,7 +118,7 @@ std::optional<Layout> ade_layout(const std::string& path) {
     layout.images = (root / "images").string(), layout.masks = masks_beside_images(root);
     return layout;
   }
-  // DIR/images/SPLIT names a split.
+  // The path DIR/images/SPLIT fixes the split.
   const fs::path split = root.has_filename() ? root : root.parent_path(), images = split.parent_path();
   if (images.filename() != "images") return std::nullopt;
   layout.masks = masks_beside_images(images.parent_path(), split.filename());
@@ -140,7 +141,8 @@ std::optional<Layout> cityscapes_layout(const std::string& path) {
   return layout;
 }
 
-// The second column of ADE20K's objectInfo150.txt or sceneparsing list: the last one of a line, its first word.
+// Reads class names from ADE20K's objectInfo150.txt or sceneparsing list: the last column of each line, up to
+// its first comma.
 std::vector<std::string> ade_names(const std::string& path) {
   std::vector<std::string> names;
   for (const std::string& line : split(read_text(path), '\n')) {
@@ -181,7 +183,7 @@ std::vector<std::string> class_names_of(const Layout& layout, const SourceConfig
       ((described ? fs::path(layout.shown).parent_path() : root) / layout.config.class_names).string();
   if (file_exists(file)) return read_class_names(file);
   if (const std::string ade = (root / "objectInfo150.txt").string(); file_exists(ade)) return ade_names(ade);
-  fail_usage(layout.shown, ": says nothing of its classes: put their names, one a line, into '", file,
+  fail_usage(layout.shown, ": has no class names: put them, one a line, into '", file,
              "' or give data.class_names");
 }
 
@@ -205,7 +207,7 @@ Layout layout_of(const SourceConfig& config, Split split) {
 }
 
 struct SplitFolder {
-  std::string name;  // below both folders, "" where the set has no splits
+  std::string name;  // below both folders, "" if the set has no splits
   bool by_share = false;
 };
 
@@ -224,11 +226,11 @@ SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split sp
   const std::string own = find(train ? training : validation);
   if (!own.empty()) return {own, false};
   const std::string other = find(training);
-  return {other, config.val_path.empty()};  // a share of the training images, or of a set without folders
+  return {other, config.val_path.empty()};  // a share of the training images, or of a set without splits
 }
 
-// Names of the files below a folder that end in `suffix` (any image's where it is empty), without it, sorted; the full
-// name beside each.
+// Returns the files below a folder that end in `suffix` (any image if it is empty): sorted names without it,
+// each with the full name.
 std::map<std::string, std::string> files_below(const fs::path& folder, const std::string& suffix) {
   std::map<std::string, std::string> found;
   std::error_code error;
@@ -326,7 +328,7 @@ class MaskSource final : public Source, public MaskLabels {
   }
 
  private:
-  // The class of each pixel, kIgnoredPixel where there is none. Values that mean nothing are an error.
+  // Returns the class of each pixel, or kIgnoredPixel. Throws an error that lists invalid values.
   Image classes_of(const IndexImage& mask, const std::string& name) const {
     Image out(mask.width, mask.height, 1);
     std::map<int64_t, int64_t> strange;  // pixels by value
@@ -348,7 +350,7 @@ class MaskSource final : public Source, public MaskLabels {
                       : "");
   }
 
-  // The class of each value, kIgnoredPixel for those that have none.
+  // Returns the class of each value, or kIgnoredPixel.
   std::vector<uint8_t> value_table() const {
     std::vector<uint8_t> table(65536, kIgnoredPixel);
     if (!layout_.class_map.empty()) {

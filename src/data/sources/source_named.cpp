@@ -1,6 +1,6 @@
-// `named:[without=CLASS,][template=TEXT,]PATH`: images with classes, whose captions are the names of their classes. Thus
-// CLIP learns from sets without captions (UniCL, Yang et al. 2022, puts them beside pairs), and without some classes, which
-// it then meets by their names alone.
+// `named:[without=CLASS,][template=TEXT,]PATH`: images with classes, captioned by the names of their classes.
+// So CLIP can train on sets without captions (UniCL, Yang et al. 2022, mixes them with pairs). Held-out
+// classes are then known only by name.
 #include <algorithm>
 
 #include "core/counted.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kPrefix = "named:", kWithout = "without=", kTemplate = "template=", kPlace = "{}";
 
 struct NamedPath {
-  std::vector<std::string> without = {};    // classes that training does not see
+  std::vector<std::string> without = {};    // classes excluded from training
   std::vector<std::string> templates = {};  // with {} for the name
   std::string images = {};
 };
@@ -115,7 +115,8 @@ class Named final : public LabelledSource {
 
 bool is_named_path(const std::string& path) { return path.starts_with(kPrefix); }
 
-// A validation set without the prefix is another kind's; the training set's path is read for its class names.
+// A validation path without the prefix opens as another kind. The training path is parsed for its class
+// names.
 std::unique_ptr<Source> open_named(const SourceConfig& config, Split split) {
   const NamedPath named = parse_named(path_of(config, split));
   SourceConfig images = config;

@@ -1,5 +1,5 @@
-// A batch of generated images as the evaluation of ADM (Dhariwal & Nichol 2021) exchanges them: NumPy's .npz with
-// `arr_0`, bytes [n, height, width, 3], and where classes were sampled their labels `arr_1` [n].
+// A batch of generated images in the exchange format of ADM's evaluation (Dhariwal & Nichol 2021): NumPy's
+// .npz with `arr_0`, bytes [n, height, width, 3], and for class-conditional samples their labels `arr_1` [n].
 #include <algorithm>
 #include <filesystem>
 #include <memory>

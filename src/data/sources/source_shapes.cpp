@@ -56,7 +56,7 @@ class ShapesSource final : public LabelledSource, public ImageQuestions {
 
   uint64_t fingerprint() const override {
     Fingerprint print;
-    print.add("shapes 1");  // the number goes up when the drawing changes
+    print.add("shapes 1");  // increase the number if the drawing changes
     print.add(part());
     for (const int64_t number : {size(), config_.size, config_.seed}) print.add(number);
     print.add(config_.task);

@@ -1,16 +1,14 @@
-// Tables of paths and labels: CSV, TSV, JSON and plain lists, one label a picture or several.
+// Tables of paths and labels: CSV, TSV, JSON and plain lists, one or several labels per image.
 //
 // CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image) and
-//   label (or class, target)  a number or a name; "cat|dog" makes the table multi-label, as does the title
-//                             `labels`
+//   label (or class, target)  a number or a name; "cat|dog" or the title `labels` makes the table multi-label
 //   several other columns     0 or 1 each: multi-label, the titles are the classes
-//   caption                   a text about the picture; lines of one path are its captions
+//   caption                   a text about the image; lines with the same path are its captions
 //   split                     optional: train, or val, validation, valid, test
 // JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}.
-// TXT: a line "path label" a picture, as the lists of VTAB-1k (train800.txt) have it.
-// Without a column, an entry or a word for labels there are none.
-// Labels are class numbers if all of them are and no class names are given, otherwise names; those of the
-// training table, sorted, are the classes.
+// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt).
+// Images have no labels if the table has none. Labels are class numbers if all are numbers and no class names
+// are given, otherwise names. The classes are the sorted names of the training table.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -38,7 +36,7 @@ struct Row {
   std::string where;  // "labels.csv line 7"
   std::string path;
   std::vector<std::string> labels;
-  bool numbers = false;  // JSON: the labels are numbers, whatever the classes are called
+  bool numbers = false;  // JSON: the labels are numbers, whatever the class names
   std::optional<Split> split;
   std::vector<std::string> captions = {};
 };
@@ -49,7 +47,7 @@ struct Table {
   bool has_split = false;
   bool labelled = true;
   bool captioned = false;
-  std::vector<std::string> classes;  // where the columns are the classes
+  std::vector<std::string> classes;  // if the columns are the classes
   ProblemList problems;
 };
 
@@ -64,7 +62,7 @@ std::optional<Split> parse_split(const std::string& word) {
 
 constexpr size_t kNone = SIZE_MAX;
 
-// The place of the first title that is one of the words.
+// Returns the first column with one of the words as its title.
 size_t find_column(const std::vector<std::string>& titles, std::initializer_list<const char*> words) {
   for (size_t i = 0; i < titles.size(); ++i)
     for (const char* word : words)
@@ -107,7 +105,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   if (columns.caption != kNone) return columns;
   for (size_t i = 0; i < titles.size(); ++i)
     if (i != columns.path && i != columns.split) columns.classes.push_back(i);
-  if (columns.classes.size() == 1) {  // OpenCLIP's tables are of `filepath` and `title`
+  if (columns.classes.size() == 1) {  // OpenCLIP's tables have the columns `filepath` and `title`
     const size_t only = columns.classes.front();
     if (titles[only] != "title" && titles[only] != "text")
       fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
@@ -117,8 +115,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   return columns;
 }
 
-// The titles of the columns of a row that hold a 1; nothing, with the reason noted, if one holds neither 0
-// nor 1.
+// Returns the titles of a row's columns with a 1. If one is neither 0 nor 1, reports it and returns nothing.
 std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const Columns& columns,
                                                        Table& table, const std::string& where) {
   std::vector<std::string> marked;
@@ -186,7 +183,7 @@ Table read_csv(const std::string& path) {
 
 // --- JSON ---
 
-// One label of JSON as text.
+// Returns one JSON label as text.
 std::string label_text(const nlohmann::json& value, const std::string& where, bool& is_number) {
   is_number = value.is_number_integer();
   if (is_number) return value.dump();
@@ -211,7 +208,7 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
   if (table.labelled && (label == object.end()) == (labels == object.end()))
     fail(where, " must have either 'label' or 'labels'");
   if (!table.labelled) {
-    // Pictures alone.
+    // Images without labels.
   } else if (label != object.end()) {
     row.labels.push_back(label_text(*label, where, row.numbers));
   } else {
@@ -255,14 +252,14 @@ Table read_json(const std::string& path) {
 
 bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
 
-// The label is the last word of a line: paths may hold spaces.
+// The label is the last word of a line, so paths may contain spaces.
 Table read_list(const std::string& path) {
   const std::string content = read_text(path, kMostTableBytes);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
   Table table;
   int64_t number = 0;
   const std::vector<std::string> lines = split(content, '\n');
-  // A line that ends in a picture's name has no label behind it.
+  // A line that ends in an image name has no label.
   table.labelled = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return !trim(line).empty() && !has_picture_extension(trim(line));
   });
@@ -290,7 +287,7 @@ Table read_list(const std::string& path) {
   return table;
 }
 
-// Lines of one path, each with a caption, become one sample.
+// Merges captioned lines of one path into one sample.
 void gather_captions(Table& table) {
   std::map<std::string, size_t> places;
   std::vector<Row> rows;
@@ -326,7 +323,7 @@ bool all_numbers(const Table& table) {
   return true;
 }
 
-// A number would be taken for a place among the sorted names, which nobody counted.
+// A number would be taken as an index into the sorted names, which no one counted.
 void refuse_numbers(const Table& table) {
   for (const Row& row : table.rows)
     if (row.numbers)
@@ -334,7 +331,7 @@ void refuse_numbers(const Table& table) {
            " as its label, others have names; must be numbers or names in all, or give class_names");
 }
 
-// The classes that a training table stands for.
+// Returns the classes defined by a training table.
 ClassNames classes_of(const Table& table, const SourceConfig& config) {
   if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
   if (!table.classes.empty()) return ClassNames(table.classes);
@@ -352,8 +349,8 @@ ClassNames classes_of(const Table& table, const SourceConfig& config) {
   return ClassNames(numbered_classes(largest + 1));
 }
 
-// Of two lists of numbers: those of both, since 800 pictures need not show every class that 200 others do.
-// Nothing where `other` is no list or one of them has names.
+// Returns the classes of two numeric lists together, since neither of them needs to contain every class.
+// Returns nothing if `other` is not a list or one of them has names.
 std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig& config,
                                           const std::string& other) {
   if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
@@ -424,7 +421,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     if (table.multi && !set.multi_label)
       fail(path, " has several labels an image, ", train->describe(), " has one");
   }
-  // Under a path of its own a table that marks nothing for this split is taken whole.
+  // A table with its own path and no rows for this split is used as a whole.
   const auto marked = [&](const Row& row) { return row.split == split; };
   const bool whole =
       !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));

@@ -1,10 +1,12 @@
-// Plain texts: `text:PATH`. PATH is a document (.txt, .md), documents in a .jsonl file ({"text": …} a line, or captions,
-// or a conversation, whose turns become lines; of `text:template=NAME,PATH` each of its rounds is a document in that
-// template), shards whose .txt and .md members are documents, a folder of any of these with its folders, or several
-// paths in braces.
+// Plain texts: `text:PATH`. PATH is one of:
+// - a document (.txt, .md)
+// - a .jsonl file of documents: {"text": …} per line, or captions, or a conversation with its turns as lines;
+//   with `text:template=NAME,PATH`, each round of a conversation is a document in that template
+// - shards with .txt and .md members
+// - a folder of any of these, read recursively, or several paths in braces
 //
-// Without a validation set of its own the end of every document is the validation set, val_share of its bytes: a set
-// may be a few long documents.
+// Without a separate validation set, the end of every document is held out, val_share of its bytes: a set may
+// consist of a few long documents.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -26,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "text:", kTemplate = "template=";
-constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // of all documents, which are held in memory
+constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // all documents, which stay in memory
 constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
 struct Document {
@@ -34,7 +36,7 @@ struct Document {
 };
 struct Documents {
   std::vector<Document> all;
-  std::vector<std::string> problems;  // what is no text, a line each
+  std::vector<std::string> problems;  // one line per invalid text
 };
 
 bool is_document(std::string_view path) { return path.ends_with(".txt") || path.ends_with(".md"); }
@@ -43,8 +45,8 @@ bool is_shard(std::string_view path) {
 }
 bool is_lines(std::string_view path) { return path.ends_with(".jsonl"); }
 
-// Where conversations are written in a template, each round is a document: what ends an answer there is what ends a
-// document. The word for an image goes.
+// Writes each round of a conversation as a document in the template. The end of the document replaces the
+// template's end of an answer. Removes the image word.
 std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<std::string>& turns) {
   std::vector<std::string> rounds;
   for (size_t i = 0; i + 1 < turns.size(); i += 2) {
@@ -59,7 +61,7 @@ std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<s
 
 class DocumentReader {
  public:
-  // `chat` is null where the turns of a conversation are lines.
+  // If `chat` is null, the turns of a conversation become lines.
   explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
 
   Documents read(const std::string& path) {
@@ -148,7 +150,7 @@ class DocumentReader {
   uint64_t bytes_ = 0;
 };
 
-// The first byte of the last `share` of a text, at the beginning of a word.
+// Returns the start of the last `share` of a text, at a word boundary.
 size_t cut_of(const std::string& content, double share) {
   const auto wanted = static_cast<size_t>((1 - share) * static_cast<double>(content.size()));
   const size_t space = content.find_first_of(" \n", wanted);

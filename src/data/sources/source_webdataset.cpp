@@ -1,10 +1,10 @@
-// WebDataset: tar shards, plain or gzipped, in which the members KEY.jpg (.jpeg, .png, .webp, .gif, .bmp, .tiff) and
-// KEY.cls or KEY.json make a sample. `train-{000..004}.tar.gz` names several shards, a folder of shards those that start
-// with train (or val, test). Class names stand in classes.txt beside the shards.
+// WebDataset: tar shards, plain or gzipped, with samples of the members KEY.jpg (.jpeg, .png, .webp, .gif,
+// .bmp, .tiff) and KEY.cls or KEY.json. `train-{000..004}.tar.gz` names several shards; a folder, those that
+// start with train (or val, test). classes.txt next to the shards contains the class names.
 //
-// KEY.cls holds a class number, or a class name where names are known; KEY.json holds {"label": number or
-// name} or, for several classes a picture, {"labels": [...]}. Shards of pictures alone have no labels. Captions are
-// {"caption": …} or {"captions": […]} of KEY.json, else the lines of KEY.txt.
+// KEY.cls contains a class number, or a class name if names are given. KEY.json contains {"label": number or
+// name}, or {"labels": [...]} for several classes per image. Shards with only images have no labels. Captions
+// come from {"caption": …} or {"captions": […]} of KEY.json, else from the lines of KEY.txt.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -34,15 +34,15 @@ namespace fs = std::filesystem;
 struct ShardList {
   std::vector<std::string> paths;
   bool by_share = false;
-  bool beside = false;  // held out, with the shards to train on in the same folder
+  bool beside = false;  // held-out shards with training shards in the same folder
 };
 
-// What a split is made of. In a folder, shards called train… are for training and val…, test… held out; where
-// no shard says so, all are shared out.
+// Returns the shards of a split. In a folder, train… is for training and val…, test… is held out. If no shard
+// has such a name, all are split by share.
 ShardList find_shards(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  std::error_code too_long;  // a list in braces may be longer than a name
+  std::error_code too_long;  // a list in braces may exceed the length of a file name
   if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
   const auto all = shards_in(path);
   std::vector<std::string> train, held_out, others;
@@ -62,12 +62,12 @@ ShardList find_shards(const SourceConfig& config, Split split) {
 
 constexpr uint32_t kNoMember = UINT32_MAX;
 
-// One sample; its key is the name of its picture.
+// One sample; its key is the name of its image.
 struct Item {
   uint32_t shard = 0, picture = 0;              // picture: the member
-  int64_t label = -1;                           // -1 where multi-label
-  std::vector<int64_t> labels;                  // where multi-label
-  uint32_t text = kNoMember, json = kNoMember;  // members that captions may stand in
+  int64_t label = -1;                           // -1 if multi-label
+  std::vector<int64_t> labels;                  // if multi-label
+  uint32_t text = kNoMember, json = kNoMember;  // members with possible captions
 
   bool multi() const { return label < 0; }
   std::span<const int64_t> classes() const {
@@ -75,15 +75,15 @@ struct Item {
   }
 };
 
-// A shard and what was found in it.
+// A shard and its samples.
 struct Shard {
   std::shared_ptr<const TarArchive> archive;
   std::vector<Item> items;
-  bool labelled = false;  // some sample has a label; else items are pictures alone, of class 0
+  bool labelled = false;  // a sample has a label; else images alone, of class 0
   ProblemList problems;
 };
 
-// The member's name up to the first dot of its last part, and what follows it.
+// Splits a member's name at the first dot of its last part.
 std::pair<std::string_view, std::string> split_member_name(std::string_view name) {
   const size_t slash = name.rfind('/');
   const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
@@ -97,7 +97,7 @@ struct Parts {
   size_t picture = kNone, number = kNone, json = kNone, text = kNone;
 };
 
-// Whether a .json is there for its captions: it names no label, and says something or stands beside a .txt.
+// True if the .json holds captions: it has no label, and has captions or a .txt of the same key.
 bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::string& where) {
   if (parts.json == Parts::kNone) return false;
   try {
@@ -105,7 +105,7 @@ bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::s
     return object.is_object() && !object.contains("label") && !object.contains("labels") &&
            (parts.text != Parts::kNone || object.contains("caption") || object.contains("captions"));
   } catch (const Error&) {
-    return false;  // is named where its label is read
+    return false;  // reported when its label is read
   }
 }
 
@@ -122,7 +122,7 @@ void read_json(std::string_view content, const ClassNames& names, const std::str
 Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
   Shard shard;
   shard.archive = open_archive(path);
-  std::vector<std::pair<std::string_view, Parts>> samples;  // in the order of the archive
+  std::vector<std::pair<std::string_view, Parts>> samples;  // in archive order
   std::map<std::string_view, size_t> place;
   const auto& members = shard.archive->members();
   for (size_t m = 0; m < members.size(); ++m) {
@@ -202,7 +202,7 @@ class WebDatasetSource final : public LabelledSource {
       std::vector<int64_t> labels;
       std::set<std::string_view> seen;
       for (const Item& item : items_) {
-        const std::string_view key = key_of(item);  // other shards may have other pictures under it
+        const std::string_view key = key_of(item);  // keys may repeat in other shards
         keys.push_back(seen.insert(key).second ? std::string(key) : text(item.shard, "/", key));
         labels.push_back(item.label);
       }
@@ -277,8 +277,8 @@ class WebDatasetSource final : public LabelledSource {
     return split_member_name(archives_[item.shard]->members()[item.picture].name).first;
   }
 
-  // The file that was named, or classes.txt beside the shards or beside the training shards; may hold
-  // nothing.
+  // Reads the given file of class names, or classes.txt next to these or the training shards. The result may
+  // be empty.
   static ClassNames find_class_names(const SourceConfig& config, const std::string& shard) {
     if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
     std::vector<fs::path> places = {fs::path(shard).parent_path()};
@@ -316,7 +316,7 @@ class WebDatasetSource final : public LabelledSource {
       archives_.push_back(std::move(shards[i].archive));
       for (Item& item : shards[i].items) {
         if (labelled_ && !shards[i].labelled) {
-          problems_.add(paths[i], ": ", key_of(item), " has a picture but no .cls or .json");
+          problems_.add(paths[i], ": ", key_of(item), " has an image but no .cls or .json");
           continue;
         }
         if (items_.empty()) multi_ = item.multi();
@@ -329,7 +329,7 @@ class WebDatasetSource final : public LabelledSource {
     }
   }
 
-  // For sets without class names: as many classes as the largest label of the training set says.
+  // For sets without class names: numbers up to the largest label of the training set.
   std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
     if (split == Split::validation && (beside || has_training_path(config)))
       if (std::vector<std::string> classes = training_classes(config); !classes.empty()) return classes;
@@ -356,7 +356,7 @@ class WebDatasetSource final : public LabelledSource {
   }
 
   std::string shown_;
-  std::vector<std::shared_ptr<const TarArchive>> archives_;  // null where a shard is broken
+  std::vector<std::shared_ptr<const TarArchive>> archives_;  // null for a broken shard
   std::vector<Item> items_;
   std::vector<std::string> classes_;
   bool multi_ = false, labelled_ = true;

@@ -25,18 +25,18 @@ namespace tessera::data {
 namespace {
 
 constexpr size_t kMostLines = 1000;
-constexpr int64_t kPiece = 512;  // pictures between two looks at progress and interrupts
+constexpr int64_t kPiece = 512;  // images between two checks of progress and interrupts
 
-// The result of looking at one picture.
+// The result of checking one image.
 struct Look {
-  std::string error;  // empty where it can be read
+  std::string error;  // empty if it can be read
   std::string format;
   int width = 0, height = 0;
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
   std::string name;
   bool captioned = false;
-  bool masked = false, labelled = false;  // whether it has a mask, and a pixel of a class in it
-  std::vector<std::string> captions;      // what is wrong with them
+  bool masked = false, labelled = false;  // has a mask, and a pixel of a class in it
+  std::vector<std::string> captions;      // their problems
 };
 
 Look look_at(const Source& source, int64_t index) {
@@ -84,11 +84,11 @@ std::string classes_of(const Source& source, int64_t index) {
   return labels ? label_text(*labels, index, "|") : "";
 }
 
-// Remembers the bytes that were seen and notes those that come again.
+// Stores hashes of the images and reports repeated ones.
 class DuplicateFinder {
  public:
   explicit DuplicateFinder(CheckReport& report) : report_(report) {}
-  // Whether a source may have one image several times, as often as there are conversations about it.
+  // Whether a source may repeat an image, once per conversation about it.
   void allow_repeats(bool repeats) { repeats_ = repeats; }
 
   void add(const Look& look, const Place& place) {
@@ -168,7 +168,7 @@ OpenSplits open_splits(const SourceConfig& config) {
   return splits;
 }
 
-// A set of masks or boxes whose annotations are missing looks like a folder of classes.
+// A set of masks or boxes without its annotations looks like a folder of classes.
 bool is_images_alone(const Source& source) {
   const ClassLabels* labels = source.class_labels();
   return labels && labels->class_names() == std::vector<std::string>{"images"};
@@ -191,7 +191,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     report.set.add(text(config.path,
                         ": its folder images/ is read as a class of that name; masks of images belong into ",
                         "annotations/ beside it, boxes into annotations/instances_train.json"));
-  // Conversations in one file have no split: they are looked at once.
+  // Conversations in one file have no split: they are checked once.
   if (config.val_path.empty() && dynamic_cast<const Conversations*>(splits.train.get()))
     splits.validation.reset();
   if (splits.train && splits.validation) try {
@@ -203,7 +203,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
     } catch (const Error& error) {
       report.set.add(error.what());
     }
-  // The images of documents are looked at one by one, and then their texts.
+  // The images of documents are checked one by one, and then their texts.
   const auto images_of = [](const std::unique_ptr<Source>& source) {
     return source ? document_images(*source) : nullptr;
   };
@@ -224,7 +224,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
         dynamic_cast<const Interleaved*>((held_out ? splits.validation : splits.train).get());
     duplicates.allow_repeats(documents || dynamic_cast<const Conversations*>(source));
     SplitCheck split = describe_split(*source, held_out);
-    std::vector<std::string> without;  // samples that have no caption, which says something where others have
+    std::vector<std::string> without;  // samples without captions: a problem if others have some
     bool captioned = false, masked = false, labelled = false;
     for (int64_t first = 0; first < source->size(); first += kPiece) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");

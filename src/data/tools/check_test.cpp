@@ -14,7 +14,7 @@ std::string as_text(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A picture whose pixels all hold `value`.
+// Returns an image with all pixels equal to `value`.
 std::string plain_png(int width, int height, uint8_t value) {
   Image image(width, height, 3);
   std::fill(image.pixels.begin(), image.pixels.end(), value);
@@ -86,7 +86,7 @@ TEST(CheckData, EveryKindOfProblemIsReportedInOneRun) {
 TEST(CheckData, APictureBombIsNamedNotUnpacked) {
   const TemporaryFolder folder;
   std::string bomb = plain_png(16, 16, 1);
-  const char huge[] = {0, 1, '\x86', '\xa0', 0, 1, '\x86', '\xa0'};  // 100,000 x 100,000 in the PNG's header
+  const char huge[] = {0, 1, '\x86', '\xa0', 0, 1, '\x86', '\xa0'};  // 100,000 x 100,000 in the PNG header
   bomb.replace(16, 8, huge, 8);
   folder.write("train/a/bomb.png", bomb);
   folder.write("train/a/good.png", plain_png(16, 16, 2));

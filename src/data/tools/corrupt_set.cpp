@@ -25,13 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPiece = 64;         // images in work at a time
+constexpr int64_t kPiece = 64;         // images processed at a time
 constexpr int kSmallImage = 64;        // up to this side CIFAR's parameters fit better than ImageNet's
 constexpr size_t kMostKeptStem = 100;  // bytes
 constexpr double kTestCrop = 0.875;    // ImageNet-C was made from the usual test crop
 constexpr uint64_t kHashStart = 14695981039346656037u, kHashPrime = 1099511628211u;  // FNV-1a
 
-// "cat/IMG_1.jpg" of "photos/cat/IMG_1.jpg": what does not change with the place of the set.
+// Returns "cat/IMG_1.jpg" of "photos/cat/IMG_1.jpg": independent of the set's location.
 std::string own_name(const std::string& name) {
   const size_t last = name.find_last_of('/');
   if (last == std::string::npos || last == 0) return name;
@@ -53,7 +53,7 @@ Image test_crop(const Image& image, int64_t size) {
   return cut(small, {(whole.width - side) / 2, (whole.height - side) / 2, side, side});
 }
 
-// A class as a folder's name.
+// Returns a class as a folder name.
 std::string folder_of(const std::string& name) {
   if (name.empty() || name == "." || name == ".." ||
       name.find_first_of(std::string("/\0", 2)) != std::string::npos)
@@ -61,7 +61,7 @@ std::string folder_of(const std::string& name) {
   return name;
 }
 
-// "000012-IMG_1": unlike any other image's, and in the order of the set.
+// Returns "000012-IMG_1": unique, and in the order of the set.
 std::string file_stem(int64_t index, const std::string& name) {
   std::ostringstream out;
   out << std::setw(6) << std::setfill('0') << index << "-" << kept_stem(name);
@@ -100,7 +100,7 @@ void write_images(const CorruptedSource& source, const fs::path& folder, int64_t
   }
 }
 
-// The corruptions and severities that were asked for, all of which there are.
+// Returns the requested corruptions. Throws if a corruption or severity does not exist.
 std::vector<std::string> checked(const CorruptConfig& config) {
   std::vector<std::string> corruptions = config.corruptions;
   if (corruptions.empty())
@@ -117,7 +117,7 @@ std::vector<std::string> checked(const CorruptConfig& config) {
   return corruptions;
 }
 
-// Without decoding; of sides 0 where the image cannot be read.
+// Returns the sides without decoding; 0 if the image cannot be read.
 Extent sides_of(const Source& source, int64_t index) {
   try {
     const RawSample sample = source.read(index);
@@ -240,7 +240,7 @@ CorruptReport corrupt_set(std::shared_ptr<const Source> source, const CorruptCon
   const auto frosts = config.frost.empty() ? nullptr : read_frosts(config.frost);
   CorruptReport report{.parameters = parameters.name};
   const auto total = static_cast<int64_t>(corruptions.size() * config.severities.size()) * source->size();
-  const Interruptible stretch;  // the folder is not left behind
+  const Interruptible stretch;  // an interrupt removes the folder
   PartialFolder folder(target);
   for (const std::string& corruption : corruptions)
     for (const int64_t severity : config.severities) {

@@ -1,5 +1,5 @@
-// A data set under corruptions: as a source that corrupts what it reads, and written as folders, CORRUPTION/SEVERITY/CLASS as in
-// ImageNet-C.
+// A data set under corruptions: as a source that corrupts its images on read, and written as folders,
+// CORRUPTION/SEVERITY/CLASS as in ImageNet-C.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera::data {
 
-// The images of another source, decoded, cut to a square of `size` pixels where one is given, and corrupted. An image depends on
-// the seed, the corruption and the sample's own name (its last two path components) alone.
+// The images of another source, decoded, cropped to a square of `size` pixels if it is set, and corrupted. An
+// image depends only on the seed, the corruption and the sample's own name (its last two path components).
 class CorruptedSource final : public LabelledSource {
  public:
   struct Options {
@@ -23,10 +23,10 @@ class CorruptedSource final : public LabelledSource {
     const CorruptionParameters* parameters = nullptr;
     std::shared_ptr<const FrostImages> frosts = nullptr;  // null: frost is drawn
     int64_t size =
-        0;  // > 0: the shorter side becomes size / 0.875, and the centre of size x size is cut; 0: as it is
+        0;  // > 0: the shorter side becomes size / 0.875, then a centre crop of size x size; 0: unchanged
     uint64_t seed = 0;
   };
-  // A usage error where the source has no classes or the options name what there is not.
+  // Throws a usage error if the source has no classes or an option names something unknown.
   CorruptedSource(std::shared_ptr<const Source> source, Options options);
 
   int64_t size() const override { return source_->size(); }
@@ -44,48 +44,48 @@ class CorruptedSource final : public LabelledSource {
   Options options_;
 };
 
-// All images of a folder, decoded; fails where there is none.
+// Reads all images of a folder. Throws if it has none.
 std::shared_ptr<const FrostImages> read_frosts(const std::string& folder);
-// What is said where there are none.
+// The note printed if no frost images are given.
 inline constexpr const char* kDrawnFrost =
     "frost is drawn, not photographed: --frost DIR takes images of it, and numbers then compare with "
     "published "
     "ones";
 
-// The parameters of that name; of "" those of CIFAR-10-C where `size`, or where it is 0 the shorter side of the first image, is at
-// most 64 pixels, else ImageNet-C's.
+// Returns the parameters of that name. For "": CIFAR-10-C's if `size` (if 0, the shorter side of the first
+// image) is at most 64 pixels, else ImageNet-C's.
 const CorruptionParameters& parameters_for(const std::string& name, int64_t size, const Source& source);
-// "CIFAR-10-C" or "ImageNet-C".
+// Returns "CIFAR-10-C" or "ImageNet-C".
 std::string published_name(const CorruptionParameters& parameters);
 
-// Fails, naming the first and how many there are, where some of `most` images evenly spread over a source (0: all) are too small
-// to be corrupted. Images that cannot be read are passed over.
+// Throws an error that names the first image and the count if images are too small to be corrupted. Checks
+// `most` images, evenly spread over the source (0: all), and skips unreadable ones.
 void require_corruptible(const Source& source, int64_t most = 0);
 
-// What of an image's name is kept in that of its corrupted file: "IMG_1" of "photos/cat/IMG_1.jpg".
+// Returns the part of an image's name that its corrupted file keeps: "IMG_1" of "photos/cat/IMG_1.jpg".
 std::string kept_stem(const std::string& name);
-// The same of the file that corrupt_set wrote: "IMG_1" of "DIR/fog/1/cat/000012-IMG_1.png".
+// The same for a file that corrupt_set wrote: "IMG_1" of "DIR/fog/1/cat/000012-IMG_1.png".
 std::string kept_stem_of_written(const std::string& file);
 
 struct CorruptConfig {
-  std::string output;                         // the folder; must not exist or be empty
+  std::string output;                         // the folder; must not exist or must be empty
   std::vector<std::string> corruptions = {};  // empty: the benchmark's 15
   std::vector<int64_t> severities = {1, 2, 3, 4, 5};
   std::string parameters = "";  // "imagenet", "cifar"; "": cifar for images of at most 64 pixels
-  std::string frost = "";       // folder of images of frost; "": drawn
-  int64_t size = 0;             // as CorruptedSource has it
-  int64_t quality = 0;          // of JPEGs; 0: PNG, without a further loss
+  std::string frost = "";       // folder of frost images; "": drawn
+  int64_t size = 0;             // as in CorruptedSource
+  int64_t quality = 0;          // JPEG quality; 0: PNG, without further loss
   int64_t seed = 0;
 };
 
 struct CorruptReport {
   int64_t pictures = 0;      // written
-  std::string parameters;    // whose
-  bool drawn_frost = false;  // frost was asked for, and there were no images of it
+  std::string parameters;    // name of the parameter set
+  bool drawn_frost = false;  // frost was requested without images of it
 };
 
-// Writes DIR/CORRUPTION/SEVERITY/CLASS/NUMBER-NAME.png for every image of the source, and DIR/corruptions.json with what made
-// them. The folder is there whole or not at all.
+// Writes DIR/CORRUPTION/SEVERITY/CLASS/NUMBER-NAME.png for every image of the source, and
+// DIR/corruptions.json with the settings. The folder appears complete or not at all.
 CorruptReport corrupt_set(std::shared_ptr<const Source> source, const CorruptConfig& config,
                           const Progress& progress = {});
 

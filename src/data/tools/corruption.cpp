@@ -16,7 +16,7 @@ namespace {
 
 using Parameters = std::span<const double>;
 
-// Planes of shares in [0, 1] unless said otherwise; a corruption changes them in place.
+// Planes in [0, 1] unless noted otherwise; a corruption changes them in place.
 struct Work {
   const Image& image;
   Parameters c;
@@ -24,7 +24,7 @@ struct Work {
   Planes x;
 };
 
-// The draw of a channel's pixel, from [height, width, 3].
+// Returns the draw for a pixel's channel, from [height, width, 3].
 double at(const std::vector<double>& draws, size_t pixel, size_t channel) {
   return draws[3 * pixel + channel];
 }
@@ -59,7 +59,7 @@ void shot_noise(Work& work) {
   });
 }
 
-// c: share of the numbers that become black or white.
+// c: share of values that become black or white.
 void impulse_noise(Work& work) {
   need(work.draws.uniform_1, work.image.pixels.size(), "chances");
   need(work.draws.uniform_2, work.image.pixels.size(), "chances");
@@ -74,8 +74,9 @@ void gaussian_blur(Work& work) {
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
 }
 
-// c: deviation of the blur before and after, how far a pixel is fetched from, rounds. Pixels are fetched in place, from the
-// lower right upwards; the published line looks like an exchange of two pixels but leaves both as the fetched one.
+// c: deviation of the blur before and after, maximum offset of a source pixel, rounds. Pixels are copied in
+// place, from the lower right upwards. The published line looks like a swap of two pixels, but copies the
+// source pixel to both.
 void glass_blur(Work& work) {
   const auto reach = static_cast<int>(work.c[1]), rounds = static_cast<int>(work.c[2]);
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
@@ -93,7 +94,7 @@ void glass_blur(Work& work) {
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
 }
 
-// c: radius of a disk, deviation of the blur of its edge.
+// c: radius of the disk, deviation of its edge's blur.
 void defocus_blur(Work& work) {
   const double radius = work.c[0];
   const int reach = radius <= 8 ? 8 : static_cast<int>(radius), side = 2 * reach + 1;
@@ -113,7 +114,7 @@ void motion_blur(Work& work) {
     plane = motion_blurred(plane, static_cast<int>(work.c[0]), work.c[1], work.draws.angle);
 }
 
-// c: from, to, step of the zooms, whose number and values are those of NumPy's arange.
+// c: from, to, step of the zooms; their number and values follow NumPy's arange.
 void zoom_blur(Work& work) {
   const auto count = static_cast<int>(std::ceil((work.c[1] - work.c[0]) / work.c[2]));
   const double step = (work.c[0] + work.c[2]) - work.c[0];
@@ -153,7 +154,8 @@ void frost(Work& work) {
   });
 }
 
-// c: mean and deviation of the flakes, zoom, threshold, radius and deviation of the fall, share of the image's own colours.
+// c: mean and deviation of the flakes, zoom, threshold, radius and deviation of the fall, share of the
+// image's colours.
 void snow(Work& work) {
   const Parameters c = work.c;
   Plane layer(work.image.height, work.image.width);
@@ -164,12 +166,12 @@ void snow(Work& work) {
     flake = flake < c[3] ? 0 : static_cast<double>(static_cast<int>(std::clamp(flake, 0.0, 1.0) * 255));
   layer = motion_blurred(layer, static_cast<int>(c[4]), c[5], work.draws.angle);
   constexpr double kNoFraction =
-      0x1.8p52;  // beside it a number has no place for a fraction, and is rounded to even
+      0x1.8p52;  // adding it leaves no bits for a fraction, so the number is rounded to even
   for (double& flake : layer.values) flake = ((flake + kNoFraction) - kNoFraction) / 255;
   for (size_t i = 0; i < layer.values.size(); ++i) {
     const double luma =
         0.299 * work.x[0].values[i] + 0.587 * work.x[1].values[i] + 0.114 * work.x[2].values[i];
-    const double both = layer.values[i] + layer.values[layer.values.size() - 1 - i];  // and its half-turn
+    const double both = layer.values[i] + layer.values[layer.values.size() - 1 - i];  // and its 180° rotation
     for (Plane& plane : work.x) {
       const double own = plane.values[i];
       plane.values[i] = c[6] * own + (1 - c[6]) * std::max(own, 1.5 * luma + 0.5) + both;
@@ -225,7 +227,7 @@ void in_hsv(Work& work, const F& change) {
   }
 }
 
-// c: what is added to the value.
+// c: addend of the value.
 void brightness(Work& work) {
   in_hsv(work, [&](Hsv& hsv) { hsv.value = std::clamp(hsv.value + work.c[0], 0.0, 1.0); });
 }
@@ -236,7 +238,7 @@ void saturate(Work& work) {
          [&](Hsv& hsv) { hsv.saturation = std::clamp(hsv.saturation * work.c[0] + work.c[1], 0.0, 1.0); });
 }
 
-// c: factor of the distance from each channel's mean.
+// c: factor on the distance from each channel's mean.
 void contrast(Work& work) {
   for (Plane& plane : work.x) {
     const double mean =
@@ -250,7 +252,7 @@ void jpeg_compression(Work& work) {
   work.x = planes_of(decode_image(encode_jpeg(work.image, static_cast<int>(work.c[0])), "jpeg_compression"));
 }
 
-// c: factor of the sides.
+// c: factor on the sides.
 void pixelate(Work& work) {
   const auto small = [&](int side) { return std::max(1, static_cast<int>(side * work.c[0])); };
   const Image shrunk =
@@ -262,7 +264,7 @@ struct Place {
   double x = 0, y = 0;
 };
 
-// The affine map that takes three places to three others.
+// The affine map that sends three points to three others.
 class AffineMap {
  public:
   AffineMap(const std::array<Place, 3>& from, const std::array<Place, 3>& to)
@@ -282,7 +284,8 @@ class AffineMap {
   double area_ = 1;
 };
 
-// c: length and smoothness (deviation) of the pixels' own shifts, reach of the affine map's, all in pixels.
+// c: length and smoothness (deviation) of the per-pixel shifts, reach of the affine map's shifts, all in
+// pixels.
 void elastic_transform(Work& work) {
   const int height = work.image.height, width = work.image.width;
   const double middle_x = width / 2, middle_y = height / 2, reach = std::min(height, width) / 3;
@@ -302,7 +305,7 @@ void elastic_transform(Work& work) {
     return shifts;
   };
   const Plane right = field(work.draws.field_x), down = field(work.draws.field_y);
-  // Both maps for the three channels together.
+  // Applies a map to the three channels together.
   const auto move = [&](Edge edge, const auto& place_of) {
     const Interpolator between(height, width, edge);
     Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};
@@ -350,8 +353,8 @@ const std::map<std::string, Corruption>& table() {
 
 }  // namespace
 
-// Each round halves the step: cells in the middle of four corners, then those in the middle of two corners and two middles, get
-// the mean of the four and a draw, as rough as the step's size asks for. What lies beyond an edge is the other side.
+// Each round halves the step. It sets the centres of squares, then the midpoints of their sides, to the mean
+// of their four neighbours plus a draw. The draw is scaled by the roughness of the step. Edges wrap around.
 std::vector<double> plasma_map(int side, double decay, std::span<const double> draws) {
   check(side >= 2 && (side & (side - 1)) == 0 && std::ssize(draws) == plasma_draws(side), "plasma of ", side,
         " with ", draws.size(), " draws");

@@ -1,4 +1,4 @@
-// What corruptions draw, from one stream an image.
+// The random draws of corruptions, from one stream per image.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace tessera::data {
 namespace {
 
-// Poisson numbers of one mean by inversion: the distribution in steps of 2^-32, and for each eighth bit of a word where its
-// search begins.
+// Poisson numbers of one mean by inversion: the distribution in steps of 2^-32, and a start of the search for
+// each value of a word's upper eight bits.
 class PoissonTable {
  public:
   static constexpr double kLargestMean = 100;
@@ -38,11 +38,12 @@ class PoissonTable {
   }
 
  private:
-  std::vector<uint32_t> below_;  // 2^32 times the chance of at most so many
+  std::vector<uint32_t> below_;  // 2^32 times the probability of at most this count
   std::array<uint16_t, 256> begins_{};
 };
 
-// For each byte of an image a Poisson number whose mean is the byte's share of `photons`, of at most the tables' mean.
+// Draws a Poisson number for each byte of an image, with its share of `photons` as mean (at most
+// kLargestMean).
 std::vector<int64_t> poisson_of_bytes(std::span<const uint8_t> bytes, double photons, RandomStream& stream) {
   std::array<std::optional<PoissonTable>, 256> tables;
   const std::vector<uint32_t> words = bulk_words(stream, bytes.size());
@@ -55,7 +56,8 @@ std::vector<int64_t> poisson_of_bytes(std::span<const uint8_t> bytes, double pho
   return counts;
 }
 
-// A Poisson number: by products of uniform ones where the mean is small, else by transformed rejection (Hoermann 1993, PTRS).
+// Draws a Poisson number: by products of uniform ones for small means, else by transformed rejection
+// (Hoermann 1993, PTRS).
 int64_t poisson(RandomStream& stream, double mean) {
   if (mean <= 0) return 0;
   if (mean < 10) {
@@ -77,7 +79,7 @@ int64_t poisson(RandomStream& stream, double mean) {
   }
 }
 
-// A part as large as the image of a frost image, enlarged first where it is smaller.
+// Crops a part of the image's size from a frost image, enlarged first if it is smaller.
 Image cut_frost(const Image& frost, const Image& image, RandomStream& stream) {
   Image from = frost;
   const double grow = std::max(static_cast<double>(image.width) / frost.width,
@@ -95,7 +97,7 @@ std::vector<double> plasma_numbers(int side, RandomStream& stream) {
   return bulk_uniform(stream, static_cast<size_t>(plasma_draws(side)), -1, 1);
 }
 
-// Where there are no images of frost: ridges of a plasma map, smeared along a line, in a cold white.
+// Draws frost if no images are given: ridges of a plasma map, smeared along a line, in a cold white.
 Image drawn_frost(const Image& image, RandomStream& stream) {
   const int side = plasma_side(image.height, image.width);
   const std::vector<double> map = plasma_map(side, 1.6, plasma_numbers(side, stream));

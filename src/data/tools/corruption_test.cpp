@@ -1,4 +1,4 @@
-// Corruptions as they are used; their numbers are compared with the benchmarks' in tests/parity.
+// Corruptions in use; tests/parity compares their numbers with the benchmarks'.
 #include "data/tools/corruption.h"
 
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(CorruptSet, IsWrittenWholeOrNotAtAll) {
   const auto read_back = open_source_with_problems(
       {.path = (folder / "c/fog/4").string(), .val_path = (folder / "c/fog/4").string()}, Split::validation);
   EXPECT_EQ(read_back->size(), source->size());
-  EXPECT_THROW(corrupt_set(source, config), Error);  // it is there
+  EXPECT_THROW(corrupt_set(source, config), Error);  // it already exists
   config.output = (folder / "d").string(), config.corruptions = {"fogg"};
   EXPECT_THROW(corrupt_set(source, config), Error);
   EXPECT_FALSE(fs::exists(folder / "d"));
@@ -157,7 +157,7 @@ TEST(CorruptSet, ASetWithAnImageTooSmallIsRefused) {
   };
   write("set/cat/a.png", drawn(16, 40, 1));
   write("set/dog/b.png", drawn(40, 16, 2));
-  folder.write("set/dog/broken.png", "\x89PNG\r\n\x1a\nand no more");  // its reader will say so
+  folder.write("set/dog/broken.png", "\x89PNG\r\n\x1a\nand no more");  // only its reader reports it
   EXPECT_EQ(refusal(0), "no error");
   write("set/dog/c.png", drawn(40, 15, 3));
   write("set/dog/d.png", drawn(8, 8, 4));
@@ -165,7 +165,7 @@ TEST(CorruptSet, ASetWithAnImageTooSmallIsRefused) {
       refusal(0),
       "2 of 5 images are too small to be corrupted, as DIR/set/dog/c.png of 40x15: each must have at least "
       "16 pixels a side");
-  EXPECT_EQ(refusal(1), "no error");  // that is a.png
+  EXPECT_EQ(refusal(1), "no error");  // checks only a.png
 }
 
 }  // namespace

@@ -15,20 +15,20 @@
 namespace tessera::data {
 namespace {
 
-constexpr size_t kMostObjects = 8;  // that are described one by one
+constexpr size_t kMostObjects = 8;  // described individually
 constexpr const char* kAsksForDetail[] = {
     "Describe the image in detail.", "What is in this image, and where?",
     "Give a detailed description of the image.", "Describe everything that you see in this image."};
 
 struct Thing {
-  std::string name;                    // of its class
-  double x = 0.5, y = 0.5, share = 0;  // its middle and area, of the image
+  std::string name;                    // its class
+  double x = 0.5, y = 0.5, share = 0;  // centre and area, as shares of the image
 };
 
-// All that is known of a sample.
+// All annotations of a sample, and the set's classes.
 struct Facts {
-  std::vector<Thing> things;         // objects, the largest first
-  std::vector<std::string> classes;  // of the image as a whole
+  std::vector<Thing> things;         // objects, largest first
+  std::vector<std::string> classes;  // the image as a whole
   std::vector<std::string> captions;
   std::vector<std::string> known;  // all classes of the set
 };
@@ -61,7 +61,7 @@ std::string counted_things(int64_t count, const std::string& name) {
   return count == 1 ? with_article(name) : number_word(count) + " " + plural(name);
 }
 
-// "a", "a and b", "a, b and c".
+// Returns "a", "a and b", "a, b and c".
 std::string listed(const std::vector<std::string>& parts) {
   if (parts.size() < 2) return parts.empty() ? "" : parts[0];
   return join({parts.begin(), parts.end() - 1}, ", ") + " and " + parts.back();
@@ -88,7 +88,7 @@ std::string sentence(std::string words) {
   return ends ? words : words + ".";
 }
 
-// Objects of each class, in the order of their largest one.
+// Counts the objects of each class, in the order of their largest one.
 std::vector<std::pair<std::string, int64_t>> counts_of(const std::vector<Thing>& things) {
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const Thing& thing : things) {
@@ -137,7 +137,7 @@ const auto& drawn(const Items& items, RandomStream& random) {
   return items[random.below(std::size(items))];
 }
 
-// A class of the set that the image has not; "" if it has all.
+// Draws a class of the set that the image lacks; "" if it has all.
 std::string absent_class(const Facts& facts, RandomStream& random) {
   std::vector<std::string> absent;
   for (const std::string& name : facts.known) {

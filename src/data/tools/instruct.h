@@ -1,10 +1,10 @@
-// Conversations about images that are made of their labels and boxes, in the form of LLaVA's files (Liu et al. 2023, Visual
-// instruction tuning, section 3). There a language model writes three kinds of response from captions and boxes; here
-// sentences do that say nothing which the annotation does not:
+// Conversations about images, made of their labels and boxes, in the format of LLaVA's files (Liu et al.
+// 2023, Visual instruction tuning, section 3). LLaVA uses a language model to write three kinds of responses
+// from captions and boxes. Here fixed sentences are used, with no content beyond the annotation:
 //
-//   conversation  several questions: what is there, how many, where, whether something is there, which is further left
+//   conversation  several questions: the objects, their number and places, presence, which is further left
 //   detail        a long description: captions, and every object with its place and size
-//   reasoning     a question whose answer is argued: what is nearest, which are more, what the image is about
+//   reasoning     a question with an argued answer: the nearest object, which are more, the image's subject
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ enum class ResponseKind { conversation, detail, reasoning };
 struct Instruction {
   std::string image;  // as Conversations finds it
   ResponseKind kind = ResponseKind::conversation;
-  std::vector<std::string> turns;  // question, answer, question, …; the first has "<image>" in front
+  std::vector<std::string> turns;  // question, answer, question, …; the first starts with "<image>"
 };
 
-// One of each kind of the sample, or none where its source knows nothing of it. Which questions are asked, and in which
-// words, depends on (seed, index) alone.
+// Returns one instruction of each kind, or none if the source has no data for it. The choice of questions and
+// words depends only on (seed, index).
 std::vector<Instruction> instructions_of(const Source& source, int64_t index, uint64_t seed);
 
-// An object of LLaVA's files, on one line: id, image, conversations, answer_type. `number` makes the id.
+// Returns an object of LLaVA's files on one line: id, image, conversations, answer_type. `number` is the id.
 std::string instruction_line(const Instruction& instruction, int64_t number);
 
-// A usage error unless the source has classes, objects or captions.
+// Throws a usage error unless the source has classes, objects or captions.
 void require_something_to_say(const Source& source);
 
 }  // namespace tessera::data

@@ -43,7 +43,7 @@ TEST(Instruct, EachImageHasOneResponseOfEachKind) {
   EXPECT_NE(turns_of(all_of(*source, 1)), turns_of(all));
 }
 
-// What is said of numbers and of what is there is what the boxes say.
+// Answers about numbers and presence agree with the boxes.
 TEST(Instruct, AnswersAgreeWithTheBoxes) {
   const auto source = open_source({.path = "shapes:task=detect,train=60,val=8"}, Split::train);
   const ObjectLabels& labels = *object_labels(*source);
@@ -143,7 +143,7 @@ TEST(Conversations, TheTwoFilesOfVqaGoTogether) {
   EXPECT_EQ(asked.answers(0), (std::vector<std::string>{"star", "a star"}));
   EXPECT_EQ(asked.types(), (std::vector<std::string>{"other"}));
   EXPECT_NE(asked.describe().find("1 about no image of them left out"), std::string::npos);
-  // Answers of other questions, and questions without the file of their answers.
+  // Answers to other questions, and questions without their answer file.
   EXPECT_THROW(Conversations(questions, images), Error);
   write(first, R"({"question_id": 31, "answers": [{"answer": "star"}]})");
   EXPECT_THROW(Conversations(both, images), Error);
@@ -152,7 +152,7 @@ TEST(Conversations, TheTwoFilesOfVqaGoTogether) {
   EXPECT_THROW(Conversations(both, images), Error);
 }
 
-// The questions that the built-in set asks agree with its captions.
+// The built-in set's questions agree with its captions.
 TEST(Conversations, TheBuiltInSetAsksItself) {
   const std::shared_ptr<Source> images =
       open_source({.path = "shapes:task=text,train=200,val=4"}, Split::train);

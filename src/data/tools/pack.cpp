@@ -35,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPiece = 128;  // pictures encoded at a time
+constexpr int64_t kPiece = 128;  // images encoded at a time
 
 std::string padded(int64_t number, int width) {
   std::ostringstream out;
@@ -43,14 +43,14 @@ std::string padded(int64_t number, int width) {
   return out.str();
 }
 
-// An image as it goes into a shard.
+// An image encoded for a shard.
 struct Encoded {
   std::vector<std::byte> bytes;
   std::string extension, error, stem = {};
 };
 
-// What a member of a shard is called after its file: "IMG_1" of "photos/cat/IMG 1.jpg". Keys end at their first full
-// stop, and tools for shards expect few other characters.
+// Returns the file's part of a member name: "IMG_1" of "photos/cat/IMG 1.jpg". Keys end at their first full
+// stop, and shard tools expect few other characters.
 std::string stem_of(const std::string& name) {
   constexpr size_t kMostBytes = 60;
   const size_t slash = name.find_last_of('/'), start = slash == std::string::npos ? 0 : slash + 1;
@@ -86,7 +86,7 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
   const ImageInfo info = image_info(*bytes, sample.name);
   const std::string extension = info.format == "jpeg" ? ".jpg" : "." + info.format;
   if (pack.resize <= 0 || std::min(info.width, info.height) <= pack.resize) {
-    decode_image(*bytes, sample.name);  // throws where it is damaged
+    decode_image(*bytes, sample.name);  // throws if it is damaged
     return {*bytes, extension, ""};
   }
   const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
@@ -95,7 +95,7 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
   return {encode_jpeg(small, static_cast<int>(pack.quality), info.orientation), ".jpg", ""};
 }
 
-// Starts a shard whenever the last one is full.
+// Starts a new shard whenever the last one is full.
 class ShardWriter {
  public:
   // `shown` is the folder's name in the report, "" for the packed folder itself.
@@ -110,13 +110,13 @@ class ShardWriter {
     digits_ = std::max<int>(3, static_cast<int>(std::to_string(std::max<int64_t>(shards - 1, 0)).size()));
   }
 
-  // A member beside the picture of its sample, by what its name ends in.
+  // A member next to its sample's image, with the ending of its name.
   struct Beside {
     std::string ending;
     std::vector<std::byte> content;
   };
 
-  // The name of the picture as a path through its shard: "train-000.tar/train000000000-a.jpg".
+  // Adds an image and returns its path through the shard: "train-000.tar/train000000000-a.jpg".
   std::string add(const Encoded& picture, const std::vector<Beside>& others) {
     if (!writer_) {
       name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
@@ -150,7 +150,7 @@ class ShardWriter {
   std::unique_ptr<TarWriter> writer_;
 };
 
-// One name a line must read back as it was.
+// Returns one name per line. Throws if a name would not read back unchanged.
 std::string class_lines(const std::vector<std::string>& classes) {
   std::string lines;
   for (const std::string& name : classes) {
@@ -167,24 +167,24 @@ std::vector<std::byte> bytes_of(const std::string& content) {
   return {first, first + content.size()};
 }
 
-// What a set's samples carry, and how it goes into shards.
+// The annotations of a set's samples, in the form for shards.
 class Companions {
  public:
   virtual ~Companions() = default;
-  // Where the shards are written, below the packed folder: "" or "images".
+  // Returns the subfolder for the shards: "" or "images".
   virtual std::string folder() const { return ""; }
-  // Whether samples are shuffled, for readers that go through shards from front to back. Sets of dense prediction keep
-  // their order, so that a training from the shards is the same as one from the files.
+  // True if samples are shuffled, for readers that read shards sequentially. Sets of dense prediction keep
+  // their order, so that training from shards equals training from files.
   virtual bool shuffled() const { return false; }
   virtual std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t index) const = 0;
-  // Behind the last sample of a split: `paths` of the pictures that were packed, by their index in the source.
+  // Called after the last sample of a split: `paths` of the packed images by their index in the source.
   virtual void finish_split(const fs::path& /*folder*/, const std::string& /*split*/,
                             const std::map<int64_t, std::string>& /*paths*/, PackReport& /*report*/) {}
-  // Behind the last split.
+  // Called after the last split.
   virtual void finish(const fs::path& folder, PackReport& report) const = 0;
 };
 
-// KEY.cls or KEY.json, and classes.txt.
+// Writes KEY.cls or KEY.json, and classes.txt.
 class ClassCompanions final : public Companions {
  public:
   ClassCompanions(const Source& source, std::string lines)
@@ -205,7 +205,7 @@ class ClassCompanions final : public Companions {
   std::string lines_;
 };
 
-// KEY.mask.png, and masks.json with the names of the classes.
+// Writes KEY.mask.png, and masks.json with the class names.
 class MaskCompanions final : public Companions {
  public:
   explicit MaskCompanions(const Source& source)
@@ -226,7 +226,7 @@ class MaskCompanions final : public Companions {
   std::vector<std::array<uint8_t, 3>> palette_;
 };
 
-// annotations/instances_SPLIT.json beside images/SPLIT-000.tar, as COCO has them.
+// Writes annotations/instances_SPLIT.json, with images/SPLIT-000.tar next to it, in COCO's layout.
 class ObjectCompanions final : public Companions {
  public:
   explicit ObjectCompanions(const Source& source) : labels_(require_objects(source, "data pack")) {}
@@ -345,7 +345,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
       require_same_classes(*splits.train, *splits.validation);
   }
 
-  const Interruptible stretch;  // the folder is not left behind
+  const Interruptible stretch;  // an interrupt removes the folder
   PartialFolder folder(target);
   PackReport report;
   const auto advance = [&](int64_t count) {

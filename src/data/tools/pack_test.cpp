@@ -33,7 +33,7 @@ Image gradient(int width, int height, int shift) {
   return image;
 }
 
-// Encoded bytes with the class name, of every sample; for pictures held as pixels their PNG.
+// Returns encoded bytes with the class name of every sample; raw pixels as PNG.
 std::multimap<std::string, std::string> content_of(const Source& source) {
   std::multimap<std::string, std::string> content;
   for (int64_t i = 0; i < source.size(); ++i) {
@@ -139,7 +139,7 @@ TEST(PackData, ABadPictureLeavesNothingBehindUnlessSkipped) {
     folder.write("set/a/" + std::to_string(i) + ".png", as_text(encode_png(gradient(8, 8, i))));
   folder.write("set/a/bad.png", "no image");
   const std::string whole = as_text(encode_png(gradient(30, 30, 0)));
-  folder.write("set/a/cut.png", whole.substr(0, whole.size() / 2));  // its headers are sound
+  folder.write("set/a/cut.png", whole.substr(0, whole.size() / 2));  // its header is valid
   const SourceConfig from = {.path = folder.path("set"), .val_share = 0};
   PackConfig pack;
   pack.output = folder.path("packed/");
@@ -155,7 +155,7 @@ TEST(PackData, ABadPictureLeavesNothingBehindUnlessSkipped) {
   EXPECT_EQ(report.skipped.count, 2);
 }
 
-// Whole headers are not enough: what is copied byte for byte is decoded once too.
+// A valid header is not enough: images copied byte for byte are also decoded once.
 TEST(PackData, ATruncatedImageIsNotPacked) {
   const TemporaryFolder folder;
   const std::string whole = as_text(encode_jpeg(gradient(60, 40, 0)));
@@ -234,7 +234,7 @@ TEST(PackData, AClassThatNoLineHoldsIsSaidBeforeTheWork) {
   EXPECT_FALSE(fs::exists(folder.path("out.partial")));
 }
 
-// A training from the shards must be the same as one from the set itself: images, masks and objects in their order.
+// Training from the shards must equal training from the set itself: images, masks and objects in order.
 TEST(PackData, MasksAndObjectsComeBackInTheirOrder) {
   const TemporaryFolder folder;
   for (const char* kind : {"segment", "detect"})

@@ -1,4 +1,5 @@
-// A folder that is written beside its place and renamed at the end: there whole or not at all.
+// A folder that is written under a temporary name next to its target and renamed at the end: complete or
+// absent.
 #pragma once
 
 #include <filesystem>
@@ -6,11 +7,11 @@
 
 namespace tessera::data {
 
-// Fails unless a finished folder can take that place: nothing or an empty folder is there, no link, not the folder one is in.
-// Without slashes at its end.
+// Returns the path without trailing slashes. Throws unless a finished folder can be renamed to it: it must be
+// missing or an empty folder, not a link and not the current folder.
 std::string folder_to_write(const std::string& path);
 
-// PATH.partial; gone with this object unless it was put in place.
+// PATH.partial; removed with this object unless it was put in place.
 class PartialFolder {
  public:
   explicit PartialFolder(const std::string& target);

@@ -16,7 +16,7 @@
 namespace tessera::data {
 namespace {
 
-// The classes of a mask that fill most of it.
+// Returns the classes that fill most of a mask.
 std::string mask_caption(const Source& source, const Image& mask) {
   constexpr size_t kNamed = 3;
   const MaskLabels* masks = mask_labels(source);
@@ -32,7 +32,7 @@ std::string mask_caption(const Source& source, const Image& mask) {
   return caption;
 }
 
-// Boxes and masks over the image, and how many of each class there are.
+// Draws boxes and masks over the image, and counts the objects of each class.
 void show_objects(const ObjectLabels& labels, int64_t index, PreviewCell& cell) {
   const std::vector<ObjectAnnotation> objects = labels.objects(index);
   std::vector<RunLengths> masks(objects.size());

@@ -1,4 +1,4 @@
-// The augmentations of a training picture after its crop and before its normalisation.
+// Augmentations of a training image, between its crop and its normalisation.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace tessera::data {
 
-// What AugmentConfig says about the picture's pixels, ready to apply: RandAugment or AutoAugment, 3-Augment,
-// colour jitter, in this order (timm's and DeiT III's).
+// The pixel augmentations of an AugmentConfig, ready to apply: RandAugment or AutoAugment, 3-Augment, colour
+// jitter, in this order (timm's and DeiT III's).
 class PixelAugment {
  public:
-  // `interpolation` and the mean colour (which fills in from outside) are those of the preprocessing. Usage
-  // errors.
+  // `interpolation` and the mean colour (the fill for outside pixels) come from the preprocessing. Throws
+  // usage errors.
   PixelAugment(const AugmentConfig& config, const Preprocess& preprocess);
   bool enabled() const { return policy_ || three_augment_ || !jitter_.empty(); }
   void apply(Draws& draws, Image& image) const;
@@ -28,11 +28,11 @@ class PixelAugment {
   std::vector<double> jitter_;
 };
 
-// One of gray, solarized at 128, blurred with a radius of 0.1 … 2. (Touvron et al., "DeiT III", 2022.)
+// Applies one of: gray, solarize at 128, blur with a radius of 0.1 … 2. (Touvron et al., "DeiT III", 2022.)
 void three_augment(Draws& draws, Image& image);
 
-// Brightness, contrast, saturation by factors of max(0, 1 - x) … 1 + x and a hue shift of -x … x, in random
-// order, as torchvision's ColorJitter. `strength`: 3 or 4 numbers.
+// Changes brightness, contrast and saturation by factors of max(0, 1 - x) … 1 + x and shifts the hue by -x …
+// x, in random order, as torchvision's ColorJitter does. `strength`: 3 or 4 numbers.
 void color_jitter(const std::vector<double>& strength, Draws& draws, Image& image);
 
 }  // namespace tessera::data

@@ -12,7 +12,7 @@ namespace tessera::data {
 
 namespace {
 
-// What the filters need of one place: the pixel up and left of it, and how far behind that it lies.
+// A sampling position: the pixel up and left of it, and the offset from that pixel.
 struct Place {
   int x, y;
   double dx, dy;
@@ -24,7 +24,7 @@ Place place_of(double x, double y) {
   return {static_cast<int>(left), static_cast<int>(top), x - left, y - top};
 }
 
-// Channel c of pixel x of a row, the outermost pixels going on for ever.
+// Returns channel c of pixel x of a row; edge pixels repeat.
 int clipped(const Image& image, const uint8_t* row, int x, int c) {
   return row[3 * std::clamp(x, 0, image.width - 1) + c];
 }
@@ -52,7 +52,7 @@ void bicubic(const Image& image, const Place& at, uint8_t* out) {
     double lines[4];
     for (int i = 0; i < 4; ++i) {
       const int y = at.y - 1 + i;
-      if (i > 0 && (y < 0 || y >= image.height)) {  // a line that is not there repeats the one before
+      if (i > 0 && (y < 0 || y >= image.height)) {  // a missing line repeats the one before
         lines[i] = lines[i - 1];
         continue;
       }
@@ -65,7 +65,7 @@ void bicubic(const Image& image, const Place& at, uint8_t* out) {
   }
 }
 
-// In 16.16 fixed point, summed up along rows and columns.
+// Samples in 16.16 fixed point, as Pillow does.
 void nearest(const Image& image, const std::array<double, 6>& m, Image& out) {
   const auto fixed = [](double v) { return static_cast<int64_t>(std::floor(v * 65536.0 + 0.5)); };
   const int64_t a = fixed(m[0]), b = fixed(m[1]), d = fixed(m[3]), e = fixed(m[4]);
@@ -79,7 +79,7 @@ void nearest(const Image& image, const std::array<double, 6>& m, Image& out) {
     }
 }
 
-// To 15 decimals, halves by the exact binary value, as Python's round(v, 15).
+// Rounds to 15 decimals as Python's round(v, 15): halves by the exact binary value.
 double rounded15(double v) {
   char digits[40];
   std::snprintf(digits, sizeof digits, "%.15f", v);

@@ -9,7 +9,7 @@ namespace tessera::data {
 
 namespace {
 
-// Weights in 24-bit fixed point: `whole` of the pixels up to `reach` away, `edge` of the two behind them.
+// Weights in 24-bit fixed point: `whole` for pixels up to `reach` away, `edge` for the next one on each side.
 struct BoxWeights {
   int reach;
   uint32_t whole, edge;
@@ -23,7 +23,7 @@ BoxWeights box_weights(float radius) {
   return w;
 }
 
-// One pass along a row of `count` pixels, `step` bytes apart, through a copy of the row.
+// Blurs a row of `count` pixels, `step` bytes apart, once, by way of a copy of the row.
 void blur_line(uint8_t* line, int count, int step, const BoxWeights& w, std::vector<uint8_t>& copy) {
   copy.resize(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) copy[static_cast<size_t>(i)] = line[static_cast<ptrdiff_t>(i) * step];

@@ -1,19 +1,19 @@
-// Blurring, bit for bit as Pillow does it on 8-bit pictures of 1 or 3 channels.
+// Blurs, bit for bit as in Pillow on 8-bit images of 1 or 3 channels.
 #pragma once
 
 #include "io/images/image.h"
 
 namespace tessera::data {
 
-// The mean over 2 * radius + 1 pixels, the outermost two weighing by the radius' fraction; edges repeat.
-// `passes` times along the rows, then as often down the columns.
+// Computes the mean over 2 * radius + 1 pixels; the outermost two are weighted by the radius' fraction; edges
+// repeat. Runs `passes` times along the rows, then as often down the columns.
 Image box_blur(const Image& image, double radius, int passes = 1);
 
-// Three extended box blurs whose variance is radius^2. (Gwosdek et al., "Theoretical foundations of Gaussian
-// convolution by extended box filtering", 2011.)
+// Applies three extended box blurs with a total variance of radius^2. (Gwosdek et al., "Theoretical
+// foundations of Gaussian convolution by extended box filtering", 2011.)
 Image gaussian_blur(const Image& image, double radius);
 
-// 3x3 with weights 1 and, in the middle, 5, over 13; the border stays as it is.
+// Applies a 3x3 filter with weights 5 / 13 in the middle and 1 / 13 elsewhere; the border is unchanged.
 Image smooth(const Image& image);
 
 }  // namespace tessera::data

@@ -18,7 +18,7 @@ void check_rgb(const Image& image) {
 
 uint8_t to_byte(int v) { return static_cast<uint8_t>(std::clamp(v, 0, 255)); }
 
-// Replaces each value by that of its channel's table.
+// Maps each value by its channel's table.
 void look_up(Image& image, const std::array<Table, 3>& tables) {
   for (size_t i = 0; i < image.pixels.size(); i += 3)
     for (size_t c = 0; c < 3; ++c) image.pixels[i + c] = tables[c][image.pixels[i + c]];
@@ -161,7 +161,7 @@ void equalize(Image& image) {
     int64_t total = 0, last = 0;
     for (const int64_t count : counts[c])
       if (count) total += count, last = count;
-    const int64_t step = (total - last) / 255;  // 0 too if there is one value only
+    const int64_t step = (total - last) / 255;  // also 0 if the channel has only one value
     tables[c] = identity();
     if (!step) continue;
     int64_t n = step / 2;

@@ -1,4 +1,4 @@
-// Random erasing (Zhong et al., 2017) on a normalised picture, as timm does it.
+// Random erasing (Zhong et al., 2017) on a normalised image, as in timm.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct EraseConfig {
   double probability = 0;
   std::string mode = "pixel";  // const (zeros), rand (a normal colour for the box), pixel (normal noise)
   int64_t least_count = 1, most_count = 1;
-  double least_area = 0.02, most_area = 1.0 / 3;  // shares of the picture, of all boxes together
+  double least_area = 0.02, most_area = 1.0 / 3;  // shares of the image, for all boxes together
   double least_aspect = 0.3;                      // height over width; at most its inverse
   template <class V>
   void visit(V& v) {
@@ -28,10 +28,10 @@ struct EraseConfig {
   }
 };
 
-// Usage error naming the key that makes no sense.
+// Throws a usage error that names the invalid key.
 void check_erase(const EraseConfig& config);
 
-// The boxes to erase: none with probability 1 - p; each of ten tries to fit, else left out.
+// Draws the boxes to erase: none with probability 1 - p. A box that does not fit in ten tries is dropped.
 std::vector<Box> erase_boxes(const EraseConfig& config, int height, int width, Draws& draws);
 
 // Draws boxes and fills them; `picture` is [channels, height, width].

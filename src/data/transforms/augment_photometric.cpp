@@ -11,7 +11,7 @@ namespace {
 
 using Table = std::array<uint8_t, 256>;
 
-// value * factor + offset in float32, cut to 0 … 255 and truncated.
+// Returns value * factor + offset in float32, clipped to 0 … 255 and truncated.
 Table scaled(double factor, double offset) {
   Table table;
   for (size_t v = 0; v < table.size(); ++v) {
@@ -25,7 +25,7 @@ void look_up(const Table& table, Image& image, size_t first, size_t step) {
   for (size_t i = first; i < image.pixels.size(); i += step) image.pixels[i] = table[image.pixels[i]];
 }
 
-// OpenCV divides by 1 to 255 by multiplying with a reciprocal that has twelve binary digits behind the point.
+// OpenCV divides by 1 to 255 through multiplication by a reciprocal with twelve fractional bits.
 struct Reciprocals {
   std::array<int, 256> saturation{}, hue{};
   Reciprocals() {
@@ -59,7 +59,8 @@ Image to_half_degree_hsv(const Image& image) {
 
 Image from_half_degree_hsv(const Image& image) {
   check(image.channels == 3, "an image of ", image.channels, " channels is no HSV, must have 3");
-  // OpenCV takes a row in groups of 32 pixels, whose numbers it cuts off; those of the rest it rounds.
+  // OpenCV processes a row in groups of 32 pixels and truncates their values; it rounds those of the
+  // remainder.
   const int grouped = image.width / 32 * 32;
   Image out(image.width, image.height);
   for (int y = 0; y < image.height; ++y)

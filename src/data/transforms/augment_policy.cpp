@@ -13,9 +13,9 @@ namespace tessera::data {
 
 namespace {
 
-constexpr double kTop = 10;  // magnitudes count from 0 to here
+constexpr double kTop = 10;  // magnitudes run from 0 to this
 
-// ---- operations: what a level means, and what is done ----
+// ---- operations: their arguments by level, and their implementations ----
 
 using ToArgument = double (*)(double share, const OpSettings& settings,
                               bool negative);  // share = magnitude / 10
@@ -29,7 +29,7 @@ using Apply = void (*)(const Work& work);
 
 struct Op {
   const char* name;
-  ToArgument argument;  // null: takes none
+  ToArgument argument;  // null: no argument
   Apply apply;
 };
 
@@ -208,7 +208,7 @@ struct Step {
 };
 using Steps = std::vector<std::vector<Step>>;
 
-// ImageNet's policy of the paper (table 9).
+// ImageNet's policy from the paper (table 9).
 const Steps kOriginal = {{{"PosterizeOriginal", 0.4, 8}, {"Rotate", 0.6, 9}},
                          {{"Solarize", 0.6, 5}, {"AutoContrast", 0.6, 5}},
                          {{"Equalize", 0.8, 8}, {"Equalize", 0.6, 3}},
@@ -235,7 +235,7 @@ const Steps kOriginal = {{{"PosterizeOriginal", 0.4, 8}, {"Rotate", 0.6, 9}},
                          {{"Color", 0.6, 4}, {"Contrast", 1.0, 8}},
                          {{"Equalize", 0.8, 8}, {"Equalize", 0.6, 3}}};
 
-// That of the EfficientNet code.
+// The policy of the EfficientNet code.
 const Steps kVersion0 = {{{"Equalize", 0.8, 1}, {"ShearY", 0.8, 4}},
                          {{"Color", 0.4, 9}, {"Equalize", 0.6, 3}},
                          {{"Color", 0.4, 1}, {"Rotate", 0.6, 8}},
@@ -264,9 +264,9 @@ const Steps kVersion0 = {{{"Equalize", 0.8, 1}, {"ShearY", 0.8, 4}},
 
 const Steps kThreeAugment = {{{"Solarize", 1, 5}}, {{"Desaturate", 1, 10}}, {{"GaussianBlurRand", 1, 10}}};
 
-// ---- reading a description ----
+// ---- parsing a description ----
 
-// "mstd0.5" as its word and its number. Sections without a number are no error of timm's, but one here.
+// Splits "mstd0.5" into word and number. Unlike timm, treats a section without a number as an error.
 std::pair<std::string, double> section(const std::string& part, const std::string& description) {
   const size_t digits = part.find_first_of("0123456789.");
   const auto number = digits == std::string::npos ? std::nullopt : parse_double(part.substr(digits));
@@ -279,7 +279,7 @@ std::pair<std::string, double> section(const std::string& part, const std::strin
 double deviation_of(double value) { return value > 100 ? std::numeric_limits<double>::infinity() : value; }
 
 Policy named_policy(const std::string& name, const std::string& description) {
-  const bool research = name == "originalr" || name == "v0r";  // posterize grows with the magnitude
+  const bool research = name == "originalr" || name == "v0r";  // posterisation increases with the magnitude
   const Steps* steps = name == "3a" ? &kThreeAugment : name.starts_with("v0") ? &kVersion0 : &kOriginal;
   if (name != "3a" && name != "v0" && name != "original" && !research)
     fail_usage("unknown augmentation '", description,
@@ -378,7 +378,7 @@ void apply_policy_op(const PolicyOp& op, const OpSettings& settings, Draws& draw
   else if (op.deviation > 0)
     magnitude += op.deviation * draws.normal();
   magnitude = std::clamp(magnitude, 0.0, op.most);
-  // Every operation draws a sign, so that what later ones draw does not depend on which it is.
+  // Every operation draws a sign, so that later draws do not depend on which operation it is.
   const bool negative = draws.fraction() > 0.5;
   apply_op(op.name, op_argument(op.name, magnitude, settings, negative).value_or(0), settings, draws, image);
 }

@@ -1,4 +1,4 @@
-// The augmentations against the numbers of timm, torchvision and Pillow.
+// Compares the augmentations with the numbers of timm, torchvision and Pillow.
 #include "data/transforms/augment.h"
 
 #include <gtest/gtest.h>

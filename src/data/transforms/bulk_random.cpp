@@ -11,9 +11,9 @@
 namespace tessera::data {
 namespace {
 
-constexpr size_t kLanes = 16;  // blocks of four words that are made side by side
+constexpr size_t kLanes = 16;  // blocks of four words computed in parallel
 
-// Blocks `first`, first + 1, … of that key, as philox4x32() makes them one by one.
+// Computes blocks `first`, first + 1, … of that key; bit for bit philox4x32().
 TESSERA_FOR_EACH_ISA
 void philox_blocks(uint64_t first, uint64_t key, uint32_t* __restrict out, size_t blocks) {
   for (size_t done = 0; done < blocks; done += kLanes) {
@@ -45,7 +45,8 @@ void scaled_words(const uint32_t* __restrict words, double low, double step, dou
   for (size_t i = 0; i < count; ++i) out[i] = low + step * static_cast<double>(words[i]);
 }
 
-// log(u) for u in (0, 1]: u = m 2^e with m in [1/sqrt 2, sqrt 2), and log m = 2 artanh((m - 1) / (m + 1)).
+// Computes log(u) for u in (0, 1]: u = m 2^e with m in [1/sqrt 2, sqrt 2), and log m = 2 artanh((m - 1) / (m
+// + 1)).
 inline float log_of(float u) {
   int32_t bits;
   memcpy(&bits, &u, sizeof bits);
@@ -58,8 +59,8 @@ inline float log_of(float u) {
   return static_cast<float>(exponent) * 0.693147181f + 2 * s * series;
 }
 
-// Two normal numbers of two words: sqrt(-2 log u) (cos 2 pi v, sin 2 pi v). The angle is reduced to an eighth of the circle
-// about a multiple of a quarter, where Taylor's series are short.
+// Computes two normal numbers from two words: sqrt(-2 log u) (cos 2 pi v, sin 2 pi v). The angle is reduced
+// to an eighth of the circle about a multiple of a quarter; Taylor series are short there.
 TESSERA_FOR_EACH_ISA
 void normal_pairs(const uint32_t* __restrict first, const uint32_t* __restrict second,
                   double* __restrict cosines, double* __restrict sines, size_t pairs) {
@@ -91,7 +92,7 @@ std::vector<uint32_t> bulk_words(RandomStream& stream, size_t count) {
 }
 
 std::vector<double> bulk_uniform(RandomStream& stream, size_t count, double low, double high) {
-  constexpr size_t kBlocks = 32 * kLanes;  // so many words that the nearest cache holds them
+  constexpr size_t kBlocks = 32 * kLanes;  // their words fit into the L1 cache
   const uint64_t key = stream.next_u64();
   std::vector<double> numbers(count);
   std::array<uint32_t, 4 * kBlocks> words;

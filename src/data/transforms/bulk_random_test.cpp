@@ -43,7 +43,7 @@ TEST(BulkRandom, NormalNumbersHaveTheDistributionOfNormalOnes) {
   std::vector<double> numbers = bulk_normal(stream, 200'001);
   ASSERT_EQ(numbers.size(), 200'001U);
   std::sort(numbers.begin(), numbers.end());
-  double apart = 0;  // Kolmogorov and Smirnov's; 1.95 / sqrt(n) is passed once in a thousand times
+  double apart = 0;  // Kolmogorov-Smirnov; exceeds 1.95 / sqrt(n) once in a thousand times
   for (size_t i = 0; i < numbers.size(); ++i)
     apart = std::max(apart, std::abs(0.5 * std::erfc(-numbers[i] / std::sqrt(2.0)) -
                                      (static_cast<double>(i) + 0.5) / static_cast<double>(numbers.size())));

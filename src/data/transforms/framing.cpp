@@ -9,7 +9,7 @@
 namespace tessera::data {
 namespace {
 
-// A picture of one colour with `image` at a place inside it.
+// Returns an image of one colour with `image` pasted at (left, top).
 Image paste(const Image& image, Extent size, int left, int top, const std::array<uint8_t, 3>& colour) {
   Image out(size.width, size.height);
   for (size_t i = 0; i < out.pixels.size(); i += 3)
@@ -22,7 +22,7 @@ Image paste(const Image& image, Extent size, int left, int top, const std::array
 }  // namespace
 
 Image pad_to_square(const Image& image, const std::array<uint8_t, 3>& colour) {
-  check(image.channels == 3, "a picture of ", image.channels, " channels, must have 3");
+  check(image.channels == 3, "an image of ", image.channels, " channels, must have 3");
   const int side = std::max(image.width, image.height);
   return paste(image, {side, side}, (side - image.width) / 2, (side - image.height) / 2, colour);
 }
@@ -46,7 +46,7 @@ Image fit_into(const Image& image, Extent size, FitRounding rounding) {
 
 namespace {
 
-// What one pixel of the result is made of along an axis.
+// The inputs of one output pixel along an axis.
 struct Taps {
   int first = 0;
   std::vector<double> weights;
@@ -100,9 +100,9 @@ Axis axis_of(int from, int to) {
 }  // namespace
 
 Image resize_by_short_weights(const Image& image, int width, int height) {
-  check(image.channels == 3 && image.width > 0 && image.height > 0 && width > 0 && height > 0,
-        "a picture of ", image.width, "x", image.height, " and ", image.channels, " channels cannot become ",
-        width, "x", height);
+  check(image.channels == 3 && image.width > 0 && image.height > 0 && width > 0 && height > 0, "an image of ",
+        image.width, "x", image.height, " and ", image.channels, " channels cannot become ", width, "x",
+        height);
   Image across = image;
   if (width != image.width) {
     const Axis axis = axis_of(image.width, width);

@@ -15,7 +15,7 @@
 namespace tessera::data {
 namespace {
 
-// Eight colours that people with every kind of colour vision tell apart; the next eight are darker, then lighter ones.
+// Eight colours that are distinct for all kinds of colour vision; the next eight are darker, then lighter.
 constexpr std::array<std::array<uint8_t, 3>, 8> kColours = {{{86, 180, 233},
                                                              {213, 94, 0},
                                                              {240, 228, 66},
@@ -36,14 +36,14 @@ const MaskLabels& require_masks(const Source& source, std::string_view who) {
   const auto holds = [&](const char* folder) {
     return labels && std::ranges::find(labels->class_names(), folder) != labels->class_names().end();
   };
-  // A folder that lacks one of the two was taken for one of classes.
+  // A folder that lacks one of the two was opened as a folder of classes.
   if (holds("images") || holds("annotations"))
     fail_usage(
         who, " needs a mask for each image: ", source.describe(), " is no set of masks, as ",
-        !holds("images") ? "images/ with the pictures is missing beside annotations/"
+        !holds("images") ? "images/ is missing next to annotations/"
         : holds("annotations")
-            ? "annotations/ beside images/ holds no .png"
-            : "annotations/ (or labels/, masks/) with a .png for each picture is missing beside images/");
+            ? "annotations/ next to images/ contains no .png"
+            : "annotations/ (or labels/, masks/) with a .png for each image is missing next to images/");
   fail_usage(who, " needs a mask for each image, which ", source.describe(),
              " does not have; give a folder with images/ and annotations/, or leftImg8bit/ and gtFine/, a "
              "set.toml, or shapes:task=segment");
@@ -75,7 +75,7 @@ std::vector<int64_t> mask_pixels(const Source& source, int64_t count) {
         const RawSample sample = source.read(indices[static_cast<size_t>(i)]);
         for (const uint8_t value : sample.annotation.mask.value().pixels) ++counts[value];
       } catch (const Error&) {
-        continue;  // `data check` names it
+        continue;  // reported by `data check`
       }
     const std::lock_guard lock(mutex);
     for (size_t c = 0; c < classes; ++c) total[c] += counts[c];
@@ -87,7 +87,7 @@ std::vector<int64_t> mask_pixels(const Source& source, int64_t count) {
 std::array<uint8_t, 3> mask_colour(int64_t index) {
   if (index == kIgnoredPixel) return {0, 0, 0};
   const auto base = kColours[static_cast<size_t>(index % 8)];
-  const int64_t round = index / 8 % 5;  // as it is, darker, lighter, much darker, much lighter
+  const int64_t round = index / 8 % 5;  // unchanged, darker, lighter, much darker, much lighter
   std::array<uint8_t, 3> colour{};
   for (size_t c = 0; c < 3; ++c) {
     const double value = base[c];
@@ -96,7 +96,7 @@ std::array<uint8_t, 3> mask_colour(int64_t index) {
                            : round == 2 ? 255 - (255 - value) * 0.55
                            : round == 3 ? value * 0.38
                                         : 255 - (255 - value) * 0.3;
-    // Further rounds shift a little, so that no two of 255 indices are the same.
+    // Further rounds shift slightly, so that all of 255 indices differ.
     colour[c] = static_cast<uint8_t>(
         std::clamp(changed + 7.0 * static_cast<double>(index / 40) * (c == 1 ? -1 : 1), 0.0, 255.0));
   }

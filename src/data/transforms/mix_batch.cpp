@@ -5,8 +5,8 @@
 namespace tessera::data {
 namespace {
 
-// Samples 0, 2, 4 … 5, 3, 1: mirrors in this order are neighbours in the batch, so that a process which holds
-// both of a pair mixes them without the others.
+// Returns samples 0, 2, 4 … 5, 3, 1. Mirrors in this order are neighbours in the batch, so that a process
+// with both of a pair mixes them alone.
 std::vector<size_t> mix_order(int64_t count) {
   std::vector<size_t> order;
   for (int64_t i = 0; i < count; i += 2) order.push_back(static_cast<size_t>(i));
@@ -14,7 +14,7 @@ std::vector<size_t> mix_order(int64_t count) {
   return order;
 }
 
-// Of the draws for the batch of all processes (in mix order) those for this one's samples.
+// Selects this process' draws from those for the batch of all processes (in mix order).
 std::vector<MixDraw> own_draws(MixMode mode, const std::vector<MixDraw>& draws, const Batch& batch) {
   if (mode == MixMode::batch) return draws;
   std::vector<MixDraw> own;
@@ -27,7 +27,7 @@ std::vector<MixDraw> own_draws(MixMode mode, const std::vector<MixDraw>& draws, 
   return own;
 }
 
-// One-hot targets, or those of several classes, each image's mixed with its partner's: in mix order.
+// Returns one-hot or multi-label targets, each mixed with its partner's, in mix order.
 std::vector<float> mixed_targets(const Batch& batch, int64_t classes, const std::vector<size_t>& order,
                                  const std::vector<double>& lambda) {
   const Column* several = batch.find("targets");

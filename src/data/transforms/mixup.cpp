@@ -13,7 +13,7 @@ struct PictureShape {
   int64_t numel() const { return channels * height * width; }
 };
 
-// `into` becomes its mix with `other`; neither is the other.
+// Mixes `other` into `into`; they must differ.
 void mix_one(const MixDraw& draw, float* into, const float* other, const PictureShape& shape) {
   if (draw.lambda == 1 && !draw.cutmix) return;
   if (!draw.cutmix) {
@@ -75,7 +75,7 @@ std::vector<double> mix_pictures(MixMode mode, const std::vector<MixDraw>& draws
   std::vector<double> lambda(static_cast<size_t>(batch));
   std::vector<float> original(static_cast<size_t>(shape.numel()));
   for (int64_t i = 0; i < batch; ++i) lambda[static_cast<size_t>(i)] = draw_of(mode, draws, i, batch).lambda;
-  // A pair at a time: the first of the two is kept as it was for the second.
+  // A copy of the first of a pair is kept for the second.
   for (int64_t i = 0; i <= batch - 1 - i; ++i) {
     float* first = pictures[static_cast<size_t>(i)];
     float* second = pictures[static_cast<size_t>(batch - 1 - i)];

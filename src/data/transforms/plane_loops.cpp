@@ -7,8 +7,8 @@
 namespace tessera::data::loops {
 namespace {
 
-constexpr size_t kChunk = 32;  // numbers whose sums stay in registers
-// Eight numbers at any address. A variable must name the type: `auto` forgets that the address may be any.
+constexpr size_t kChunk = 32;  // numbers with sums in registers
+// Eight numbers at any address. Variables must name the type: `auto` drops the alignment attribute.
 typedef double Eight __attribute__((vector_size(64), aligned(8), may_alias));
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace tessera::data {
 namespace {
 
 Plane transposed(const Plane& plane) {
-  constexpr int kBlock = 16;  // cells a side, so that both stay in the nearest cache
+  constexpr int kBlock = 16;  // block side in cells; both blocks fit into the L1 cache
   Plane out(plane.width, plane.height);
   for (int top = 0; top < plane.height; top += kBlock)
     for (int left = 0; left < plane.width; left += kBlock)
@@ -20,7 +20,7 @@ Plane transposed(const Plane& plane) {
   return out;
 }
 
-// For each place of a line the weights of the line's cells, with what lies beyond the edges folded in.
+// For each position of a line, the weights of its cells, with those beyond the edges folded in.
 struct FoldedLine {
   int first = 0;
   std::vector<double> weights;
@@ -43,7 +43,7 @@ std::vector<FoldedLine> folded(const std::vector<double>& weights, int length, E
   return lines;
 }
 
-// Longer weights than lines.
+// Filters with weights that are longer than the lines.
 Plane filter_columns_folded(const Plane& plane, const std::vector<double>& weights, Edge edge) {
   Plane out(plane.height, plane.width);
   const std::vector<FoldedLine> lines = folded(weights, plane.height, edge);
@@ -58,8 +58,8 @@ Plane filter_columns_folded(const Plane& plane, const std::vector<double>& weigh
   return out;
 }
 
-// Symmetric weights. The sum is SciPy's, the middle first and then pairs from without: what is then truncated to bytes would
-// otherwise fall a byte short where an even area is blurred.
+// Filters by symmetric weights. The order of the sum is SciPy's, the middle first and then pairs from the
+// outside in. Otherwise later truncation would make blurred even areas one byte too small.
 Plane filter_columns(const Plane& plane, const std::vector<double>& weights, Edge edge) {
   const int radius = static_cast<int>(weights.size() / 2);
   if (radius >= plane.height) return filter_columns_folded(plane, weights, edge);
@@ -83,7 +83,7 @@ Plane filter_columns(const Plane& plane, const std::vector<double>& weights, Edg
   return out;
 }
 
-// NumPy's sum of up to 128 numbers: eight of them side by side.
+// NumPy's sum of up to 128 numbers, with eight partial sums.
 double sum_in_eights(const std::vector<double>& numbers) {
   double sum = 0;
   size_t next = 0;
@@ -97,10 +97,10 @@ double sum_in_eights(const std::vector<double>& numbers) {
   return sum;
 }
 
-// Where the places of an enlarged line's middle lie in the line.
+// The source positions of the middle of an enlarged line.
 struct Between {
   int cell = 0;
-  double part = 0;  // of the next cell
+  double part = 0;  // weight of the next cell
 };
 
 std::vector<Between> zoom_places(int length, double zoom) {
@@ -233,7 +233,7 @@ Plane motion_blurred(const Plane& plane, int radius, double sigma, double degree
     sum += weights.back();
   }
   const Plane wide = padded(plane, copies, Edge::repeat);
-  std::vector<ptrdiff_t> shifts;  // of the copies, in cells of `wide`
+  std::vector<ptrdiff_t> shifts;  // shifts of the copies, in cells of `wide`
   for (int i = 0; i < copies; ++i) {
     const int dy = -static_cast<int>(std::ceil(i * down - 0.5)),
               dx = -static_cast<int>(std::ceil(i * right - 0.5));

@@ -1,4 +1,4 @@
-// Planes of numbers, and the filters that corruptions of images are made of.
+// Planes of numbers, and the filters for corruptions of images.
 #pragma once
 
 #include <array>
@@ -26,30 +26,30 @@ struct Plane {
 using Planes = std::array<Plane, 3>;
 
 Planes planes_of(const Image& image);   // bytes / 255
-Image truncated(const Planes& planes);  // numbers * 255, cut to 0 … 255 and truncated
+Image truncated(const Planes& planes);  // numbers * 255, clipped to 0 … 255 and truncated
 
-// What lies beyond the edge of a line: its last cell (a a | a b c), the line mirrored (b a | a b c), or mirrored about its last
-// cell (c b | a b c).
+// The values beyond the edge of a line: its last cell (a a | a b c), the line mirrored (b a | a b c), or
+// mirrored about its last cell (c b | a b c).
 enum class Edge { repeat, mirror, mirror_101 };
 int inside(int index, int length, Edge edge);
 
-// exp(-i^2 / (2 sigma^2)) for |i| <= radius, of sum 1; radius 0 or sigma 0: a single 1.
+// Returns exp(-i^2 / (2 sigma^2)) for |i| <= radius, normalised to sum 1; a single 1 if radius or sigma is 0.
 std::vector<double> gaussian_weights(double sigma, int radius);
-// Rows and columns filtered by symmetric weights of odd number.
+// Filters rows and columns by an odd number of symmetric weights.
 Plane filter_lines(const Plane& plane, const std::vector<double>& weights, Edge edge);
-// As scipy's and scikit-image's filters: cut off at `truncate` deviations.
+// Filters as in SciPy and scikit-image: the kernel is truncated at `truncate` deviations.
 Plane gaussian(const Plane& plane, double sigma, double truncate, Edge edge);
 
-// The sum of the plane's shifts weighed by a kernel [side, side] of odd side (correlation).
+// Correlates the plane with a kernel [side, side] of odd side.
 Plane filter_square(const Plane& plane, const std::vector<double>& kernel, int side, Edge edge);
-// With what is `border` cells beyond each edge.
+// Adds `border` cells beyond each edge.
 Plane padded(const Plane& plane, int border, Edge edge);
-// Values between the cells around (y, x), linearly, for planes of one size.
+// Bilinear interpolation of the four cells around (y, x), for planes of one size.
 class Interpolator {
  public:
   struct Place {
     std::array<int32_t, 4> cells;  // above left, above right, below left, below right
-    double down, right;            // of the way to the next cell
+    double down, right;            // fraction of the way to the next cell
     double of(const Plane& plane) const {
       const double* v = plane.values.data();
       return (1 - down) * ((1 - right) * v[cells[0]] + right * v[cells[1]]) +
@@ -74,9 +74,10 @@ class Interpolator {
   int height_, width_;
   Edge edge_;
 };
-// The middle of the plane enlarged `zoom` times, linearly from corner to corner, in the plane's own size.
+// Enlarges the plane `zoom` times, linearly from corner to corner, and returns its centre in the original
+// size.
 Plane zoomed(const Plane& plane, double zoom);
-// Blurred along a line of that angle: the plane and its copies, shifted step by step, by half a Gaussian.
+// Blurs along a line of that angle: a sum of shifted copies, weighted by half a Gaussian.
 Plane motion_blurred(const Plane& plane, int radius, double sigma, double degrees);
 
 }  // namespace tessera::data

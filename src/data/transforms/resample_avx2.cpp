@@ -1,8 +1,8 @@
-// Both passes for AVX2. Includes C headers only: an inline function shared with other files would take these
-// instructions with it.
+// Both passes for AVX2. Includes only C headers: the linker could otherwise keep this file's copy of a shared
+// inline function.
 //
-// Weights have 24 bits, the multiplier 16, so each weight is split: w = high * 4096 + low, and the sums of
-// both halves are exact in 32 bits. One vpmaddwd handles two taps of eight channels.
+// Weights have 24 bits, the multiplier 16. So each weight is split into w = high * 4096 + low, and the sums
+// of both halves are exact in 32 bits. One vpmaddwd computes two taps of eight channels.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stddef.h>
@@ -18,20 +18,21 @@ inline __m256i madd_add(__m256i sum, __m256i a, __m256i b) {
   return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 }
 
-// high * 4096 + low, rounded and shifted down to 0 … 255 (and beyond; packing saturates).
+// Returns high * 4096 + low, rounded and shifted down to 0 … 255 (or beyond; packing saturates).
 inline __m256i finish(__m256i high, __m256i low) {
   const __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low);
   return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (kResampleBits - 1))), kResampleBits);
 }
 
-// Two weights at p, in every 32-bit lane.
+// Loads two weights at p into every 32-bit lane.
 inline __m256i weight_pair(const int16_t* p) {
   int32_t two;
   memcpy(&two, p, sizeof two);
   return _mm256_set1_epi32(two);
 }
 
-// Four weights at p: the first two in every 32-bit lane of the lower half, the others in the upper half.
+// Loads four weights at p: the first two into every 32-bit lane of the lower half, the others into the upper
+// half.
 inline __m256i weight_quad(const int16_t* p) {
   const __m256i spread = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6,
                                           7, 4, 5, 6, 7, 4, 5, 6, 7);
@@ -40,8 +41,8 @@ inline __m256i weight_quad(const int16_t* p) {
   return _mm256_shuffle_epi8(_mm256_set1_epi64x(four), spread);
 }
 
-// Four pixels (12 bytes): lower half r0 r1 g0 g1 b0 b1 0 0 as 16-bit numbers, upper half the same of pixels 2
-// and 3.
+// Loads four pixels (12 bytes) as 16-bit numbers: lower half r0 r1 g0 g1 b0 b1 0 0, upper half the same of
+// pixels 2 and 3.
 inline __m256i pixel_quad(const uint8_t* p) {
   const __m256i spread = _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9,
                                           -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
@@ -49,7 +50,7 @@ inline __m256i pixel_quad(const uint8_t* p) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), spread);
 }
 
-// One output column of kRows rows: r g b 0 as 32-bit numbers each.
+// Computes one output column of kRows rows: r g b 0 as 32-bit numbers each.
 template <int kRows>
 inline void column(const uint8_t* in, ptrdiff_t stride, const ResampleAxis& axis, ptrdiff_t x, __m128i* rgb) {
   const uint8_t* pixel = in + ptrdiff_t{3} * axis.first[x];
@@ -72,7 +73,7 @@ inline void column(const uint8_t* in, ptrdiff_t stride, const ResampleAxis& axis
   }
 }
 
-// Four columns of one row as r r r r g g g g b b b b.
+// Packs four columns of one row as r r r r g g g g b b b b.
 inline __m128i planes_of(__m128i p0, __m128i p1, __m128i p2, __m128i p3) {
   const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm_shuffle_epi8(_mm_packus_epi16(_mm_packs_epi32(p0, p1), _mm_packs_epi32(p2, p3)), order);
@@ -108,8 +109,8 @@ void horizontal(const uint8_t* in, ptrdiff_t stride, int rows, const ResampleAxi
   for (; y < rows; ++y) horizontal_rows<1>(in + y * stride, stride, axis, out + y * out_stride);
 }
 
-// 32 bytes of an output row. `last` and `before`: with an odd number of taps the last pair is a row and
-// nothing.
+// Computes 32 bytes of an output row. For an odd number of taps, the second row of the last pair has weight
+// 0.
 inline void vertical_block(const uint8_t* top, ptrdiff_t width, int pairs, const int16_t* high,
                            const int16_t* low, uint8_t* out) {
   __m256i high_sum[4], low_sum[4];
@@ -139,7 +140,7 @@ void vertical(const uint8_t* in, int width, const ResampleAxis& axis, int row, u
   const uint8_t* top = in + ptrdiff_t{axis.first[row]} * width;
   const int16_t* high = axis.high + ptrdiff_t{row} * axis.taps;
   const int16_t* low = axis.low + ptrdiff_t{row} * axis.taps;
-  const int pairs = (axis.count[row] + 1) / 2;  // taps is even, so a row more is there and weighs nothing
+  const int pairs = (axis.count[row] + 1) / 2;  // taps is even: an extra row exists and has weight 0
   ptrdiff_t x = 0;
   for (; x + 32 <= width; x += 32) vertical_block(top + x, width, pairs, high, low, out + x);
   if (x < width) vertical_block(top + width - 32, width, pairs, high, low, out + width - 32);

@@ -1,9 +1,9 @@
-// Both passes for AVX-512 with VNNI. Includes C headers only: an inline function shared with other files
-// would take these instructions with it.
+// Both passes for AVX-512 with VNNI. Includes only C headers: the linker could otherwise keep this file's
+// copy of a shared inline function.
 //
-// vpdpbusd multiplies bytes by signed bytes and adds four products into a 32-bit lane. A 24-bit weight is
-// three signed digits of base 256, w = d0 + 256 d1 + 65536 d2, so three of them handle four taps of 16
-// channels, exactly.
+// vpdpbusd multiplies bytes by signed bytes and adds four products into a 32-bit lane. A 24-bit weight has
+// three signed digits of base 256, w = d0 + 256 d1 + 65536 d2. So three instructions compute four taps of 16
+// channels exactly.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stddef.h>
@@ -21,7 +21,7 @@ struct Sums {
 
 inline Sums no_sums() { return {{_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()}}; }
 
-// The same digit of four taps, in every 32-bit lane.
+// Loads the same digit of four taps into every 32-bit lane.
 inline __m512i digits_of(const int8_t* p) {
   int32_t four;
   memcpy(&four, p, sizeof four);
@@ -32,14 +32,14 @@ inline void add(Sums& sums, __m512i bytes, const __m512i* digits) {
   for (int d = 0; d < 3; ++d) sums.digit[d] = _mm512_dpbusd_epi32(sums.digit[d], bytes, digits[d]);
 }
 
-// The weighted sum, rounded and shifted down to 0 … 255 (and beyond; packing saturates).
+// Returns the weighted sum, rounded and shifted down to 0 … 255 (or beyond; packing saturates).
 inline __m512i finish(const Sums& s) {
   const __m512i low = _mm512_add_epi32(s.digit[0], _mm512_set1_epi32(1 << (kResampleBits - 1)));
   const __m512i rest = _mm512_add_epi32(_mm512_slli_epi32(s.digit[1], 8), _mm512_slli_epi32(s.digit[2], 16));
   return _mm512_srai_epi32(_mm512_add_epi32(low, rest), kResampleBits);
 }
 
-// ---- horizontal: a 128-bit lane holds one row's four pixels as r r r r g g g g b b b b 0 0 0 0 ----
+// ---- horizontal: a 128-bit lane contains one row's four pixels as r r r r g g g g b b b b 0 0 0 0 ----
 
 inline __m512i quads(const uint8_t* const* rows, ptrdiff_t at) {
   const __m512i order =
@@ -54,7 +54,7 @@ inline __m512i quads(const uint8_t* const* rows, ptrdiff_t at) {
   return _mm512_shuffle_epi8(v, order);
 }
 
-// One output column of four rows, a row a lane: r g b 0 as 32-bit numbers.
+// Computes one output column of four rows, one row per lane: r g b 0 as 32-bit numbers.
 inline __m512i column(const uint8_t* const* rows, const ResampleAxis& axis, ptrdiff_t x) {
   const int8_t* digit[3];
   for (int d = 0; d < 3; ++d) digit[d] = axis.digits[d] + x * axis.taps;
@@ -67,12 +67,12 @@ inline __m512i column(const uint8_t* const* rows, const ResampleAxis& axis, ptrd
   return finish(sums);
 }
 
-// Sixteen columns from `x` of four rows; those past the last repeat it.
+// Computes sixteen columns from `x` of four rows; columns past the last repeat it.
 inline void sixteen(const uint8_t* const* rows, const ResampleAxis& axis, ptrdiff_t x, __m512i planes[3]) {
   const __m512i order =
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
   const ptrdiff_t last = axis.outputs - 1;
-  __m512i four[4];  // a lane: r r r r g g g g b b b b of four columns
+  __m512i four[4];  // per lane: r r r r g g g g b b b b of four columns
   for (int i = 0; i < 4; ++i, x += 4) {
     const __m512i a = column(rows, axis, x < last ? x : last),
                   b = column(rows, axis, x + 1 < last ? x + 1 : last);
@@ -110,7 +110,7 @@ void horizontal(const uint8_t* in, ptrdiff_t stride, int rows, const ResampleAxi
   }
 }
 
-// ---- vertical: the bytes of four rows side by side in each 32-bit lane ----
+// ---- vertical: each 32-bit lane contains one byte of each of four rows ----
 
 inline void vertical_block(const uint8_t* top, ptrdiff_t width, const ResampleAxis& axis, ptrdiff_t weight,
                            __mmask64 keep, uint8_t* out) {

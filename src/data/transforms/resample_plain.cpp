@@ -1,4 +1,4 @@
-// The definition of both passes; runs anywhere.
+// The reference for both passes; portable.
 #include "data/transforms/resample.h"
 
 namespace tessera::data {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::array<const char*, 6> kNames = {"nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"};
 
-// ---- filters: value at distance x, and how far they reach ----
+// ---- filters: value at distance x, and support ----
 
 double sinc(double x) {
   if (x == 0.0) return 1.0;
@@ -41,7 +41,7 @@ struct HammingFilter {
     if (x == 0.0) return 1.0;
     if (x >= 1.0) return 0.0;
     x *= std::numbers::pi;
-    return std::sin(x) / x * (0.54f + 0.46f * std::cos(x));  // constants of single precision, as in Pillow
+    return std::sin(x) / x * (0.54f + 0.46f * std::cos(x));  // single-precision constants, as in Pillow
   }
 };
 struct BicubicFilter {  // Keys' cubic with a = -0.5
@@ -61,7 +61,7 @@ struct LanczosFilter {
 
 // ---- weights of one axis ----
 
-// The outputs that are wanted of an axis: begin … begin+count-1, from last to first if mirrored.
+// The required outputs of an axis: begin … begin+count-1, from last to first if mirrored.
 struct Range {
   int begin = 0, count = 0;
   bool mirrored = false;
@@ -107,7 +107,7 @@ void fill(AxisTables& axis, float low, float high, int outputs, const Range& ran
     double sum = 0;
     for (int t = 0; t < axis.count[i]; ++t)
       sum += axis.exact[static_cast<size_t>(t)] = Filter::at((t + axis.first[i] - centre + 0.5) * inverse);
-    // Near the end the padded taps would reach over it, so they begin earlier.
+    // Near the end, padded taps would exceed the input, so they begin earlier.
     const int shift = axis.view.padded ? std::max(0, axis.first[i] + taps - inputs) : 0;
     int32_t* weights = axis.weights.data() + i * static_cast<size_t>(taps) + shift;
     for (int t = 0; t < axis.count[i]; ++t) {
@@ -119,7 +119,7 @@ void fill(AxisTables& axis, float low, float high, int outputs, const Range& ran
   }
 }
 
-// The forms of the weights that narrow multipliers take.
+// Splits the weights for narrow multipliers.
 void split_weights(AxisTables& axis) {
   const size_t n = axis.weights.size();
   axis.high.resize(n);
@@ -129,7 +129,7 @@ void split_weights(AxisTables& axis) {
     const int32_t w = axis.weights[i];
     axis.high[i] = static_cast<int16_t>(w >> kLowBits);
     axis.low[i] = static_cast<int16_t>(w & ((1 << kLowBits) - 1));
-    // Each digit is the nearest to what is left, so that it fits -128 … 127.
+    // Each digit is the nearest to the remainder, so that it fits -128 … 127.
     const int8_t d0 = static_cast<int8_t>(w);
     const int32_t after0 = (w - d0) >> 8;
     const int8_t d1 = static_cast<int8_t>(after0);
@@ -139,8 +139,8 @@ void split_weights(AxisTables& axis) {
   }
 }
 
-// An axis of `inputs` samples whose part from `low` to `high` becomes `outputs` samples, of which `range` is
-// wanted. Positions are float32, as Pillow takes them.
+// Makes the axis of `inputs` samples with the part from `low` to `high` resized to `outputs` samples, limited
+// to `range`. Positions are float32, as in Pillow.
 void make_axis(int inputs, double low, double high, int outputs, Interpolation interpolation,
                const Range& range, AxisTables& axis) {
   axis.view.inputs = inputs;
@@ -173,7 +173,7 @@ void make_axis(int inputs, double low, double high, int outputs, Interpolation i
   for (size_t d = 0; d < 3; ++d) axis.view.digits[d] = axis.digits[d].data();
 }
 
-// Pillow's nearest neighbour: the source position is summed up step by step in double. -1 lies outside.
+// Returns Pillow's nearest neighbours: the source position is summed step by step in double; -1 is outside.
 std::vector<int> nearest_sources(int inputs, double low, double high, int outputs, const Range& range) {
   const float from = static_cast<float>(low), to = static_cast<float>(high);
   const double step = static_cast<double>(to - from) / outputs;
@@ -188,7 +188,7 @@ std::vector<int> nearest_sources(int inputs, double low, double high, int output
   return sources;
 }
 
-// ---- the form in use ----
+// ---- the selected form ----
 
 std::vector<const ResampleForm*> forms_here() {
   std::vector<const ResampleForm*> forms;
@@ -219,7 +219,7 @@ std::atomic<const ResampleForm*>& form_in_use() {
   return form;
 }
 
-// ---- running a plan ----
+// ---- execution of a plan ----
 
 void check_plan(const Image& image, const ResizePlan& plan) {
   check(image.channels == 1 || image.channels == 3, "cannot resize an image of ", image.channels,
@@ -232,28 +232,28 @@ void check_plan(const Image& image, const ResizePlan& plan) {
   check(box.left >= 0 && box.top >= 0 && box.right <= image.width && box.bottom <= image.height &&
             box.right > box.left && box.bottom > box.top,
         "the box to resize, ", box.left, ",", box.top, " to ", box.right, ",", box.bottom,
-        ", must lie within ", image.width, "x", image.height);
+        ", must be within ", image.width, "x", image.height);
   const Box& window = plan.window;
   check(window.left >= 0 && window.top >= 0 && window.width > 0 && window.height > 0 &&
             window.width <= plan.width - window.left && window.height <= plan.height - window.top,
         "the window ", window.width, "x", window.height, "+", window.left, "+", window.top,
-        " must lie within ", plan.width, "x", plan.height);
+        " must be within ", plan.width, "x", plan.height);
 }
 
-// Memory of one thread, used again from picture to picture.
+// Memory of one thread, reused for each image.
 struct Scratch {
   AxisTables across, down;
   std::vector<uint8_t> rows, line, last_row;
 };
 
-// Pillow makes the vertical pass the first where it takes away more than twice as many rows as the horizontal
-// one takes columns; sizes are those of the whole picture, whatever the box. (Pillow 13; the order shows in
-// the rounding.)
+// True if Pillow runs the vertical pass first: if it removes more than twice as many rows as the horizontal
+// pass removes columns. Sizes are those of the whole image, whatever the box. (Pillow 13; the order affects
+// rounding.)
 bool vertical_first(const Image& image, const ResizePlan& plan) {
   return plan.height < image.height && image.height - plan.height > 2 * (image.width - plan.width);
 }
 
-// Hands each finished output row to `take(y, row)`: [3][window.width] bytes.
+// Passes each finished output row to `take(y, row)`: [3][window.width] bytes.
 template <class Take>
 void rows_then_columns(const Image& image, const ResizePlan& plan, Scratch& scratch, Take&& take) {
   AxisTables &across = scratch.across, &down = scratch.down;
@@ -270,7 +270,7 @@ void rows_then_columns(const Image& image, const ResizePlan& plan, Scratch& scra
                row_bytes = static_cast<size_t>(plan.window.width) * 3;
   const int rows = bottom - top;
   scratch.rows.resize(row_bytes * static_cast<size_t>(rows));
-  // The last row of the picture is read from a copy, since the fast forms read over its end.
+  // The last row of the image is read from a copy, because the fast forms read past its end.
   const bool has_last = bottom == image.height;
   horizontal(image.row(top), static_cast<ptrdiff_t>(stride), rows - has_last, across.view,
              scratch.rows.data());
@@ -293,7 +293,7 @@ void columns_then_rows(const Image& image, const ResizePlan& plan, Scratch& scra
   const ResampleForm& form = *form_in_use();
   const HorizontalPass horizontal = scratch.across.view.padded ? form.horizontal : resample_plain.horizontal;
   const VerticalPass vertical = scratch.down.view.padded ? form.vertical : resample_plain.vertical;
-  constexpr int kTogether = 4;  // rows, so that the horizontal pass reads its weights once for several
+  constexpr int kTogether = 4;  // rows in one horizontal pass, which then reads its weights only once
   const size_t stride = static_cast<size_t>(image.width) * 3,
                row_bytes = static_cast<size_t>(plan.window.width) * 3;
   scratch.rows.resize(stride * kTogether + kResampleSlack);
@@ -377,7 +377,7 @@ void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out) {
 
 Normalisation::Normalisation(const std::vector<double>& mean, const std::vector<double>& std) {
   check(mean.size() == 3 && std.size() == 3, "normalisation needs 3 means and 3 deviations");
-  const auto divide = [](float a, float b) {  // as the fast forms of resample.h divide
+  const auto divide = [](float a, float b) {  // as in the fast forms of resample.h
     const float inverse = 1.0f / b, q = a * inverse;
     return std::fma(std::fma(-q, b, a), inverse, q);
   };

@@ -1,5 +1,5 @@
 // Pillow's antialiased resize, bit for bit on uint8 (Resample.c: support scaled by the ratio, horizontal pass
-// first, coefficients in 22-bit fixed point, 8-bit rounding between the passes, a pass without change
+// first, coefficients in 22-bit fixed point, 8-bit rounding between the passes, passes without change
 // skipped).
 #pragma once
 
@@ -13,26 +13,26 @@ namespace tessera::data {
 
 enum class Interpolation { nearest, box, bilinear, hamming, bicubic, lanczos };
 
-// Usage error naming the right names.
+// Throws a usage error that lists the valid names.
 Interpolation parse_interpolation(const std::string& name);
 
-// The part of a picture that is resized, in pixels; fractions allowed, as in Pillow's `box` argument.
+// The part of an image to resize, in pixels; fractions allowed, as in Pillow's `box` argument.
 struct FloatBox {
   double left, top, right, bottom;
 };
-// The longest side that is resized, in pixels: shrinking takes 44 bytes and more for each.
+// The longest side that resize accepts, in pixels: shrinking takes at least 44 bytes for each.
 inline constexpr int kLongestSide = 1 << 24;
 
-// 1 or 3 channels.
+// Resizes images of 1 or 3 channels.
 Image resize(const Image& image, int width, int height, Interpolation interpolation);
 Image resize(const Image& image, int width, int height, Interpolation interpolation, const FloatBox& box);
 
-// The picture, or where a side is longer than `side` pixels the same shrunk so that none is.
+// Returns the image, shrunk if a side is longer than `side` pixels.
 Image shrunk_to_fit(const Image& image, int side);
 
-// What a model is fed: resize, then cut, then mirror, without the pixels that are cut off ever being
-// computed. `window` lies within the resized picture of width x height pixels. Writes planes, [3,
-// window.height, window.width]; one channel is repeated three times.
+// Makes the model input: resize, then crop, then mirror, without computing pixels outside the crop. `window`
+// is inside the resized image of width x height pixels. Writes planes, [3, window.height, window.width]; a
+// single channel is repeated three times.
 struct ResizePlan {
   FloatBox box;
   int width = 0, height = 0;
@@ -41,16 +41,16 @@ struct ResizePlan {
   bool mirrored = false;
 };
 void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out);
-// The same as a picture; 3 channels always.
+// The same as an image; always 3 channels.
 Image resize(const Image& image, const ResizePlan& plan);
 
-// Bytes to the floats that a model is fed: (byte / 255 - mean) / std in float32, step by step as
-// torchvision's ToTensor and Normalize compute it.
+// Maps bytes to the model's floats: (byte / 255 - mean) / std in float32, step by step as in torchvision's
+// ToTensor and Normalize.
 class Normalisation {
  public:
-  // Three numbers each.
+  // Both have three numbers.
   Normalisation(const std::vector<double>& mean, const std::vector<double>& std);
-  // The results for the bytes 0 … 255 of a channel.
+  // Returns the results for the bytes 0 … 255 of a channel.
   const float* table(int channel) const { return table_.data() + 256 * channel; }
   float mean(int channel) const { return mean_[static_cast<size_t>(channel)]; }
   float std(int channel) const { return std_[static_cast<size_t>(channel)]; }
@@ -63,12 +63,12 @@ class Normalisation {
 };
 void resize_planes(const Image& image, const ResizePlan& plan, const Normalisation& normalisation,
                    float* out);
-// A picture of 3 channels as normalised planes.
+// Writes an image of 3 channels as normalised planes.
 void normalise(const Image& image, const Normalisation& normalisation, float* out);
 
-// The instruction sets that this processor can resize with, fastest first; TESSERA_RESAMPLE in the
-// environment and use_resample_form (tests, benchmarks; "" is the fastest) choose one. All give the same
-// bits.
+// Returns the instruction sets that this processor supports for resizing, fastest first. The environment
+// variable TESSERA_RESAMPLE or use_resample_form (tests, benchmarks; "" is the fastest) selects one. All
+// return the same bits.
 std::vector<std::string> resample_form_names();
 void use_resample_form(const std::string& name);
 

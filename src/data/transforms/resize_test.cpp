@@ -18,7 +18,7 @@ const std::string kGolden = std::string(TESSERA_TEST_DATA) + "/goldens/component
 constexpr Interpolation kAll[] = {Interpolation::nearest, Interpolation::box,     Interpolation::bilinear,
                                   Interpolation::hamming, Interpolation::bicubic, Interpolation::lanczos};
 
-// Restores the fastest form after a test that chose another.
+// Restores the fastest form after a test that selected another.
 struct FormGuard {
   ~FormGuard() { use_resample_form(""); }
 };
@@ -33,7 +33,7 @@ Image image_of(const TensorView& tensor) {
 Image noise(int width, int height, int channels, uint64_t seed) {
   RandomStream random(seed, "noise");
   Image image(width, height, channels);
-  const bool hard = random.chance(0.3);  // only 0 and 255: overshoots in every filter that has them
+  const bool hard = random.chance(0.3);  // only 0 and 255: filters with negative lobes overshoot
   for (uint8_t& v : image.pixels) v = static_cast<uint8_t>(hard ? 255 * random.below(2) : random.below(256));
   return image;
 }
@@ -100,7 +100,7 @@ TEST(Resize, EveryFormGivesThePlainOnesBits) {
   }
 }
 
-// A window is the cut, a mirror the mirror, of the whole result.
+// A window equals the crop, and a mirror the flip, of the whole result.
 TEST(Resize, AWindowIsTheCutOfTheWhole) {
   for (const Interpolation interpolation : kAll) {
     for (const auto& [width, height] : {std::pair{40, 30}, {90, 20}, {17, 61}}) {
@@ -121,10 +121,10 @@ TEST(Resize, AWindowIsTheCutOfTheWhole) {
   }
 }
 
-// Every form normalises to the bits of the plain division.
+// Every form normalises bit for bit like plain division.
 TEST(Resize, NormalisesEachByte) {
   FormGuard guard;
-  Image image(67, 40);  // every byte in every channel, and a width that is no multiple of any vector
+  Image image(67, 40);  // every byte in every channel, and a width that is not a multiple of any vector
   for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i / 3 + i % 3);
   const ResizePlan plan{{0, 0, 67, 40}, 67, 40, Interpolation::bicubic, {0, 0, 67, 40}, false};
   RandomStream random(3, "deviations");

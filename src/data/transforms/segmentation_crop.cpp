@@ -9,9 +9,9 @@
 namespace tessera::data {
 namespace {
 
-constexpr int kMostTries = 10;  // crops that are looked at
+constexpr int kMostTries = 10;  // attempted crops
 
-// Whether a crop of the resized mask shows several classes, none of which fills too much of it.
+// True if a crop of the resized mask contains several classes, each with a share below `most`.
 bool is_mixed(const Image& mask, const Box& window, uint8_t ignored, double most) {
   std::array<int64_t, 256> counts{};
   for (int y = 0; y < window.height; ++y) {

@@ -1,5 +1,5 @@
-// Training crops of an image with its mask, as mmseg makes them: resized at random in proportion, cut at random so
-// that no class fills most of it, mirrored. Resizing is Pillow's (mmseg's OpenCV does not smooth where it shrinks).
+// Training crops of an image with its mask, as in mmseg: random scale, a random crop that no class dominates,
+// random flip. Resizing is Pillow's (mmseg's OpenCV does not antialias when it shrinks).
 #pragma once
 
 #include <vector>
@@ -11,35 +11,35 @@
 
 namespace tessera::data {
 
-// The size of a picture that fits into scale[0] x scale[1] either way: both sides times the smaller of longest /
-// longest and shortest / shortest, rounded (mmcv's rescale_size).
+// Returns the size of an image fitted into scale[0] x scale[1] in either orientation. Both sides are
+// multiplied by the smaller of longest / longest and shortest / shortest, and rounded (mmcv's rescale_size).
 Extent fit_into(Extent picture, const std::vector<int64_t>& scale);
 
 struct SegmentationCrop {
-  std::vector<int64_t> scale = {2048, 512};  // what a picture fits into at ratio 1
-  std::vector<double> ratio = {0.5, 2.0};    // factor on the scale, drawn between these
-  double most_of_one_class = 0.75;           // share of a crop that one class may fill; 1: any
+  std::vector<int64_t> scale = {2048, 512};  // the size to fit into at ratio 1
+  std::vector<double> ratio = {0.5, 2.0};    // range of the random factor on the scale
+  double most_of_one_class = 0.75;           // maximum share of a crop for one class; 1: any
   double flip = 0.5;                         // probability
 };
 
-// What was drawn for one image.
+// The random choices for one image.
 struct CropPlan {
   Extent resized;
-  Box window;  // of the resized picture: at most as large as the crop
+  Box window;  // in the resized image: at most as large as the crop
   bool mirrored = false;
 };
 
-// Draws in the order of mmseg: ratio, row and column of each crop that is tried, mirror. `mask`: one channel, `ignored`
-// where there is no class; `crop` is the output's size.
+// Draws in mmseg's order: ratio, row and column of each attempted crop, mirror. `mask`: one channel,
+// `ignored` for pixels without a class; `crop` is the output's size.
 CropPlan plan_crop(const Image& mask, const SegmentationCrop& config, Extent crop, uint8_t ignored,
                    Draws& draws);
 
-// The planned part of the mask (by its nearest pixels), and of the picture, [window.height, window.width].
+// Return the planned part of the mask (by nearest pixels) and of the image, [window.height, window.width].
 Image crop_mask(const Image& mask, const CropPlan& plan);
 Image crop_picture(const Image& picture, const CropPlan& plan,
                    Interpolation interpolation = Interpolation::bilinear);
 
-// Set in at the left and top of a picture of that size, `fill` elsewhere.
+// Returns an image of that size with `image` at the top left and `fill` elsewhere.
 Image padded_to(const Image& image, Extent size, uint8_t fill);
 
 }  // namespace tessera::data

@@ -47,7 +47,7 @@ FloatBox whole(const Image& image) {
   return {0, 0, static_cast<double>(image.width), static_cast<double>(image.height)};
 }
 
-// Pictures of one thread, their memory used again.
+// Reusable images of one thread.
 struct Memory {
   Image decoded, placed;
 };
@@ -56,7 +56,7 @@ Memory& memory() {
   return m;
 }
 
-// What both transforms share: the preprocessing in the form that the pixels need, and the test crop.
+// Shared by both transforms: the preprocessing in the form for pixels, and the test crop.
 class Base : public Transform {
  public:
   Base(const Preprocess& preprocess, int64_t height, int64_t width, const JointFields& joint)
@@ -76,8 +76,8 @@ class Base : public Transform {
   const std::vector<Field>& fields() const override { return fields_; }
 
  protected:
-  // What the output is made of: `image` resized by `plan` and set in at (left, top) of the output, the
-  // border's colour around it where it does not fill it. `map` says the same of the whole picture.
+  // The inputs of the output: `image` resized by `plan` and placed at (left, top), with the border's colour
+  // elsewhere. `map` is the same for the whole image.
   struct Source {
     const Image* image = nullptr;
     ResizePlan plan;
@@ -85,7 +85,7 @@ class Base : public Transform {
     GeometryMap map = {};
   };
 
-  // The fields besides the image, which was transformed as `map` says.
+  // Writes the fields other than the image, which was transformed by `map`.
   void write_joint(const RawSample& sample, const GeometryMap& map, std::span<const Slot> out) const {
     size_t slot = 1;
     if (joint_.mask) {
@@ -110,7 +110,8 @@ class Base : public Transform {
     }
   }
 
-  // Of a picture that is resized as a whole; the output's first pixel is (left, top) of the result.
+  // Returns the map of an image that is resized as a whole; the output's first pixel is (left, top) of the
+  // result.
   GeometryMap whole_map(Extent picture, Extent resized, int left, int top, bool mirrored) const {
     return {
         {0, static_cast<double>(picture.width), resized.width, left, output_.width, picture.width, mirrored},
@@ -121,7 +122,7 @@ class Base : public Transform {
     return s.plan.window.width == output_.width && s.plan.window.height == output_.height;
   }
 
-  // The output as a picture.
+  // Returns the output as an image.
   const Image& picture_of(const RawSample& sample, const Source& s) const {
     Image& placed = memory().placed;
     placed = naming(sample, [&] { return resize(*s.image, s.plan); });
@@ -141,7 +142,7 @@ class Base : public Transform {
       normalise(picture_of(sample, s), normalisation_, out);
   }
 
-  // The picture's size as it will be decoded, and its orientation if that will be applied.
+  // Returns the decoded size of the image, and sets the orientation to apply.
   Extent extent_of(const RawSample& sample, int& orientation) const {
     orientation = 1;
     if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
@@ -150,7 +151,7 @@ class Base : public Transform {
     return orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
   }
 
-  // An error about a picture's size names the picture.
+  // Adds the sample's name to errors about an image's size.
   template <class Work>
   static auto naming(const RawSample& sample, const Work& work) -> decltype(work()) {
     try {
@@ -160,7 +161,7 @@ class Base : public Transform {
     }
   }
 
-  // The whole picture; decoded into this thread's memory where it is encoded.
+  // Returns the whole image; encoded ones are decoded into this thread's memory.
   const Image& decoded(const RawSample& sample) const {
     if (const auto* image = std::get_if<Image>(&sample.picture)) return *image;
     memory().decoded = decode_image(std::get<std::vector<std::byte>>(sample.picture), sample.name, decode_);
@@ -270,14 +271,14 @@ class TrainTransform final : public Base {
             box_map(size, box, mirrored)};
   }
 
-  // Of a box of the picture that is resized to the whole output.
+  // Returns the map of a box of the image that is resized to the whole output.
   GeometryMap box_map(Extent picture, const Box& box, bool mirrored) const {
     const double left = box.left, top = box.top;
     return {{left, left + box.width, output_.width, 0, output_.width, picture.width, mirrored},
             {top, top + box.height, output_.height, 0, output_.height, picture.height}};
   }
 
-  // The smallest DCT scale that still gives at least as many pixels as are wanted.
+  // Returns the largest DCT reduction that still yields at least the output's pixels.
   int scale_for(const Box& box) const {
     int scale = 8;
     while (scale > 1 && (box.width < scale * output_.width || box.height < scale * output_.height))
@@ -285,7 +286,7 @@ class TrainTransform final : public Base {
     return scale;
   }
 
-  // Where the box lies within its scaled pixels, which begin and end at whole ones.
+  // Returns the box within its scaled pixels, which begin and end at whole ones.
   static FloatBox scaled_box(const Box& box, int scale, const Image& crop) {
     const double left = static_cast<double>(box.left % scale) / scale;
     const double top = static_cast<double>(box.top % scale) / scale;
@@ -308,7 +309,7 @@ class TrainTransform final : public Base {
     map = whole_map(have, size, left, top, mirrored);
     map.x.reflected = map.y.reflected = augment_.padding_mode == "reflect";
     if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
-    // Only what is cut out is resized: the resized strip's long side may be as long as it likes.
+    // Only the crop is resized, so a strip's long side has no limit.
     const Box window{columns.first, rows.first, columns.count(), rows.count()};
     memory().decoded = naming(sample, [&] {
       return resize(image, {whole(image), size.width, size.height, interpolation_, window, false});
@@ -316,8 +317,8 @@ class TrainTransform final : public Base {
     return place(memory().decoded, {rows.first, columns.first}, rows, columns);
   }
 
-  // Where the pixels of a line of the output come from, -1 where they are black, and the first and last that
-  // do come from the picture (one pixel of it where none does).
+  // The source pixels of an output line, -1 for black, and the first and last of them in the image (one pixel
+  // of it if there are none).
   struct Line {
     std::vector<int> from;
     int first = 0, last = 0;
@@ -339,7 +340,7 @@ class TrainTransform final : public Base {
     return out;
   }
 
-  // The output from a part of the picture whose corner lies at `corner`.
+  // Assembles the output from a part of the image with its corner at `corner`.
   const Image& place(const Image& part, Extent corner, const Line& rows, const Line& columns) const {
     Image& out = memory().placed;
     out.reshape(output_.width, output_.height);
@@ -382,7 +383,7 @@ std::shared_ptr<const Transform> make_train_transform(const Preprocess& preproce
                                                       const JointFields& joint) {
   const bool colour = preprocess.mean.size() == 3;
   AugmentConfig of_colours = augment;
-  if (!colour) of_colours.erase = {};  // over all channels, when they are together
+  if (!colour) of_colours.erase = {};  // applied later, to all channels together
   const MakeColourTransform make = [&](const Preprocess& part, const JointFields& fields) {
     return std::make_shared<TrainTransform>(part, of_colours, fields);
   };

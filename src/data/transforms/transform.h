@@ -1,5 +1,4 @@
-// From a raw sample to its fields: decode, crop, resize, flip, augment, normalise; masks and boxes move
-// along.
+// From a raw sample to its fields: decode, crop, resize, flip, augment, normalise. Masks and boxes follow.
 #pragma once
 
 #include <array>
@@ -17,10 +16,10 @@
 
 namespace tessera::data {
 
-// How pictures become tensors at test time; stored with the weights so that predict always does the same.
+// Conversion of images to tensors at test time; stored with the weights so that predict always does the same.
 struct Preprocess {
-  int64_t size = 224;   // pictures enter the model as [channels, size, size]
-  double crop = 0.875;  // test crop: the short side is resized to size / crop, then the centre is cut
+  int64_t size = 224;   // images enter the model as [channels, size, size]
+  double crop = 0.875;  // test crop: the short side is resized to size / crop, then centre crop
   std::string interpolation = "bicubic";
   std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
   std::string crop_mode = "center";  // center, squash or border (see geometry.h)
@@ -34,22 +33,22 @@ struct Preprocess {
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
       "test crop: center, squash (proportions are lost) or border (padded, nothing is cut)");
-    v("apply_exif", apply_exif, "orient images as their EXIF orientation says");
+    v("apply_exif", apply_exif, "orient images by their EXIF tag");
   }
 };
 
-// Training-time augmentation of one picture.
+// Training-time augmentation of one image.
 struct AugmentConfig {
-  // random_resized; padded (short side to size, padded, cut at random: CIFAR's usual one, and DeiT III's
-  // simple random crop with reflect); center (as in testing)
+  // random_resized; padded (short side to size, padded, random crop: usual for CIFAR, and with reflect DeiT
+  // III's simple random crop); center (as in testing)
   std::string crop = "random_resized";
   std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
-  int64_t padding = 4;                    // `padded`: pixels on each side before the random cut
+  int64_t padding = 4;                    // `padded`: pixels on each side before the random crop
   std::string padding_mode = "constant";  // constant (black) or reflect
   double flip = 0.5;
-  std::string auto_augment;    // RandAugment or AutoAugment, as timm writes them: "rand-m9-mstd0.5-inc1"
-  bool three_augment = false;  // DeiT III: one of gray, solarized, blurred
-  std::vector<double> color_jitter;  // brightness, contrast, saturation and, if given, hue
+  std::string auto_augment;          // RandAugment or AutoAugment, in timm's notation: "rand-m9-mstd0.5-inc1"
+  bool three_augment = false;        // DeiT III: one of gray, solarize, blur
+  std::vector<double> color_jitter;  // brightness, contrast, saturation and optionally hue
   EraseConfig erase;
   std::string decode = "exact";  // exact, or fast (JPEG scaled in the DCT)
   template <class V>
@@ -68,43 +67,44 @@ struct AugmentConfig {
   }
 };
 
-// From a sample to the values of its fields. Has no state: threads share it.
+// Converts a sample to its fields. Stateless: threads share it.
 class Transform {
  public:
   virtual ~Transform() = default;
   virtual const std::vector<Field>& fields() const = 0;
-  // Writes the fields in their order, one slot each. `random` is this sample's own stream. A sample that
-  // lacks what a field needs (a mask, a caption) is an error that names it.
+  // Writes the fields in order, one slot each. `random` is this sample's own stream. Throws an error that
+  // names the sample if it lacks the input of a field (a mask, a caption).
   virtual void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const = 0;
 };
 
-// What moves together with the image.
+// Fields that follow the image's geometry.
 struct JointFields {
-  bool mask = false;       // "mask", u8 [height, width]: classes, kIgnoredPixel where the image shows nothing
-  int64_t most_boxes = 0;  // > 0: "boxes", f32 [most_boxes, 5], ragged: left, top, right, bottom, class
-  double least_visible = 0;  // share of a box's area that must be left for it to be kept
+  bool mask = false;         // "mask", u8 [height, width]: classes, kIgnoredPixel outside the image
+  int64_t most_boxes = 0;    // > 0: "boxes", f32 [most_boxes, 5], ragged: left, top, right, bottom, class
+  double least_visible = 0;  // a box must keep this share of its area or is dropped
 };
 inline constexpr uint8_t kIgnoredPixel = 255;
 
-// "image", f32 [channels, height, width], normalised, channels as preprocess.mean has numbers; and the joint fields. Usage errors name the key that makes no
-// sense, also an augmentation that moves pixels in ways that masks and boxes cannot follow.
+// Makes "image", f32 [channels, height, width], normalised, with one channel per number of preprocess.mean;
+// and the joint fields. Throws a usage error that names an invalid key. This includes an augmentation that
+// moves pixels in ways that masks and boxes cannot follow.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess,
                                                      const JointFields& joint = {});
-// Another input than preprocess.size squared.
+// For another input size than preprocess.size squared.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
                                                      int64_t width, const JointFields& joint = {});
 std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
                                                       const AugmentConfig& augment,
                                                       const JointFields& joint = {});
 
-// "label", i64 []: the sample's class; where `multi_label` "targets", f32 [classes], 1 for each of its classes
-// and 0 for the others.
+// Makes "label", i64 []: the sample's class; or if `multi_label`, "targets", f32 [classes]: 1 for each of its
+// classes and 0 for the others.
 std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label);
 
-// All fields of all transforms; each draws from the sample's stream after those before it.
+// Joins all fields of all transforms. Each draws from the sample's stream after its predecessors.
 std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts);
 
-// `count` views of a sample, each transformed with draws of its own; fields "image_0", "image_1", ….
+// Makes `count` views of a sample, each with its own draws; fields "image_0", "image_1", ….
 std::shared_ptr<const Transform> make_views(std::shared_ptr<const Transform> transform, int64_t count);
 
 }  // namespace tessera::data

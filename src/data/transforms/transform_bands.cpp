@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kTogether = 3;  // channels of a colour transform
 
-// The picture as the transform's channels: of one, a colour picture without colour.
+// Returns the image with the transform's channels; for one channel, a colour image without colour.
 Image read_bands(const RawSample& sample, size_t channels, bool apply_exif) {
   DecodeOptions options;
   options.apply_exif = apply_exif;
@@ -29,7 +29,7 @@ Image read_bands(const RawSample& sample, size_t channels, bool apply_exif) {
   return decode_bands(std::get<std::vector<std::byte>>(sample.picture), sample.name, wanted, options);
 }
 
-// Bands first, first + 1, first + 2 as a colour picture; the last band is repeated where there are no more.
+// Returns bands first, first + 1, first + 2 as a colour image; missing bands repeat the last.
 Image three_of(const Image& bands, size_t first) {
   Image out(bands.width, bands.height);
   const auto channels = static_cast<size_t>(bands.channels);

@@ -1,4 +1,4 @@
-// Images of other than three channels: grey ones, and satellites' and microscopes' bands.
+// Images with one channel or more than three: greyscale, and bands of satellites and microscopes.
 #pragma once
 
 #include <functional>
@@ -8,15 +8,15 @@
 
 namespace tessera::data {
 
-// Makes the transform of a colour image; it is called with the mean and deviation of three channels, and with
-// joint fields or without.
+// Makes the transform of a colour image. Its arguments are the mean and deviation of three channels, with or
+// without joint fields.
 using MakeColourTransform =
     std::function<std::shared_ptr<const Transform>(const Preprocess& preprocess, const JointFields& joint)>;
 
-// "image", f32 [channels, height, width], where preprocess.mean has as many numbers; and the joint fields. Of one
-// channel it is the luma of a colour image; of more the bands of a TIFF, three of which at a time go through
-// a colour transform with the same draws. Augmentations of colour are refused for more than one: they know
-// red, green and blue. `erase` comes last, over all channels.
+// Makes "image", f32 [channels, height, width], with one channel per number of preprocess.mean, and the joint
+// fields. One channel is the luma of a colour image. More are the bands of a TIFF: each group of three passes
+// through a colour transform with the same draws. For more than one channel, colour augmentations are usage
+// errors because they require red, green and blue. `erase` comes last, over all channels.
 std::shared_ptr<const Transform> make_bands_transform(const Preprocess& preprocess, const JointFields& joint,
                                                       const AugmentConfig& augment,
                                                       const MakeColourTransform& make);

@@ -47,7 +47,7 @@ std::vector<float> plane(const std::vector<float>& planes, size_t c, size_t size
           planes.begin() + static_cast<ptrdiff_t>((c + 1) * size)};
 }
 
-// A picture of so many bands by itself: repeated as red, green and blue.
+// Returns one band as an image, repeated as red, green and blue.
 Image only_band(const Image& bands, int band) {
   Image out(bands.width, bands.height);
   for (size_t i = 0; i < out.pixels.size(); ++i)
@@ -123,7 +123,7 @@ TEST(BandsTransform, ErrorsSayWhatIsWrong) {
             "x.png: has 3 channels, must have 4");
 }
 
-// --- TIFFs of many bands
+// --- TIFFs of many bands ---
 
 void put(std::vector<std::byte>& to, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) to.push_back(static_cast<std::byte>(value >> (8 * i)));

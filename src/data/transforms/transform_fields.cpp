@@ -1,4 +1,4 @@
-// Fields besides the image, and transforms made of others.
+// Fields other than the image, and composite transforms.
 #include <algorithm>
 
 #include "core/error.h"
@@ -38,7 +38,7 @@ class LabelTransform final : public Transform {
   std::vector<Field> fields_;
 };
 
-// The parts one after another, their fields under names that may be others.
+// Runs the parts one after another. Their fields may have new names.
 class JoinedTransform final : public Transform {
  public:
   JoinedTransform(std::vector<std::shared_ptr<const Transform>> parts, std::vector<Field> fields)

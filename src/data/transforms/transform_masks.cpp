@@ -50,7 +50,7 @@ class MaskTrainingTransform final : public Transform {
   }
 
  private:
-  // Normalised planes; what the picture does not fill is 0.
+  // Writes normalised planes; 0 outside the image.
   void write(const Image& picture, float* out) const {
     if (picture.width == size_.width && picture.height == size_.height)
       return normalise(picture, normalisation_, out);

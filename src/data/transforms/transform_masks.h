@@ -11,18 +11,19 @@ namespace tessera::data {
 struct MaskTraining {
   SegmentationCrop crop;
   bool photometric = true;                // photometric distortion (augment_photometric.h)
-  std::vector<double> color_jitter = {};  // besides, as AugmentConfig has it
+  std::vector<double> color_jitter = {};  // in addition, as in AugmentConfig
   double jitter_probability = 1;
-  std::string interpolation = "bilinear";  // of images, as Preprocess has it
+  std::string interpolation = "bilinear";  // of images, as in Preprocess
 };
 
-// "image", f32 [3, height, width], normalised, and "mask", u8 [height, width]: a crop of the image resized at random;
-// where it is smaller the rest is 0 (the mean) and kIgnoredPixel.
+// Makes "image", f32 [3, height, width], normalised, and "mask", u8 [height, width]: a crop of the randomly
+// resized image. If it is smaller, the rest is 0 (the mean) and kIgnoredPixel.
 std::shared_ptr<const Transform> make_mask_training(const Preprocess& preprocess, const MaskTraining& options,
                                                     int64_t height, int64_t width);
 
-// The whole image as it is: "extent", i64 [2]: height and width; "pixels", u8 [pixels, 3], and "mask", u8 [pixels, 1],
-// both ragged, row by row. An image of more than kMostMaskPixels pixels is an error.
+// Makes fields of the whole unchanged image: "extent", i64 [2]: height and width; "pixels", u8 [pixels, 3],
+// and "mask", u8 [pixels, 1], both ragged, row by row. Throws for an image of more than kMostMaskPixels
+// pixels.
 inline constexpr int64_t kMostMaskPixels = 1 << 24;
 std::shared_ptr<const Transform> make_whole_masks();
 

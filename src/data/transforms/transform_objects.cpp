@@ -95,7 +95,7 @@ class ObjectTransform final : public Transform {
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         check(runs.width == view.width && runs.height == view.height, name, ": the mask of annotation ",
               object.number, " has ", runs.width, "x", runs.height, " pixels, the image as it is read ",
-              view.width, "x", view.height, "; preprocess.apply_exif turns images as their files say");
+              view.width, "x", view.height, "; preprocess.apply_exif orients images by their EXIF tag");
       if (outlined) {
         const Outline seen = outline_in_view(object.outline, view);
         box = box_of_outline(seen);

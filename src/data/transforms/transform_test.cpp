@@ -43,7 +43,7 @@ std::vector<float> run(const Transform& transform, const RawSample& sample, Rand
   return out;
 }
 
-// (byte / 255 - mean) / std of an interleaved picture, as planes.
+// Returns (byte / 255 - mean) / std of an interleaved image, as planes.
 std::vector<float> normalised(const Image& image, const Preprocess& p, bool mirrored = false) {
   std::vector<float> out;
   for (int c = 0; c < 3; ++c)
@@ -119,7 +119,7 @@ TEST(TrainTransform, ResizedCropsAreTorchvisionsPixels) {
   EXPECT_EQ(orient(input, 4).pixels, image_of(*arrays.find("output.vflip")).pixels);
 }
 
-// The whole path, decoding only the crop and all fused, against its parts.
+// Compares the whole fused path, which decodes only the crop, with its parts.
 TEST(TrainTransform, IsCropThenResizeThenFlipThenNormalise) {
   Preprocess p;
   p.size = 40;
@@ -187,7 +187,7 @@ TEST(TrainTransform, PaddedCropsReachEveryPlace) {
   }
 }
 
-// DeiT III's simple random crop: the short side to size, then a padded random cut.
+// DeiT III's simple random crop: short side to size, then a padded random crop.
 TEST(TrainTransform, PaddedCropsOfLargerPictures) {
   Preprocess p;
   p.size = 20;
@@ -206,7 +206,7 @@ TEST(TrainTransform, PaddedCropsOfLargerPictures) {
   EXPECT_EQ(lefts.size(), 11u);
 }
 
-// A strip of two rows becomes 640,000 columns at this size: only those that are cut out are computed.
+// A strip of two rows becomes 640,000 columns at this size: only the cropped ones are computed.
 TEST(TrainTransform, AStripCostsNoMoreThanItsCut) {
   Preprocess p;
   p.size = 32;
@@ -242,7 +242,7 @@ TEST(TrainTransform, FastDecodingIsCloseAndOnlyForLargeCrops) {
     worst = std::max(worst, mean / static_cast<double>(a.size()));
   }
   EXPECT_GT(differ, 30);
-  EXPECT_LT(worst, 0.06);  // of a standard deviation: about 3 of 255
+  EXPECT_LT(worst, 0.06);  // in standard deviations: about 3 of 255
 }
 
 TEST(TrainTransform, CentreCropFlips) {
@@ -260,7 +260,7 @@ TEST(TrainTransform, CentreCropFlips) {
   for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(flipped[i], plain[i / 16 * 16 + 15 - i % 16]);
 }
 
-// Pixel augmentations come after crop and flip, erasing after normalisation, each from the sample's own
+// Pixel augmentations follow crop and flip, and erasing follows normalisation; each uses the sample's own
 // stream.
 TEST(TrainTransform, AugmentsBetweenFlipAndNormalisation) {
   Preprocess p;
