@@ -211,7 +211,7 @@ class DpmSolver final : public Sampler {
 
   // First and second difference over lambda of the predictions so far.
   struct Differences {
-    torch::Tensor first, second, last;  // first, second: of a parabola; last: of the newest two
+    torch::Tensor first, second, last;  // first, second: a parabola's; last: the newest two's
   };
   Differences differences(const std::vector<torch::Tensor>& known, int64_t step, int64_t order) const {
     const double h = gap(step), r0 = gap(step - 1) / h;

@@ -81,7 +81,7 @@ class Optimiser {
  protected:
   struct Slot {
     std::string name;
-    torch::Tensor parameter, gradient;  // gradient: of the current step
+    torch::Tensor parameter, gradient;  // gradient: the current step's
     double lr_scale = 1, weight_decay = 0;
     int64_t updates = 0;  // of this parameter, including the current one
     std::vector<std::string> state_names;
