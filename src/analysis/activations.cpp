@@ -39,7 +39,7 @@ ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, in
   const torch::Tensor one = torch::zeros({1, channels, side, side}),
                       two = torch::zeros({2, channels, side, side});
   ActivationBytes out;
-  inference_peak(model, one);  // allocates what stays, such as packed weights
+  inference_peak(model, one);  // allocates lasting memory, such as packed weights
   out.inference = std::max<int64_t>(0, inference_peak(model, two) - inference_peak(model, one));
   const std::vector<KeptBytes> single = alive_by_place(model, one), pair = alive_by_place(model, two);
   int64_t before = 0;

@@ -28,7 +28,7 @@ TEST(CountedProducts, EqualTheFormulas) {
   }
 }
 
-// Layers around the cells match the formula. The composed chunks compute whole squares, where the kernels
+// Layers around the cells match the formula. The composed chunks compute whole squares, while the kernels
 // skip the masked part.
 TEST(CountedProducts, OfVisionLstmAreThoseOfItsLayersAndCells) {
   const auto model = built("vil_tiny_patch16_224");

@@ -1,6 +1,7 @@
 // Maps of the places that an image's score depends on, and two metrics to compare maps.
 //
-// A map is [batch, rows, columns] of any range; larger is more important. Images are [batch, 3, height, width].
+// A map is [batch, rows, columns] of any range; larger is more important. Images are [batch, 3, height,
+// width].
 #pragma once
 
 #include "ops/torch.h"

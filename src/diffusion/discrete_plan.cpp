@@ -29,7 +29,8 @@ double step_of_sigma(const std::vector<double>& table, double sigma) {
 }
 
 // Returns the quantile `share` of Beta(a, a), by bisection on its distribution function:
-//   I_x(a, a) = x^a (1 - x)^a / (a B(a, a)) (1 + sum_n prod_{m <= n} (2 a + m) / (a + 1 + m) x^(n + 1)),  x <= 1/2
+//   I_x(a, a) = x^a (1 - x)^a / (a B(a, a)) (1 + sum_n prod_{m <= n} (2 a + m) / (a + 1 + m) x^(n + 1)),
+//   x <= 1/2
 double beta_quantile(double share, double a) {
   if (share <= 0 || share >= 1) return share <= 0 ? 0 : 1;
   if (share > 0.5) return 1 - beta_quantile(1 - share, a);

@@ -63,7 +63,7 @@ diffusion::DiscreteOptions discrete_options(const SamplerConfig& config) {
 }
 
 // The published code lets networks of a velocity start at t = 0, where the coefficient of sbdm is infinite.
-// This starts them where networks of score and noise start.
+// This starts them as late as networks of score and noise.
 diffusion::Interpolant stochastic(const diffusion::Interpolant& interpolant, diffusion::DiffusionForm form) {
   constexpr double kSampleEnd = 1e-3;
   diffusion::InterpolantOptions options = interpolant.options();
