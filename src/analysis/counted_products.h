@@ -15,8 +15,8 @@ namespace tessera::analysis {
 struct CountedProducts {
   int64_t weights = 0;       // activations times parameters, in matrix products
   int64_t convolutions = 0;  // activations times parameters, in convolutions
-  int64_t between = 0;  // activations times activations: scores and values of attention, mLSTM cells
-  int64_t scores = 0;   // numbers through a softmax: all entries of all attention matrices
+  int64_t between = 0;       // activations times activations: scores and values of attention, mLSTM cells
+  int64_t scores = 0;        // numbers through a softmax: all entries of all attention matrices
   int64_t sum() const { return weights + convolutions + between; }
 };
 struct PlaceProducts {

@@ -53,8 +53,7 @@ class Ddpm final : public Sampler {
                                                                    : options.respacing)),
                    network),
         clip_(options.clip) {
-    if (clip_ != 0 && clip_ != 1)
-      fail_usage("clip = ", clip_, ": ddpm clips images to 1, or not at all (0)");
+    if (clip_ != 0 && clip_ != 1) fail_usage("clip = ", clip_, ": ddpm clips images to 1, or not at all (0)");
   }
   int64_t steps() const override { return diffusion_.schedule().steps(); }
   bool draws_noise() const override { return true; }

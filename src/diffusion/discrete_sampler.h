@@ -54,7 +54,7 @@ struct DiscreteOptions {
   double sigma_min = 0, sigma_max = 0;        // euler, heun: ends of the other spacings; 0 = the schedule's
   FinalSigma final_sigma = FinalSigma::zero;  // dpm, euler
   SolverOf solver_of = SolverOf::clean;       // dpm, dpm_sde; noise requires FinalSigma::minimum
-  double least_log_snr = -kUnbounded;  // dpm: skips steps with log(alpha / sigma) below this
+  double least_log_snr = -kUnbounded;         // dpm: skips steps with log(alpha / sigma) below this
   bool log_linear = false;       // euler: log sigma evenly spaced over the schedule; keeps its last level
   bool log_time = false;         // euler: the network's time is log(sigma) / 4
   bool alpha_one_at_end = true;  // ddim: step 0 ends at a clean image, else at its own level

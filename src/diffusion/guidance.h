@@ -8,9 +8,8 @@
 namespace tessera::diffusion {
 
 struct Guidance {
-  double scale = 1;  // 1 = none
-  int64_t channels =
-      0;  // guided leading channels: published models use 3 of 4 latent ones; 0 = the image's
+  double scale = 1;      // 1 = none
+  int64_t channels = 0;  // guided leading channels: published models use 3 of 4 latent ones; 0 = the image's
   double rescale =
       0;  // share of the guided prediction rescaled to the deviation with the class (Lin et al. 2024)
   // Guides only at shares of remaining noise, 0 (clean) to 1, between these (Kynkäänniemi et al. 2024).

@@ -27,17 +27,16 @@ namespace tessera::train {
 // The keys of every optimiser; each adds its own.
 struct OptimiserSettings {
   std::string name = "adamw";
-  double lr = 1e-3;            // the schedule's base
-  double lr_batch = 0;         // the batch size that lr is for; lr grows with the batch; 0 = off
-  double weight_decay = 0.05;  // of parameters with two or more dimensions
-  double layer_decay = 1;      // learning-rate factor from each layer to the previous one; 1 = off
+  double lr = 1e-3;                   // the schedule's base
+  double lr_batch = 0;                // the batch size that lr is for; lr grows with the batch; 0 = off
+  double weight_decay = 0.05;         // of parameters with two or more dimensions
+  double layer_decay = 1;             // learning-rate factor from each layer to the previous one; 1 = off
   std::vector<ParameterRule> groups;  // parameters with their own rate or decay
 
   template <class V>
   void visit(V& v) {
     v("name", name, "adamw, adam, lamb, lars, muon or sgd"), v("lr", lr, "base learning rate");
-    v("lr_batch", lr_batch,
-      "batch size that lr is for: lr is multiplied by batch_size / lr_batch; 0 = off");
+    v("lr_batch", lr_batch, "batch size that lr is for: lr is multiplied by batch_size / lr_batch; 0 = off");
     v("weight_decay", weight_decay, "decay of parameters with two or more dimensions");
     v("layer_decay", layer_decay, "learning-rate factor from each layer to the previous one; 1 = off");
     v("groups", groups,

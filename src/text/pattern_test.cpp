@@ -28,8 +28,7 @@ TEST(Pattern, RepeatsAndChoices) {
   EXPECT_EQ(all_matches("x{2,}", "x xx xxx"), (Strings{"xx", "xxx"}));
   EXPECT_EQ(all_matches("a*+a", "aaa"), Strings{});  // possessive: no backtracking
   EXPECT_EQ(all_matches("(?>a|ab)c", "abc ac"), (Strings{"ac"}));
-  EXPECT_EQ(all_matches("cat|category", "category"),
-            (Strings{"cat"}));  // the first match, not the longest
+  EXPECT_EQ(all_matches("cat|category", "category"), (Strings{"cat"}));  // the first match, not the longest
   EXPECT_EQ(all_matches("^a|b$", "aab"), (Strings{"a", "b"}));
 }
 
