@@ -1,4 +1,4 @@
-// The memory that a forward pass keeps for its gradients, block by block, measured while it runs.
+// Measures the memory that a forward pass keeps for its gradients, block by block.
 #pragma once
 
 #include "ops/torch.h"
@@ -12,19 +12,19 @@
 namespace tessera::analysis {
 
 struct KeptBytes {
-  std::string place;  // "blocks.3": from the place in front up to this one; "head" behind the last
+  std::string place;  // "blocks.3": from the previous place to this one; "head" after the last
   int64_t bytes = 0;
 };
 struct ActivationBytes {
-  std::vector<KeptBytes> places;  // kept for the gradients of one image more
-  int64_t training = 0;           // their sum: what the backward pass starts from
-  int64_t inference = 0;          // highest at a time of one image more, without gradients
+  std::vector<KeptBytes> places;  // kept for the gradients, per additional image
+  int64_t training = 0;           // their sum: memory at the start of the backward pass
+  int64_t inference = 0;          // peak per additional image, without gradients
 };
-// Of images of `side` pixels in float32 on the CPU, as the difference between two images and one. Neither weights nor
-// their gradients count.
+// Measures images of `side` pixels in float32 on the CPU, as the difference between two images and one.
+// Excludes the weights and their gradients.
 ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, int64_t side);
 
-// The outputs of blocks among the taps: "blocks.3", or "blocks.1.3" of a pyramid.
+// True for a tap at a block's output: "blocks.3", or "blocks.1.3" of a pyramid.
 bool is_block_place(const std::string& tap);
 
 }  // namespace tessera::analysis

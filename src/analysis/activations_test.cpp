@@ -23,7 +23,7 @@ TEST(ActivationBytes, BlocksOfOneKindKeepTheSame) {
   EXPECT_EQ(sum, found.training);
   EXPECT_EQ(found.places[1].place, "blocks.1");
   EXPECT_EQ(found.places[1].bytes, found.places[2].bytes);
-  // At least the input of its norms and MLP, 17 tokens of 32 channels each: nothing is kept of less.
+  // At least the inputs of its norms and MLP, 17 tokens of 32 channels each.
   EXPECT_GE(found.places[1].bytes, 2 * 17 * 32 * 4);
   EXPECT_LT(found.inference, found.training);
 }

@@ -32,7 +32,7 @@ void check_layers(const std::vector<torch::Tensor>& layers) {
           layers[0].size(2), " tokens");
 }
 
-// Of each matrix [..., rows, columns], a thread each: one matrix is too small to keep several busy.
+// Computes one matrix [..., rows, columns] per thread: a single matrix is too small for several threads.
 torch::Tensor singular_values(const torch::Tensor& matrices) {
   const torch::Tensor wide = matrices.detach().to(torch::kCPU, torch::kFloat64);
   const torch::Tensor each = wide.reshape({-1, wide.size(-2), wide.size(-1)});
@@ -40,7 +40,7 @@ torch::Tensor singular_values(const torch::Tensor& matrices) {
   torch::Tensor values = torch::empty({each.size(0), count}, torch::kFloat64);
   auto* out = values.mutable_data_ptr<double>();
   parallel_for(each.size(0), 1, [&](int64_t begin, int64_t end) {
-    const torch::NoGradGuard no_grad;  // of this thread
+    const torch::NoGradGuard no_grad;  // thread-local
     for (int64_t i = begin; i < end; ++i) {
       const torch::Tensor found = torch::linalg_svdvals(each[i]).contiguous();
       std::copy_n(found.const_data_ptr<double>(), count, out + i * count);

@@ -14,22 +14,22 @@ std::shared_ptr<models::Classifier> built(const std::string& name) {
   return model;
 }
 
-// The formulas of the families say what runs, at a side that no model was built for too.
+// The families' formulas match the counts, even at sides that no model was built for.
 TEST(CountedProducts, EqualTheFormulas) {
   for (const char* name : {"vit_tiny_patch16_224", "deit3_small_patch16_224", "illama_tiny_patch16_224",
                            "visionllama_small_patch16_224", "visionllama_pyramid_small_224",
                            "swin_tiny_patch4_window7_224", "twins_svt_small", "resnet50", "convnext_tiny"}) {
     const auto model = built(name);
     for (const int64_t side : {224, 64}) {
-      if (side == 64 && std::string(name).starts_with("illama")) continue;  // as long as its positions
+      if (side == 64 && std::string(name).starts_with("illama")) continue;  // the context length is fixed
       const CountedProducts found = sum_of(count_products(*model, 3, side));
       EXPECT_EQ(found.sum(), model->exact_macs(side, side)) << name << " at " << side;
     }
   }
 }
 
-// Layers around the cells are as the formula says; the composed chunks compute whole squares where the kernels leave out what
-// the mask hides.
+// Layers around the cells match the formula. The composed chunks compute whole squares, while the kernels
+// skip the masked part.
 TEST(CountedProducts, OfVisionLstmAreThoseOfItsLayersAndCells) {
   const auto model = built("vil_tiny_patch16_224");
   const auto& cells = dynamic_cast<const models::MlstmCells&>(*model->backbone);

@@ -1,4 +1,4 @@
-// Features as places on a plane or in a few directions.
+// Projections of features onto a plane or a few directions.
 #pragma once
 
 #include "ops/torch.h"
@@ -8,13 +8,13 @@
 
 namespace tessera::analysis {
 
-// Principal components, by falling variance; of each the entry of largest magnitude is positive. All float64.
+// Principal components, by falling variance; the entry of largest magnitude is positive in each. All float64.
 struct PrincipalComponents {
   torch::Tensor components;                      // [count, width], rows of length 1
-  torch::Tensor scores;                          // [samples, count], of the samples less their mean
-  std::vector<double> variance, variance_share;  // of each, with samples - 1; as a share of the whole
+  torch::Tensor scores;                          // [samples, count], of the centred samples
+  std::vector<double> variance, variance_share;  // per component, divided by samples - 1; share of the total
 };
-// x [samples, width]; at most min(samples, width) components. Fails below two samples.
+// x [samples, width]; gives at most min(samples, width) components. Throws Error below two samples.
 PrincipalComponents principal_components(const torch::Tensor& x, int64_t count);
 
 // t-SNE (eval/tsne.h) from the first two principal components: [samples, 2] float64.

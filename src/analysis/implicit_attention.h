@@ -1,15 +1,15 @@
-// How the matrices by which Vision-LSTM mixes its tokens are looked at.
+// The implicit attention of Vision-LSTM, prepared for analysis.
 #pragma once
 
 #include "ops/torch.h"
 
 namespace tessera::analysis {
 
-// The implicit attention of a Vision-LSTM layer (ops/mlstm_mixing.h), whose weights may be negative, as weights of rows of sum 1: their
-// magnitudes, each row divided by its sum. Rows of zeros stay so.
+// Turns the implicit attention of a Vision-LSTM layer (ops/mlstm_mixing.h), which may be negative, into rows
+// of sum 1: magnitudes divided by their row's sum. Rows of zeros stay zero.
 torch::Tensor magnitudes_of_sum_one(const torch::Tensor& mixing);
 
-// The order in which a Vision-LSTM layer walks its tokens, from which of them each one reads.
+// The order in which a Vision-LSTM layer walks its tokens, derived from the tokens that each one reads.
 enum class Walk { forwards, backwards, other };
 Walk walk_of(const torch::Tensor& mixing);
 

@@ -13,7 +13,7 @@
 namespace tessera::analysis {
 namespace {
 
-// Of each row of a tensor with several axes, as a column that multiplies it.
+// Returns the length of each row of a tensor with several axes, as a column for broadcasting.
 torch::Tensor row_lengths(const torch::Tensor& tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(tensor.dim()), 1);
   shape[0] = tensor.size(0);
@@ -151,7 +151,7 @@ std::vector<double> loss_plane(const Objective& objective, const Direction& firs
 std::optional<PlaneThrough> plane_through(const std::vector<torch::Tensor>& origin,
                                           const std::vector<torch::Tensor>& b,
                                           const std::vector<torch::Tensor>& c) {
-  // Below this share of the distances what is left of an axis is the rounding of the weights.
+  // Below this share of the distances, the remainder of an axis is rounding error of the weights.
   constexpr double kRounding = 1e-5;
   check_same_shapes(b, origin);
   check_same_shapes(c, origin);
@@ -200,8 +200,9 @@ torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vec
   }
   const double length = vector.norm().item<double>();
   if (length == 0) return torch::zeros_like(vector);
-  // A step of the cube root of the rounding: the errors of both kinds are then about equally small, where the curvature changes
-  // over steps of about 1. Steps in proportion to the weights' norm, which grows with their number, would be too long.
+  // A step of the cube root of the rounding error balances both kinds of error, if the curvature changes over
+  // distances of about 1. Steps proportional to the weights' norm, which grows with their number, would be
+  // too long.
   const bool wide = vector.scalar_type() == torch::kFloat64;
   const double rounding =
       wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
@@ -256,7 +257,7 @@ std::vector<double> lanczos_values(const Objective& objective, const torch::Tens
       for (const torch::Tensor& other : basis) next = next - other * other.dot(next);
     const double length = next.norm().item<double>();
     if (!go_on(progress, diagonal.size(), static_cast<size_t>(most))) break;
-    if (length < 1e-10 * (1 + std::abs(diagonal[0]))) break;  // the whole space that the start reaches
+    if (length < 1e-10 * (1 + std::abs(diagonal[0]))) break;  // the start vector's whole Krylov space
     beside.push_back(length);
     basis.push_back(next / length);
   }

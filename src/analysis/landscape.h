@@ -1,5 +1,5 @@
-// The loss around trained weights: slices along directions (Li et al. 2018), the line between two models, and the Hessian's
-// eigenvalues and trace by products with vectors.
+// The loss around trained weights: slices along directions (Li et al. 2018), the line between two models, and
+// the Hessian's eigenvalues and trace by Hessian-vector products.
 #pragma once
 
 #include "ops/torch.h"
@@ -12,74 +12,76 @@
 
 namespace tessera::analysis {
 
-// The weights that are changed, and the loss at their present values; both stay the caller's. A flat vector holds all tensors
-// one after the other.
+// The weights to vary, and the loss at their current values; the caller owns both. A flat vector is all
+// tensors concatenated.
 struct Objective {
   std::vector<torch::Tensor> parameters;
   std::function<torch::Tensor()> loss;  // a scalar with its graph
 };
 
-using Direction = std::vector<torch::Tensor>;  // a tensor for each parameter, of its shape
+using Direction = std::vector<torch::Tensor>;  // one tensor for each parameter, of its shape
 
-// Whose length a direction takes: each filter's (row of a tensor with two or more axes) or each tensor's. Tensors of one axis
-// (biases, norms) get 0.
+// The unit of length to match: each filter (row of a tensor with two or more axes) or each tensor. Tensors of
+// one axis (biases, norms) get 0.
 enum class Normalisation { filter, layer };
-// d |w| / (|d| + 1e-10).
+// Returns d |w| / (|d| + 1e-10).
 Direction normalised(const Direction& direction, const std::vector<torch::Tensor>& parameters,
                      Normalisation by = Normalisation::filter);
-// Normal numbers that the seed and `number` alone decide.
+// Returns normal numbers that depend only on the seed and `number`.
 Direction random_direction(const std::vector<torch::Tensor>& parameters, uint64_t seed, uint64_t number);
 
 torch::Tensor flat(const Direction& tensors);
-// Cut into tensors of those shapes.
+// Splits a flat vector into tensors of those shapes.
 Direction shaped(const torch::Tensor& flat, const std::vector<torch::Tensor>& like);
 
-// Puts the parameters back to what they were, whatever happens.
+// Restores the parameters on destruction, also after an exception.
 class KeptParameters {
  public:
   explicit KeptParameters(std::vector<torch::Tensor> parameters);
   ~KeptParameters();
   KeptParameters(const KeptParameters&) = delete;
-  // parameters = kept + sum of weight * direction.
+  // Sets parameters = kept + sum of weight * direction.
   void move(const std::vector<std::pair<double, const Direction*>>& steps);
 
  private:
   std::vector<torch::Tensor> parameters_, kept_;
 };
 
-// The loss at kept + alpha d for each alpha. `progress` is told each point and may stop by returning false; points behind are
-// then missing.
+// Returns the loss at kept + alpha d for each alpha. `progress` is called after each point; if it returns
+// false, the remaining points are missing.
 using Progress = std::function<bool(int64_t done, int64_t total)>;
 std::vector<double> loss_line(const Objective& objective, const Direction& direction,
                               const std::vector<double>& alphas, const Progress& progress = {});
-// loss[i * alphas.size() + j] at kept + alphas[i] first + alphas[j] second; `known` holds the points of a stopped run.
+// Returns the losses at kept + alphas[i] first + alphas[j] second, row-major; `known`: points of a stopped
+// run.
 std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
                                const std::vector<double>& alphas, const Progress& progress = {},
                                std::vector<double> known = {});
-// The same with other places along the second direction: loss[i * second_alphas.size() + j].
+// The same with separate alphas for the second direction: loss[i * second_alphas.size() + j].
 std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
                                const std::vector<double>& first_alphas,
                                const std::vector<double>& second_alphas, const Progress& progress = {},
                                std::vector<double> known = {});
-// The plane through three points in the space of weights. Its directions are float64, orthogonal and of length 1, so that distances
-// on it are those of the weights: the origin stands at (0, 0), b at (b_first, 0), c at (c_first, c_second).
+// The plane through three points in weight space. Its directions are float64 and orthonormal, so that
+// distances on it equal those of the weights: the origin is (0, 0), b is (b_first, 0), c is (c_first,
+// c_second).
 struct PlaneThrough {
   Direction first, second;
   double b_first = 0, c_first = 0, c_second = 0;  // b_first and c_second are positive
 };
-// Nothing where the three stand on one line.
+// Returns nothing if the three points are collinear.
 std::optional<PlaneThrough> plane_through(const std::vector<torch::Tensor>& origin,
                                           const std::vector<torch::Tensor>& b,
                                           const std::vector<torch::Tensor>& c);
-// The loss at (1 - t) kept + t other.
+// Returns the loss at (1 - t) kept + t other.
 std::vector<double> loss_between(const Objective& objective, const std::vector<torch::Tensor>& other,
                                  const std::vector<double>& places, const Progress& progress = {});
 
 double loss_of(const Objective& objective);
 torch::Tensor gradient_of(const Objective& objective);  // flat
 
-// How the product of the Hessian with a vector is computed: by differentiating the gradient (where every operation has a second
-// derivative; the fused kernels refuse), or from gradients on both sides, (g(w + e v) - g(w - e v)) / 2e.
+// How Hessian-vector products are computed. exact: differentiates the gradient, which needs second
+// derivatives (the fused kernels have none). differences: (g(w + e v) - g(w - e v)) / 2e.
 enum class HessianProduct { exact, differences };
 torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vector,
                             HessianProduct how = HessianProduct::exact);
@@ -88,18 +90,18 @@ struct PowerIteration {
   std::vector<double> rayleigh;  // v . H v before each update
   torch::Tensor vector;          // of length 1
 };
-// Tends to the eigenvalue of largest magnitude, which may be negative; with a shift to the one farthest from it, so that a shift
-// by the least gives the largest. `start` flat. Stops after `steps`, or where the quotient changes by less than `tolerance` of its
-// distance from the shift.
+// Converges to the eigenvalue of largest magnitude, which may be negative. With a shift it converges to the
+// one farthest from it, so a shift by the least gives the largest. `start` is flat. Stops after `steps`, or
+// once the quotient changes by less than `tolerance` times its distance from the shift.
 PowerIteration power_iteration(const Objective& objective, const torch::Tensor& start, int64_t steps,
                                double tolerance = 0, HessianProduct how = HessianProduct::exact,
                                const Progress& progress = {}, double shift = 0);
-// z . H z for each row of `probes`; of rows of +-1 the mean is an estimate of the trace (Hutchinson).
+// Returns z . H z for each row of `probes`; for rows of +-1 the mean estimates the trace (Hutchinson).
 std::vector<double> trace_estimates(const Objective& objective, const torch::Tensor& probes,
                                     HessianProduct how = HessianProduct::exact);
 
-// The eigenvalues of the Hessian's part that `steps` products with vectors span (Lanczos with full orthogonalisation), rising:
-// its ends approach the least and the largest eigenvalue.
+// Returns the eigenvalues, ascending, of the Hessian restricted to the span of `steps` products (Lanczos with
+// full orthogonalisation). The ends approach the least and the largest eigenvalue.
 std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start, int64_t steps,
                                    HessianProduct how = HessianProduct::exact, const Progress& progress = {});
 

@@ -1,4 +1,4 @@
-// The landscape of a quadratic form, where everything is known.
+// The landscape of a quadratic form, with known results.
 #include "analysis/landscape.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,8 @@ TEST(Hessian, PowerIterationAndLanczosFindTheEnds) {
   EXPECT_NEAR(values.back(), 7, 1e-9);
 }
 
-// Where the least is the one of largest magnitude, power iteration finds it, and with a shift by it the largest.
+// If the least eigenvalue has the largest magnitude, power iteration finds it, and a shift by it gives the
+// largest.
 TEST(Hessian, AShiftByTheLeastGivesTheLargest) {
   const Tensor weight = torch::ones({1, 3}, torch::kFloat64).requires_grad_();
   const Tensor diagonal = torch::tensor({-9.0, 2.0, 5.0}, torch::kFloat64);
@@ -70,7 +71,7 @@ TEST(Hessian, OfAViTTwoWaysAgreeOnItsLargestEigenvalue) {
   model->backbone->eval();
   torch::manual_seed(5);
   const Tensor images = torch::randn({8, 3, 16, 16}, torch::kFloat64), labels = torch::arange(8).remainder(4);
-  // Attention that is looked at is the composition, which has second derivatives.
+  // Attention with taps runs as the composition, which has second derivatives.
   const Objective objective{model->backbone->parameters(), [&] {
                               models::Taps taps;
                               models::Context context;
@@ -126,7 +127,7 @@ TEST(Landscape, APlaneThroughThreePointsHoldsAllOfThem) {
   EXPECT_NEAR(first.norm().item<double>(), 1, 1e-12);
   EXPECT_NEAR(second.norm().item<double>(), 1, 1e-12);
   EXPECT_NEAR(first.dot(second).item<double>(), 0, 1e-12);
-  // The values of float32 are exact in float64, in which all is computed.
+  // float32 values are exact in float64, the dtype of the computation.
   const auto wide = [](const std::vector<Tensor>& point) { return flat(point).to(torch::kFloat64); };
   EXPECT_TRUE(torch::allclose(wide(origin) + plane->b_first * first, wide(b), 0, 1e-12));
   EXPECT_TRUE(

@@ -16,7 +16,7 @@ torch::Tensor gradient_at(const ScoreFunction& score, const torch::Tensor& image
   return torch::autograd::grad({score(leaf).sum()}, {leaf}).at(0);
 }
 
-// Smeared so far that little of what is in the image can be told.
+// Blurs so strongly that little of the image remains recognisable.
 torch::Tensor blurred(const torch::Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
   const torch::Tensor small = torch::adaptive_avg_pool2d(
@@ -24,7 +24,7 @@ torch::Tensor blurred(const torch::Tensor& images) {
   return torch::upsample_bilinear2d(small, {height, width}, false);
 }
 
-// The area under a curve of equal steps from 0 to 1.
+// Returns the area under a curve with equal steps from 0 to 1.
 torch::Tensor area(const std::vector<torch::Tensor>& scores) {
   torch::Tensor sum = (scores.front() + scores.back()) / 2;
   for (size_t i = 1; i + 1 < scores.size(); ++i) sum = sum + scores[i];
@@ -57,7 +57,7 @@ Faithfulness faithfulness(const ScoreFunction& score, const torch::Tensor& image
   const torch::NoGradGuard no_grad;
   const int64_t cells = map.size(1) * map.size(2), most = std::min(steps, cells);
   check(most > 0 && map.size(0) == images.size(0), "a map ", map.sizes(), " for images ", images.sizes());
-  // The place of each cell among all by importance, the first one first.
+  // The rank of each cell by importance, from 0.
   const torch::Tensor place = map.flatten(1)
                                   .argsort(/*stable=*/true, int64_t{1}, /*descending=*/true)
                                   .argsort(/*stable=*/true, int64_t{1}, /*descending=*/false);

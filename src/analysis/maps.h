@@ -1,6 +1,7 @@
-// Which places of an image a score depends on: maps, and two numbers by which maps can be told apart.
+// Maps of the places that an image's score depends on, and two metrics to compare maps.
 //
-// A map is [batch, rows, columns] of any range; larger is more important. Images are [batch, 3, height, width].
+// A map is [batch, rows, columns] of any range; larger is more important. Images are [batch, 3, height,
+// width].
 #pragma once
 
 #include "ops/torch.h"
@@ -11,31 +12,33 @@
 
 namespace tessera::analysis {
 
-// The scores of the class in question, one an image: [batch]. Differentiable where a gradient is asked for.
+// Returns the score of the chosen class for each image: [batch]. Differentiable if a gradient is needed.
 using ScoreFunction = std::function<torch::Tensor(const torch::Tensor& images)>;
 
-// |d score / d image|, the largest of the channels: [batch, height, width] (Simonyan et al. 2013).
+// Returns |d score / d image|, the maximum over channels: [batch, height, width] (Simonyan et al. 2013).
 torch::Tensor gradient_map(const ScoreFunction& score, const torch::Tensor& images);
-// (image - baseline) times the mean gradient on the line between them, at the middles of `steps` equal parts (Sundararajan et al.
-// 2017): [batch, 3, height, width], whose sum is score(image) - score(baseline) as steps grow. Exact where the score is linear.
+// Returns (image - baseline) times the mean gradient on the line between them, at the midpoints of `steps`
+// equal parts (Sundararajan et al. 2017): [batch, 3, height, width]. Its sum tends to score(image) -
+// score(baseline) as steps grow, and is exact for a linear score.
 torch::Tensor integrated_gradients(const ScoreFunction& score, const torch::Tensor& images,
                                    const torch::Tensor& baseline, int64_t steps);
-// max(0, sum over channels of the mean gradient of a channel times its values) of a layer's features [batch, channels, rows,
-// columns] (Selvaraju et al. 2017).
+// Returns max(0, sum over channels of a channel's mean gradient times its values) for a layer's features
+// [batch, channels, rows, columns] (Selvaraju et al. 2017).
 torch::Tensor gradcam(const torch::Tensor& features, const torch::Tensor& gradient);
 
-// Areas under the score (deletion: its most important places are replaced first, so low is good; insertion: they are put back
-// first, so high is good; Petsiuk et al. 2018). Places are the map's cells, replaced in `steps` equal portions: by 0, the mean
-// colour of what models are fed, and put back into a blurred image. [batch] float64 each.
+// Areas under the score curve, [batch] float64 each (Petsiuk et al. 2018). Deletion replaces the most
+// important places first (low is good); insertion restores them first (high is good). Places are the map's
+// cells, in `steps` equal portions. Deletion sets them to 0, the mean colour of model inputs; insertion
+// starts from a blurred image.
 struct Faithfulness {
   torch::Tensor deletion, insertion;
 };
 Faithfulness faithfulness(const ScoreFunction& score, const torch::Tensor& images, const torch::Tensor& map,
                           int64_t steps);
 
-// The map enlarged to the image, each in the range 0 to 1 of its own: [batch, height, width].
+// Returns the map enlarged to the image, each scaled to its own range 0 to 1: [batch, height, width].
 torch::Tensor enlarged(const torch::Tensor& map, int64_t height, int64_t width);
-// The image under a map [height, width] of 0 to 1: pale gray where it is 0, red where it is 1.
+// Overlays a map [height, width] of 0 to 1 on the image: pale gray at 0, red at 1.
 Image overlay(const Image& image, const torch::Tensor& map);
 
 }  // namespace tessera::analysis

@@ -29,7 +29,7 @@ TEST(IntegratedGradients, SumToTheDifferenceOfTheScores) {
 
 TEST(Faithfulness, TellsAGoodMapFromItsOpposite) {
   Tensor images = torch::zeros({1, 3, 32, 32});
-  images.slice(2, 8, 16).slice(3, 16, 24) = 1;  // what counts
+  images.slice(2, 8, 16).slice(3, 16, 24) = 1;  // the relevant part
   const auto score = [](const Tensor& x) { return x.slice(2, 8, 16).slice(3, 16, 24).mean({1, 2, 3}); };
   Tensor map = torch::rand({1, 4, 4});
   map[0][1][2] = 2;
@@ -43,7 +43,7 @@ TEST(Enlarged, HasTheRangeOfOneWhateverTheMap) {
   EXPECT_EQ(map.sizes(), (std::vector<int64_t>{3, 16, 20}));
   EXPECT_EQ(map.min().item<float>(), 0);
   EXPECT_EQ(map.max().item<float>(), 1);
-  EXPECT_EQ(enlarged(torch::ones({1, 2, 2}), 4, 4).abs().max().item<float>(), 0);  // an even map says nothing
+  EXPECT_EQ(enlarged(torch::ones({1, 2, 2}), 4, 4).abs().max().item<float>(), 0);  // a constant map is all 0
   EXPECT_THROW(overlay(Image(4, 4, 3), torch::zeros({3, 3})), Error);
 }
 

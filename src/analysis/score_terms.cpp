@@ -18,7 +18,7 @@ torch::Tensor rotated(const torch::Tensor& x, const ScoreOperand& of) {
                            of.sin.slice(-2, 0, tokens).to(torch::kFloat64));
 }
 
-// Content and position, both rotated.
+// Returns content and position, both rotated.
 std::pair<torch::Tensor, torch::Tensor> parts(const ScoreOperand& of) {
   check(of.values.dim() == 5 && of.position.dim() == 4 && of.values.sizes().slice(1) == of.position.sizes(),
         "queries or keys ", of.values.sizes(), " and their positions ", of.position.sizes(),
@@ -47,7 +47,7 @@ ScoreTerms score_terms(const ScoreOperand& queries, const ScoreOperand& keys) {
 }
 
 torch::Tensor term_deviation(const torch::Tensor& term, const torch::Tensor& seen) {
-  check(term.sizes() == seen.sizes() && term.dim() == 5, "terms ", term.sizes(), " and what is seen ",
+  check(term.sizes() == seen.sizes() && term.dim() == 5, "terms ", term.sizes(), " and visible keys ",
         seen.sizes(), " must be [images, windows, heads, queries, keys]");
   const torch::Tensor weight = seen.to(term.scalar_type()), count = weight.sum(-1).clamp_min(1);
   const torch::Tensor mean = (term * weight).sum(-1) / count;

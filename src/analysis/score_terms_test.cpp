@@ -38,7 +38,7 @@ TEST(ScoreTerms, AddUpToTheScoresWithAndWithoutRotation) {
   }
 }
 
-// q = content of the image + position of the place, as eq. 5 has them: each term is that of its own part.
+// q = content of the image + position of the place, as in eq. 5: each term comes from its own part.
 TEST(ScoreTerms, FindPositionsThatWereAdded) {
   torch::manual_seed(2);
   const Tensor content = random({kImages, 1, kHeads, 1, kWidth});
@@ -49,12 +49,12 @@ TEST(ScoreTerms, FindPositionsThatWereAdded) {
   const ScoreTerms terms = score_terms(both, both);
   const Tensor expected = torch::matmul(position, position.transpose(-2, -1)) / std::sqrt(double{kWidth});
   EXPECT_TRUE(torch::allclose(terms.position[0], expected, 0, 1e-12));
-  // Contents are the same everywhere in an image: no key differs by its content.
+  // The content is constant within an image: no key differs by its content.
   EXPECT_LT(term_deviation(terms.content, seen_all(terms.content)).max().item<double>(), 1e-12);
   EXPECT_GT(term_deviation(terms.cross, seen_all(terms.cross)).min().item<double>(), 0.1);
 }
 
-// Eq. 6: without anything added the whole score is content times a rotation, a function of the offset alone.
+// Eq. 6: with nothing added, the whole score is content times a rotation, a function of the offset only.
 TEST(ScoreTerms, RotationAloneAddsNoTermAndDependsOnTheOffset) {
   torch::manual_seed(3);
   const Tensor content = random({kImages, 1, kHeads, 1, kWidth}).expand({-1, 1, -1, kTokens, -1});
@@ -76,7 +76,7 @@ TEST(ScoreTerms, KeysThatAreNotSeenDoNotCount) {
   term.select(-1, 0).fill_(1), term.select(-1, 3).fill_(1000);
   Tensor seen = seen_all(term);
   seen.select(-1, 3).fill_(false);
-  EXPECT_NEAR(term_deviation(term, seen).item<double>(), std::sqrt(2.0 / 9), 1e-12);  // of 1, 0, 0
+  EXPECT_NEAR(term_deviation(term, seen).item<double>(), std::sqrt(2.0 / 9), 1e-12);  // over 1, 0, 0
 }
 
 TEST(ScoreTerms, ByDistanceIsTheMeanOfThePairs) {

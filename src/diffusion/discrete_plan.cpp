@@ -1,4 +1,4 @@
-// Which steps and sigmas the samplers of discrete_sampler.h take.
+// The steps and sigmas of the samplers in discrete_sampler.h.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@
 namespace tessera::diffusion {
 namespace {
 
-// Between the entries of a table over 0, 1, 2, …; beyond its ends they stay.
+// Interpolates linearly in a table over 0, 1, 2, …; constant beyond its ends.
 double interpolated(const std::vector<double>& table, double at) {
   const auto last = static_cast<double>(table.size() - 1);
   if (at <= 0) return table.front();
@@ -18,7 +18,7 @@ double interpolated(const std::vector<double>& table, double at) {
   return table[low] + share * (table[low + 1] - table[low]);
 }
 
-// The step whose sigma this is, by its logarithm between those of an ascending table.
+// Returns the fractional step of a sigma, by linear interpolation of its logarithm in an ascending table.
 double step_of_sigma(const std::vector<double>& table, double sigma) {
   const double wanted = std::log(std::max(sigma, 1e-10));
   size_t low = 0;
@@ -28,8 +28,9 @@ double step_of_sigma(const std::vector<double>& table, double sigma) {
   return (1 - share) * static_cast<double>(low) + share * static_cast<double>(low + 1);
 }
 
-// Where the distribution function of Beta(a, a) is `share`, by bisection:
-//   I_x(a, a) = x^a (1 - x)^a / (a B(a, a)) (1 + sum_n prod_{m <= n} (2 a + m) / (a + 1 + m) x^(n + 1)),  x <= 1/2
+// Returns the quantile `share` of Beta(a, a), by bisection on its distribution function:
+//   I_x(a, a) = x^a (1 - x)^a / (a B(a, a)) (1 + sum_n prod_{m <= n} (2 a + m) / (a + 1 + m) x^(n + 1)),
+//   x <= 1/2
 double beta_quantile(double share, double a) {
   if (share <= 0 || share >= 1) return share <= 0 ? 0 : 1;
   if (share > 0.5) return 1 - beta_quantile(1 - share, a);
@@ -47,7 +48,7 @@ double beta_quantile(double share, double a) {
   return (low + high) / 2;
 }
 
-// Levels between two, descending.
+// Returns `count` levels between two, descending.
 std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double smallest, int64_t count) {
   constexpr double kRho = 7, kBeta = 0.6;
   std::vector<double> sigmas;
@@ -64,9 +65,9 @@ std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double s
   return sigmas;
 }
 
-// The products are those of NumPy's arange and linspace, since a time near a half is rounded by its last digit.
-// Descending steps below `end`, which is `total` but for noisy steps that are left out; `without_zero` says that the
-// spacings stop before step 0, `rounded` that linspace gives whole steps.
+// Returns descending steps below `end`. `end` is `total` unless noisy steps are skipped. `without_zero`: the
+// spacings stop before step 0; `rounded`: linspace gives whole steps. Products are computed as in NumPy's
+// arange and linspace, since their last digit decides how a time near a half is rounded.
 std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& options, bool without_zero,
                            bool rounded) {
   const int64_t count = options.steps;
@@ -83,7 +84,7 @@ std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& op
         break;
       }
       case Spacing::trailing:
-        // Where noisy steps are left out the others keep their distance, and there are fewer.
+        // If noisy steps are skipped, the others keep their spacing, so fewer remain.
         if (const double place = std::nearbyint(last + at * ((last - all / n) - last));
             end == total || place >= 1)
           times.push_back(place - 1);
@@ -101,7 +102,7 @@ std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& op
 
 std::vector<double> sigma_table(const std::vector<double>& alphas) {
   std::vector<double> table;
-  // A schedule that ends without any image: as diffusers has it, 2^-24 of it.
+  // If the schedule ends without any image, keep 2^-24 of it, as diffusers does.
   for (const double alpha : alphas) {
     const double left = alpha > 0 ? alpha : std::ldexp(1.0, -24);
     table.push_back(std::sqrt((1 - left) / left));
@@ -132,7 +133,7 @@ SigmaPlan plan_sigmas(const std::vector<double>& alphas, ScheduleKind kind, cons
   plan.times = spaced(total, end, options, solver, solver);
   if (solver && !by_schedule) {
     plan.sigmas = spaced_sigmas(options.sigmas, table.back(), table.front(), options.steps);
-    // diffusers cuts off, for cosine schedules and two of the spacings, what it rounds for the others.
+    // diffusers truncates for cosine schedules and for two of the spacings, and rounds for the others.
     const bool cut = kind == ScheduleKind::cosine || options.sigmas == SigmaSpacing::exponential ||
                      options.sigmas == SigmaSpacing::beta;
     plan.times.clear();

@@ -10,7 +10,7 @@
 namespace tessera::diffusion {
 namespace {
 
-// The clean image and the noise that an output stands for, of x = alpha * clean + sigma * noise.
+// The clean image and the noise that an output implies for x = alpha * clean + sigma * noise.
 struct Estimate {
   torch::Tensor clean, noise;
 };
@@ -27,7 +27,7 @@ Estimate estimate(Prediction prediction, const torch::Tensor& output, const torc
   }
 }
 
-// Dynamic thresholding (Saharia et al. 2022): within +-s and divided by it, s a quantile of each image's magnitudes.
+// Dynamic thresholding (Saharia et al. 2022): clips to +-s and divides by s, a quantile of the magnitudes.
 torch::Tensor thresholded(const torch::Tensor& clean, const DiscreteOptions& options) {
   const torch::Tensor wide = clean.scalar_type() == torch::kFloat64 ? clean : clean.to(torch::kFloat32);
   torch::Tensor s =
@@ -37,7 +37,7 @@ torch::Tensor thresholded(const torch::Tensor& clean, const DiscreteOptions& opt
 }
 
 Level of_alpha(double alphas_cumprod) { return {std::sqrt(alphas_cumprod), std::sqrt(1 - alphas_cumprod)}; }
-// Of a sigma that is measured in units of the clean image.
+// For a sigma in units of the clean image.
 Level of_sigma(double sigma) {
   const double alpha = 1 / std::sqrt(1 + sigma * sigma);
   return {alpha, sigma * alpha};
@@ -53,8 +53,7 @@ class Ddpm final : public Sampler {
                                                                    : options.respacing)),
                    network),
         clip_(options.clip) {
-    if (clip_ != 0 && clip_ != 1)
-      fail_usage("clip = ", clip_, ": ddpm keeps images within 1, or does not (0)");
+    if (clip_ != 0 && clip_ != 1) fail_usage("clip = ", clip_, ": ddpm clips images to 1, or not at all (0)");
   }
   int64_t steps() const override { return diffusion_.schedule().steps(); }
   bool draws_noise() const override { return true; }
@@ -92,8 +91,8 @@ class Ddim final : public Sampler {
     const double end = options.alpha_one_at_end ? 1 : alphas.front();
     for (const int64_t t : times_) {
       if (t < 0 || t >= total)
-        fail_usage("ddim asks for step ", t, " of a schedule of ", total,
-                   ": fewer steps, or another spacing");
+        fail_usage("ddim needs step ", t, " of a schedule of ", total,
+                   ": take fewer steps, or another spacing");
       alphas_.push_back(alphas[static_cast<size_t>(t)]);
       next_.push_back(t - stride >= 0 ? alphas[static_cast<size_t>(t - stride)] : end);
     }
@@ -125,8 +124,8 @@ class Ddim final : public Sampler {
     return x;
   }
 
-  // x_t of x_before = sqrt(before) clean + sqrt(1 - before) noise, with both as the network tells them of x_t: solved by
-  // rounds of putting in what was found, from x_before itself on.
+  // Inverts a step: solves x_before = sqrt(before) clean + sqrt(1 - before) noise for x_t, where the network
+  // gives both at x_t. Uses fixed-point iteration from x_before.
   torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
                           const Walk& walk) const override {
     if (draws_noise()) return Sampler::walk_back(network, result, walk);
@@ -166,7 +165,7 @@ class DpmSolver final : public Sampler {
 
   torch::Tensor run(const Network& network, const torch::Tensor& start, const Walk& walk) const override {
     torch::Tensor x = start;
-    std::vector<torch::Tensor> known;  // predictions so far, the newest last
+    std::vector<torch::Tensor> known;  // previous predictions, newest last
     for (int64_t step = walk.first; step < steps(); ++step) {
       const double time = plan_.times[static_cast<size_t>(step)];
       known.push_back(predicted(network(x, time_of(time, x)), x, step));
@@ -180,7 +179,7 @@ class DpmSolver final : public Sampler {
   }
 
  private:
-  // log(alpha / sigma): infinite where there is no noise.
+  // log(alpha / sigma): infinite without noise.
   double lambda(int64_t step) const { return -std::log(plan_.sigmas[static_cast<size_t>(step)]); }
   double gap(int64_t step) const { return lambda(step + 1) - lambda(step); }
   bool of_noise() const { return options_.solver_of == SolverOf::noise; }
@@ -209,9 +208,9 @@ class DpmSolver final : public Sampler {
     return level(step + 1).sigma * std::sqrt(of_noise() ? std::expm1(2 * h) : -std::expm1(-2 * h));
   }
 
-  // First and second difference over lambda of what the steps so far have predicted.
+  // First and second difference over lambda of the predictions so far.
   struct Differences {
-    torch::Tensor first, second, last;  // of a parabola; `last` of a line through the two newest
+    torch::Tensor first, second, last;  // first, second: a parabola's; last: the newest two's
   };
   Differences differences(const std::vector<torch::Tensor>& known, int64_t step, int64_t order) const {
     const double h = gap(step), r0 = gap(step - 1) / h;
@@ -226,7 +225,7 @@ class DpmSolver final : public Sampler {
     return out;
   }
 
-  // The exact solution of the linear part; the noise taken as a polynomial of lambda of that order.
+  // Solves the linear part exactly; the noise is a polynomial of lambda of that order.
   torch::Tensor advance_noise(const torch::Tensor& x, const std::vector<torch::Tensor>& noise, int64_t step,
                               int64_t order) const {
     const Level from = level(step), to = level(step + 1);
@@ -240,11 +239,11 @@ class DpmSolver final : public Sampler {
     return next - weight * first * d.first - weight * second * d.second;
   }
 
-  // The exact solution of the linear part; the clean image taken as a polynomial of lambda of that order.
+  // Solves the linear part exactly; the clean image is a polynomial of lambda of that order.
   torch::Tensor advance(const torch::Tensor& x, const std::vector<torch::Tensor>& clean, int64_t step,
                         int64_t order) const {
     const Level from = level(step), to = level(step + 1);
-    const double h = gap(step), k = draws_noise() ? 2 : 1;  // the stochastic equation forgets twice as fast
+    const double h = gap(step), k = draws_noise() ? 2 : 1;  // the stochastic equation decays twice as fast
     const double forgets = std::expm1(-k * h);              // exp(-k h) - 1
     double keeps = to.sigma / from.sigma;
     if (draws_noise()) keeps *= std::exp(-h);
@@ -255,7 +254,7 @@ class DpmSolver final : public Sampler {
     const Differences d = differences(clean, step, order);
     if (order == 2)
       return next + to.alpha * (options_.form == SolverForm::midpoint ? -0.5 * forgets : first) * d.last;
-    // The series subtracts a half; diffusers adds it where noise is drawn, and is followed.
+    // The series subtracts a half; like diffusers, this adds it if noise is drawn.
     const double second = (forgets + k * h) / (k * h * k * h) + (draws_noise() ? 0.5 : -0.5);
     return next + to.alpha * first * d.first - to.alpha * second * d.second;
   }
@@ -274,7 +273,7 @@ class SigmaSampler final : public Sampler {
       : prediction_(prediction), options_(options), plan_(plan_sigmas(alphas, kind, options)) {}
   int64_t steps() const override { return static_cast<int64_t>(plan_.times.size()); }
   bool draws_noise() const override { return options_.method == Method::euler_ancestral; }
-  // The published start of a leading spacing is as wide as image and noise together.
+  // As published, a leading spacing starts with the deviation of image and noise together.
   Level level(int64_t step) const override {
     const double sigma = plan_.sigmas[static_cast<size_t>(step)];
     if (step == 0 && options_.spacing == Spacing::leading) return {1, std::sqrt(sigma * sigma + 1)};
@@ -304,10 +303,10 @@ class SigmaSampler final : public Sampler {
   }
 
  private:
-  // dx / dsigma: the noise of x at the level before a step. The network sees x with variance 1.
+  // Returns dx / dsigma: the noise in x at the level before a step. The network gets x with variance 1.
   torch::Tensor slope_at(const Network& network, const torch::Tensor& x, int64_t step) const {
     const double sigma = plan_.sigmas[static_cast<size_t>(step)];
-    // Heun asks beyond the last step only where the final sigma is not 0: that is step 0 of the schedule.
+    // Heun evaluates after the last step only if the final sigma is not 0; that is step 0 of the schedule.
     const double time = step < steps() ? plan_.times[static_cast<size_t>(step)] : 0;
     const Level at = of_sigma(sigma);
     const torch::Tensor seen = x * at.alpha;
@@ -325,7 +324,7 @@ class SigmaSampler final : public Sampler {
 
 namespace {
 
-// Options of another method are refused, not left unread.
+// Throws a usage error for options of another method, which would otherwise be ignored.
 void check_method(const DiscreteOptions& options) {
   const Method method = options.method;
   const auto only = [&](bool asked, const char* what, std::initializer_list<Method> methods) {
@@ -369,7 +368,7 @@ std::unique_ptr<Sampler> make_discrete_sampler(const ScheduleOptions& schedule_o
   if (-std::log(std::sqrt(1 / alphas.front() - 1)) < options.least_log_snr)
     fail_usage("least_log_snr = ", options.least_log_snr, " leaves out every step of the schedule");
   if (alphas.back() <= 0 && network.prediction == Prediction::epsilon)
-    fail_usage("a schedule whose last step holds no image goes with predictions of v or x0, not epsilon");
+    fail_usage("a schedule that ends without any image needs predictions of v or x0, not epsilon");
   switch (options.method) {
     case Method::ddpm:
       return std::make_unique<Ddpm>(Schedule(betas), network, options);

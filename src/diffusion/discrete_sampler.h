@@ -1,10 +1,10 @@
-// Samplers of a network that was trained on a schedule of steps.
+// Samplers for networks that were trained on a schedule of discrete steps.
 //
-//   ddpm       the chain itself over fewer steps (Nichol & Dhariwal 2021)
+//   ddpm       the training chain over fewer steps (Nichol & Dhariwal 2021)
 //   ddim       DDIM with eta (Song et al. 2021)
-//   dpm        DPM-Solver++, orders 1 to 3 by several steps (Lu et al. 2022)
-//   dpm_sde    the same of the stochastic equation; its third order weighs the second difference as diffusers does
-//   euler, euler_ancestral, heun   of x = x_0 + sigma e (Karras et al. 2022; the ancestral one as k-diffusion has it)
+//   dpm        DPM-Solver++, multistep, orders 1 to 3 (Lu et al. 2022)
+//   dpm_sde    its stochastic form; the third order weights the second difference as diffusers does
+//   euler, euler_ancestral, heun   of x = x_0 + sigma e (Karras et al. 2022; ancestral as in k-diffusion)
 //
 // Levels, spacings and ends follow diffusers' schedulers, so that settings of pipelines keep their meaning.
 #pragma once
@@ -19,65 +19,66 @@ namespace tessera::diffusion {
 
 enum class Method { ddpm, ddim, dpm, dpm_sde, euler, euler_ancestral, heun };
 
-// Which steps of the schedule are taken. leading: from 0 with a whole stride; trailing: to the last with a stride;
-// linspace: both ends.
+// The schedule's steps to take. leading: from 0 with an integer stride; trailing: down from the last with a
+// fractional stride; linspace: both ends.
 enum class Spacing { leading, trailing, linspace };
-// Which noise levels the steps have, the largest first.
-//   schedule     those of the steps that `spacing` names
+// The noise levels of the steps, largest first.
+//   schedule     those of the steps of `spacing`
 //   karras       sigma^(1/7) evenly spaced (Karras et al. 2022, eq. 5)
 //   exponential  log sigma evenly spaced
-//   log_snr      dpm: the same at the nearest whole steps (Lu et al. 2022, "DPM-Solver")
+//   log_snr      dpm: log sigma evenly spaced, at the nearest whole steps (Lu et al. 2022, "DPM-Solver")
 //   beta         quantiles of Beta(0.6, 0.6) (Lee et al. 2024, "Beta sampling is all you need")
 enum class SigmaSpacing { schedule, karras, exponential, log_snr, beta };
-// What DPM-Solver takes for a polynomial of log(alpha / sigma): the clean image (DPM-Solver++) or the noise (the
-// DPM-Solver before it).
+// The quantity that DPM-Solver extrapolates in log(alpha / sigma): the clean image (DPM-Solver++) or the
+// noise (the earlier DPM-Solver).
 enum class SolverOf { clean, noise };
-// How DPM-Solver's second term is weighed.
+// The weight of DPM-Solver's second-order term.
 enum class SolverForm { midpoint, heun };
-// The level behind the last step: no noise, or that of the schedule's first step.
+// The level after the last step: no noise, or that of the schedule's first step.
 enum class FinalSigma { zero, minimum };
 
 struct DiscreteOptions {
   Method method = Method::ddpm;
   int64_t steps = 250;
-  std::string respacing = {};  // ddpm: instead of `steps`, as respace() takes it
-  double eta = 0;              // ddim: 0 draws no noise, 1 as much as the chain
+  std::string respacing = {};  // ddpm: replaces `steps`, in the form of respace()
+  double eta = 0;              // ddim: 0 adds no noise, 1 as much as the chain
   bool noise_of_clean =
-      false;          // ddim: the noise is what the clipped image leaves of x (Nichol et al. 2021, GLIDE)
+      false;          // ddim: noise is recomputed from x and the clipped image (Nichol et al. 2021, GLIDE)
   int64_t order = 2;  // dpm, dpm_sde: 1 to 3
   SolverForm form = SolverForm::midpoint;
   bool lower_order_final = true,
-       euler_at_final = false;  // dpm: the last steps of lower order where they are few
+       euler_at_final = false;  // dpm: lower order in the last steps if steps are few
   Spacing spacing = Spacing::trailing;
   int64_t steps_offset = 0;                      // leading: added to every step
   SigmaSpacing sigmas = SigmaSpacing::schedule;  // dpm, euler, heun
   double sigma_min = 0, sigma_max = 0;        // euler, heun: ends of the other spacings; 0 = the schedule's
   FinalSigma final_sigma = FinalSigma::zero;  // dpm, euler
-  SolverOf solver_of = SolverOf::clean;       // dpm, dpm_sde; noise goes with FinalSigma::minimum
-  double least_log_snr = -kUnbounded;  // dpm: noisier steps, of log(alpha / sigma) below this, are left out
-  bool log_linear = false;       // euler: log sigma evenly spaced over the schedule, whose last level stays
+  SolverOf solver_of = SolverOf::clean;       // dpm, dpm_sde; noise requires FinalSigma::minimum
+  double least_log_snr = -kUnbounded;         // dpm: skips steps with log(alpha / sigma) below this
+  bool log_linear = false;       // euler: log sigma evenly spaced over the schedule; keeps its last level
   bool log_time = false;         // euler: the network's time is log(sigma) / 4
-  bool alpha_one_at_end = true;  // ddim: behind step 0 stands a clean image, else step 0's own level
-  double clip = 0;               // ddpm, ddim, heun: the clean image is kept within +-clip; 0 = not
-  // ddim, dpm: the clean image is kept within +-s and divided by s, the quantile of its magnitudes but at least 1 and at
-  // most `threshold_most` (Saharia et al. 2022, section 2.3); 0 = not. Goes before `clip`.
+  bool alpha_one_at_end = true;  // ddim: step 0 ends at a clean image, else at its own level
+  double clip = 0;               // ddpm, ddim, heun: clips the clean image to +-clip; 0 = no
+  // ddim, dpm: dynamic thresholding (Saharia et al. 2022, section 2.3): clips the clean image to +-s and
+  // divides by s, this quantile of its magnitudes, at least 1 and at most `threshold_most`; 0 = no. Overrides
+  // `clip`.
   double threshold = 0, threshold_most = kUnbounded;
 
   static constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 };
 
-// Usage errors: more steps than the schedule has, options of another method.
+// Throws a usage error: more steps than the schedule has, or options of another method.
 std::unique_ptr<Sampler> make_discrete_sampler(const ScheduleOptions& schedule,
                                                const GaussianOptions& network,
                                                const DiscreteOptions& options);
 
-// The steps that a sampler asks the network for, and its sigmas = sqrt((1 - a) / a) with the one behind the last.
+// A sampler's times for the network, and sigmas = sqrt((1 - a) / a), including the one after the last step.
 struct SigmaPlan {
   std::vector<double> times, sigmas;
 };
 SigmaPlan plan_sigmas(const std::vector<double>& alphas_cumprod, ScheduleKind kind,
                       const DiscreteOptions& options);
-// DDIM's steps, descending.
+// Returns DDIM's steps, descending.
 std::vector<int64_t> ddim_steps(int64_t schedule_steps, const DiscreteOptions& options);
 
 }  // namespace tessera::diffusion

@@ -13,10 +13,10 @@ using torch::Tensor;
 
 constexpr double kShift = 0.37;
 
-// A network that knows the image behind every x: all of its pixels are kShift.
+// A network with the exact prediction for one image: all its pixels are kShift.
 Network knowing(const std::vector<double>& alphas, Prediction prediction) {
   return [=](const Tensor& x, const Tensor& time) {
-    // Times between two steps: by the logarithm of sigma, as the samplers have them.
+    // Times between two steps are interpolated by log sigma, as in the samplers.
     const double at = time[0].item<double>();
     const auto low = static_cast<size_t>(at);
     const auto sigma_of = [&](size_t i) { return std::sqrt((1 - alphas[i]) / alphas[i]); };
@@ -62,7 +62,7 @@ std::vector<DiscreteOptions> all_options() {
   return all;
 }
 
-// The quantile of every image's own magnitudes becomes 1, and nothing is larger.
+// The quantile of each image's own magnitudes becomes 1, and nothing is larger.
 TEST(DiscreteSampler, DynamicThresholdsPushAnImageInwards) {
   const Tensor image = torch::linspace(-3, 3, 61, torch::kFloat64).view({1, 1, 1, 61}), small = image / 6;
   const Network network = [&](const Tensor& x, const Tensor&) { return torch::cat({image, small}).to(x); };
@@ -72,14 +72,14 @@ TEST(DiscreteSampler, DynamicThresholdsPushAnImageInwards) {
           make_discrete_sampler({}, {.prediction = Prediction::x0},
                                 {.method = method, .steps = 3, .threshold = 0.8, .threshold_most = most});
       const Tensor end = sampler->run(network, torch::zeros({2, 1, 1, 61}, torch::kFloat64), {});
-      // Of 61 magnitudes in pairs 0, 0.1, 0.1, …, 3, 3 the 48th is 2.4.
+      // The quantile 0.8 of the magnitudes 0, 0.1, 0.1, …, 3, 3 (61) is 2.4.
       const double s = std::min(2.4, most);
       EXPECT_TRUE(torch::allclose(end[0], (image[0] / s).clamp(-1, 1))) << name_of(method) << " " << most;
       EXPECT_TRUE(torch::allclose(end[1], small[0])) << "a small image stays as it is";
     }
 }
 
-// Exact for a noise that never changes, whatever the order and form.
+// Exact for a constant noise, with any order and form.
 TEST(DiscreteSampler, SolverOfTheNoiseTakesAConstantNoiseAwayExactly) {
   torch::manual_seed(3);
   const Tensor noise = torch::randn({2, 3, 4, 4}, torch::kFloat64), clean = torch::rand_like(noise);
@@ -100,7 +100,7 @@ TEST(DiscreteSampler, SolverOfTheNoiseTakesAConstantNoiseAwayExactly) {
     }
 }
 
-// Whatever the way, it ends where the network always pointed.
+// Every sampler ends at the image that the network predicts.
 TEST(DiscreteSampler, EndsAtTheImageThatTheNetworkKnows) {
   const std::vector<double> alphas = cumulative_alphas(make_betas({}));
   torch::manual_seed(1);
@@ -137,7 +137,7 @@ TEST(DiscreteSampler, LevelsFallAndAWalkMayBeginInTheMiddle) {
   }
 }
 
-// Images of a normal distribution: the network is linear, and every x_t has one image.
+// For normally distributed images the network is linear, and each x_t has exactly one image.
 TEST(DiscreteSampler, WalksBackToWhereItCameFrom) {
   constexpr double kSpread = 0.25;  // variance of the images
   const std::vector<double> alphas = cumulative_alphas(make_betas({}));

@@ -10,19 +10,19 @@ namespace {
 
 torch::Tensor mean_of_samples(const torch::Tensor& x) { return x.flatten(1).mean(1); }
 
-// KL divergence of two normal distributions, value by value, in nats.
+// Returns the KL divergence of two normal distributions for each value, in nats.
 torch::Tensor divergence(const torch::Tensor& mean, const torch::Tensor& log_variance,
                          const torch::Tensor& mean2, const torch::Tensor& log_variance2) {
   return 0.5 * (-1 + log_variance2 - log_variance + torch::exp(log_variance - log_variance2) +
                 (mean - mean2).square() * torch::exp(-log_variance2));
 }
 
-// The normal distribution function by its approximation with tanh.
+// Approximates the normal distribution function with tanh.
 torch::Tensor normal_cdf(const torch::Tensor& x) {
   return 0.5 * (1 + torch::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x.pow(3))));
 }
 
-// log p of values that are levels of 255 between -1 and 1.
+// Returns log p of values on a grid of 2/255 between -1 and 1.
 torch::Tensor discretised_log_likelihood(const torch::Tensor& x, const torch::Tensor& mean,
                                          const torch::Tensor& log_scale) {
   constexpr double kHalf = 1.0 / 255, kLeast = 1e-12, kEdge = 0.999;
@@ -33,7 +33,7 @@ torch::Tensor discretised_log_likelihood(const torch::Tensor& x, const torch::Te
   return torch::where(x < -kEdge, log(above), torch::where(x > kEdge, log(1 - below), log(above - below)));
 }
 
-// fixed_large: beta_t, but the first as in b_t.
+// fixed_large: beta_t, except that the first is b_t's second.
 std::vector<double> large_variances(const Schedule& schedule) {
   std::vector<double> variances = schedule.betas;
   if (variances.size() > 1) variances.front() = schedule.posterior_variance[1];
@@ -150,7 +150,7 @@ GaussianLoss GaussianDiffusion::loss(const torch::Tensor& output, const torch::T
                                       t, clean)
                                   .flatten();
   if (options_.variance == Variance::learned) {
-    // The mean is learned by the square error alone.
+    // Only the square error trains the mean.
     const torch::Tensor held = torch::cat({values.detach(), output.slice(1, channels)}, 1);
     loss.variational = variational_bits(held, clean, x, t);
     if (options_.rescale_variational) loss.variational = loss.variational * (steps / 1000);

@@ -14,7 +14,7 @@ Tensor normal(std::vector<int64_t> shape, int64_t seed) {
   return torch::randn(shape, torch::kFloat64);
 }
 
-// What is right in one kind of prediction is right in the others.
+// A target of one kind of prediction is right for the others.
 TEST(Gaussian, TargetsOfAllPredictionsGiveTheCleanImage) {
   const Schedule schedule(make_betas({}));
   const Tensor clean = normal({4, 3, 2, 5}, 1).clamp(-1, 1), noise = normal({4, 3, 2, 5}, 2),
@@ -25,12 +25,12 @@ TEST(Gaussian, TargetsOfAllPredictionsGiveTheCleanImage) {
     EXPECT_TRUE(torch::allclose(process.predicted(target, x, t, false).clean, clean, 1e-8, 1e-8))
         << name_of(kind);
     EXPECT_LT(process.loss(target, clean, noise, t).total.abs().max().item<double>(), 1e-20);
-    // The right mean has no divergence but at the last step, where the levels of a pixel count.
+    // The right mean has no divergence, except at the last step, which uses the discrete levels of a pixel.
     EXPECT_LT(process.variational_bits(target, clean, x, t).slice(0, 1).abs().max().item<double>(), 1e-9);
   }
 }
 
-// p with the right clean image is q: one step of the chain from x_t has the mean of the posterior.
+// With the right clean image p is q: one step of the chain from x_t has the posterior's mean.
 TEST(Gaussian, LearnedVariancesLieBetweenTheTwoFixedOnes) {
   const Schedule schedule(make_betas({}));
   const GaussianDiffusion learned(schedule, {}), small(schedule, {.variance = Variance::fixed_small}),

@@ -11,8 +11,8 @@ void Guidance::check() const {
     fail_usage("cfg = ", scale, ", must be ", scale < 0 ? "at least 0" : "a number up to 1000000");
   if (!(rescale >= 0 && rescale <= 1)) fail_usage("cfg rescale = ", rescale, ", must be 0 to 1");
   if (!(from >= 0 && from <= to && to <= 1))
-    fail_usage("cfg interval ", from, " to ", to, ", must lie within 0 (clean) and 1 (noise)");
-  if (channels < 0) fail_usage("cfg channels = ", channels, ", must be at least 0, which stands for all");
+    fail_usage("cfg interval ", from, " to ", to, ", must be within 0 (clean) and 1 (noise)");
+  if (channels < 0) fail_usage("cfg channels = ", channels, ", must be at least 0 (0 = all)");
 }
 
 torch::Tensor guided(const torch::Tensor& with, const torch::Tensor& without, const Guidance& guidance,

@@ -56,7 +56,7 @@ torch::Tensor Path::alpha_log_slope(const torch::Tensor& t) const {
 }
 
 torch::Tensor Path::drift(const torch::Tensor& x, const torch::Tensor& t) const {
-  // For vp the coefficient is beta / 2, the same number.
+  // For vp the coefficient equals beta / 2.
   return -alpha_log_slope(beside(t, x)) * x;
 }
 

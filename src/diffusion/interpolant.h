@@ -1,13 +1,13 @@
-// Stochastic interpolants (Albergo et al. 2023) as SiT uses them (Ma et al. 2024): t runs from 0, noise, to 1, the
-// image.
+// Stochastic interpolants (Albergo et al. 2023) as in SiT (Ma et al. 2024); t runs from 0 (noise) to 1
+// (image).
 //
 //   x_t = alpha_t x_1 + sigma_t x_0,   x_1 the image, x_0 normal
 //   linear  alpha = t,               sigma = 1 - t
 //   gvp     alpha = sin(pi t / 2),   sigma = cos(pi t / 2)
 //   vp      alpha = exp(-(1-t)^2 (b1 - b0) / 4 - (1-t) b0 / 2), sigma = sqrt(1 - alpha^2)
 //   velocity v = alpha' x_1 + sigma' x_0;  score s = -x_0 / sigma
-//   dx = v dt                                       the ordinary equation
-//   dx = (v + w s) dt + sqrt(2 w) dW                the stochastic one, w any diffusion coefficient
+//   dx = v dt                                       ordinary differential equation
+//   dx = (v + w s) dt + sqrt(2 w) dW                stochastic one; w is any diffusion coefficient
 #pragma once
 
 #include "ops/torch.h"
@@ -19,14 +19,14 @@
 namespace tessera::diffusion {
 
 enum class PathKind { linear, gvp, vp };
-// What the network says of x_t.
+// The quantity that the network predicts at x_t.
 enum class Field { velocity, score, noise };
-// The weight of a loss of score or noise: none, that of the velocity's loss, that of the likelihood's bound.
+// The weight of a loss on score or noise: none, that of the velocity's loss, or that of the likelihood bound.
 enum class LossWeight { none, velocity, likelihood };
-// The coefficient w of the stochastic equation; `sbdm` is that of the equation of diffusion itself.
+// The coefficient w of the stochastic equation; `sbdm` is that of the diffusion process itself.
 enum class DiffusionForm { constant, sbdm, sigma, linear, decreasing, increasing_decreasing };
 
-// alpha_t and sigma_t with their derivatives, of t of any shape.
+// alpha_t and sigma_t and their derivatives, for t of any shape.
 class Path {
  public:
   explicit Path(PathKind kind, double vp_low = 0.1, double vp_high = 20)
@@ -39,7 +39,7 @@ class Path {
   torch::Tensor sigma_slope(const torch::Tensor& t) const;
   torch::Tensor alpha_log_slope(const torch::Tensor& t) const;  // alpha' / alpha
 
-  // The equation of diffusion, dx = -drift dt + sqrt(2 g) dW backwards: v = g s - drift.
+  // The diffusion process backwards, dx = -drift dt + sqrt(2 g) dW: v = g s - drift.
   torch::Tensor drift(const torch::Tensor& x, const torch::Tensor& t) const;
   torch::Tensor drift_variance(const torch::Tensor& t) const;  // g
   torch::Tensor diffusion(const torch::Tensor& t, DiffusionForm form, double norm) const;
@@ -56,18 +56,19 @@ class Path {
                                   const torch::Tensor& t) const;
 
  private:
-  torch::Tensor log_alpha(const torch::Tensor& t) const;  // of vp
+  torch::Tensor log_alpha(const torch::Tensor& t) const;  // for vp
   torch::Tensor log_alpha_slope(const torch::Tensor& t) const;
 
   PathKind kind_;
   double low_, high_;
 };
 
-// t [batch] as [batch, 1, 1, …] to go with x.
+// Returns t [batch] as [batch, 1, 1, …] to broadcast against x.
 torch::Tensor beside(const torch::Tensor& t, const torch::Tensor& x);
 
-// A path and what the network says of it. Times stay away from ends where something divides by zero: `train_end` while
-// training, `sample_end` while sampling; negative: as published (VP 1e-5 and 1e-3; others 1e-3 but 0 for velocities).
+// A path and the network's field. Times keep a distance from ends with a division by zero: `train_end` in
+// training, `sample_end` in sampling. Negative: as published (VP 1e-5 and 1e-3; others 1e-3, but 0 for
+// velocities).
 struct InterpolantOptions {
   PathKind path = PathKind::linear;
   Field field = Field::velocity;
@@ -86,13 +87,13 @@ class Interpolant {
   };
   Interval training_interval() const;
   Interval ode_interval(bool reverse = false) const;
-  // A last step of that size is taken by itself; 0 = none.
+  // A last step of that size is taken separately; 0 = none.
   Interval sde_interval(DiffusionForm form, double last_step) const;
 
-  // [batch], of an output for x_t of that image and noise; t within training_interval().
+  // Returns the loss [batch] of an output at x_t of that image and noise; t within training_interval().
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& clean, const torch::Tensor& noise,
                      const torch::Tensor& t) const;
-  // What an output stands for.
+  // Convert an output.
   torch::Tensor velocity(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t) const;
   torch::Tensor score(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t) const;
 

@@ -30,7 +30,7 @@ void check_points(int64_t points) {
     fail_usage("steps = ", points, ", must be 2 to 1000000 points of the grid");
 }
 
-// --- Dormand & Prince (1980), the sample's own steps
+// --- Dormand & Prince (1980) with adaptive steps for each sample
 
 constexpr double kNodes[6] = {1.0 / 5, 3.0 / 10, 4.0 / 5, 8.0 / 9, 1, 1};
 constexpr double kStages[6][6] = {{1.0 / 5},
@@ -39,7 +39,7 @@ constexpr double kStages[6][6] = {{1.0 / 5},
                                   {19372.0 / 6561, -25360.0 / 2187, 64448.0 / 6561, -212.0 / 729},
                                   {9017.0 / 3168, -355.0 / 33, 46732.0 / 5247, 49.0 / 176, -5103.0 / 18656},
                                   {35.0 / 384, 0, 500.0 / 1113, 125.0 / 192, -2187.0 / 6784, 11.0 / 84}};
-// The fifth order less the fourth.
+// Fifth order minus fourth order.
 constexpr double kError[7] = {35.0 / 384 - 5179.0 / 57600,
                               0,
                               500.0 / 1113 - 7571.0 / 16695,
@@ -187,7 +187,7 @@ class SdeSampler final : public Sampler {
         options_(options),
         end_(options.last == LastStep::none ? 0 : options.last_size),
         times_(grid(interpolant.sde_interval(options.form, end_), options.points)) {}
-  // The last step is one of them, also where it does nothing.
+  // The last step counts as a step even if it does nothing.
   int64_t steps() const override { return std::ssize(times_); }
   bool draws_noise() const override { return true; }
   Level level(int64_t step) const override {
@@ -273,8 +273,8 @@ std::unique_ptr<Sampler> make_sde_sampler(const Interpolant& interpolant, const 
   if (options.form == DiffusionForm::sbdm && interval.from == 0 && interpolant.path().kind() != PathKind::vp)
     fail_usage("the diffusion form sbdm divides by zero at t = 0 on the path ",
                name_of(interpolant.path().kind()), ": choose another, such as sigma");
-  // A score made of a velocity divides by sigma, which is asked for at the last point of the grid by the last step,
-  // and by Heun's second stage.
+  // A score derived from a velocity divides by sigma at the last point of the grid. The last step and Heun's
+  // second stage evaluate it there.
   const bool asks_at_end = options.last != LastStep::none || options.method == SdeMethod::heun;
   if (interval.to >= 1 && asks_at_end)
     fail_usage("the stochastic equation divides by zero at t = 1: choose a last step other than none");
@@ -284,7 +284,7 @@ std::unique_ptr<Sampler> make_sde_sampler(const Interpolant& interpolant, const 
 torch::Tensor ode_bits(const Interpolant& interpolant, const Network& network, const torch::Tensor& images,
                        const torch::Tensor& signs, const OdeOptions& options) {
   const auto dimensions = static_cast<double>(images[0].numel());
-  // The state is the image with its log density behind it: [batch, dimensions + 1].
+  // The state is the image followed by its log density: [batch, dimensions + 1].
   const auto image_of = [&](const torch::Tensor& state) {
     return state.slice(1, 0, -1).reshape(images.sizes());
   };
@@ -298,7 +298,7 @@ torch::Tensor ode_bits(const Interpolant& interpolant, const Network& network, c
   };
   torch::Tensor state =
       torch::cat({images.flatten(1), torch::zeros({images.size(0), 1}, images.options())}, 1);
-  // d log p(x_t) / dt = -trace: log p_1(x_1) = log p_0(x_0) - the trace gathered from 0 to 1.
+  // d log p(x_t) / dt = -trace: log p_1(x_1) = log p_0(x_0) - the trace integrated from 0 to 1.
   const auto interval = interpolant.ode_interval();
   for (int64_t i = options.points - 1; i > 0; --i) {
     const std::vector<double> times = grid(interval, options.points);

@@ -9,14 +9,14 @@ namespace tessera::diffusion {
 
 enum class OdeMethod { euler, heun, dopri5 };
 enum class SdeMethod { euler, heun };
-// The step from last_step before the end to the end: none, along the drift without noise, to the mean of the image
-// (Tweedie), or along the velocity.
+// The last step, of size last_step: none, along the drift without noise, to the mean of the image (Tweedie),
+// or along the velocity.
 enum class LastStep { none, mean, tweedie, euler };
 
 struct OdeOptions {
   OdeMethod method = OdeMethod::dopri5;
-  int64_t points = 50;  // of the grid of t, both ends among them: a step less
-  // dopri5 takes steps of its own between the points, of each sample alone: the result is the same whatever the batch.
+  int64_t points = 50;  // grid points of t, both ends included: one more than steps
+  // dopri5 adapts its steps between points to each sample alone: the result does not depend on the batch.
   double absolute = 1e-6, relative = 1e-3;
 };
 struct SdeOptions {
@@ -25,21 +25,22 @@ struct SdeOptions {
   double norm = 1;
   LastStep last = LastStep::mean;
   double last_size = 0.04;
-  int64_t points = 250;  // of the grid; the last step stands for one of its steps
+  int64_t points = 250;  // grid points; the last step counts as one of its steps
 };
 
-// Usage errors: an equation that divides by zero at its end.
+// Throws a usage error if the equation divides by zero at an end.
 std::unique_ptr<Sampler> make_ode_sampler(const Interpolant& interpolant, const OdeOptions& options);
 std::unique_ptr<Sampler> make_sde_sampler(const Interpolant& interpolant, const SdeOptions& options);
 
-// dx/dt of a batch: t [batch].
+// dx/dt of a batch, for t [batch].
 using Slope = std::function<torch::Tensor(const torch::Tensor& x, const torch::Tensor& t)>;
-// One interval of an ordinary equation from t0 to t1, which may lie before it.
+// Integrates one interval of an ordinary equation from t0 to t1; t1 < t0 is allowed.
 torch::Tensor integrate(const Slope& slope, const torch::Tensor& x, double t0, double t1,
                         const OdeOptions& options);
 
-// Bits a dimension of images by the ordinary equation run from image to noise (Song et al. 2021), with the trace of
-// its divergence by one draw of `signs` (+-1, like x): -log2 p / dimensions, [batch], of values as the network has them.
+// Returns -log2 p / dimensions, [batch], of the images as the network gets them, by the ordinary equation
+// from image to noise (Song et al. 2021). One draw of `signs` (+-1, shaped like x) estimates the trace of its
+// divergence.
 torch::Tensor ode_bits(const Interpolant& interpolant, const Network& network, const torch::Tensor& images,
                        const torch::Tensor& signs, const OdeOptions& options);
 

@@ -47,7 +47,7 @@ TEST(Path, VelocityScoreAndNoiseSayTheSame) {
   }
 }
 
-// The velocity of all images being one image: every way leads there.
+// If all images are one image, every method ends there.
 TEST(InterpolantSampler, EndsAtTheImageThatTheNetworkKnows) {
   const Tensor clean = drawn_normal({1, 2, 3, 3}, 3).clamp(-1, 1).expand({2, 2, 3, 3}),
                noise = drawn_normal({2, 2, 3, 3}, 4);
@@ -89,7 +89,7 @@ TEST(InterpolantSampler, WalksBackToWhereItCameFrom) {
   EXPECT_THROW(make_sde_sampler(interpolant, {})->walk_back(network, x, {}), Error);
 }
 
-// Each sample has steps of its own: what else is in the batch does not matter.
+// Each sample has its own steps: the rest of the batch does not matter.
 TEST(InterpolantSampler, DormandPrinceKnowsNoBatch) {
   const Interpolant interpolant({});
   const Network network = [](const Tensor& x, const Tensor& t) {
@@ -103,7 +103,7 @@ TEST(InterpolantSampler, DormandPrinceKnowsNoBatch) {
     EXPECT_TRUE(torch::equal(together.slice(0, i, i + 1), sampler->run(network, x.slice(0, i, i + 1), {})));
 }
 
-// Images that are normal with deviation s have a velocity in closed form, and a density.
+// Normally distributed images of deviation s have a velocity and a density in closed form.
 TEST(InterpolantSampler, BitsAreThoseOfTheDensity) {
   constexpr double kDeviation = 0.5;
   const Interpolant interpolant({});

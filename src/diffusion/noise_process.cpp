@@ -62,8 +62,8 @@ diffusion::DiscreteOptions discrete_options(const SamplerConfig& config) {
   return options;
 }
 
-// The published code leaves networks of a velocity no distance from t = 0, where the coefficient of sbdm is infinite: it
-// begins where networks of score and noise do.
+// The published code lets networks of a velocity start at t = 0, where the coefficient of sbdm is infinite.
+// This starts them as late as networks of score and noise.
 diffusion::Interpolant stochastic(const diffusion::Interpolant& interpolant, diffusion::DiffusionForm form) {
   constexpr double kSampleEnd = 1e-3;
   diffusion::InterpolantOptions options = interpolant.options();
@@ -97,8 +97,8 @@ void refuse_unread_keys(const ProcessConfig& config) {
                       {"loss_weight", config.loss_weight != standard.loss_weight, false}};
   for (const Key& key : keys)
     if (key.set && key.of_diffusion != diffusion)
-      fail_usage("task.", key.name, " is of ", key.of_diffusion ? "diffusion" : "interpolants",
-                 " alone, and task.process = \"", name_of(config.process), "\": must be left out");
+      fail_usage("task.", key.name, " is for ", key.of_diffusion ? "diffusion" : "interpolants",
+                 " only, but task.process = \"", name_of(config.process), "\": must be left out");
 }
 
 bool takes_own_steps(SamplerName sampler) { return sampler == SamplerName::dopri5; }
@@ -114,7 +114,7 @@ void require_counted_steps(SamplerName sampler, int64_t steps) {
 NoiseProcess::NoiseProcess(const ProcessConfig& config, bool learns_sigma) : config_(config) {
   if (config.process == Process::diffusion) {
     if (config.zero_terminal_snr && config.predict == diffusion::Prediction::epsilon)
-      fail_usage("task.zero_terminal_snr leaves nothing of the image, from which no noise can be told: ",
+      fail_usage("task.zero_terminal_snr leaves nothing of the image after the last step: ",
                  "task.predict must be v or x0");
     diffusion_.emplace(diffusion::Schedule(diffusion::make_betas(schedule())),
                        diffusion::GaussianOptions{.prediction = config.predict,
@@ -178,7 +178,7 @@ std::unique_ptr<diffusion::Sampler> NoiseProcess::sampler(const SamplerConfig& a
   const SamplerConfig config = resolved(asked);
   const std::vector<SamplerName>& ours = diffusion_ ? kOfDiffusion : kOfInterpolants;
   if (std::find(ours.begin(), ours.end(), config.sampler) == ours.end())
-    fail_usage("sampler ", name_of(config.sampler), " is none of ", diffusion_ ? "diffusion" : "interpolants",
+    fail_usage("sampler ", name_of(config.sampler), " is not for ", diffusion_ ? "diffusion" : "interpolants",
                ", by which these weights were trained: must be ", list_of(ours));
   if (!diffusion_ && config.threshold > 0) fail_usage("threshold goes with samplers of diffusion");
   if (diffusion_)
@@ -192,7 +192,7 @@ std::unique_ptr<diffusion::Sampler> NoiseProcess::sampler(const SamplerConfig& a
          .last = config.last_step,
          .last_size = config.last_step_size,
          .points = config.steps});
-  // A step of the fixed methods for each one asked for; dopri5 chooses its own, and a grid would only break them up.
+  // Fixed methods take the requested steps; dopri5 chooses its own, which a fine grid would only split.
   const bool adaptive = takes_own_steps(config.sampler);
   return diffusion::make_ode_sampler(
       *interpolant_, {.method = adaptive                              ? diffusion::OdeMethod::dopri5

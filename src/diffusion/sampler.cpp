@@ -21,7 +21,7 @@ torch::Tensor Sampler::walk_back(const Network&, const torch::Tensor&, const Wal
 }
 
 torch::Tensor time_of(double time, const torch::Tensor& x) {
-  // In double: steps between two steps of the schedule reach the network as they are.
+  // In double, so that times between two steps of the schedule reach the network exactly.
   return torch::full({x.size(0)}, time, torch::TensorOptions().dtype(torch::kFloat64).device(x.device()));
 }
 

@@ -1,4 +1,4 @@
-// A sampler walks from noise to an image in steps, asking a network on the way.
+// A sampler walks from noise to an image in steps, calling a network at each.
 #pragma once
 
 #include "ops/torch.h"
@@ -10,19 +10,19 @@
 
 namespace tessera::diffusion {
 
-// A network as samplers see it: x [batch, channels, height, width] as it was trained on it, time [batch] (a step of
-// the diffusion, or t of an interpolant) -> its output.
+// A network as samplers call it: x [batch, channels, height, width], scaled as in training, and time [batch]
+// (a step of the diffusion, or t of an interpolant) -> its output.
 using Network = std::function<torch::Tensor(const torch::Tensor& x, const torch::Tensor& time)>;
 
-// How much of the clean image and of the noise x holds: x = alpha * clean + sigma * noise.
+// The composition of x: x = alpha * clean + sigma * noise.
 struct Level {
   double alpha = 1, sigma = 0;
 };
 
-// One walk. `noise(step)` is [batch, …] standard normal, the same whenever it is asked for; only samplers that draw
-// ask. `after(step, x)` sees, and may change, what a step has made.
+// One walk. `noise(step)` is standard normal of shape [batch, …], equal in every call; only samplers that
+// draw noise call it. `after(step, x)` gets the result of a step and may change it.
 struct Walk {
-  int64_t first = 0;  // the step to begin with, x given at its level; not after steps()
+  int64_t first = 0;  // first step, with x at its level; at most steps()
   std::function<torch::Tensor(int64_t step)> noise;
   std::function<void(int64_t step, torch::Tensor& x)> after = {};
 };
@@ -31,27 +31,28 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
   virtual int64_t steps() const = 0;
-  // Before step 0 … steps() - 1; steps(): of the result.
+  // Returns the level before step 0 … steps() - 1, or at steps() that of the result.
   virtual Level level(int64_t step) const = 0;
   virtual bool draws_noise() const = 0;
-  // x at the level of the first step -> the result. Fails where a sample stops being finite, naming step and sample.
+  // Returns the result for x at the level of the first step. Throws Error with step and sample if one is not
+  // finite.
   virtual torch::Tensor run(const Network& network, const torch::Tensor& x, const Walk& walk) const = 0;
-  // The ordinary equation from a result back to the level before step `walk.first`, as run() would make the result of
-  // what is found, but for an error that falls with the number of steps. `walk.after` sees what each step has found. A usage
-  // error of samplers that draw noise or solve no ordinary equation.
+  // Walks the ordinary equation from a result back to the level before step `walk.first`. run() inverts it,
+  // up to an error that falls with the number of steps. `walk.after` gets each step's x. Throws a usage error
+  // for samplers that draw noise or solve no ordinary equation.
   virtual torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
                                   const Walk& walk) const;
-  // What noise is multiplied by before a walk from step 0 begins with it.
+  // The factor on the noise that a walk from step 0 starts with.
   virtual double start_scale() const { return 1; }
 };
 
-// Hands the state after a step to the walk, and fails unless all of it is finite.
+// Passes the state after a step to the walk. Throws Error unless all of it is finite.
 void finish_step(const Walk& walk, int64_t step, int64_t steps, torch::Tensor& x);
 
-// The network's time for a whole batch.
+// Returns the network's time for a whole batch.
 torch::Tensor time_of(double time, const torch::Tensor& x);
 
-// Counts the calls of a network.
+// Returns a network that counts its calls.
 Network counted(Network network, int64_t& calls);
 
 }  // namespace tessera::diffusion

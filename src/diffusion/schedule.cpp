@@ -20,7 +20,7 @@ std::vector<double> evenly(double from, double to, int64_t count) {
   return values;
 }
 
-// The function says what is left of an image after a share of the steps, up to a factor.
+// Returns the share of the image left after a share of the steps, up to a factor.
 double left_of(ScheduleKind kind, double share) {
   constexpr double kOffset = 0.008;
   if (kind == ScheduleKind::exponential) return std::exp(-12 * share);
@@ -54,7 +54,7 @@ std::vector<double> mapped(const std::vector<double>& values, const Function& fu
   return out;
 }
 
-// Every n-th step, so that there are `count`.
+// Returns every n-th step, with n chosen to give `count` steps.
 std::vector<int64_t> every_nth(int64_t steps, int64_t count, const std::string& spacing) {
   for (int64_t stride = 1; stride < steps; ++stride)
     if ((steps + stride - 1) / stride == count) {
@@ -69,7 +69,7 @@ std::vector<int64_t> every_nth(int64_t steps, int64_t count, const std::string& 
 
 std::vector<double> make_betas(const ScheduleOptions& options) {
   if (options.steps < 1 || options.steps > kMostSteps)
-    fail_usage("a schedule of ", options.steps, " steps was asked for, must be 1 to ", kMostSteps);
+    fail_usage("a schedule of ", options.steps, " steps, must be 1 to ", kMostSteps);
   const double scale = 1000.0 / static_cast<double>(options.steps);
   const double start = options.beta_start > 0 ? options.beta_start : scale * 0.0001,
                end = options.beta_end > 0 ? options.beta_end : scale * 0.02;
@@ -151,7 +151,7 @@ std::vector<int64_t> respace(int64_t steps, const std::string& spacing) {
     if (wanted > size)
       fail_usage("steps '", printable(spacing), "': ", wanted, " of a section of ", size, " steps");
     const double stride = wanted > 1 ? static_cast<double>(size - 1) / static_cast<double>(wanted - 1) : 1;
-    double at = 0;  // accumulated, as the published code does
+    double at = 0;  // accumulated, as in the published code
     for (int64_t k = 0; k < wanted; ++k, at += stride)
       kept.push_back(start + static_cast<int64_t>(std::nearbyint(at)));
     start += size;

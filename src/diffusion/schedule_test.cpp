@@ -33,7 +33,7 @@ TEST(Schedule, LosesTheImageStepByStep) {
     }
 }
 
-// Steps that stay have the noise that they had, whatever else goes.
+// The kept steps keep their noise level.
 TEST(Schedule, RespacedStepsStayAsNoisyAsTheyAre) {
   const Schedule whole(make_betas({}));
   for (const char* spacing : {"250", "7", "10,15,20", "ddim50", "1", ""}) {
@@ -66,8 +66,8 @@ TEST(Schedule, ZeroTerminalSnrKeepsTheFirstStep) {
   EXPECT_EQ(cumulative_alphas(shifted).back(), 0);
 }
 
-// The weight of a clean image's error is the same whatever the network says: error of x0 = error of e / snr
-// = error of v / (snr + 1).
+// The weight of a clean image's error does not depend on the prediction: error of x0 = error of e / snr =
+// error of v / (snr + 1).
 TEST(Schedule, MinSnrWeighsOneErrorAlike) {
   const std::vector<double> snr = signal_to_noise(cumulative_alphas(make_betas({})));
   const auto clean = min_snr_weights(snr, 5, Prediction::x0),

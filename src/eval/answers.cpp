@@ -11,7 +11,7 @@
 namespace tessera::eval {
 namespace {
 
-// With any one apostrophe left out each of these is written so again.
+// Each of these is also recognised with any one apostrophe missing.
 constexpr const char* kContractions =
     "ain't aren't can't could've couldn't couldn't've didn't doesn't don't hadn't hadn't've hasn't haven't "
     "he'd "
@@ -40,10 +40,10 @@ const std::map<std::string, std::string>& contractions() {
 
 bool is_digit(char32_t c) { return tokens::category(c) == tokens::Category::Nd; }
 
-// What Python takes for white space.
+// True for Python's white space.
 bool is_blank(char32_t c) { return tokens::is_space(c) || (c >= 0x1C && c <= 0x1F); }
 
-// A comma between digits.
+// True if the text has a comma between digits.
 bool holds_grouped_number(std::u32string_view text) {
   for (size_t i = 1; i + 1 < text.size(); ++i)
     if (text[i] == ',' && is_digit(text[i - 1]) && is_digit(text[i + 1])) return true;

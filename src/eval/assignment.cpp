@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Rows are taken in one by one; each time the shortest path from the new row to a free column, in costs reduced
-// by the potentials of both sides, says which pairs change places.
+// Inserts rows one by one. The shortest path from the new row to a free column, with costs reduced by both
+// sides' potentials, gives the pairs to reassign.
 class Solver {
  public:
   Solver(std::span<const double> cost, int64_t rows, int64_t columns, bool transposed)
@@ -23,7 +23,7 @@ class Solver {
     row_of_.assign(static_cast<size_t>(columns), -1);
   }
 
-  // The row of each column, -1 = none.
+  // Returns the row of each column, -1 = none.
   std::vector<int64_t> solve() {
     for (int64_t row = 0; row < rows_; ++row) take_in(row);
     return row_of_;
@@ -37,7 +37,7 @@ class Solver {
   void take_in(int64_t first) {
     const auto columns = static_cast<size_t>(columns_);
     std::vector<double> distance(columns, kInfinity);
-    std::vector<int64_t> before(columns, -1);  // the column that a column's row was reached from
+    std::vector<int64_t> before(columns, -1);  // the column before this one on the path
     std::vector<bool> done(columns, false);
     int64_t row = first, from = -1, last = -1;
     double reached = 0;
@@ -88,7 +88,7 @@ Assignment cheapest_assignment(std::span<const double> cost, int64_t rows, int64
   for (size_t i = 0; i < cost.size(); ++i)
     check(std::isfinite(cost[i]), "assignment: the cost of row ", static_cast<int64_t>(i) / columns,
           ", column ", static_cast<int64_t>(i) % columns, " is not finite");
-  const bool transposed = rows > columns;  // the solver wants no more rows than columns
+  const bool transposed = rows > columns;  // the solver needs rows <= columns
   const std::vector<int64_t> partner =
       Solver(cost, std::min(rows, columns), std::max(rows, columns), transposed).solve();
   Assignment out;

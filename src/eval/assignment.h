@@ -1,4 +1,5 @@
-// The cheapest assignment of rows to columns (Kuhn 1955), by shortest augmenting paths (Jonker & Volgenant 1987).
+// Minimum-cost assignment of rows to columns (Kuhn 1955) by shortest augmenting paths (Jonker & Volgenant
+// 1987).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@ struct Assignment {
   std::vector<int64_t> rows, columns;  // pairs, rows ascending; min(rows, columns) of them
 };
 
-// `cost` [rows, columns], row after row, every number finite (else an error that names the entry). Takes
-// min(rows, columns)^2 * max(rows, columns) steps at most. Where several are the cheapest, one of them.
+// Returns a minimum-cost assignment. `cost` is [rows, columns], row-major. Throws Error with the entry if one
+// is not finite. Takes at most min(rows, columns)^2 * max(rows, columns) steps.
 Assignment cheapest_assignment(std::span<const double> cost, int64_t rows, int64_t columns);
 
 }  // namespace tessera::eval

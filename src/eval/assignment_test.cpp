@@ -18,7 +18,7 @@ double total(const std::vector<double>& cost, int64_t columns, const Assignment&
   return sum;
 }
 
-// Of all ways to give each row (no more of them than columns) a column of its own.
+// Tries every way to give each row its own column (rows <= columns).
 double cheapest_by_trying(const std::vector<double>& cost, int64_t rows, int64_t columns) {
   std::vector<int64_t> order(static_cast<size_t>(columns));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -38,7 +38,7 @@ TEST(Assignment, IsTheCheapestOfAll) {
       for (uint64_t draw = 0; draw < 8; ++draw) {
         RandomStream random(draw, "costs", static_cast<uint64_t>(rows), static_cast<uint64_t>(columns));
         std::vector<double> cost(static_cast<size_t>(rows * columns));
-        // Every other time whole numbers, so that there are ties.
+        // Every other draw uses integers, so that ties occur.
         for (double& c : cost)
           c = draw % 2 == 0 ? random.normal() : static_cast<double>(random.integer(-2, 2));
         const Assignment pairs = cheapest_assignment(cost, rows, columns);

@@ -1,5 +1,5 @@
-// The Penn Treebank's way to cut English into words, with the rules of Stanford's PTBTokenizer that captions meet: at each
-// place the rule that reaches farthest wins, of equal ones the first.
+// Splits English as the Penn Treebank does, with the rules of Stanford's PTBTokenizer that captions need. At
+// each place the rule with the longest match wins, the first on a tie.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -16,23 +16,23 @@ namespace {
 
 using tokens::Pattern;
 
-// No token is longer: what a hostile caption costs stays in proportion to its length.
+// The longest token: keeps the cost of a hostile caption proportional to its length.
 constexpr size_t kLongestToken = 256;
 
-// An action says what becomes of the characters that a rule took.
+// The treatment of the characters that a rule matched.
 enum class Action {
   keep,
-  drop,          // punctuation that the evaluation leaves out
+  drop,          // punctuation that the evaluation omits
   divide,        // two words: "cannot"
-  apostrophe,    // an ending of a word, whose apostrophe becomes a plain one
-  escape,        // no blanks and parentheses within a token
+  apostrophe,    // the ending of a word; its apostrophe becomes a plain one
+  escape,        // replaces blanks and brackets within a token
   currency,      // "£" as "#", "€" as "$"
   fraction,      // "½" as "1/2"
   ampersand,     // "&amp;" as "&"
-  drop_if_short  // a run of hyphens: left out as a dash if it is short
+  drop_if_short  // a run of hyphens, dropped as a dash if short
 };
 
-// An expression, what must follow it, and, to divide, the letters of the first word.
+// An expression, its required context after it, and, for `divide`, the length of the first word.
 struct Form {
   std::string expression, context;
   Action action = Action::keep;
@@ -58,8 +58,8 @@ std::vector<Form> word_forms() {
            "[2-9]0(?i:s)",
        ""},
       {"(?i:dunkin|ol|somethin)" + plain_sign + "|[lLdDjJ]" + plain_sign, ""},
-      {R"((?![IY])[A-Z])" + sign + R"(\p{L}{2,})", ""},  // a name such as K'Nex; not I'll, not Y'all
-      // Between a vowel and another, or a capital: Hawai'i, ma'am.
+      {R"((?![IY])[A-Z])" + sign + R"(\p{L}{2,})", ""},  // a name such as K'Nex; not I'll or Y'all
+      // Between a vowel and another vowel or a capital: Hawai'i, ma'am.
       {R"(\p{L}+(?=[AEIOUYaeiouy])\p{L})" + sign + R"((?=[A-Zaeiou])\p{L}+)", ""},
       {"(?i:c'mon|d'ye|e'er|ev'ry|li'l|nat'l|nor'easter|s'mores)", ""},
       {"(?i:y)" + sign, R"(\p{L})"},
@@ -76,7 +76,7 @@ std::vector<Form> word_forms() {
   };
 }
 
-// Words that keep their full stop, in any case.
+// Words that keep their full stop, in any case (upper or lower).
 constexpr std::array<std::string_view, 140> kAbbreviations = {
     "adj",  "adm",    "adv",     "al",    "ala",   "apr",  "ariz", "assn",  "assoc", "asst", "atty", "attys",
     "aug",  "ave",    "bancorp", "bhd",   "bldg",  "blvd", "brig", "bros",  "calif", "capt", "cf",   "cie",
@@ -90,7 +90,7 @@ constexpr std::array<std::string_view, 140> kAbbreviations = {
     "rt",   "sen",    "sens",    "sep",   "sept",  "seq",  "sfc",  "sgt",   "spc",   "sq",   "sr",   "st",
     "ste",  "supt",   "supts",   "sys",   "tel",   "tenn", "thu",  "thurs", "tue",   "tues", "univ", "va",
     "vs",   "vt",     "wash",    "wed",   "wis",   "wisc", "wm",   "wyo"};
-// Others are words of their own where they begin with a small letter.
+// Abbreviations only if capitalised; in lower case they are ordinary words.
 constexpr std::string_view kStates = "Ark|Ill|Mass|Miss|Neb|Ore|Pa|Tex";
 
 std::vector<Form> abbreviation_forms() {
@@ -184,8 +184,8 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-// The caption with a line's end behind it. What Java's tokeniser does not know, pictograms among it, ends words and is
-// no token: it becomes U+FFFF, which no rule takes.
+// Returns the caption with a line end appended. Characters unknown to Java's tokeniser, such as pictograms,
+// end words but are not tokens: they become U+FFFF, which no rule matches.
 std::u32string prepared(std::string_view caption) {
   constexpr char32_t kUnknown = 0xFFFF;
   std::u32string out;
@@ -202,7 +202,7 @@ class Cutter {
  public:
   explicit Cutter(std::string_view caption) : text_(prepared(caption)) {}
 
-  // The words in lower case, joined by blanks.
+  // Returns the words in lower case, joined by blanks.
   std::string cut() {
     while (at_ < text_.size()) {
       if (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == 0xA0)
@@ -223,7 +223,8 @@ class Cutter {
     out_ += tokens::to_utf8(tokens::lower(word));
   }
 
-  // A word of ASCII letters in front of a blank: most are, and only the rules that divide them differ.
+  // Takes a word of ASCII letters before a blank, the common case; only the `divide` rules would treat it
+  // differently.
   bool take_plain_word() {
     size_t end = at_;
     while (end < at_ + kLongestToken && end < text_.size() && text_[end] < 0x80 && is_letter(text_[end]))

@@ -26,7 +26,7 @@ Words words_of(const std::string& tokens) {
   return words;
 }
 
-// The n-grams of `size` words, how often each.
+// Counts the n-grams of `size` words.
 Counts grams_of(const Words& words, size_t size) {
   Counts counts;
   for (size_t i = 0; i + size <= words.size(); ++i) {
@@ -50,7 +50,7 @@ struct Image {
   std::vector<std::array<Counts, kLongest>> reference_grams;
 };
 
-// --- BLEU: n-grams that a reference has too, and the length of the closest reference.
+// --- BLEU: n-grams shared with a reference, and the length of the closest reference.
 
 struct BleuCounts {
   std::array<double, kLongest> right{}, guessed{};
@@ -86,7 +86,7 @@ BleuCounts bleu_counts(const Image& image) {
   return out;
 }
 
-// The published evaluation adds these so that nothing is divided by 0.
+// The small constants are the published evaluation's, to avoid division by 0.
 std::array<double, kLongest> bleu_of(const BleuCounts& counts) {
   constexpr double kTiny = 1e-15, kSmall = 1e-9;
   std::array<double, kLongest> out{};
@@ -100,7 +100,7 @@ std::array<double, kLongest> bleu_of(const BleuCounts& counts) {
   return out;
 }
 
-// --- CIDEr-D: cosine of the n-grams weighted by how rare they are, clipped, less for another length.
+// --- CIDEr-D: clipped cosine of n-grams weighted by rarity, with a penalty on length differences.
 
 struct Weighted {
   std::array<std::map<std::string, double>, kLongest> grams;
@@ -164,7 +164,7 @@ class Cider {
   }
 
   double logarithm_;
-  std::map<std::string, int64_t> documents_;  // n-gram -> images whose references have it
+  std::map<std::string, int64_t> documents_;  // n-gram -> number of images with it in a reference
 };
 
 // --- ROUGE-L: the longest common subsequence.

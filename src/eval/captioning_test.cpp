@@ -39,7 +39,7 @@ TEST(CaptionTokens, LettersAreThoseOfUnicode) {
   EXPECT_EQ(caption_tokens("a\U0001F600b so\u00adft \ufeffx\u200by\u3000z"), "a b soft x y z");
 }
 
-// A caption costs in proportion to its length.
+// The cost of a caption is proportional to its length.
 TEST(CaptionTokens, LongNonsenseEnds) {
   for (const char* part : {"<a ", "a,", "a'", "&amp;", "1-", "www.", "\"", "a@"}) {
     std::string text;

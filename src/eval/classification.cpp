@@ -12,7 +12,7 @@ namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// log(sum(exp(x / T))) of one row.
+// Returns log(sum(exp(x / T))) of one row.
 double log_sum_exp(std::span<const float> logits, double temperature) {
   double largest = -std::numeric_limits<double>::infinity();
   for (const float x : logits) largest = std::max(largest, static_cast<double>(x));
@@ -33,7 +33,8 @@ std::span<const float> row(std::span<const float> logits, int64_t classes, size_
   return logits.subspan(i * static_cast<size_t>(classes), static_cast<size_t>(classes));
 }
 
-// By tie rule. A NaN is ranked before every number, and the label's own after all.
+// Returns the label's rank by tie rule. A NaN ranks before every number, except that a NaN at the label ranks
+// last.
 std::array<int32_t, 3> ranks_of_label(std::span<const float> logits, int64_t label) {
   const auto at = static_cast<size_t>(label);
   const float score = logits[at];
@@ -44,7 +45,7 @@ std::array<int32_t, 3> ranks_of_label(std::span<const float> logits, int64_t lab
     above += logits[c] > score || std::isnan(logits[c]);
     (c < at ? equal_before : equal_behind) += logits[c] == score;
   }
-  return {above + equal_before, above, above + equal_before + equal_behind - 1};  // without the label itself
+  return {above + equal_before, above, above + equal_before + equal_behind - 1};  // without the label
 }
 
 }  // namespace
@@ -150,7 +151,7 @@ Calibration ClassificationMeter::calibration(int64_t bins) const {
     if (std::isnan(confidences_[i])) continue;
     const double scaled = confidences_[i] * static_cast<double>(bins);
     int64_t bin = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(scaled)) - 1, 0, bins - 1);
-    while (bin > 0 && confidences_[i] <= edge(bin)) --bin;  // the product may have been rounded over the edge
+    while (bin > 0 && confidences_[i] <= edge(bin)) --bin;  // the product may have been rounded past the edge
     while (bin + 1 < bins && confidences_[i] > edge(bin + 1)) ++bin;
     CalibrationBin& b = result.bins[static_cast<size_t>(bin)];
     ++b.count;
@@ -179,7 +180,7 @@ double ClassificationMeter::adaptive_ece(int64_t bins) const {
   double sum = 0;
   size_t next = 0;
   for (size_t group = 0; group < groups; ++group) {
-    double gap = 0;  // of sums: the group's size cancels
+    double gap = 0;  // of sums: the division by the group's size cancels
     for (size_t n = each + (group < longer ? 1 : 0); n > 0; --n, ++next)
       gap += (hits_[order[next]] ? 1 : 0) - confidences_[order[next]];
     sum += std::abs(gap);
@@ -199,8 +200,9 @@ double nll(std::span<const float> logits, std::span<const int64_t> labels, int64
   return share(sum, static_cast<double>(labels.size()));
 }
 
-// The NLL is convex in b = 1 / temperature with derivative mean(E_p[x - x_label]): bisection on its sign, in log b. Where
-// all probability is the label's it is 0 and falls no further, so that right scores end at the lowest temperature.
+// The NLL is convex in b = 1 / temperature, with derivative mean(E_p[x - x_label]). Bisects on its sign in
+// log b. If the labels have all the probability, the derivative is 0: correct scores end at the lowest
+// temperature.
 double fit_temperature(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes) {
   check_rows(logits, labels, classes);
   const auto slope = [&](double log_b) {

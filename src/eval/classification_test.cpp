@@ -71,7 +71,7 @@ TEST(Classification, UniformScoresHaveKnownValues) {
 }
 
 TEST(Classification, PerClassScoresFollowTheirDefinitions) {
-  ClassificationMeter meter(3);  // class 0 twice right, once taken for 1; class 1 once right; class 2 absent
+  ClassificationMeter meter(3);  // class 0: two right, one predicted as 1; class 1: one right; class 2 absent
   meter.add(std::vector<float>{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0}, std::vector<int64_t>{0, 0, 0, 1});
   const auto scores = meter.per_class();
   EXPECT_DOUBLE_EQ(scores[0].precision, 1);
@@ -93,7 +93,8 @@ TEST(Classification, ADivergedModelIsNeverRight) {
 }
 
 TEST(Classification, TheFittedTemperatureUndoesAScaling) {
-  // Labels drawn from the softmax of the logits have best temperature near 1; of k times the logits, near k.
+  // For labels drawn from the logits' softmax, the best temperature is near 1; for k times the logits, near
+  // k.
   Sample sample = draw(4000, 5, 3);
   RandomStream stream(4, "labels");
   for (size_t i = 0; i < sample.labels.size(); ++i) {

@@ -20,7 +20,7 @@ double threshold_at(int64_t i) {
 }
 double recall_at(int64_t i) { return i == kRecalls - 1 ? 1.0 : static_cast<double>(i) * 0.01; }
 
-// The objects of an image and category, detections best first, and how they overlap.
+// The objects of an image and category, detections best first, and their overlaps.
 struct Group {
   std::vector<int64_t> truths, detections;  // indices
   std::vector<double> overlaps;             // [detections, truths]
@@ -60,7 +60,7 @@ class Groups {
 
  private:
   void place(const std::vector<CocoObject>& objects, std::vector<int64_t> Group::*list) {
-    // Classes in their order, where all are one.
+    // If all classes count as one, they still come in class order.
     std::vector<int64_t> order(objects.size());
     std::iota(order.begin(), order.end(), 0);
     if (!settings_.by_class)
@@ -89,8 +89,8 @@ class Groups {
 
   double overlap(const CocoObject& detection, const CocoObject& truth) const {
     if (settings_.overlap == Overlap::boxes) return overlap_of(detection.box, truth.box, truth.crowd);
-    check(detection.mask && truth.mask, "image ", truth.image, ": masks are asked for where there are none");
-    // Boxes that are apart hold masks that are.
+    check(detection.mask && truth.mask, "image ", truth.image, ": mask overlap needs a mask for each object");
+    // Masks do not overlap if their boxes do not.
     if (overlap_of(bounds_of(*detection.mask), bounds_of(*truth.mask)) <= 0) return 0;
     return overlap_of(*detection.mask, *truth.mask, truth.crowd);
   }
@@ -137,13 +137,13 @@ CocoMatches Groups::match(const Group& group, std::pair<double, double> range, d
   return m;
 }
 
-// One detection as it counts for a curve.
+// One detection's contribution to a curve.
 struct Counted {
   double score;
   bool hit, ignored;
 };
 
-// Precision at the recalls, and the recall that is reached, from detections best first.
+// Fills in the precision at each recall from detections best first. Returns the recall reached.
 double fill_curve(const std::vector<Counted>& counted, int64_t truths, double* precision) {
   std::vector<double> recalls, precisions;
   double hits = 0, misses = 0;
@@ -181,7 +181,7 @@ CocoScores evaluate_coco(const std::vector<CocoObject>& truths, const std::vecto
   scores.precision_.assign(cells * kRecalls, -1);
   scores.recall_.assign(cells, -1);
   scores.truths_.assign(categories.size(), 0);
-  // A piece is a category and a range of areas: their cells are apart.
+  // Each piece is a category and a range of areas, so that pieces write to separate cells.
   parallel_for(scores.categories_ * scores.areas_, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t k = piece / scores.areas_, a = piece % scores.areas_;

@@ -1,4 +1,4 @@
-// The counting against hand-made cases; numbers of COCO's own tool are goldens (tests/parity).
+// Counts of hand-made cases; the numbers of COCO's own tool are goldens (tests/parity).
 #include "eval/coco.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Coco, AMissAtTheTopHalvesPrecision) {
       evaluate_coco({truth(1, {0, 0, 40, 40})},
                     {found(1, {100, 100, 10, 10}, 0.9), found(1, {0, 0, 40, 40}, 0.5)}, settings());
   EXPECT_NEAR(scores.precision(0), 0.5, 1e-12);
-  EXPECT_EQ(scores.recall(0, -1, 0), 0);  // the first detection alone
+  EXPECT_EQ(scores.recall(0, -1, 0), 0);  // only the first detection
   EXPECT_EQ(scores.recall(), 1);
 }
 

@@ -33,7 +33,7 @@ std::vector<Threshold> thresholds(const OneAgainstRest& samples) {
   return found;
 }
 
-// The counts' rows (true classes) and columns (predicted ones) summed up.
+// Sums of the counts' rows (true classes) and columns (predicted classes).
 struct Margins {
   std::vector<double> truth, predicted;
   double total = 0, right = 0;
@@ -52,7 +52,7 @@ Margins margins(std::span<const int64_t> counts, int64_t classes) {
   return sums;
 }
 
-// A binomial number of at most even chances: by its normal form where it spreads widely, else by the gaps between hits.
+// Draws a binomial number, share <= 1/2: normal approximation at high variance, else gaps between hits.
 int64_t few(RandomStream& stream, int64_t trials, double share) {
   const auto n = static_cast<double>(trials);
   const double mean = n * share, variance = mean * (1 - share);
@@ -71,7 +71,7 @@ int64_t few(RandomStream& stream, int64_t trials, double share) {
 
 std::vector<double> probabilities(std::span<const float> logits, int64_t classes, double temperature) {
   check(classes > 0 && logits.size() % static_cast<size_t>(classes) == 0, "metric: ", logits.size(),
-        " scores are no rows of ", classes, " classes");
+        " scores are not rows of ", classes, " classes");
   const auto n = static_cast<size_t>(classes);
   std::vector<double> out(logits.size());
   for (size_t row = 0; row < logits.size(); row += n) {
@@ -101,7 +101,7 @@ double auroc(const OneAgainstRest& samples) {
   check(!steps.empty() && steps.back().hits > 0 && steps.back().others > 0,
         "AUROC needs samples of the class and samples of others, there are ",
         steps.empty() ? 0 : steps.back().hits, " and ", steps.empty() ? 0 : steps.back().others);
-  double area = 0;  // in pairs, a tie as half of one
+  double area = 0;  // in pairs; a tie counts half
   Threshold before;
   for (const Threshold& step : steps) {
     area +=
@@ -187,7 +187,7 @@ int64_t equal_width_bin(double probability, int64_t bins) {
   const auto edge = [&](int64_t i) { return static_cast<double>(i) / static_cast<double>(bins); };
   auto bin = static_cast<int64_t>(std::ceil(probability * static_cast<double>(bins))) - 1;
   bin = std::clamp<int64_t>(bin, 0, bins - 1);
-  while (bin > 0 && probability <= edge(bin)) --bin;  // the product may have been rounded over the edge
+  while (bin > 0 && probability <= edge(bin)) --bin;  // the product may have been rounded past the edge
   while (bin + 1 < bins && probability > edge(bin + 1)) ++bin;
   return bin;
 }
@@ -216,7 +216,7 @@ std::vector<double> ClasswiseCalibration::by_class() const {
   for (size_t c = 0; c < errors.size(); ++c) {
     for (size_t b = 0; b < static_cast<size_t>(bins_); ++b) {
       const Bin& bin = cells_[c * static_cast<size_t>(bins_) + b];
-      errors[c] += std::abs(bin.hits - bin.probability);  // of sums: the bin's count cancels
+      errors[c] += std::abs(bin.hits - bin.probability);  // of sums: the division by the bin's count cancels
     }
     errors[c] = ratio(errors[c], static_cast<double>(samples_));
   }
@@ -276,7 +276,7 @@ McNemar mcnemar(const PairedCounts& counts) {
 Interval paired_bootstrap(const PairedCounts& counts, int64_t draws, uint64_t seed) {
   check(draws > 0 && counts.samples > 0, "bootstrap of ", counts.samples, " samples with ", draws, " draws");
   const auto n = static_cast<double>(counts.samples);
-  // A draw of n pairs matters by two numbers alone: how often each model is right alone.
+  // A resample of n pairs depends on two numbers only: how often each model alone is right.
   std::vector<double> differences;
   RandomStream stream(seed, "paired_bootstrap");
   const auto binomial = [&](int64_t trials, double share) -> int64_t {

@@ -98,7 +98,7 @@ TEST(Paired, EqualModelsDoNotDiffer) {
 TEST(Paired, TheBootstrapCoversTheDifferenceAsItsFormulaSays) {
   const PairedCounts counts{.samples = 10000, .both = 7000, .only_first = 300, .only_second = 500};
   const Interval interval = paired_bootstrap(counts);
-  const double deviation = std::sqrt(800 - 200.0 * 200 / 10000) / 10000;  // of the mean of the differences
+  const double deviation = std::sqrt(800 - 200.0 * 200 / 10000) / 10000;  // the mean difference's
   EXPECT_NEAR(interval.low, 0.02 - 1.96 * deviation, 0.2 * deviation);
   EXPECT_NEAR(interval.high, 0.02 + 1.96 * deviation, 0.2 * deviation);
   EXPECT_LT(mcnemar(counts).exact_p, 1e-10);

@@ -10,7 +10,7 @@
 namespace tessera::eval {
 namespace {
 
-constexpr int64_t kBatch = 64;  // samples that are added to the products at a time
+constexpr int64_t kBatch = 64;  // samples added to the products at once
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Moments::Moments(int64_t width)
 
 void Moments::add(std::span<const float> rows) {
   const auto width = static_cast<size_t>(width_);
-  check(width > 0 && rows.size() % width == 0, rows.size(), " features are no whole samples of ", width_);
+  check(width > 0 && rows.size() % width == 0, rows.size(), " features are not whole samples of ", width_);
   for (size_t i = 0; i < rows.size(); ++i)
     check(std::isfinite(rows[i]), "feature ", i % width, " of sample ",
           samples_ + static_cast<int64_t>(i / width), " is ", rows[i]);

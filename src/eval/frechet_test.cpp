@@ -51,7 +51,7 @@ std::vector<double> with_eigenvalues(const std::vector<double>& values, uint64_t
 TEST(SymmetricEigenvalues, AreThoseItWasMadeFrom) {
   for (const int64_t n : {1, 2, 3, 5, 17, 64, 65, 130}) {
     std::vector<double> values;
-    for (int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>((i * 37) % 23) - 7);  // some alike
+    for (int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>((i * 37) % 23) - 7);  // some repeat
     std::vector<double> got = symmetric_eigenvalues(with_eigenvalues(values, static_cast<uint64_t>(n)), n);
     std::sort(values.begin(), values.end());
     ASSERT_EQ(got.size(), values.size());
@@ -130,7 +130,7 @@ TEST(Moments, RefusesWhatIsNoNumber) {
   EXPECT_ANY_THROW(Moments(3).gaussian());
 }
 
-// Two Gaussians whose covariances have the same axes: sum of (sqrt a - sqrt b)^2 along them.
+// Two Gaussians with covariances of equal axes: the sum of (sqrt a - sqrt b)^2 along them.
 TEST(FrechetDistance, OfDiagonalCovariances) {
   Gaussian a{10, {0, 1, 2}, {4, 0, 0, 0, 9, 0, 0, 0, 0}}, b{10, {1, 1, 4}, {1, 0, 0, 0, 16, 0, 0, 0, 25}};
   EXPECT_NEAR(frechet_distance(a, b), 1 + 4 + (2 - 1) * (2 - 1) + (3 - 4) * (3 - 4) + 25, 1e-9);

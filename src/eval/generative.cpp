@@ -14,9 +14,9 @@
 namespace tessera::eval {
 namespace {
 
-constexpr int64_t kTile = 128;  // rows of features that stay in the cache while others pass by
+constexpr int64_t kTile = 128;  // rows of features that stay in the cache
 
-// Rows first … first + count - 1 in double.
+// Returns rows first … first + count - 1 in double.
 std::vector<double> widened(std::span<const float> rows, int64_t width, int64_t first, int64_t count) {
   const auto from = rows.subspan(static_cast<size_t>(first * width), static_cast<size_t>(count * width));
   return {from.begin(), from.end()};
@@ -36,7 +36,7 @@ double squared_distance(const double* a, const double* b, int64_t n) {
   return sum;
 }
 
-// Calls visit(i, j, row i of a, row j of b) for all pairs, tile by tile: a row of `a` is one thread's.
+// Calls visit(i, j, row i of a, row j of b) for all pairs, in tiles; one thread handles each row of `a`.
 using Visit = std::function<void(int64_t i, int64_t j, const double* x, const double* y)>;
 void for_each_pair(std::span<const float> a, std::span<const float> b, int64_t width, const Visit& visit) {
   const int64_t rows = std::ssize(a) / width, others = std::ssize(b) / width;
@@ -55,8 +55,8 @@ void for_each_pair(std::span<const float> a, std::span<const float> b, int64_t w
   });
 }
 
-// Sum of the kernel over all pairs, or over those of different numbers; a partial sum for each row, so that the
-// threads do not change the result.
+// Returns the sum of the kernel over all pairs, or over those with i != j. Partial sums per row make the
+// result independent of the threads.
 double kernel_sum(std::span<const float> a, std::span<const float> b, int64_t width, bool without_equal) {
   std::vector<double> rows(a.size() / static_cast<size_t>(width), 0.0);
   for_each_pair(a, b, width, [&](int64_t i, int64_t j, const double* x, const double* y) {
@@ -69,11 +69,11 @@ double kernel_sum(std::span<const float> a, std::span<const float> b, int64_t wi
   return sum;
 }
 
-// The squared distance of each row to its k-th nearest other one.
+// Returns the squared distance from each row to its k-th nearest neighbour.
 std::vector<double> squared_radii(std::span<const float> rows, int64_t width, int64_t k) {
   const auto count = rows.size() / static_cast<size_t>(width), nearest = static_cast<size_t>(k);
   std::vector<double> heaps(count * nearest,
-                            std::numeric_limits<double>::infinity());  // the largest in front
+                            std::numeric_limits<double>::infinity());  // the largest is first
   for_each_pair(rows, rows, width, [&](int64_t i, int64_t j, const double* x, const double* y) {
     if (i == j) return;
     double* heap = heaps.data() + i * k;
@@ -88,7 +88,7 @@ std::vector<double> squared_radii(std::span<const float> rows, int64_t width, in
   return radii;
 }
 
-// Some rows of a set, in the order of `chosen`.
+// Returns copies of the `chosen` rows.
 std::vector<float> picked(std::span<const float> rows, int64_t width, std::span<const int64_t> chosen) {
   std::vector<float> out;
   out.reserve(chosen.size() * static_cast<size_t>(width));
@@ -121,11 +121,11 @@ InceptionScoreMeter::InceptionScoreMeter(int64_t classes, int64_t samples, int64
 void InceptionScoreMeter::add(std::span<const double> probabilities) {
   const auto classes = static_cast<size_t>(classes_);
   const auto splits = std::ssize(negative_entropy_);
-  check(probabilities.size() % classes == 0, probabilities.size(), " probabilities are no whole samples of ",
+  check(probabilities.size() % classes == 0, probabilities.size(), " probabilities are not whole samples of ",
         classes_, " classes");
   for (size_t at = 0; at < probabilities.size(); at += classes, ++count_) {
     check(count_ < samples_, "more than ", samples_, " samples");
-    // The last split that begins at this sample or before it.
+    // The last split that begins at or before this sample.
     int64_t split = count_ * splits / samples_;
     while (split + 1 < splits && (split + 1) * samples_ / splits <= count_) ++split;
     double* sums = sums_.data() + split * classes_;
@@ -139,7 +139,7 @@ void InceptionScoreMeter::add(std::span<const double> probabilities) {
 }
 
 InceptionScore InceptionScoreMeter::score() const {
-  check(count_ == samples_, "an Inception Score of ", samples_, " samples has got ", count_);
+  check(count_ == samples_, "an Inception Score of ", samples_, " samples received ", count_);
   InceptionScore out;
   const auto splits = std::ssize(negative_entropy_);
   for (int64_t split = 0; split < splits; ++split) {
@@ -194,7 +194,7 @@ ManifoldScores manifold_scores(std::span<const float> real, std::span<const floa
                " generated");
   const std::vector<double> real_radii = squared_radii(real, width, neighbours),
                             fake_radii = squared_radii(fake, width, neighbours);
-  // Of each real sample: fakes in its ball, and whether it lies in a ball of a fake one.
+  // For each real sample: the number of fakes in its ball, and whether it is in a fake's ball.
   std::vector<int64_t> held(reals, 0);
   std::vector<char> recalled(reals, 0);
   const auto precise = std::make_unique<std::atomic<char>[]>(fakes);

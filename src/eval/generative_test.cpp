@@ -57,7 +57,7 @@ TEST(InceptionScore, IsItsDefinitionSplitBySplit) {
 TEST(InceptionScore, ExtremesAndErrors) {
   InceptionScoreMeter sure(3, 3, 1);
   sure.add(std::vector<double>{1, 0, 0, 0, 1, 0, 0, 0, 1});
-  EXPECT_NEAR(sure.score().mean, 3, 1e-12);  // as many as there are classes
+  EXPECT_NEAR(sure.score().mean, 3, 1e-12);  // the number of classes
   InceptionScoreMeter same(3, 2, 1);
   same.add(std::vector<double>{0.2, 0.3, 0.5, 0.2, 0.3, 0.5});
   EXPECT_NEAR(same.score().mean, 1, 1e-12);

@@ -1,5 +1,5 @@
-// Metrics of classifiers with several classes a sample, class by class: any increasing function of the
-// probability as score, targets above 0.5 as yes.
+// Metrics of classifiers with several classes a sample, for each class. Scores are any increasing function of
+// the probability; targets above 0.5 are positive.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,25 @@
 
 namespace tessera::eval {
 
-// Area under precision over recall without interpolation: sum of (recall_k - recall_{k-1}) precision_k over
-// the distinct scores in falling order (samples of equal score enter together). NaN scores come last. -1 if
-// there is no positive.
+// Returns the area under the precision-recall curve without interpolation: sum of (recall_k - recall_{k-1})
+// precision_k over the distinct scores in falling order (tied samples enter together). NaN scores come last.
+// Returns -1 without a positive.
 double average_precision(std::span<const float> scores, std::span<const float> targets);
 
-// One class of all samples. `threshold` is on the scores' scale: 0 for logits, 0.5 for probabilities.
+// The result of one class. `threshold` is on the scores' scale: 0 for logits, 0.5 for probabilities.
 struct LabelScores {
   double average_precision = -1;
-  int64_t hit = 0, said = 0, wanted = 0;  // decisions score > threshold, targets, and both
+  int64_t hit = 0, said = 0, wanted = 0;  // true positives, predicted (score > threshold), positive targets
 };
 LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold = 0);
 
 struct MultiLabelScores {
-  double map = 0;                         // mean over the classes that have a positive; 0 if none has
-  std::vector<double> average_precision;  // by class, -1 where there is no positive
-  double micro_f1 = 0, macro_f1 = 0;      // of the decisions; macro over classes with a positive
+  double map = 0;                         // mean over the classes with a positive; 0 if none has one
+  std::vector<double> average_precision;  // by class, -1 without a positive
+  double micro_f1 = 0, macro_f1 = 0;      // at the threshold; macro over classes with a positive
   double exact_match = 0;                 // share of samples with every class right
 };
-// `exact` of the samples have every class right.
+// `exact`: number of samples with every class right.
 MultiLabelScores multilabel_scores(std::span<const LabelScores> by_class, int64_t exact, int64_t samples);
 
 }  // namespace tessera::eval

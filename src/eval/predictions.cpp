@@ -11,7 +11,7 @@ namespace tessera::eval {
 namespace {
 
 constexpr int kCurveParts = 100;
-// Of a share times kCurveParts: 7 of 100 samples are 7.000000000000001 parts.
+// Tolerance for a share times kCurveParts: 7 of 100 samples are 7.000000000000001 parts.
 constexpr double kRounding = 1e-9;
 
 ClassificationMeter meter_of(const LabelledScores& scores) {
@@ -20,7 +20,7 @@ ClassificationMeter meter_of(const LabelledScores& scores) {
   return meter;
 }
 
-// Adds to `sums` the share of true positives that a ROC curve has reached at each false-positive rate k / kCurveParts.
+// Adds to `sums` the true-positive rate of a ROC curve at each false-positive rate k / kCurveParts.
 void add_roc(const std::vector<CurvePoint>& curve, std::vector<double>& sums) {
   size_t at = 0;
   double best = 0;
@@ -31,7 +31,7 @@ void add_roc(const std::vector<CurvePoint>& curve, std::vector<double>& sums) {
   }
 }
 
-// Adds to `sums` the highest precision at each recall of k / kCurveParts or more. The curve's recall falls from 1.
+// Adds to `sums` the highest precision at each recall >= k / kCurveParts. The curve's recall falls from 1.
 void add_precision(const std::vector<CurvePoint>& curve, std::vector<double>& sums) {
   size_t at = 0;
   double best = 0;
@@ -55,7 +55,7 @@ void measure_areas(const std::vector<double>& probabilities, const LabelledScore
     add_precision(precision_recall_curve(rest), recall);
   }
   if (counted == 0)
-    fail_usage("all images are of one class, and AUROC tells classes apart: take a set with two at least");
+    fail_usage("all images have one class, but AUROC needs two: take a set with at least two classes");
   out.numbers.emplace_back("auroc", area / counted);
   out.numbers.emplace_back("average_precision", precision / counted);
   for (size_t k = 0; k <= kCurveParts; ++k) {
@@ -65,7 +65,7 @@ void measure_areas(const std::vector<double>& probabilities, const LabelledScore
   }
 }
 
-// Copies of some samples.
+// Copies of the chosen samples.
 struct ChosenScores {
   std::vector<float> logits;
   std::vector<int64_t> labels;
@@ -87,7 +87,7 @@ int64_t set_aside(int64_t samples, const PredictionOptions& options) {
   return std::llround(options.temperature_share * static_cast<double>(samples));
 }
 
-// Those that are set aside first.
+// Returns the order in which samples are set aside.
 std::vector<int64_t> temperature_order(int64_t samples, const PredictionOptions& options) {
   return RandomStream(options.seed, "temperature").permutation(samples);
 }

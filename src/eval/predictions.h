@@ -1,4 +1,4 @@
-// Everything that the scores of one classifier on one set say: agreement, areas under curves, calibration, a temperature.
+// Metrics of one classifier's scores on one set: accuracy, areas under curves, calibration, a temperature.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +23,31 @@ struct LabelledScores {
   }
 };
 
-// Whether the highest score of each sample, the first of equals, is the label's.
+// True for each sample with its label as the highest score, the first on a tie.
 std::vector<bool> hits(const LabelledScores& scores);
 
 struct PredictionOptions {
-  int64_t bins = 15;             // of the calibration errors
-  double temperature_share = 0;  // of the samples that a temperature is fitted on; 0 = none is
+  int64_t bins = 15;             // bins of the calibration errors
+  double temperature_share = 0;  // share of the samples to fit a temperature on; 0 = no fit
   uint64_t seed = 0;             // draws those samples
 };
 
 struct PredictionMeasures {
-  std::vector<std::pair<std::string, double>> numbers;  // in the order of a table, shares in [0, 1]
-  Interval accuracy;                                    // Wilson's at 95 %
+  std::vector<std::pair<std::string, double>> numbers;  // in table order, shares in [0, 1]
+  Interval accuracy;                                    // Wilson's interval at 95 %
   Calibration calibration;
-  double temperature = 1;  // the fitted one
-  // One point for every 0.01, mean over the same classes: of the true positives over the false ones, and of the precision over
-  // the recall.
+  double temperature = 1;  // fitted
+  // One point for every 0.01, averaged over the same classes: true over false positives, and precision over
+  // recall.
   std::vector<CurvePoint> roc, precision_recall;
 };
 
-// The samples of so many that the temperature of measure_predictions() is fitted on, in the order drawn.
+// Returns the samples that measure_predictions() fits the temperature on, in the order drawn.
 std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options);
 
-// Areas are means over the classes that have samples and are not alone; a usage error where all samples are of one class, or
-// where the share of the temperature leaves no sample to fit on or none to measure. A temperature is measured on the other
-// samples alone ("rest_…").
+// Areas are means over the classes with samples, if others have samples too. The temperature's metrics
+// ("rest_…") use only the other samples. Throws a usage error if all samples have one class, or if the
+// temperature's share leaves no sample to fit on or to measure.
 PredictionMeasures measure_predictions(const LabelledScores& scores, const PredictionOptions& options);
 
 }  // namespace tessera::eval

@@ -11,7 +11,7 @@
 namespace tessera::eval {
 namespace {
 
-// Three classes whose logits are right more often than not, and too sure by `sharpness`.
+// Logits of three classes, more often right than wrong, and overconfident by `sharpness`.
 struct Drawn {
   std::vector<float> logits;
   std::vector<int64_t> labels;
@@ -42,7 +42,7 @@ TEST(Predictions, AgreeWithTheirMetrics) {
   EXPECT_GT(all.at("auroc"), 0.5);
   EXPECT_EQ(all.count("temperature"), 0u);
   ASSERT_EQ(found.roc.size(), 101u);
-  // The area under the drawn curve is the AUROC, but for the steps inside a hundredth.
+  // The area under the drawn curve is the AUROC, up to steps within a hundredth.
   double area = 0;
   for (const CurvePoint& point : found.roc) area += point.y / 101;
   EXPECT_NEAR(area, all.at("auroc"), 0.02);
@@ -52,10 +52,10 @@ TEST(Predictions, AgreeWithTheirMetrics) {
   }
 }
 
-// k of 100 samples are the share k / 100 of a curve's axis, also where k / 100 * 100 is not k in floats.
+// k of 100 samples are at k / 100 of a curve's axis, even if k / 100 * 100 is not k in floats.
 TEST(Predictions, CurvesStepAtTheHundredths) {
   for (int64_t wrong = 0; wrong <= 100; ++wrong) {
-    // From the highest score of class 1 down: `wrong` samples of class 0, all of class 1, the rest of class 0.
+    // By falling score of class 1: `wrong` samples of class 0, all of class 1, the rest of class 0.
     Drawn drawn(0);
     for (int64_t place = 0; place < 200; ++place) {
       drawn.labels.push_back(place >= wrong && place < wrong + 100 ? 1 : 0);
@@ -65,11 +65,11 @@ TEST(Predictions, CurvesStepAtTheHundredths) {
     const auto found = measure_predictions({drawn.logits, drawn.labels, 2}, {});
     const double share = static_cast<double>(wrong) / 100;
     for (size_t k = 0; k <= 100; ++k) {
-      // Of class 1 nothing in front of `wrong` / 100 and all from there on; of class 0 1 - share up to the end.
+      // Class 1: nothing before `wrong` / 100, everything from there on. Class 0: 1 - share up to the end.
       const auto at = static_cast<int64_t>(k);
       const double of_one = at >= wrong ? 1 : 0, of_zero = at == 100 ? 1 : 1 - share;
       EXPECT_NEAR(found.roc[k].y, (of_one + of_zero) / 2, 1e-12) << wrong << " at " << k;
-      // Precision of class 1 is highest with all of it; of class 0 it is 1 up to the wrong ones, which come last.
+      // Class 1's precision is highest at full recall. Class 0's is 1 up to the wrong ones, which come last.
       const double last = 100.0 / static_cast<double>(100 + wrong);
       const double one = at == 0 ? 1 : last, zero = at <= 100 - wrong ? 1 : 0.5;
       EXPECT_NEAR(found.precision_recall[k].y, (one + zero) / 2, 1e-12) << wrong << " at " << k;
@@ -77,16 +77,16 @@ TEST(Predictions, CurvesStepAtTheHundredths) {
   }
 }
 
-// Logits five times too large: the temperature brings the error of the other samples down.
+// Logits five times too large: the temperature reduces the calibration error of the other samples.
 TEST(Predictions, ATemperatureIsMeasuredOnTheRest) {
   const Drawn sure(3000, 5);
   const auto found = measure_predictions(sure.scores(), {.temperature_share = 0.3, .seed = 1});
   const auto all = numbers(found);
-  EXPECT_NEAR(found.temperature, 5, 0.7);  // of drawn numbers: a standard error of about 0.2
+  EXPECT_NEAR(found.temperature, 5, 0.7);  // standard error about 0.2
   EXPECT_LT(all.at("rest_ece_scaled"), 0.5 * all.at("rest_ece"));
 }
 
-// Which images those were is found again from the options alone: fitted on their scores, the temperature is the same.
+// The options alone give those images: a fit on their scores has the same temperature.
 TEST(Predictions, ATemperatureIsFittedOnTheSamplesThatAreNamed) {
   const Drawn sure(200, 5);
   const PredictionOptions options{.temperature_share = 0.3, .seed = 4};
@@ -105,7 +105,7 @@ TEST(Predictions, ATemperatureIsFittedOnTheSamplesThatAreNamed) {
   EXPECT_TRUE(temperature_samples(200, {}).empty());
 }
 
-// Scores that are always right are never too sure, scores that are always wrong never flat enough.
+// Scores that are always right are never overconfident; ones that are always wrong are never flat enough.
 TEST(Predictions, ATemperatureEndsAtTheEndsOfItsSearch) {
   const std::vector<float> logits = {1, 0, 0, 1};
   const std::vector<int64_t> right = {0, 1}, wrong = {1, 0};

@@ -11,7 +11,7 @@ namespace tessera::eval {
 std::vector<double> contribution(std::span<const float> gradients, int64_t height, int64_t width) {
   const auto plane = static_cast<size_t>(height * width);
   check(plane > 0 && gradients.size() % plane == 0, "receptive field: ", gradients.size(),
-        " gradients are no planes of ", height, "x", width);
+        " gradients are not planes of ", height, "x", width);
   std::vector<double> sums(plane);
   for (size_t i = 0; i < gradients.size(); ++i)
     sums[i % plane] += std::max(0.0, static_cast<double>(gradients[i]));
@@ -34,7 +34,7 @@ ReceptiveArea receptive_area(std::span<const double> contribution, int64_t heigh
   const double all = std::accumulate(contribution.begin(), contribution.end(), 0.0);
   check(all > 0, "receptive field: no pixel contributes to the features at the centre");
   const int64_t longest = std::max(height, width);
-  const auto scaled = [&](int64_t length, int64_t side) {  // rounded, halves to even
+  const auto scaled = [&](int64_t length, int64_t side) {  // rounded half to even
     return std::llrint(static_cast<double>(length * side) / static_cast<double>(longest));
   };
   ReceptiveArea area;

@@ -1,4 +1,5 @@
-// The effective receptive field of a model (Ding et al. 2022, RepLKNet): which pixels its features at the centre depend on.
+// Effective receptive field of a model (Ding et al. 2022, RepLKNet): the pixels that centre features depend
+// on.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +8,17 @@
 
 namespace tessera::eval {
 
-// The sum over images and channels of max(0, gradient), of gradients [images, 3, height, width]: what each pixel contributes,
-// [height, width].
+// Returns the contribution of each pixel, [height, width]: max(0, gradient) summed over images and channels
+// of gradients [images, 3, height, width].
 std::vector<double> contribution(std::span<const float> gradients, int64_t height, int64_t width);
-// log10(contribution + 1), divided by its maximum: as the paper shows it.
+// Returns log10(contribution + 1) divided by its maximum, as in the paper's figures.
 std::vector<double> contribution_map(std::span<const double> contribution);
 
-// The smallest centred box that holds at least a share of all contribution, its sides in the proportions of the image.
+// The smallest centred box with at least a share of the total contribution, with the image's aspect ratio.
 struct ReceptiveArea {
-  int64_t side = 0, box_height = 0, box_width = 0;  // side: that of a square image's box
-  double share = 0;                                 // of the contribution inside
-  double area = 0;                                  // of the box, as a share of the image
+  int64_t side = 0, box_height = 0, box_width = 0;  // side: the box's in a square image
+  double share = 0;                                 // contribution inside the box
+  double area = 0;                                  // the box's, relative to the image
 };
 ReceptiveArea receptive_area(std::span<const double> contribution, int64_t height, int64_t width,
                              double share);

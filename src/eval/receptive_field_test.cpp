@@ -10,7 +10,7 @@ namespace {
 TEST(ReceptiveField, EvenContributionNeedsTheShareOfTheArea) {
   const std::vector<double> even(40 * 40, 1);
   const ReceptiveArea half = receptive_area(even, 40, 40, 0.5);
-  EXPECT_EQ(half.side, 29);  // 28 x 28 are 49 %
+  EXPECT_EQ(half.side, 29);  // 28 x 28 cover 49 %
   EXPECT_DOUBLE_EQ(half.share, half.area);
 }
 

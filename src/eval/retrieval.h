@@ -1,4 +1,4 @@
-// Retrieval: for each query, does one of the things that belong to it stand among the first k?
+// Retrieval: whether a relevant item is among the first k results of a query.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,18 @@
 
 namespace tessera::eval {
 
-// The place, from 0, of the best of the items that belong to a query among all items by falling score; `relevant` are
-// their indices. Another item with an equal score counts as before it; a score that is no number is worse than all. -1
-// where nothing belongs to the query.
+// Returns the rank, from 0, of the best of the `relevant` items among all items by falling score. Other items
+// with an equal score rank before it; a NaN score ranks last. Returns -1 if `relevant` is empty.
 int64_t rank_of_first(std::span<const float> scores, std::span<const int64_t> relevant);
 
-// Ranks of many queries, and what they say.
+// The ranks of many queries, and their metrics.
 class RetrievalMeter {
  public:
   void add(int64_t rank) { ranks_.push_back(rank); }
   int64_t queries() const { return static_cast<int64_t>(ranks_.size()); }
-  // Share of queries whose rank is below k (R@k); a rank of -1, where nothing belongs to a query, counts as missed.
+  // Returns the share of queries with a rank below k (R@k); a rank of -1 (nothing relevant) counts as missed.
   double recall(int64_t k) const;
-  // The middle of the ranks counted from 1 (the lower of two), 0 without queries.
+  // Returns the median of the ranks, counted from 1 (the lower of two); 0 without queries.
   int64_t median_rank() const;
 
  private:

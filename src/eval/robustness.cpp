@@ -12,7 +12,7 @@
 namespace tessera::eval {
 
 const CorruptionBaseline& alexnet_on_imagenet_c() {
-  // The mean error over the five severities that the benchmark's code divides by.
+  // The mean error over the five severities: the divisors in the benchmark's code.
   static const CorruptionBaseline table = {"AlexNet",
                                            {{"gaussian_noise", 0.886428},
                                             {"shot_noise", 0.894468},
@@ -35,7 +35,7 @@ const CorruptionBaseline& alexnet_on_imagenet_c() {
 
 namespace {
 
-// Where the columns of a baseline's table stand; -1: nowhere.
+// The columns of a baseline's table; -1: missing.
 struct BaselineColumns {
   ptrdiff_t severities = -1, images = -1, error = -1;
 };
@@ -68,7 +68,7 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// "1 3 5"; empty where it is none.
+// Parses "1 3 5"; empty if invalid.
 std::vector<int> severities_in(const std::string& list) {
   std::vector<int> out;
   for (const std::string& part : split(list, ' ')) {
@@ -196,7 +196,7 @@ ShapeBias shape_bias(std::span<const CueTrial> trials) {
 }
 
 CueMapping cue_mapping_of_names(std::span<const std::string> class_names) {
-  // What a category's class is called elsewhere: CIFAR-10's names of 3 of them.
+  // Each category and its names in other sets, such as CIFAR-10's.
   static const std::vector<std::pair<std::string, std::vector<std::string>>> known = {
       {"airplane", {"airplane", "plane"}},
       {"bear", {"bear"}},

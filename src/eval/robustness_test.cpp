@@ -10,7 +10,7 @@
 namespace tessera::eval {
 namespace {
 
-// The line of the usage error that `work` throws.
+// Returns the line of the usage error that `work` throws.
 template <class Work>
 std::string refusal(const Work& work) {
   try {
@@ -52,7 +52,7 @@ TEST(CorruptionBaseline, IsReadFromTheTableOfOneModel) {
   EXPECT_EQ(baseline.clean, 0.25);
   EXPECT_EQ(baseline.clean_images, 12);
   EXPECT_EQ(baseline.severities, (std::vector<int>{1, 3}));
-  // Without severities they are the benchmark's, as in a table written by hand.
+  // The default severities are the benchmark's, as for a table written by hand.
   const CorruptionBaseline plain = parse_baseline("corruption,error\nfog,0.5\n", "plain.csv");
   EXPECT_EQ(plain.severities, (std::vector<int>{1, 2, 3, 4, 5}));
   EXPECT_EQ(plain.errors[0].images, 0);
@@ -116,7 +116,7 @@ TEST(CueMapping, Cifar10HasSevenCategories) {
   const CueMapping mapping = cue_mapping_of_names(cifar);
   EXPECT_EQ(mapping.categories,
             (std::vector<std::string>{"airplane", "bird", "boat", "car", "cat", "dog", "truck"}));
-  const std::vector<double> ship = {0, 0, 0, 0, 0, 0, 0.4, 0.3, 0.2, 0.1};  // the best two are in no category
+  const std::vector<double> ship = {0, 0, 0, 0, 0, 0, 0.4, 0.3, 0.2, 0.1};  // the best two have no category
   EXPECT_EQ(mapping.categories[cue_decision(ship, mapping)], "boat");
   EXPECT_TRUE(cue_mapping_of_names(std::vector<std::string>{"red", "green"}).categories.empty());
 }

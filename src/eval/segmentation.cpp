@@ -14,7 +14,7 @@ double share(int64_t part, int64_t whole) {
                    : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Of the values that are numbers; NaN where none is.
+// Returns the mean of the values that are not NaN, or NaN if none is left.
 template <class Value>
 double mean_of(const std::vector<SegmentationClass>& classes, const Value& value) {
   double sum = 0;
@@ -79,7 +79,7 @@ void reduce_zero_label(std::span<uint8_t> labels, uint8_t ignored) {
 
 namespace {
 
-// A window that would reach over the end is moved back to where it fits, to a multiple of `unit`.
+// Moves a window that would cross the edge back to a multiple of `unit` where it fits.
 std::vector<Window> windows_of(int height, int width, int crop, int stride, int unit) {
   check(height > 0 && width > 0 && crop > 0 && stride > 0, "windows of ", crop, " pixels, ", stride,
         " apart, over an image of ", width, "x", height);
@@ -88,7 +88,7 @@ std::vector<Window> windows_of(int height, int width, int crop, int stride, int 
     std::vector<std::pair<int, int>> pieces;
     for (int i = 0; i < count; ++i) {
       const int begin = std::min(i * stride, std::max(side - crop, 0) / unit * unit);
-      // Moved back by less than a unit it begins where the one before does, and takes its place.
+      // A window moved back by less than a unit begins where the previous one does, and replaces it.
       if (!pieces.empty() && pieces.back().first == begin) pieces.pop_back();
       pieces.emplace_back(begin, i + 1 == count ? side : begin + crop);
     }

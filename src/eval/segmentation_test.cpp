@@ -54,7 +54,7 @@ TEST(Segmentation, WindowsCoverEveryPixelAndStayInside) {
               width = static_cast<int>(random.integer(1, 60));
     const int crop = static_cast<int>(random.integer(1, 40)),
               stride = static_cast<int>(random.integer(1, crop));
-    const int unit = std::min(stride & -stride, 32);  // the largest power of two that divides it, at most 32
+    const int unit = std::min(stride & -stride, 32);  // the stride's largest factor 2^k, at most 32
     for (const bool aligned : {false, true}) {
       std::vector<int> seen(static_cast<size_t>(height * width));
       Window before{.top = -1};

@@ -27,7 +27,7 @@ Gaussian read_gaussian(const NpzFile& file, const std::string& mean, const std::
   double largest = 0;
   for (int64_t i = 0; i < width; ++i) {
     check(std::isfinite(out.mean[static_cast<size_t>(i)]), "'", file.path(), "': ", mean, "[", i,
-          "] is no number");
+          "] is not a number");
     largest = std::max(largest, std::abs(out.covariance[static_cast<size_t>(i * width + i)]));
   }
   for (int64_t i = 0; i < width; ++i)

@@ -1,6 +1,6 @@
-// Means and covariances of features in NumPy's .npz: `mu`, `sigma` as pytorch-fid and clean-fid write them, and
-// `mu_s`, `sigma_s` of spatial features as the evaluation of ADM has them besides. Ours hold a further array `tessera`,
-// JSON as bytes, that says what they were made with.
+// Means and covariances of features in NumPy's .npz: `mu`, `sigma` as in pytorch-fid and clean-fid, and
+// `mu_s`, `sigma_s` of spatial features as in ADM's evaluation. Our files also contain an array `tessera`:
+// JSON bytes with the origin of the features.
 #pragma once
 
 #include <optional>
@@ -10,25 +10,25 @@
 
 namespace tessera::eval {
 
-// What made the features. Two sets of features can be compared only where these agree.
+// The origin of features. Two sets of features can be compared only if it is equal.
 struct FeatureOrigin {
-  std::string extractor;  // "Inception-v3 (FID) 5f3a…": the network with the check sum of its weights
-  std::string protocol;   // how images were prepared for it
+  std::string extractor;  // "Inception-v3 (FID) 5f3a…": the network and its weights' checksum
+  std::string protocol;   // preprocessing of the images
 
   bool known() const { return !extractor.empty(); }
 };
 
 struct FeatureStatistics {
-  FeatureOrigin origin;  // not known in files of other programs
+  FeatureOrigin origin;  // unknown in files of other programs
   Gaussian pooled;
   std::optional<Gaussian> spatial;
 };
 
-// Fails naming the file and the array: absent, of another shape, not finite, a covariance that is not symmetric.
+// Throws Error with the file and the array: missing, wrong shape, not finite, or an asymmetric covariance.
 FeatureStatistics read_statistics(const std::string& path);
 void write_statistics(const std::string& path, const FeatureStatistics& statistics);
 
-// Fails unless both origins are known and the same, or one is not known.
+// Throws Error if both origins are known and differ.
 void require_same_origin(const FeatureOrigin& a, const std::string& name_a, const FeatureOrigin& b,
                          const std::string& name_b);
 

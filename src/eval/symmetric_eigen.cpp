@@ -12,8 +12,8 @@ namespace tessera::eval {
 namespace {
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-constexpr int64_t kParts = 16;       // of sums that threads share: a fixed number, whatever the threads
-constexpr int64_t kSerialRows = 64;  // smaller problems are not worth a thread
+constexpr int64_t kParts = 16;       // of sums that threads share; fixed for equal bits
+constexpr int64_t kSerialRows = 64;  // smaller problems run on one thread
 
 double dot(const double* a, const double* b, int64_t n) {
   double sum = 0;
@@ -27,7 +27,7 @@ void add_scaled(double* y, double scale, const double* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += scale * x[i];
 }
 
-// Rows [first, n) of the lower triangle in kParts parts of about equal area.
+// Splits rows [first, n) of the lower triangle into kParts parts of about equal area.
 int64_t part_begin(int64_t part, int64_t first, int64_t n) {
   const double share = std::sqrt(static_cast<double>(part) / kParts);
   return first + static_cast<int64_t>(share * static_cast<double>(n - first));
@@ -51,7 +51,7 @@ class Tridiagonal {
  private:
   double* row(int64_t i) { return a_.data() + i * n_; }
 
-  // Column k below the diagonal becomes (beside, 0, …) by the reflection I - tau v v^T.
+  // Reduces column k below the diagonal to (beside, 0, …) by the reflection I - tau v v^T.
   void reduce(int64_t k) {
     diagonal[static_cast<size_t>(k)] = row(k)[k];
     if (k + 1 == n_) return;
@@ -80,7 +80,7 @@ class Tridiagonal {
     update(k + 1);
   }
 
-  // p = A v over rows and columns from `first` on.
+  // Computes p = A v over rows and columns from `first`.
   void multiply(int64_t first) {
     const int64_t parts = n_ - first < kSerialRows ? 1 : kParts;
     parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
@@ -120,8 +120,8 @@ class Tridiagonal {
   std::vector<double> a_, v_, p_, partial_;
 };
 
-// Eigenvalues of the tridiagonal form, kLanes at a time, by bisection: as many of them lie below x as the pivots
-// of T - x I have negative signs (Sturm).
+// Finds eigenvalues of the tridiagonal form by bisection, kLanes at a time. The number of eigenvalues below x
+// is the number of negative pivots of T - x I (Sturm).
 class Bisection {
  public:
   Bisection(std::vector<double> diagonal, const std::vector<double>& beside)
@@ -133,7 +133,7 @@ class Bisection {
     }
   }
 
-  // Eigenvalues first … first + kLanes - 1 (counted from the smallest) into `out`; those behind the last are left.
+  // Writes eigenvalues first … first + kLanes - 1 (from the smallest) to `out`, up to its end.
   void find(int64_t first, std::span<double> out) const {
     double low[kLanes], high[kLanes], middle[kLanes];
     std::fill_n(low, kLanes, -spread_);
@@ -205,7 +205,7 @@ PivotedCholesky pivoted_cholesky(std::span<const double> matrix, int64_t n) {
   double largest = 0;
   for (const double value : left) largest = std::max(largest, value);
   const double rounding = static_cast<double>(n) * kEpsilon * largest;
-  // Rows are addressed by their number in the matrix; `order` says which became pivots, and when.
+  // Rows keep their number in the matrix; `order` lists the pivots in order.
   int64_t k = 0;
   for (; k < n; ++k) {
     const auto begin = out.order.begin() + k;
@@ -238,7 +238,7 @@ std::vector<double> congruence(const PivotedCholesky& l, std::span<const double>
   const auto n = std::ssize(l.order);
   const int64_t rank = l.rank;
   const auto factor = [&](int64_t i) { return l.factor.data() + i * rank; };
-  constexpr int64_t kRows = 4, kDepth = 64;  // a band of L stays in the cache while some rows read it
+  constexpr int64_t kRows = 4, kDepth = 64;  // a band of L stays in the cache while several rows read it
   std::vector<double> product(static_cast<size_t>(n * rank), 0.0);  // B L
   parallel_for((n + kRows - 1) / kRows, 4, [&](int64_t from, int64_t to) {
     for (int64_t band = 0; band < n; band += kDepth)
@@ -250,7 +250,7 @@ std::vector<double> congruence(const PivotedCholesky& l, std::span<const double>
       }
   });
   std::vector<double> out(static_cast<size_t>(rank * rank), 0.0);
-  // Row i of the result is sum over k >= i of L[k][i] (B L)[k]; late rows are short in k and long in columns.
+  // Row i of the result is the sum over k >= i of L[k][i] (B L)[k]; late rows have few k and many columns.
   parallel_for(rank, 8, [&](int64_t from, int64_t to) {
     for (int64_t band = from; band < n; band += kDepth)
       for (int64_t i = from; i < to; ++i)

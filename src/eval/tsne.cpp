@@ -12,7 +12,7 @@
 namespace tessera::eval {
 namespace {
 
-// Squared distances of one point to all.
+// Computes the squared distances of one point to all.
 void distances_of(std::span<const float> points, int64_t count, int64_t width, int64_t i,
                   std::vector<double>& out) {
   const float* from = points.data() + i * width;
@@ -28,11 +28,11 @@ void distances_of(std::span<const float> points, int64_t count, int64_t width, i
 }
 
 struct Entropy {
-  double value = 0, slope = 0;  // and its derivative by beta, -beta times the variance of the distances
+  double value = 0, slope = 0;  // slope: derivative by beta, -beta times the distances' variance
 };
 
-// The entropy of exp(-beta d) over all but `self`, whose shares go to `shares`. Distances count from the nearest, so that
-// nothing underflows.
+// Computes the entropy of exp(-beta d) over all points except `self`, and the probabilities in `shares`.
+// Distances are relative to the nearest, to avoid underflow.
 Entropy entropy_at(double beta, const std::vector<double>& distances, size_t self, double nearest,
                    std::vector<double>& shares) {
   double sum = 0, weighted = 0, squares = 0;
@@ -48,7 +48,7 @@ Entropy entropy_at(double beta, const std::vector<double>& distances, size_t sel
   return {std::log(sum) + beta * mean, -beta * (squares / sum - mean * mean)};
 }
 
-// beta by Newton's method, between bounds that the signs give; the entropy falls as it grows.
+// Finds beta by Newton's method between bounds from the signs; the entropy falls as beta grows.
 double precision_for(double wanted, const std::vector<double>& distances, size_t self,
                      std::vector<double>& shares) {
   double nearest = std::numeric_limits<double>::infinity();
@@ -69,25 +69,25 @@ double precision_for(double wanted, const std::vector<double>& distances, size_t
   return beta;
 }
 
-// Sums are kept in as many parts as the largest register of a processor holds, so that the compiler may use one.
+// Each sum has as many lanes as the widest vector register, so that the compiler can use one.
 constexpr int64_t kLanes = 16;
 
-// What one step needs, in float: sums of (1 + d^2)^-1 and, for each point, of attraction and repulsion.
+// The sums of one step, in float: (1 + d^2)^-1, and for each point attraction and repulsion.
 struct Forces {
-  std::vector<float> attraction, repulsion;  // x of all, then y of all
+  std::vector<float> attraction, repulsion;  // x of all points, then y of all
   double normaliser = 0;
 };
 
-// Those of one point at (x, y), lane by lane.
+// The forces on one point at (x, y), by lane.
 struct PointForces {
   float attraction_x[kLanes] = {}, attraction_y[kLanes] = {};
   float repulsion_x[kLanes] = {}, repulsion_y[kLanes] = {}, closeness[kLanes] = {};
 };
 
-// `joint`, `xs` and `ys` are of n points, n a multiple of the lanes.
+// `joint`, `xs` and `ys` have n points; n is a multiple of kLanes.
 TESSERA_FOR_EACH_ISA void add_forces(const float* joint, const float* xs, const float* ys, int64_t n, float x,
                                      float y, PointForces& sums) {
-  PointForces own = sums;  // in registers, which a reference is not
+  PointForces own = sums;  // kept in registers, unlike a reference
   for (int64_t j = 0; j < n; j += kLanes)
     for (int64_t lane = 0; lane < kLanes; ++lane) {
       const float dx = x - xs[j + lane], dy = y - ys[j + lane], q = 1 / (1 + dx * dx + dy * dy);
@@ -110,7 +110,7 @@ Forces forces(std::span<const float> joint, const std::vector<float>& xs, const 
       const float x = xs[at], y = ys[at];
       PointForces found;
       add_forces(row, xs.data(), ys.data(), whole, x, y, found);
-      // What fills no register is filled up with points at the same place, which push nowhere, without affinity.
+      // Pads the last register with points at the same place and zero affinity: they exert no force.
       if (whole < n) {
         float p[kLanes] = {}, px[kLanes], py[kLanes];
         std::fill_n(px, kLanes, x), std::fill_n(py, kLanes, y);

@@ -1,7 +1,7 @@
-// t-SNE (van der Maaten & Hinton 2008) for a few thousand points, exactly: no tree, every pair counts.
+// Exact t-SNE (van der Maaten & Hinton 2008) for a few thousand points: no tree, every pair counts.
 //
-//   p(j|i) ~ exp(-beta_i |x_i - x_j|^2), P = (p + p') / (2 n)     beta_i so that the entropy of p(.|i) is log(perplexity)
-//   q_ij ~ 1 / (1 + |y_i - y_j|^2)                                minimises KL(P || Q) over y
+//   p(j|i) ~ exp(-beta_i |x_i - x_j|^2), P = (p + p') / (2 n)   beta_i: entropy of p(.|i) = log(perplexity)
+//   q_ij ~ 1 / (1 + |y_i - y_j|^2)                              y minimises KL(P || Q)
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct Affinities {
   std::vector<double> precision;  // beta, [points]
   std::vector<float> joint;       // P, [points, points]
 };
-// `points` row-major [count, width]. A usage error unless 1 < perplexity < count, and above kMostTsnePoints.
+// `points` [count, width], row-major. Throws a usage error unless 1 < perplexity < count <= kMostTsnePoints.
 inline constexpr int64_t kMostTsnePoints = 12000;
 Affinities affinities(std::span<const float> points, int64_t count, int64_t width, double perplexity);
 
-// KL(P || Q) at y [count, 2] and its gradient: the definition, in plain loops.
+// KL(P || Q) at y [count, 2] and its gradient, in plain loops.
 struct Divergence {
   double kl = 0;
   std::vector<double> gradient;  // [count, 2]
@@ -29,16 +29,16 @@ Divergence tsne_divergence(std::span<const float> joint, std::span<const double>
 struct TsneOptions {
   int64_t steps = 1000;
   double perplexity = 30;
-  double exaggeration = 12;  // of P for the first quarter of the steps
+  double exaggeration = 12;  // of P in the first quarter of the steps
   double rate = 0;           // 0: count / exaggeration / 4, at least 50 (Belkina et al. 2019)
-  uint64_t seed = 0;         // of the first places, unless `start` gives them
+  uint64_t seed = 0;         // for the initial positions if `start` is empty
   std::function<bool(int64_t step)> progress = {};  // false stops
 };
 struct TsneMap {
   std::vector<double> places;  // [count, 2]
   double kl = 0;
 };
-// `start` [count, 2] (the first two principal components are usual, scaled to a deviation of 1e-4), or empty.
+// `start` [count, 2], or empty; usually the first two principal components, scaled to a deviation of 1e-4.
 TsneMap tsne(std::span<const float> points, int64_t count, int64_t width, std::span<const double> start,
              const TsneOptions& options = {});
 

@@ -20,7 +20,7 @@ std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parame
   return gradients;
 }
 
-// Norms of the blocks, joined without the last root: a sum of magnitudes or squares, or a maximum.
+// The blocks' norms, combined without the final root: a sum of magnitudes or squares, or a maximum.
 struct Partial {
   double norm_type, value = 0;
   void add(double other) {
@@ -31,7 +31,7 @@ struct Partial {
   }
 };
 
-// Adds up, or takes the largest of, what `of` finds in each block.
+// Returns the sum, or the maximum, of `of` over all blocks.
 double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type,
                      const std::function<double(const float* x, int64_t n)>& of) {
   std::vector<int64_t> sizes;
@@ -55,7 +55,7 @@ double plain_partial(const std::vector<torch::Tensor>& tensors, double norm_type
   return plain_partial(tensors, norm_type, norm_type == 1 ? plain::sum_of_magnitudes : plain::sum_of_squares);
 }
 
-// Any other p: of magnitudes divided by the largest of them, whose powers are in range.
+// Any other p: divides magnitudes by the largest one, to keep their powers in range.
 double norm_of_powers(const std::vector<torch::Tensor>& flat, const std::vector<torch::Tensor>& others,
                       double power, double largest) {
   if (largest == 0 || !std::isfinite(largest)) return largest;
@@ -66,8 +66,8 @@ double norm_of_powers(const std::vector<torch::Tensor>& flat, const std::vector<
   return largest * std::pow(sum, 1 / power);
 }
 
-// Adaptive clipping of one gradient: its norm by units (rows of the first dimension; a vector is one unit) is
-// held to `share` of the parameter's, which counts as at least 1e-3. Both norms are of order `power`.
+// Clips one gradient adaptively: its norm by units (rows of the first dimension; a vector is one unit) is
+// limited to `share` of the parameter's, taken as at least 1e-3. Both norms are of order `power`.
 void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, double share, double power) {
   if (gradient.numel() == 0) return;
   std::vector<int64_t> dims;
@@ -122,7 +122,7 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
   if (config.mode == "norm") {
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))
-      clipped.scale = clipped.norm;  // as the quotient would be: nothing is hidden
+      clipped.scale = clipped.norm;  // as the quotient would be: NaNs stay visible
   } else if (config.mode == "value") {
     for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {

@@ -85,7 +85,7 @@ TEST(Clip, NotANumberShowsInNormAndScale) {
   }
 }
 
-// 1e30 to the power of 3 is no float, and to the power of 20 no double.
+// 1e30 to the power of 3 overflows float, and to the power of 20 double.
 TEST(Clip, PowersOfLargeAndSmallGradientsStayInRange) {
   for (const double scale : {1e30, 1e-30})
     for (const double type : {3.0, 20.0}) {

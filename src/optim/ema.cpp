@@ -41,7 +41,7 @@ void Ema::update(const NamedTensors& model) {
   const torch::NoGradGuard no_grad;
   const double keep = decay_at(++updates_), add = 1 - keep;
   std::vector<int64_t> sizes(model.size(), 0);  // 0 = not for the plain loop
-  std::vector<torch::Tensor> averages, models;  // other floating-point ones
+  std::vector<torch::Tensor> averages, models;  // other floating-point tensors
   for (size_t i = 0; i < model.size(); ++i) {
     torch::Tensor average = average_[i].second;
     const torch::Tensor tensor = model[i].second.detach();

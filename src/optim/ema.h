@@ -1,9 +1,9 @@
 // An exponential moving average of a model's parameters and buffers (timm's ModelEmaV2):
 //   average <- d average + (1 - d) model, after every update.
 // Integer buffers are averaged too, and truncated. With warm-up (ModelEmaV3) the t-th update, counted from 1,
-// takes
+// uses
 //   d = min(decay, 1 - t^(-2/3)),
-// so the first one copies the model.
+// so that the first update copies the model.
 #pragma once
 
 #include <torch/types.h>
@@ -23,19 +23,18 @@ struct EmaConfig {
 
 class Ema {
  public:
-  // Starts at a copy of the model as it is.
+  // Starts with a copy of the model's current tensors.
   Ema(const EmaConfig& config, const NamedTensors& model);
 
-  // The model's tensors must be those it was made with: same names, order and shapes.
+  // The model's tensors must have the names, order and shapes given to the constructor.
   void update(const NamedTensors& model);
-  // Exchanges the contents with the model's, without copying: call it before an evaluation and again after
-  // it.
+  // Swaps the contents with the model's, without copying: call it before and after an evaluation.
   void exchange(const NamedTensors& model);
 
   int64_t updates() const { return updates_; }
-  double decay_at(int64_t update) const;  // of the update with this number, counted from 1
+  double decay_at(int64_t update) const;  // for this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
-  // Copies saved tensors in; one that is missing, unknown or of another shape is an error that names it.
+  // Copies saved tensors in. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
   void load_state(int64_t updates, const NamedTensors& tensors);
 
  private:

@@ -11,7 +11,7 @@ namespace tessera::train {
 namespace {
 
 constexpr double kEps = 1e-6;             // MAE's batch norm
-constexpr double kFirstDeviation = 0.01;  // MAE's first weights
+constexpr double kFirstDeviation = 0.01;  // MAE's initial weights
 constexpr int64_t kRows = 8192;
 
 torch::Tensor first_weights(int64_t width, int64_t classes, uint64_t seed) {

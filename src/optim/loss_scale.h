@@ -1,5 +1,5 @@
-// The factor that keeps small gradients in fp16's range (Micikevicius et al. 2018, section 3.2; changed as
-// torch.amp.GradScaler changes it).
+// The loss scale that keeps small gradients in fp16's range (Micikevicius et al. 2018, section 3.2; updated
+// as in torch.amp.GradScaler).
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@ namespace tessera::train {
 
 class LossScale {
  public:
-  // `on`: whether the run computes in fp16; else the scale is 1 and stays.
+  // `on`: the run computes in fp16; otherwise the scale stays 1.
   explicit LossScale(bool on) : on_(on), scale_(on ? kFirst : 1) {}
 
   bool on() const { return on_; }
   double scale() const { return scale_; }
-  // Takes the scale out of the gradients; powers of two lose nothing.
+  // Divides the gradients by the scale, exactly, since it is a power of two.
   void unscale(const std::vector<torch::Tensor>& parameters) const;
-  // What the step found, the same in every process: after kGrowthSteps finite ones the scale doubles, after one that
-  // is not it halves. False where it cannot become smaller: then the loss is to blame.
+  // Updates the scale after a step; `finite` must be equal in all processes. Doubles it after kGrowthSteps
+  // finite steps, halves it after a non-finite one. Returns false if it cannot become smaller: then the loss
+  // itself is not finite.
   bool update(bool finite);
 
   // For the checkpoint.
@@ -35,7 +36,7 @@ class LossScale {
 
   bool on_;
   double scale_;
-  int64_t finite_steps_ = 0;  // since the scale changed
+  int64_t finite_steps_ = 0;  // since the last change of scale
 };
 
 }  // namespace tessera::train

@@ -138,7 +138,7 @@ void Optimiser::step(double lr, double gradient_scale) {
       continue;
     }
     flat.push_back(&slot);
-    // The loops walk memory: a gradient of another order of dimensions is first laid out like its parameter.
+    // The loops walk memory: a gradient in another memory order is first copied into its parameter's.
     if (!plain::same_layout(slot.gradient, slot.parameter))
       slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
   }
@@ -153,7 +153,7 @@ void Optimiser::step(double lr, double gradient_scale) {
     else
       elsewhere.push_back(slot);
   if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
-  // The loops write past the tensors' own methods: views and saved graphs must still notice.
+  // The loops bypass the tensors' methods; the version counter must still change for views and saved graphs.
   for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
   for (Slot* slot : all) slot->gradient.reset();
 }
@@ -185,7 +185,7 @@ void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
     if (found != given.end()) given.erase(found);
     return tensor;
   };
-  // Everything is checked before anything is changed.
+  // Checks everything before changing anything.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
   std::vector<int64_t> updates;
   for (Slot& slot : slots_) {

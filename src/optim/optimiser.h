@@ -24,34 +24,33 @@
 
 namespace tessera::train {
 
-// The keys that every optimiser has; each adds its own.
+// The keys of every optimiser; each adds its own.
 struct OptimiserSettings {
   std::string name = "adamw";
-  double lr = 1e-3;            // the schedule's base
-  double lr_batch = 0;         // lr is for batches of so many pictures and grows with the batch; 0 = as it is
-  double weight_decay = 0.05;  // of parameters with two or more dimensions
-  double layer_decay = 1;      // factor on the learning rate from each layer to the one before it; 1 = off
-  std::vector<ParameterRule> groups;  // parameters with a rate or a decay of their own
+  double lr = 1e-3;                   // the schedule's base
+  double lr_batch = 0;                // the batch size that lr is for; lr grows with the batch; 0 = off
+  double weight_decay = 0.05;         // of parameters with two or more dimensions
+  double layer_decay = 1;             // learning-rate factor from each layer to the previous one; 1 = off
+  std::vector<ParameterRule> groups;  // parameters with their own rate or decay
 
   template <class V>
   void visit(V& v) {
     v("name", name, "adamw, adam, lamb, lars, muon or sgd"), v("lr", lr, "base learning rate");
-    v("lr_batch", lr_batch,
-      "lr is for batches of so many: it is multiplied by batch_size / lr_batch; 0 = off");
-    v("weight_decay", weight_decay, "of parameters with two or more dimensions");
-    v("layer_decay", layer_decay, "learning-rate factor from each layer to the one before it; 1 = off");
+    v("lr_batch", lr_batch, "batch size that lr is for: lr is multiplied by batch_size / lr_batch; 0 = off");
+    v("weight_decay", weight_decay, "decay of parameters with two or more dimensions");
+    v("layer_decay", layer_decay, "learning-rate factor from each layer to the previous one; 1 = off");
     v("groups", groups,
-      "[[optimiser.groups]]: pattern, lr_scale, weight_decay of parameters that learn in another way");
+      "[[optimiser.groups]]: pattern, lr_scale, weight_decay for parameters with their own settings");
   }
 };
 
 struct OptimiserSpec {
   OptimiserSettings common;
-  // The rate for batches of this size.
+  // Returns the learning rate for this batch size.
   double lr_for(int64_t batch_size) const {
     return common.lr_batch > 0 ? common.lr * static_cast<double>(batch_size) / common.lr_batch : common.lr;
   }
-  Value settings;  // complete: every key with its value
+  Value settings;  // complete: every key and its value
 };
 
 class Optimiser {
@@ -59,47 +58,46 @@ class Optimiser {
   virtual ~Optimiser() = default;
   Optimiser(const Optimiser&) = delete;
 
-  // One update with the gradients times `gradient_scale` (what clipping by norm found). A group's rate is
-  // lr * lr_scale. Parameters without a gradient are left alone.
+  // Updates with the gradients times `gradient_scale` (from clipping by norm). A group's rate is lr *
+  // lr_scale. Skips parameters without a gradient.
   void step(double lr, double gradient_scale = 1);
-  // Forgets the gradients: a parameter that gets none in the next step is then left alone.
+  // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
 
   int64_t steps() const { return steps_; }
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   std::vector<torch::Tensor> parameters() const;
 
-  // What a checkpoint keeps besides steps(): "exp_avg.<parameter>", …, the tensors themselves, not copies. A
-  // parameter that got fewer updates than steps() has an int64 "updates.<parameter>".
+  // Returns the state for a checkpoint, in addition to steps(): "exp_avg.<parameter>", …, the tensors
+  // themselves, not copies. A parameter with fewer updates than steps() has an int64 "updates.<parameter>".
   NamedTensors state() const;
-  // Copies a saved state in. A tensor that is missing, of no use here or of another shape is an error that
-  // names it.
+  // Copies a saved state in. Throws Error with the name of a missing, unused or wrongly shaped tensor.
   void load_state(int64_t steps, const NamedTensors& tensors);
 
-  // Forces the composition of tensor operations where the one-pass loops would do (float32 on the CPU).
+  // Forces tensor operations in place of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }
 
  protected:
   struct Slot {
     std::string name;
-    torch::Tensor parameter, gradient;  // the gradient of the step in progress
+    torch::Tensor parameter, gradient;  // gradient: the current step's
     double lr_scale = 1, weight_decay = 0;
-    int64_t updates = 0;  // that this parameter has got, the one in progress included
+    int64_t updates = 0;  // of this parameter, including the current one
     std::vector<std::string> state_names;
-    std::vector<torch::Tensor> state;  // in their order
+    std::vector<torch::Tensor> state;  // in the same order
   };
   using Slots = std::vector<Slot*>;
 
   Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names);
-  // The same where parameters differ in what is kept of them.
+  // The same with a different state for each parameter.
   using StateNames = std::function<std::vector<std::string>(const std::string& name, const torch::Tensor&)>;
   Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names);
 
   // A factor on the gradients that depends on all of them (LAMB's global norm).
   virtual double rescale(const Slots&, double gradient_scale) { return gradient_scale; }
-  // The update in tensor operations: any dtype and device, and the definition of the other form.
+  // The update in tensor operations, for any dtype and device: the definition of update_plain().
   virtual void update_tensors(const Slots& slots, double lr, double gradient_scale) = 0;
-  // The same on contiguous float32 in main memory, one pass over memory, shared by the threads.
+  // The same on contiguous float32 in main memory, in one pass, shared by the threads.
   virtual void update_plain(const Slots& slots, double lr, double gradient_scale) = 0;
 
  private:
@@ -109,12 +107,12 @@ class Optimiser {
   bool composition_ = false;
 };
 
-// Reads a recipe's table: `name` chooses the optimiser, whose own keys the rest must be. `where` is the
-// table's path in error lines.
+// Reads a recipe's table: `name` chooses the optimiser; the other keys must be its own. `where`: the table's
+// path for errors.
 OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where = "optimiser");
 std::unique_ptr<Optimiser> make_optimiser(const OptimiserSpec& spec, std::vector<ParameterGroup> groups);
 std::vector<std::string> optimiser_names();
-// The keys of that one, "optimiser.lr" and so on, with their defaults.
+// Returns that optimiser's keys, "optimiser.lr" and so on, with their defaults.
 std::vector<KeyDescription> optimiser_keys(const std::string& name);
 
 }  // namespace tessera::train

@@ -2,8 +2,9 @@
 // gradient (Kingma & Ba, 2015), with the arithmetic of torch.optim.AdamW and torch.optim.Adam:
 //   m <- beta1 m + (1-beta1) g,  v <- beta2 v + (1-beta2) g^2
 //   p <- p - lr / (1-beta1^t) * m / (sqrt(v) / sqrt(1-beta2^t) + eps)
-// where t counts the parameter's own updates, and before it p <- (1 - lr wd) p, or for Adam g <- g + wd p. With
-// AMSGrad (Reddi et al., "On the convergence of Adam and beyond", 2018) the largest v so far stands for v.
+// where t counts the parameter's own updates. Before it, AdamW does p <- (1 - lr wd) p, and Adam g <- g + wd
+// p. With AMSGrad (Reddi et al., "On the convergence of Adam and beyond", 2018) the largest v so far replaces
+// v.
 #pragma once
 
 #include <string>
@@ -37,7 +38,7 @@ class Adam : public Optimiser {
   Adam(const AdamConfig& config, std::vector<ParameterGroup> groups);
 
  protected:
-  // For an optimiser that updates some of its parameters in another way: `state_names` of each of them.
+  // For optimisers that update some of their parameters differently: `state_names` for each parameter.
   Adam(const AdamConfig& config, std::vector<ParameterGroup> groups, const StateNames& state_names);
   static std::vector<std::string> names_of_state(const AdamConfig& config);
 

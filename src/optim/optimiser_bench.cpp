@@ -1,6 +1,5 @@
-// How fast the training step's bookkeeping is on the parameters of a ViT-B (86 M, float32), against what the
-// memory can move: the loops, the composition of tensor operations, and ATen's own fused AdamW, taking turns
-// in one process.
+// Measures the optimiser step on the parameters of a ViT-B (86 M, float32) relative to memory bandwidth: the
+// loops, the composition of tensor operations, and ATen's fused AdamW, taking turns in one process.
 //
 //   optimiser_bench [SECONDS]   prints one line each: median and fastest ms, bytes the arithmetic moves, GB/s
 #include "ops/torch.h"
@@ -42,7 +41,7 @@ NamedTensors vit_base() {
 
 struct Candidate {
   std::string name;
-  double arrays;  // float32 arrays of the model's size that are read or written
+  double arrays;  // float32 arrays of the model's size read or written
   std::function<void()> run;
   std::vector<double> times = {};
 };
@@ -54,7 +53,7 @@ std::unique_ptr<Optimiser> make(const std::string& name, const NamedTensors& par
   return optimiser;
 }
 
-// ATen's own: one call over all parameters.
+// ATen's fused version: one call for all parameters.
 std::function<void()> aten_fused_adamw(const NamedTensors& named) {
   std::vector<torch::Tensor> p, g, m, v, steps;
   for (const auto& [name, parameter] : named) {

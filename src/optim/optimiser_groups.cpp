@@ -25,10 +25,10 @@ bool starts_with_part(std::string_view name, std::string_view part) {
          (name.size() == part.size() || name[part.size()] == '.' || part.back() == '.');
 }
 
-// Where a parameter lies in depth: {0} the stem, {1, stage, block} a block, {2} the head.
+// A parameter's depth: {0} the stem, {1, stage, block} a block, {2} the head.
 using Place = std::array<int64_t, 3>;
 constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
-constexpr int64_t kEnd = INT64_MAX;  // behind all stages, or all blocks of a stage
+constexpr int64_t kEnd = INT64_MAX;  // after all stages, or all blocks of a stage
 
 Place place_of(const std::string& name) {
   static constexpr std::string_view stems[] = {"cls_token",
@@ -61,9 +61,9 @@ Place place_of(const std::string& name) {
   const auto parts = split(name, '.');
   static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
                                                 "pos_block", "pos_embeds", "pegs",   "q_query"};
-  // The numbers on the way name stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
-  // "layer2.0.…". What belongs to a stage but to none of its blocks ("layers.1.downsample") goes with the
-  // stage's first.
+  // The numbers in a name are stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
+  // "layer2.0.…". Parts of a stage outside its blocks ("layers.1.downsample") belong to the stage's first
+  // block.
   Place place = {1, 0, 0};
   size_t found = 0;
   const auto stage = parts[0].starts_with("layer") ? parse_int(parts[0].substr(5)) : std::nullopt;
@@ -76,15 +76,15 @@ Place place_of(const std::string& name) {
   return found == 0 ? kHead : place;
 }
 
-// A norm behind blocks has no layer of its own, it goes with the last of them: `final_norm` of all blocks,
-// "norm_list.2" of those of a stage.
+// A norm after blocks has no layer of its own, but belongs to the last of them: `final_norm` to all blocks,
+// "norm_list.2" to those of a stage.
 std::optional<Place> blocks_before(const std::string& name, std::string_view final_norm) {
   if (starts_with_part(name, final_norm)) return Place{1, kEnd, kEnd};
   if (!name.starts_with("norm_list.")) return std::nullopt;
   return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
 }
 
-// Vision-LSTM has two last norms: the first is of all tokens, the second of the vector that the head reads.
+// Vision-LSTM has two final norms: one for all tokens, then one for the vector that the head reads.
 std::string_view final_norm_of(const std::vector<std::string>& names) {
   for (const std::string& name : names)
     for (const std::string_view norm : {"norm", "legacy_norm"})
@@ -96,7 +96,7 @@ void check_rules(const std::vector<ParameterRule>& rules, const std::vector<std:
   for (const ParameterRule& rule : rules) require_match("optimiser.groups", rule.pattern, names);
 }
 
-// "blocks.*" and "blocks.0.*" of "blocks.0.mlp": of so many levels, all where `levels` is 0.
+// Returns "blocks.*" and "blocks.0.*" for "blocks.0.mlp": patterns of `levels` levels; 0 = all.
 std::vector<std::string> patterns_of(const std::vector<std::string>& names, int levels) {
   std::vector<std::string> patterns;
   std::set<std::string> seen;
@@ -180,7 +180,7 @@ std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters
 
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options) {
-  NamedTensors all;  // the layers are counted in the whole model, also where some of it is frozen
+  NamedTensors all;  // layers are counted in the whole model, including frozen parts
   for (const auto& item : module.named_parameters()) all.emplace_back(item.key(), item.value());
   return without_frozen(make_parameter_groups(all, options));
 }

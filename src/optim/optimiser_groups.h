@@ -1,4 +1,4 @@
-// Which parameters take weight decay, and which learn more slowly.
+// Chooses the weight decay and the learning-rate scale of each parameter.
 #pragma once
 
 #include <string>
@@ -13,50 +13,50 @@ struct ParameterGroup {
   double lr_scale = 1, weight_decay = 0;
 };
 
-// A rule of one's own: what the parameters whose names match (`pattern` as for matches()) have besides.
+// A user's rule for the parameters that match `pattern` (see matches()).
 struct ParameterRule {
   std::string pattern;
-  double lr_scale = 1;       // times the learning rate that they have otherwise
-  double weight_decay = -1;  // instead of the one that they have otherwise; negative = that one
+  double lr_scale = 1;       // factor on their learning rate
+  double weight_decay = -1;  // replaces theirs; negative = keep theirs
 
   template <class V>
   void visit(V& v) {
-    v("pattern", pattern, "which parameters, such as \"head.*\"");
+    v("pattern", pattern, "pattern of their names, such as \"head.*\"");
     v("lr_scale", lr_scale, "factor on their learning rate");
-    v("weight_decay", weight_decay, "of them; negative = as without the rule");
+    v("weight_decay", weight_decay, "their weight decay; negative = as without the rule");
   }
 };
 
-// Whether a pattern of the shell ("blocks.0.*") is a parameter's name.
+// True if a shell pattern ("blocks.0.*") matches a parameter's name.
 bool matches(const std::string& pattern, const std::string& name);
-// A usage error unless one of the names matches; it names the recipe's `key` and the nearest pattern or name, or else
-// patterns of all names.
+// Throws a usage error unless a name matches, with the recipe's `key` and the nearest pattern or name, or
+// else patterns of all names.
 void require_match(const char* key, const std::string& pattern, const std::vector<std::string>& names);
 
 struct GroupOptions {
   double weight_decay = 0.05;
   double layer_decay = 1;  // 1 = one learning rate for all
   double min_scale = 0;    // lower bound of a layer's scale
-  // Names, or patterns as for matches(), that take none, besides the one-dimensional ones.
+  // Names, or patterns as for matches(), without decay, in addition to one-dimensional parameters.
   std::vector<std::string> no_decay = {};
-  // In order: factors multiply, the last decay counts. One that matches nothing is a usage error.
+  // Applied in order: factors multiply, the last decay wins. Throws a usage error for one without a match.
   std::vector<ParameterRule> rules = {};
 };
 
-// The module's trainable parameters (requires_grad) in groups of equal rate and decay; frozen ones count as
-// layers too. Parameters of at most one dimension, names that end in ".bias" and the named exceptions take no
-// decay; an exception that is no parameter's name is left unused (a family names a class token whether or not
-// the size has one).
+// Groups the module's trainable parameters (requires_grad) by rate and decay; frozen ones still count as
+// layers. No decay for parameters of at most one dimension, names that end in ".bias", and the named
+// exceptions. Exceptions without a match are ignored (a family lists a class token even for sizes without
+// one).
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options);
 std::vector<ParameterGroup> make_parameter_groups(const NamedTensors& parameters,
-                                                  const GroupOptions& options);  // frozen ones too
-// The trainable parameters of groups, without groups that then hold none.
+                                                  const GroupOptions& options);  // including frozen ones
+// Returns the groups' trainable parameters, without empty groups.
 std::vector<ParameterGroup> without_frozen(std::vector<ParameterGroup> groups);
 
-// The layer of each parameter for layer-wise decay (BEiT, MAE), from the published names: 0 is the stem
-// (patch embedding, tokens, positions), then the blocks in order; a final "norm" goes with the last block, a
-// stage's with the stage's last; what is left (heads, norms of a head) is the last layer.
+// Returns each parameter's layer for layer-wise decay (BEiT, MAE), from the published names. 0 is the stem
+// (patch embedding, tokens, positions), then the blocks in order. A final "norm" belongs to the last block, a
+// stage's norm to the stage's last block. The rest (heads and their norms) is the last layer.
 std::vector<int64_t> layer_of_each(const std::vector<std::string>& names);
 
 }  // namespace tessera::train

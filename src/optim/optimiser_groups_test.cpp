@@ -78,7 +78,7 @@ TEST(ParameterGroups, AStagesNormGoesWithItsLastBlock) {
             (Layers{0, 1, 2, 3, 3, 2, 3, 4}));
 }
 
-// Its first version calls them the other way round.
+// Its first version names them the other way round.
 TEST(ParameterGroups, OfVisionLstmsTwoLastNormsTheSecondIsTheHeads) {
   EXPECT_EQ(layer_of_each({"blocks.0.norm.weight", "norm.weight", "legacy_norm.weight", "head.bias"}),
             (Layers{0, 0, 1, 1}));
@@ -103,8 +103,8 @@ TEST(ParameterGroups, FreezingLeavesTheRatesOfTheOthers) {
   EXPECT_EQ(scales_of(make_parameter_groups(*model, options)), expected);
 }
 
-// Every family: what stands in front of the first block is the stem's, and only final norms and heads have
-// the full rate, the last of Vision-LSTM's norms among them.
+// In every family the parameters before the first block belong to the stem. Only final norms (the last of
+// Vision-LSTM's) and heads have the full rate.
 TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
   for (const models::Family& family : models::families()) {
     if (family.name == "dalle") continue;  // a tokeniser, which is not fine-tuned
@@ -115,7 +115,7 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
                     models::resolve_model(family.sizes.front().name, parse_toml(settings, "settings")))
                     ->backbone;
       } catch (const Error&) {
-        continue;  // an option that this family does not have
+        continue;  // this family lacks the option
       }
       std::vector<std::string> names;
       for (const auto& parameter : model->named_parameters()) names.push_back(parameter.key());

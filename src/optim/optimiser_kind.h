@@ -1,4 +1,4 @@
-// What an optimiser's file hands to the table of optimiser.cpp.
+// The interface between an optimiser's file and the table of optimiser.cpp.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ struct OptimiserKind {
   std::function<std::unique_ptr<Optimiser>(const Value& settings, std::vector<ParameterGroup>)> make;
 };
 
-// A kind from its config (derived from OptimiserSettings, with a check()) and its class.
+// Makes a kind from its config (derived from OptimiserSettings, with a check()) and its class.
 template <class Config, class Implementation>
 OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
   Config named = defaults;
@@ -35,7 +35,7 @@ OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
           }};
 }
 
-// A usage error unless low <= value (< high).
+// Throws a usage error unless low <= value < below.
 void check_setting(const std::string& where, const char* key, double value, double low, double below);
 void check_betas(const std::string& where, const std::vector<double>& betas);
 

@@ -1,9 +1,9 @@
-// LAMB (You et al., "Large batch optimization for deep learning", 2020) as timm has it. The norm of all
-// gradients together is first clipped to max_grad_norm; then
+// LAMB (You et al., "Large batch optimization for deep learning", 2020) as in timm. First clips the norm of
+// all gradients together to max_grad_norm; then
 //   u = (m / bias1) / (sqrt(v) / sqrt(bias2) + eps) + wd p
-//   p <- p - lr * ratio * u,  ratio = |p| / |u| where both are positive, else 1.
-// Parameters without weight decay keep ratio 1 unless always_adapt. decoupled_decay takes wd out of u and
-// does p <- (1 - lr wd) p beforehand.
+//   p <- p - lr * ratio * u,  ratio = |p| / |u| if both are positive, else 1.
+// Parameters without weight decay keep ratio 1 unless always_adapt is set. decoupled_decay removes wd from u
+// and does p <- (1 - lr wd) p beforehand.
 #include "ops/torch.h"
 
 #include <cmath>
@@ -29,7 +29,7 @@ struct LambConfig : OptimiserSettings {
     v("max_grad_norm", max_grad_norm, "bound on the norm of all gradients; 0 = none");
     v("trust_clip", trust_clip, "bound the trust ratio by 1 (LAMBC)");
     v("always_adapt", always_adapt, "trust ratio for parameters without weight decay too");
-    v("decoupled_decay", decoupled_decay, "weight decay apart from the update, as in AdamW");
+    v("decoupled_decay", decoupled_decay, "weight decay separate from the update, as in AdamW");
     v("grad_averaging", grad_averaging, "first moment takes (1 - beta1) of the gradient, else all of it");
     v("bias_correction", bias_correction, "divide the moments by 1 - beta^t");
   }

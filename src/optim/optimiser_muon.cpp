@@ -1,12 +1,12 @@
-// Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024), as torch.optim.Muon
-// has it:
+// Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024), as in
+// torch.optim.Muon:
 //   b <- momentum b + (1 - momentum) g,  u = (1 - momentum) g + momentum b  (nesterov; else u = b)
 //   p <- (1 - lr wd) p - lr s orthogonal(u)
-// where orthogonal(u) brings all singular values of a matrix near 1 by Newton-Schulz iterations. s is
-// 0.2 sqrt(max(rows, columns)), which gives the step the size of AdamW's (Liu et al., "Muon is scalable for
-// LLM training", 2025, section 2.2), or the first form's sqrt(max(1, rows / columns)).
-// Weights of linear layers [out, in] and of convolutions [out, in x height x width] are updated so (of transposed
-// ones [in, out x height x width]); embeddings, heads and what is no matrix by AdamW, with the same rate.
+// where orthogonal(u) brings all singular values of a matrix near 1 by Newton-Schulz iterations. s is 0.2
+// sqrt(max(rows, columns)), which matches the step size of AdamW (Liu et al., "Muon is scalable for LLM
+// training", 2025, section 2.2), or the original sqrt(max(1, rows / columns)). This applies to weights of
+// linear layers [out, in] and of convolutions [out, in x height x width] (transposed ones [in, out x height x
+// width]). AdamW updates embeddings, heads and non-matrices, with the same rate.
 #include "ops/torch.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct tessera::EnumNames<tessera::train::StepScale> {
 namespace tessera::train {
 namespace {
 
-// Names of embeddings, positions, read-outs and codebooks in the families, heads and tasks.
+// Names of embeddings, positions, read-outs and codebooks in families, heads and tasks.
 constexpr const char* kEmbeddingsAndHeads[] = {"*embed*",          "*_embs",       "*wte.weight",
                                                "*wpe.weight",      "*table*",      "*rel_pos_*",
                                                "*latents",         "*query",       "*codebook*",
@@ -57,7 +57,7 @@ struct MuonConfig : AdamConfig {
     v("by_adamw", by_adamw,
       "patterns of further parameters that AdamW updates, as it does embeddings and heads");
   }
-  // Whether the parameter is a matrix for Muon. Depthwise kernels ([channels, 1, …]) mix no channels: none.
+  // True if Muon updates the parameter. Depthwise kernels ([channels, 1, …]) mix no channels, so it does not.
   bool orthogonalises(const std::string& parameter, const torch::Tensor& p) const {
     const auto fits = [&](const auto& pattern) { return matches(pattern, parameter); };
     return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 && p.numel() > 0 &&
@@ -66,10 +66,10 @@ struct MuonConfig : AdamConfig {
   }
 };
 
-constexpr const char* kMean = "momentum_buffer";  // what is kept of a matrix
+constexpr const char* kMean = "momentum_buffer";  // the state of a matrix
 
-// [rows, columns] -> the same singular vectors with values of about 1. Float32 is computed in bfloat16 on devices, as
-// published; the CPU computes in the matrix's own type.
+// Returns [rows, columns] with the same singular vectors and singular values of about 1. On devices float32
+// is computed in bfloat16, as published; the CPU uses the matrix's own dtype.
 torch::Tensor orthogonal(const torch::Tensor& matrix, int64_t iterations) {
   constexpr double kLinear = 3.4445, kCubic = -4.7750, kQuintic = 2.0315;
   const bool tall = matrix.size(0) > matrix.size(1);
@@ -110,7 +110,7 @@ class Muon final : public Adam<true> {
   void update_plain(const Slots& slots, double lr, double gradient_scale) override {
     const auto [matrices, others] = split(slots);
     if (!others.empty()) Adam::update_plain(others, lr, gradient_scale);
-    // A thread takes whole matrices: where there are several, the number of threads changes no sum.
+    // A thread takes whole matrices, so that with several of them the number of threads changes no sum.
     parallel_for(std::ssize(matrices), 1, [&](int64_t begin, int64_t end) {
       const torch::NoGradGuard no_grad;
       for (int64_t i = begin; i < end; ++i)

@@ -1,9 +1,9 @@
-// Stochastic gradient descent with momentum, as torch.optim.SGD, and LARS (You et al., "Large batch training
-// of convolutional networks", 2017), as timm has it: the same descent on g' = ratio (g + wd p),
-//   ratio = trust |p| / (|g| + wd |p| + eps) where both norms are positive, else 1.
-// Parameters without weight decay keep ratio 1 in LARS unless always_adapt (timm) or adapt_matrices (MAE);
-// trust_clip makes the ratio min(ratio / lr, 1) (LARC). The first momentum buffer is the gradient itself,
-// without dampening.
+// Stochastic gradient descent with momentum, as in torch.optim.SGD, and LARS (You et al., "Large batch
+// training of convolutional networks", 2017), as in timm: the same descent on g' = ratio (g + wd p),
+//   ratio = trust |p| / (|g| + wd |p| + eps) if both norms are positive, else 1.
+// Parameters without weight decay keep ratio 1 in LARS, unless always_adapt (timm) or adapt_matrices (MAE) is
+// set. trust_clip makes the ratio min(ratio / lr, 1) (LARC). The first momentum buffer is the gradient
+// itself, without dampening.
 #include "ops/torch.h"
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct SgdConfig : OptimiserSettings {
   template <class V>
   void visit(V& v) {
     OptimiserSettings::visit(v);
-    v("momentum", momentum, "of the buffer; 0 = none"),
+    v("momentum", momentum, "momentum of the buffer; 0 = none"),
         v("dampening", dampening, "share of the gradient left out");
     v("nesterov", nesterov, "look ahead along the buffer");
   }
@@ -65,7 +65,8 @@ class Sgd : public Optimiser {
       : Optimiser(std::move(groups), buffers(config)), config_(config) {}
 
  protected:
-  // What multiplies the gradient (decay included) of each slot, given the norms of parameter and gradient.
+  // Hooks for LARS: the factor on a slot's gradient (decay included), from the norms of parameter and
+  // gradient.
   virtual bool adapts(const Slot&) const { return false; }
   virtual double trust(const Slot&, double /*length*/, double /*gradient*/, double /*lr*/) const { return 1; }
 

@@ -14,8 +14,8 @@
 namespace tessera::train {
 namespace {
 
-// Parameters of every kind that a model has: large, small, one-dimensional, a single number, none, and one
-// whose dimensions lie in another order in memory.
+// Parameters of every kind in a model: large, small, one-dimensional, a single number, empty, and one with
+// its dimensions in another memory order.
 std::vector<ParameterGroup> some_groups(torch::ScalarType dtype = torch::kFloat32) {
   torch::manual_seed(1);
   const auto make = [&](std::vector<int64_t> shape) {
@@ -67,9 +67,8 @@ const std::vector<std::string> kEveryKind = {
     "name = 'muon'\nscale = 'first'\nnesterov = false\nmomentum = 0.8\niterations = 3\nby_adamw = ['co*']",
 };
 
-// The loops on float32 may differ from the composition by rounding alone: both are compared to the
-// composition in float64, and the loops may be at most twice as far from it as the float32 composition, plus
-// one rounding.
+// The float32 loops may differ from the composition only by rounding. Both are compared with the composition
+// in float64: the loops' error may be at most twice that of the float32 composition, plus one rounding.
 TEST(Optimiser, LoopsAreAsExactAsTheCompositionOfTensorOperations) {
   for (const std::string& kind : kEveryKind) {
     auto loops = make(kind, some_groups()), composed = make(kind, some_groups());
@@ -99,7 +98,7 @@ TEST(Optimiser, LoopsAreAsExactAsTheCompositionOfTensorOperations) {
   }
 }
 
-// A model may be laid out anew (channels last) after its optimiser was made.
+// A model's memory format may change (channels last) after its optimiser was made.
 TEST(Optimiser, AParameterLaidOutAnewIsUpdatedAllTheSame) {
   for (const std::string& kind : kEveryKind) {
     auto moved = make(kind, some_groups()), kept = make(kind, some_groups());
@@ -141,7 +140,7 @@ TEST(Optimiser, TheFirstStepOfAdamWIsTheRateTimesTheSign) {
   EXPECT_TRUE(torch::allclose(w.detach(), want, 1e-12, 1e-14));
 }
 
-// The formula in float64, one number at a time: gradients that shrink leave the largest v behind.
+// The formula in float64, one number at a time; gradients shrink, so that the largest v stays.
 TEST(Optimiser, AmsgradDividesByTheLargestSecondMomentSoFar) {
   for (const bool decoupled : {true, false}) {
     const double beta1 = 0.8, beta2 = 0.6, eps = 1e-3, decay = 0.1, lr = 0.01;
@@ -220,7 +219,7 @@ TEST(Optimiser, MuonKeepsOneStateOfAMatrixAndLeavesTheRestToAdamW) {
                                       "exp_avg_sq.none"}));
 }
 
-// Every family: heads and what takes no weight decay (positions, tokens, tables) belong to AdamW, most of the rest to Muon.
+// AdamW updates heads and parameters without weight decay (positions, tokens, tables), Muon most others.
 TEST(Optimiser, MuonLeavesHeadsAndPositionsOfEveryFamilyToAdamW) {
   for (const models::Family& family : models::families()) {
     const auto model = models::meta_classifier(models::resolve_model(family.sizes.front().name));

@@ -1,7 +1,7 @@
-// The inner loops of training's bookkeeping on plain float32 memory: optimiser updates, norms, averaging.
+// Inner loops on plain float32 memory for training: optimiser updates, norms, averages.
 //
-// One pass over memory each; all are bound by memory bandwidth, so what counts is what is read and written.
-// Element-wise loops give the same bits however the range is cut. Sums are taken in double.
+// Each makes one pass over memory and is bound by memory bandwidth, so the cost is the bytes read and
+// written. Element-wise loops give the same bits for any split of the range. Sums are in double.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct Adam {
   float scale, l2, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, step_size, root_bias2, eps;
 };
 void adam(float* p, const float* g, float* m, float* v, int64_t n, const Adam& c);
-// AMSGrad (Reddi et al. 2018): largest <- max(largest, v), which stands for v in the last line.
+// AMSGrad (Reddi et al. 2018): largest <- max(largest, v), which replaces v in the last line.
 void amsgrad(float* p, const float* g, float* m, float* v, float* largest, int64_t n, const Adam& c);
 
-// LAMB (You et al. 2020) in two passes, since the step's length depends on the norms of whole tensors. The
-// first updates m and v; both compute u = (m / bias1) / (sqrt(v) / root_bias2 + eps) + l2 p, the second p <-
-// p - step u.
+// LAMB (You et al. 2020) in two passes, since the step size depends on the norms of whole tensors. The first
+// updates m and v. Both compute u = (m / bias1) / (sqrt(v) / root_bias2 + eps) + l2 p; the second does p <- p
+// - step u.
 struct Lamb {
   float scale, l2, decay, beta1, beta3, beta2, one_minus_beta2, bias1, root_bias2, eps;
 };
@@ -45,18 +45,18 @@ void sgd(float* p, const float* g, float* b, int64_t n, const Sgd& c);
 double sum_of_squares(const float* x, int64_t n);
 double sum_of_magnitudes(const float* x, int64_t n);
 double sum_of_powers(const float* x, int64_t n, double divisor, double power);  // of |x| / divisor
-float largest_magnitude(const float* x, int64_t n);                             // NaN if there is one
-// mean <- mean + add (x - mean): what does not change stays as it is to the last bit, and 1 gives x.
+float largest_magnitude(const float* x, int64_t n);                             // NaN if any is
+// mean <- mean + add (x - mean): equal values keep their bits, and add = 1 gives x.
 void average(float* mean, const float* x, int64_t n, float add);
 
-// Tensors cut into pieces that threads can share evenly, at fixed places whatever the number of threads.
+// Blocks of tensors to share evenly among threads, at boundaries that do not depend on their number.
 struct Block {
   size_t tensor;  // index into the sizes given
   int64_t begin, end;
 };
 std::vector<Block> cut_into_blocks(std::span<const int64_t> sizes);
 
-// body(i) for every i < blocks.size(), the elements shared evenly by the compute threads.
+// Calls body(i) for every i < blocks.size(), with the elements shared evenly by the compute threads.
 template <class Body>
 void for_each_block(const std::vector<Block>& blocks, const Body& body);
 

@@ -55,7 +55,7 @@ TEST(PlainLoops, NotANumberIsNeverHidden) {
   }
 }
 
-// Cutting a range anywhere must not change a bit: threads cut where they like.
+// Splitting a range anywhere must not change a bit: threads split at any place.
 TEST(PlainLoops, ElementwiseLoopsGiveTheSameBitsHoweverTheRangeIsCut) {
   constexpr int64_t n = 101;
   const auto g = normal(n, 3);

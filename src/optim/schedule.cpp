@@ -15,7 +15,7 @@ constexpr double kPi = 3.14159265358979323846;
 
 double half_cosine(double share) { return 0.5 * (1 + std::cos(kPi * share)); }
 
-// What every schedule has: its name and a linear warm-up, given in epochs or in steps.
+// The keys of every schedule: its name and a linear warm-up, in epochs or in steps.
 struct WarmupConfig {
   std::string name;
   double warmup_epochs = 0;
@@ -47,7 +47,7 @@ struct WarmupConfig {
   }
 };
 
-// Time in a schedule's unit: steps, or whole epochs.
+// The time in a schedule's unit: steps or whole epochs.
 struct Clock {
   Clock(const ScheduleSpan& s, const WarmupConfig& config, bool in_epochs)
       : span(s), per_epoch(in_epochs), warmup(in_epochs ? config.in_epochs(s) : config.in_steps(s)) {}
@@ -111,7 +111,7 @@ struct LinearConfig : WarmupConfig {
   }
 };
 
-// Down in a straight line behind the warm-up (mmseg's polynomial of power 1).
+// Linear decay after the warm-up (mmseg's polynomial of power 1).
 class Linear final : public Schedule {
  public:
   Linear(const LinearConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
@@ -170,10 +170,10 @@ struct TimmCosineConfig : WarmupConfig {
   void visit(V& v) {
     WarmupConfig::visit(v);
     v("min_lr", min_lr, "rate at the end"), v("per_epoch", per_epoch, "change the rate between epochs only");
-    v("warmup_prefix", warmup_prefix, "start the cosine after the warm-up instead of beside it");
+    v("warmup_prefix", warmup_prefix, "start the cosine after the warm-up instead of during it");
     v("cycle_epochs", cycle_epochs, "length of the first cosine; 0 = the whole run");
-    v("cycle_mul", cycle_mul, "each cycle's length over that of the one before");
-    v("cycle_decay", cycle_decay, "each cycle's top over that of the one before");
+    v("cycle_mul", cycle_mul, "each cycle's length relative to the previous one");
+    v("cycle_decay", cycle_decay, "each cycle's top relative to the previous one");
     v("cycle_limit", cycle_limit, "number of cycles, min_lr after them"),
         v("k_decay", k_decay, "exponent of time");
   }
@@ -231,7 +231,7 @@ struct StepConfig : WarmupConfig {
   void visit(V& v) {
     WarmupConfig::visit(v);
     v("every_epochs", every_epochs, "epochs between two drops, unless milestones are given");
-    v("milestones", milestones, "epochs of the drops, ascending"), v("factor", factor, "of each drop");
+    v("milestones", milestones, "epochs of the drops, ascending"), v("factor", factor, "factor of each drop");
   }
   void check(const std::string& where) const {
     WarmupConfig::check(where);
@@ -306,7 +306,7 @@ Kind kind(const char* name) {
       }};
 }
 
-// A new schedule is its config, its class and one line here.
+// A new schedule needs its config, its class and one line here.
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> table = {
       kind<CosineConfig, Cosine>("cosine"),

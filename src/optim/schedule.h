@@ -1,15 +1,15 @@
-// Learning rate as a function of the step. Pure: a resumed run asks for the same step and gets the same rate.
+// The learning rate as a pure function of the step, so that a resumed run gets the same rates.
 //
-// Steps count optimiser updates from 0; epochs are steps / steps_per_epoch. With s the step, w the warm-up, S
-// the run's length, and for all but `timm_cosine` the cosine from its top at the end of the warm-up:
+// Steps count optimiser updates from 0; epochs are steps / steps_per_epoch. s is the step, w the warm-up, S
+// the run's length. Except in `timm_cosine`, the cosine starts at its top after the warm-up:
 //   cosine       s < w: warmup_lr + (lr - warmup_lr) (s+1)/w;
 //                then   min_lr + (lr - min_lr) (1 + cos(pi (s-w)/(S-w))) / 2;
 //                with per_epoch s, w and S are epochs
 //   mae_cosine   the same in fractional epochs e: warm-up lr e/w  (He et al. 2022)
 //   timm_cosine  timm's CosineLRScheduler: warm-up warmup_lr + (lr - warmup_lr) t/w, then the cosine at t
-//                itself (it jumps down at the end of the warm-up) or, with warmup_prefix, at t - w; cycles
+//                (it drops at the end of the warm-up) or, with warmup_prefix, at t - w; cycles
 //                and k-decay
-//   step         warm-up as timm's, then lr factor^k, k the number of milestones passed
+//   step         warm-up as timm's, then lr factor^k after k milestones
 //   constant     warm-up as in `cosine`, then lr
 #pragma once
 
@@ -23,28 +23,28 @@
 
 namespace tessera::train {
 
-// The run that a schedule is laid over.
+// The run that a schedule covers.
 struct ScheduleSpan {
   double lr = 1e-3;   // the base rate
-  int64_t steps = 0;  // of the whole run
+  int64_t steps = 0;  // the whole run's
   int64_t steps_per_epoch = 1;
 };
 
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  // The rate of the update number `step`, counted from 0. Beyond the run's end: what the end has.
+  // Returns the rate of update number `step`, from 0. After the run's end it stays at the final value.
   virtual double rate(int64_t step) const = 0;
 };
 
-// Reads a recipe's table: `name` chooses the schedule, the rest are its own keys; the result has every key.
+// Reads a recipe's table: `name` chooses the schedule, the other keys are its own. The result has every key.
 // An empty table is a cosine without warm-up.
 Value resolve_schedule(const Value& settings, const std::string& where = "schedule");
-// `settings` as resolve_schedule takes or gives them.
+// `settings` as given to or returned by resolve_schedule.
 std::unique_ptr<Schedule> make_schedule(const Value& settings, const ScheduleSpan& span,
                                         const std::string& where = "schedule");
 std::vector<std::string> schedule_names();
-// The keys of that one, "schedule.min_lr" and so on, with their defaults.
+// Returns that schedule's keys, "schedule.min_lr" and so on, with their defaults.
 std::vector<KeyDescription> schedule_keys(const std::string& name);
 
 }  // namespace tessera::train

@@ -30,7 +30,7 @@ std::string name_of(int64_t step) {
   return name;
 }
 
-// The step of a committed directory's name.
+// Returns the step in the name of a committed directory.
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with("step-")) return std::nullopt;
   const auto step = parse_int(std::string_view(name).substr(5));
@@ -51,18 +51,18 @@ void verify_file(const std::string& directory, const ManifestFile& listed) {
   const std::string path = directory + "/" + listed.name;
   const MappedFile file(path);
   if (static_cast<int64_t>(file.bytes().size()) != listed.bytes)
-    fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest says ", listed.bytes);
+    fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest lists ", listed.bytes);
   if (checksum_of(file.bytes()) != listed.xxh3)
     fail("'", path, "' is damaged: its checksum is not the manifest's");
 }
 
-// A pipe in its place is refused, not waited for.
+// MappedFile rejects a pipe of this name instead of waiting for it.
 Manifest read_manifest(const std::string& path) {
   const MappedFile file(path);
   return parse_manifest(as_text(file.bytes()), path);
 }
 
-// Names the file of each tensor, as several files of weights are read.
+// Writes an index of each tensor's file, in the usual format of sharded weights.
 ManifestFile write_index(const std::string& directory, const CheckpointFile& file) {
   nlohmann::json map = nlohmann::json::object();
   for (const auto& [name, tensor] : file.tensors) map[name] = file.name;
@@ -73,7 +73,7 @@ ManifestFile write_index(const std::string& directory, const CheckpointFile& fil
   return {name, std::ssize(content), checksum_of(std::as_bytes(std::span(content)))};
 }
 
-// The manifest goes first: what is half removed is not valid, and says so quickly.
+// Removes the manifest first, so that a partly removed checkpoint is invalid and quickly recognised.
 void remove_checkpoint(const std::string& directory) {
   remove_all(directory + "/" + kManifest);
   remove_all(directory);
@@ -88,7 +88,7 @@ std::string CheckpointStore::directory_of(int64_t step) const { return directory
 uint64_t CheckpointStore::bytes() const {
   uint64_t total = 0;
   std::error_code error;
-  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and number of files that have several names
+  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and inode of files with several names
   for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end;
        it.increment(error)) {
     struct stat status {};
@@ -106,7 +106,7 @@ void CheckpointStore::prepare() {
     const size_t writing = name.find(kWriting);
     if (writing == std::string::npos || !step_of(name.substr(0, writing))) continue;
     const std::string path = directory_ + "/" + name, target = directory_ + "/" + name.substr(0, writing);
-    // On file systems without an exchange of names a killed writer may leave the old one aside.
+    // On file systems without atomic exchange a killed writer may leave the old directory aside.
     if (name.ends_with(".old") && !file_exists(target))
       move_directory(path, target);
     else
@@ -127,7 +127,7 @@ void CheckpointStore::share_frozen(const StoredCheckpoint& stored) {
     try {
       verify_file(directory, *stored.frozen);
       frozen_.push_back({other, *stored.frozen});
-    } catch (const Error&) {  // damaged: it is written anew
+    } catch (const Error&) {  // damaged: write it again
     }
   }
   frozen_.push_back({path, *stored.frozen});
@@ -171,12 +171,12 @@ uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& 
       if (file.name == kFrozenFile) frozen_.push_back({directory_of(step) + "/" + kFrozenFile, file});
     if (frozen_.size() > 2) frozen_.erase(frozen_.begin());
     point_latest(step);
-    remove_all(fresh);  // what was replaced, if anything
+    remove_all(fresh);  // the replaced directory, if any
     return total;
   } catch (...) {
     try {
       remove_all(fresh);
-    } catch (const Error&) {  // the first error is the one to tell; prepare() removes it next time
+    } catch (const Error&) {  // report the first error; prepare() removes this next time
     }
     throw;
   }
@@ -215,7 +215,7 @@ void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t bes
   std::vector<int64_t> older;
   for (const int64_t step : steps()) {
     if (step < newest_step) older.push_back(step);
-    // What claims to be newer was found damaged when the run was continued.
+    // Newer ones were found damaged when the run was continued.
     if (step > newest_step) remove_checkpoint(directory_of(step));
   }
   const auto count = static_cast<int64_t>(older.size());
@@ -238,9 +238,9 @@ StoredCheckpoint read_checkpoint(const std::string& directory) {
   Manifest manifest = read_manifest(where);
   StoredCheckpoint stored{
       .directory = directory, .step = manifest.step, .state = std::move(manifest.state), .files = {}};
-  const auto named = step_of(fs::path(directory).filename().string());  // `latest` names none
+  const auto named = step_of(fs::path(directory).filename().string());  // empty for `latest`
   if (named && *named != stored.step)
-    fail("'", where, "' is of step ", stored.step, ", its directory is named after another one");
+    fail("'", where, "' is of step ", stored.step, ", but its directory is named after another");
   for (const ManifestFile& file : manifest.files) {
     verify_file(directory, file);
     stored.files.push_back(file.name);

@@ -32,7 +32,7 @@ class CheckpointTest : public TemporaryFolder {
                          {kOptimiserFile, {{"exp_avg.w", torch::full({300}, value)}}, {}}},
                         state);
   }
-  // The newest valid one, whose contents must agree with each other; -1 if there is none.
+  // Returns the newest valid one, after checking that its contents agree; -1 if none.
   int64_t newest(std::vector<std::string>* notes = nullptr) const {
     std::vector<std::string> lines;
     const auto stored = store().newest(lines);
@@ -93,7 +93,7 @@ TEST_F(CheckpointTest, FrozenWeightsAreWrittenTwiceAndReadWithTheOthers) {
   EXPECT_TRUE(fs::equivalent(file(2), file(4)));
   EXPECT_FALSE(fs::equivalent(file(3), file(4)));
   EXPECT_LT(kept.bytes(), 2 * 20000u + 4 * 5000u);
-  // Another process goes on from the newest one; the others may be removed.
+  // Another process continues from the newest one; the others may be removed.
   std::vector<std::string> notes;
   const auto stored = store().newest(notes);
   ASSERT_TRUE(stored.has_value());
@@ -104,7 +104,7 @@ TEST_F(CheckpointTest, FrozenWeightsAreWrittenTwiceAndReadWithTheOthers) {
   EXPECT_TRUE(fs::equivalent(file(3), file(5)));
   EXPECT_TRUE(fs::equivalent(file(4), file(6)));
   next.retain(6, 1, -1);
-  EXPECT_LT(put(next, 7), 5000u);  // that of the last but one is gone
+  EXPECT_LT(put(next, 7), 5000u);  // the copy two checkpoints back is gone
   for (const char* name : {kWeightsFile, kEmaFile}) {
     const StoredCheckpoint last = read_checkpoint(directory(7));
     EXPECT_EQ(last.weights_path(name), last.path(name) + ".index.json");
@@ -115,7 +115,7 @@ TEST_F(CheckpointTest, FrozenWeightsAreWrittenTwiceAndReadWithTheOthers) {
     for (const auto& [key, tensor] : read_tensors(all)) sum += tensor.sum().item<double>();
     EXPECT_EQ(sum, 7.0 * 5000 + 3 * 7);
   }
-  // Without links it is written again.
+  // Without links it writes the file again.
   fs::remove(file(6));
   fs::remove(file(7));
   EXPECT_GT(put(next, 8), 20000u);
@@ -135,13 +135,13 @@ TEST_F(CheckpointTest, DamageIsSaidAndTheOneBeforeUsed) {
   EXPECT_EQ(notes[0], "checkpoint step-000006 is not usable: '" + directory(6) +
                           "/optimiser.safetensors' is damaged: "
                           "its checksum is not the manifest's");
-  EXPECT_NE(notes[1].find("has 100 bytes, its manifest says"), std::string::npos);
+  EXPECT_NE(notes[1].find("has 100 bytes, its manifest lists"), std::string::npos);
   EXPECT_NE(notes[2].find("No such file"), std::string::npos);
   EXPECT_NE(notes[3].find("has no manifest.json: its writing was never finished"), std::string::npos);
   EXPECT_NE(notes[4].find("no usable 'state'"), std::string::npos);
 }
 
-// Whatever bit of whatever file of a checkpoint flips, the one before it is used.
+// If any bit of any file of a checkpoint flips, the previous checkpoint is used.
 TEST_F(CheckpointTest, NoFlippedBitPassesUnseen) {
   save(1, 1);
   save(2, 2);
@@ -167,7 +167,7 @@ TEST_F(CheckpointTest, AManifestBelongsToItsDirectory) {
   fs::rename(directory(1), directory(3));
   std::vector<std::string> notes;
   EXPECT_EQ(newest(&notes), -1);
-  EXPECT_NE(notes[0].find("is of step 1, its directory is named after another one"), std::string::npos);
+  EXPECT_NE(notes[0].find("is of step 1, but its directory is named after another"), std::string::npos);
 }
 
 TEST_F(CheckpointTest, AManifestThatListsNoFilesVerifiesNone) {
@@ -214,7 +214,7 @@ TEST_F(CheckpointTest, AManifestCannotReachOutOfItsDirectory) {
       R"({"format":1,"step":1,"state":{},"files":[{"name":"../../secret","bytes":1,"xxh3":"0"}]})");
   std::vector<std::string> notes;
   EXPECT_EQ(newest(&notes), -1);
-  EXPECT_NE(notes[0].find("is no file name"), std::string::npos);
+  EXPECT_NE(notes[0].find("is not a file name"), std::string::npos);
 }
 
 TEST_F(CheckpointTest, RetentionKeepsTheLastTheBestAndWhatWasSavedNow) {
@@ -224,14 +224,14 @@ TEST_F(CheckpointTest, RetentionKeepsTheLastTheBestAndWhatWasSavedNow) {
   save(6, 1);
   store().retain(6, 1, -1);
   EXPECT_EQ(store().steps(), (std::vector<int64_t>{6}));
-  save(9, 1);  // damaged, found so; the run went on from 6 and saved 7
+  save(9, 1);  // damaged and detected; the run continued from 6 and saved 7
   save(7, 1);
   store().retain(7, 3, 6);
   EXPECT_EQ(store().steps(), (std::vector<int64_t>{6, 7}));
 }
 
-// Every file operation of a save in turn fails, in every way: what is newest afterwards is whole, and either
-// the one before or the new one.
+// Each file operation of a save fails in turn, in every way. The newest checkpoint is then intact, and is
+// either the previous or the new one.
 TEST_F(CheckpointTest, NoFailureLosesAValidCheckpoint) {
   for (const std::string result : {":EIO", "+:ENOSPC", ":SHORT", ":EINTR"})
     for (int n = 1;; ++n) {
@@ -255,7 +255,7 @@ TEST_F(CheckpointTest, NoFailureLosesAValidCheckpoint) {
     }
 }
 
-// The same with a process that is killed in place of its n-th operation, while it replaces a step too.
+// The same with a process killed at its n-th operation, also while it replaces a step.
 TEST_F(CheckpointTest, NoKillLosesAValidCheckpoint) {
   for (const int64_t next : {2, 1})
     for (int n = 1;; ++n) {

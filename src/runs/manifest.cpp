@@ -11,11 +11,11 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kFormat = 2, kFormatBefore = 1;
-// The digits of the checksum stand between these two, at the end of the text.
+// The checksum's digits are between these two, at the end of the text.
 constexpr std::string_view kBeforeDigits = "\n \"xxh3\": \"", kBehindDigits = "\"\n}\n";
 constexpr size_t kDigits = 16;
 
-// Whether the text ends with a checksum; an error if that is not its own.
+// True if the text ends with a checksum. Throws Error if that does not match.
 bool is_sealed(std::string_view json, const std::string& where) {
   if (json.size() < kDigits + kBehindDigits.size() || !json.ends_with(kBehindDigits)) return false;
   const std::string_view covered = json.substr(0, json.size() - kDigits - kBehindDigits.size());
@@ -37,14 +37,14 @@ int64_t count(const Value& table, const char* key, const std::string& where) {
   return value;
 }
 
-// A key that no format knows is a known one that was damaged.
+// A key in no format is a damaged one.
 void check_keys(const Value& table, const std::vector<std::string>& known, const std::string& where) {
   for (const auto& [key, value] : table.as_table())
     if (std::find(known.begin(), known.end(), key) == known.end())
       fail("'", where, "': unknown key '", printable(key), "'");
 }
 
-// A name from a manifest is joined to a path: it must stay in the directory.
+// A name from a manifest is appended to a path, so it must not leave the directory.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -53,7 +53,7 @@ bool is_plain_name(const std::string& name) {
 ManifestFile read_file_entry(const Value& entry, const std::string& where) {
   ManifestFile file;
   file.name = field(entry, "name", where, &Value::is_string).as_string();
-  if (!is_plain_name(file.name)) fail("'", where, "': '", printable(file.name), "' is no file name");
+  if (!is_plain_name(file.name)) fail("'", where, "': '", printable(file.name), "' is not a file name");
   file.bytes = count(entry, "bytes", where);
   file.xxh3 = field(entry, "xxh3", where, &Value::is_string).as_string();
   check_keys(entry, {"name", "bytes", "xxh3"}, where);
@@ -99,7 +99,7 @@ Manifest parse_manifest(std::string_view json, const std::string& where) {
   for (const Value& entry : field(table, "files", where, &Value::is_array).as_array()) {
     ManifestFile file = read_file_entry(entry, where);
     for (const ManifestFile& other : manifest.files)
-      if (other.name == file.name) fail("'", where, "': '", printable(file.name), "' stands twice");
+      if (other.name == file.name) fail("'", where, "': '", printable(file.name), "' is listed twice");
     manifest.files.push_back(std::move(file));
   }
   return manifest;

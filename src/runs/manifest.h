@@ -1,9 +1,9 @@
-// The manifest of a checkpoint, manifest.json: its step, the files that belong to it with their sizes and
-// checksums, and the run's state. The text ends with a checksum of all that stands in front of it:
+// A checkpoint's manifest, manifest.json: its step, its files with sizes and checksums, and the run's state.
+// The text ends with a checksum of everything before it:
 //
 //   {"format": 2, "step": 123, "files": [{"name", "xxh3", "bytes"}, …], "state": {…}, "xxh3": "16 digits"}
 //
-// Format 1, of earlier versions, had no such checksum and is still read. Free of LibTorch: it is fuzzed.
+// Format 1, of earlier versions, lacks that checksum and can still be read. Free of LibTorch, for fuzzing.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tessera::train {
 struct ManifestFile {
   std::string name;  // in the checkpoint's directory
   int64_t bytes = 0;
-  std::string xxh3;  // of its content, 16 hexadecimal digits
+  std::string xxh3;  // checksum, 16 hexadecimal digits
   bool operator==(const ManifestFile& other) const = default;
 };
 
@@ -31,8 +31,8 @@ struct Manifest {
 
 std::string write_manifest(const Manifest& manifest);
 
-// `where` names the file in errors: damage, a key that is missing or unknown, a name that leads out of the
-// directory, a file that stands twice, a negative number.
+// Throws Error with the file `where`: damage, a missing or unknown key, a name outside the directory, a file
+// listed twice, a negative number.
 Manifest parse_manifest(std::string_view json, const std::string& where);
 
 }  // namespace tessera::train

@@ -53,10 +53,10 @@ TEST(Manifest, FormatOneHasNoChecksum) {
             "'m': 'step' is -1, must be at least 0");
   EXPECT_EQ(error(R"({"format":1,"step":3,"files":[],"state":{},"xxh2":"0"})"), "'m': unknown key 'xxh2'");
   EXPECT_EQ(error(R"({"format":1,"step":3,"files":[{"name":"a/b","bytes":1,"xxh3":"0"}],"state":{}})"),
-            "'m': 'a/b' is no file name");
+            "'m': 'a/b' is not a file name");
   EXPECT_EQ(error(R"({"format":1,"step":3,"files":[{"name":"a","bytes":1,"xxh3":"0"},)"
                   R"({"name":"a","bytes":1,"xxh3":"0"}],"state":{}})"),
-            "'m': 'a' stands twice");
+            "'m': 'a' is listed twice");
   EXPECT_EQ(error("[]"), "'m': no usable 'format'");
 }
 

@@ -1,4 +1,4 @@
-// Running means of the loss and the task's metrics, kept on the device so that a step never waits for them.
+// Running means of the loss and the task's metrics, kept on the device so that steps do not wait for it.
 #pragma once
 
 #include "ops/torch.h"
@@ -13,12 +13,12 @@
 
 namespace tessera::train {
 
-// Means over what this process computed of a step, scalars on the device without their graph, and its share
-// of the whole step.
+// Means over this process's part of a step, scalars on the device without a graph, and that part's share of
+// the step.
 struct StepMeans {
   torch::Tensor loss;
   std::vector<torch::Tensor> terms;
-  double loss_share = 1;  // by what the loss counts
+  double loss_share = 1;  // by the weights of the loss
   double share = 1;       // by samples
 };
 
@@ -27,18 +27,18 @@ class Meter {
   // Sums a float64 tensor over all processes, in place; empty: one process.
   using Reduce = std::function<void(const torch::Tensor&)>;
 
-  // `names` of the task's terms; "loss" comes before them, "grad_norm" behind them where it is measured.
+  // `names`: the task's terms; "loss" comes before them, and "grad_norm" after them if measured.
   Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
 
   void add(const StepMeans& means, double gradient_norm);
-  // Means since the last new_interval(); waits for the device. Empty before the first add().
+  // Returns means since the last new_interval(); waits for the device. Empty before the first add().
   Metrics interval(const Reduce& reduce = {}) const;
-  // Means over the epoch so far, the interval in progress included.
+  // Returns means over the epoch so far, including the current interval.
   Metrics epoch(const Reduce& reduce = {}) const;
   void new_interval();
   void new_epoch();
 
-  // The sums themselves: a resumed run goes on with the same bits.
+  // The sums themselves, so that a resumed run continues with the same bits.
   Value state(const Reduce& reduce = {}) const;
   void load_state(const Value& state);
 
@@ -46,7 +46,7 @@ class Meter {
   struct Sums {
     torch::Tensor values;  // [names] float64
     double gradient_norm = 0;
-    double steps = 0;  // of several processes each has a share
+    double steps = 0;  // each of several processes has a share
   };
   Sums zero() const;
   static Sums reduced(const Sums& sums, const Reduce& reduce);
@@ -57,7 +57,7 @@ class Meter {
   std::vector<std::string> names_;
   torch::Device device_;
   bool with_gradient_norm_;
-  Sums interval_, before_;  // before_: of this epoch, up to the interval in progress
+  Sums interval_, before_;  // before_: this epoch up to the current interval
 };
 
 }  // namespace tessera::train

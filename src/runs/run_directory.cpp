@@ -24,7 +24,7 @@ std::string line_of(const HistoryPoint& point) {
   line.set("epoch", point.epoch);
   for (const auto& [name, value] : point.values)
     if (std::isfinite(value))
-      line.as_table().emplace_back(name, value);  // JSON has no NaN: what is undefined is absent
+      line.as_table().emplace_back(name, value);  // JSON has no NaN: omit undefined values
   return json_text(line) + "\n";
 }
 
@@ -47,7 +47,7 @@ HistoryPoint point_of(std::string_view line, const std::string& where) {
   return point;
 }
 
-// A pipe in its place is refused, not waited for.
+// MappedFile rejects a pipe of this name instead of waiting for it.
 std::string read_metrics(const std::string& path) {
   const MappedFile file(path);
   if (file.bytes().size() > kMostMetricsBytes)
@@ -56,7 +56,7 @@ std::string read_metrics(const std::string& path) {
   return std::string(as_text(file.bytes()));
 }
 
-// Calls see(line, end of the line) for every whole line.
+// Calls see(line, end of the line) for each whole line.
 template <class See>
 void for_each_line(std::string_view content, const See& see) {
   size_t begin = 0;
@@ -91,7 +91,7 @@ void RunDirectory::check_there() const {
   struct stat found {};
   if (::stat(file(kMetrics).c_str(), &found) == 0 || errno != ENOENT) return;
   fail("run directory '", path_,
-       "' was removed while the run was writing to it: what it held is lost, start the run again");
+       "' was removed while the run was writing to it: its contents are lost, start the run again");
 }
 
 void RunDirectory::write_recipe(const std::string& toml) { write_text_atomic(file(kRecipe), toml); }

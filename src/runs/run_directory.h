@@ -1,11 +1,11 @@
-// A run's folder: one process at a time, the recipe it was started with, and the metrics it wrote.
+// A run's folder: its lock, recipe and metrics.
 //
 //   recipe.toml  metrics.jsonl  events.*  checkpoints/  best.safetensors  model.safetensors  report.html
 //
-// metrics.jsonl holds a line each of kind "train" (every log_every steps: means since the line before),
-// "epoch" (means over the epoch), "eval", and "checkpoint" (measured when the run was over). Keys for which
-// is_time_key() holds depend on the clock (checkpoints come by it, and are exchanges too); all others are the
-// same in every run of as many processes.
+// metrics.jsonl has lines of kind "train" (every log_every steps: means since the previous line), "epoch"
+// (means over the epoch), "eval", and "checkpoint" (measured after the run). Keys with is_time_key() depend
+// on the clock, since checkpoints, which need exchanges, are timed. All others are equal in every run with
+// the same number of processes.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ inline bool is_time_key(std::string_view key) {
 struct HistoryPoint {
   std::string kind;  // "train", "epoch", "eval" or "checkpoint"
   int64_t step = 0;
-  double epoch = 0;  // with fractions
+  double epoch = 0;  // fractional
   Metrics values;
 };
 
@@ -44,26 +44,25 @@ class RunDirectory {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
-  // A run was started here before.
+  // True if a run was started here before.
   bool holds_run() const;
-  // A usage error if one was.
+  // Throws a usage error if holds_run().
   void require_no_run() const;
 
-  // Makes the folder and keeps other processes out until this object is gone; an error if one is at work in
-  // it.
+  // Makes the folder and locks it for the lifetime of this object. Throws Error if another process uses it.
   void claim();
 
-  // Fails where the folder, or its metrics, were taken away since open_metrics: what is written then is lost.
+  // Throws Error if the folder or its metrics were removed since open_metrics(): writes would be lost.
   void check_there() const;
 
   void write_recipe(const std::string& toml);
 
-  // Opens metrics.jsonl for appending, after cutting it back to its first `bytes`; if it holds less than that
-  // or is cut in the middle of a line, to its whole lines of steps not after `step`. Lines that cannot be read
-  // are taken out. Returns what people should know of that.
+  // Opens metrics.jsonl for appending, after truncating it to its first `bytes`. If it is shorter or that is
+  // within a line, keeps its whole lines up to `step` instead. Removes unreadable lines. Returns notes on the
+  // losses for the user.
   std::vector<std::string> open_metrics(uint64_t bytes, int64_t step);
   void write(const HistoryPoint& point);
-  // Bytes of metrics.jsonl so far, all of them on the disk when this returns.
+  // Returns the bytes of metrics.jsonl so far, after syncing them to disk.
   uint64_t sync_metrics();
 
  private:
@@ -73,7 +72,7 @@ class RunDirectory {
   uint64_t metrics_bytes_ = 0;
 };
 
-// All points of a run's metrics.jsonl; a last line that was cut off is left out, other damage is an error.
+// Reads all points of a run's metrics.jsonl; ignores an incomplete last line. Throws Error for other damage.
 std::vector<HistoryPoint> read_history(const std::string& run_directory);
 
 }  // namespace tessera::train

@@ -53,7 +53,7 @@ class Bpe : public PieceModel {
 
  private:
   struct Symbol {
-    int32_t id;  // -1: merged into the one before
+    int32_t id;  // -1: merged into the previous one
     uint32_t start, end;
     int32_t before, behind;
   };
@@ -140,7 +140,7 @@ class Bpe : public PieceModel {
     return symbols;
   }
 
-  // The pair that was learned first is merged first, of equal ones the leftmost.
+  // Merges the pair learned first, the leftmost on a tie.
   void merge(std::vector<Symbol>& symbols) const {
     struct Candidate {
       int32_t rank, at, left, right, id;

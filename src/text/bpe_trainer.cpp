@@ -31,14 +31,14 @@ Json byte_level(bool prefix_space) {
           {"use_regex", true}};
 }
 
-// [begin] text [end], as tokenizer.json says it.
+// [begin] text [end], in the form of tokenizer.json.
 Json wrapping(const BpeTrainerOptions& options) {
   if (options.begin.empty() && options.end.empty()) return nullptr;
   Json single = Json::array(), known = Json::object();
   const auto add = [&](const std::string& name) {
     if (name.empty()) return;
     const auto at = std::find(options.special.begin(), options.special.end(), name);
-    check(at != options.special.end(), "'", name, "' is put around texts, and is none of the special tokens");
+    check(at != options.special.end(), "'", name, "' is put around texts, but is not a special token");
     single.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
     known[name] = {{"id", name}, {"ids", {at - options.special.begin()}}, {"tokens", {name}}};
   };
@@ -55,7 +55,7 @@ struct Word {
   int64_t count;
 };
 
-// Counts of neighbours, kept up to date while words are merged.
+// Counts of neighbouring pairs, updated as words are merged.
 class Pairs {
  public:
   explicit Pairs(std::vector<Word> words) : words_(std::move(words)) {
@@ -63,7 +63,7 @@ class Pairs {
     for (const auto& [pair, state] : pairs_) offer(pair, state.count);
   }
 
-  // The commonest pair, or one that occurs less than `least` times.
+  // Returns the most frequent pair and its count.
   std::pair<Pair, int64_t> best() {
     while (!heap_.empty()) {
       const auto [times, pair] = heap_.top();
@@ -100,7 +100,7 @@ class Pairs {
     int64_t count = 0;
     std::set<size_t> words;
   };
-  struct Less {  // the top of the heap: most often, then the smaller ids
+  struct Less {  // largest: most frequent, then the smaller ids
     bool operator()(const std::pair<int64_t, Pair>& a, const std::pair<int64_t, Pair>& b) const {
       return a.first != b.first ? a.first < b.first : a.second > b.second;
     }
@@ -128,7 +128,7 @@ class Pairs {
 
 struct BpeTrainer::Counter {
   std::unique_ptr<Splitter> splitter;
-  std::map<std::u32string, int64_t> words;  // in order: what is learned does not depend on that of the texts
+  std::map<std::u32string, int64_t> words;  // sorted, so that the order of the texts does not matter
 };
 
 BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
@@ -141,7 +141,7 @@ BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
 }
 
 void BpeTrainer::add(std::string_view text) {
-  // In pieces at line ends, so that a long text does not stand in memory once a character.
+  // Splits at line ends, so that a long text is not held as code points all at once.
   constexpr size_t kPiece = 1 << 20;
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(at + kPiece, text.size());

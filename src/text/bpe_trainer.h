@@ -11,21 +11,21 @@
 namespace tessera {
 
 struct BpeTrainerOptions {
-  int64_t vocabulary = 8192;                             // tokens in all: special ones, 256 bytes, merges
+  int64_t vocabulary = 8192;                             // in total: special tokens, 256 bytes, merges
   int64_t least = 2;                                     // pairs that occur less often are not merged
   std::vector<std::string> special = {"<|endoftext|>"};  // the first ids, in this order
-  std::string begin = {}, end = {};                      // of the special ones: put around each text, if any
-  bool prefix_space = false;  // a text's first word is spelled as one that follows a space
+  std::string begin = {}, end = {};                      // special tokens to put around each text, if any
+  bool prefix_space = false;  // spell the first word of a text as if a space preceded it
 };
 
 class BpeTrainer {
  public:
   explicit BpeTrainer(const BpeTrainerOptions& options);
-  // Counts the words of a text, UTF-8, as GPT-2's expression splits it. Throws Error for other bytes.
+  // Counts the words of a UTF-8 text, split by GPT-2's expression. Throws Error if it is not UTF-8.
   void add(std::string_view text);
-  // The tokeniser's definition (tokenizer.json) after merging the commonest pair again and again, of equally common
-  // ones that with the smaller ids; the same texts in any order give the same. `progress` is told the tokens so far;
-  // false stops with an Error of kind interrupted. Throws Error if there was no text.
+  // Returns the tokeniser's definition (tokenizer.json) after repeatedly merging the most frequent pair. Ties
+  // go to the smaller ids; the order of the texts does not matter. `progress` gets the number of tokens so
+  // far; if it returns false, throws an Error of kind interrupted. Throws Error if there was no text.
   std::string learn(const std::function<bool(int64_t tokens)>& progress = {});
 
  private:

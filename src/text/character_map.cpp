@@ -8,7 +8,7 @@
 namespace tessera::tokens {
 namespace {
 
-// A unit of the double array (Yata's Darts-clone): its label, whether a value hangs on it, and its offset.
+// A unit of the double array (Yata's Darts-clone): its label, whether it has a value, and its offset.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t label(uint32_t unit) { return unit & (uint32_t{1} << 31 | 0xFF); }
 uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1 << 9)) >> 6); }

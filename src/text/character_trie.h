@@ -1,4 +1,4 @@
-// Words by their characters: which of many a text begins with, in steps that depend on the word alone.
+// A trie of words: finds the word that a text begins with, in time that depends on that word alone.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class CharacterTrie {
  public:
   static constexpr uint32_t kRoot = 0, kNone = ~uint32_t{0};
 
-  // `value` is 0 or more; of a word that comes twice the first one stays. Empty words are passed over.
+  // Adds a word with a value of at least 0. The first of two equal words wins. Ignores empty words.
   void insert(std::u32string_view word, int32_t value) {
     uint32_t node = kRoot;
     for (const char32_t c : word) {
@@ -23,19 +23,19 @@ class CharacterTrie {
     if (node != kRoot && values_[node] < 0) values_[node] = value;
   }
 
-  // The node behind `node` and a character, or kNone.
+  // Returns the child of `node` for a character, or kNone.
   uint32_t child(uint32_t node, char32_t c) const {
     const auto found = children_.find(key(node, c));
     return found == children_.end() ? kNone : found->second;
   }
-  // The value of the word that ends at a node, or -1.
+  // Returns the value of the word that ends at a node, or -1.
   int32_t value(uint32_t node) const { return values_[node]; }
 
   struct Hit {
     size_t length = 0;  // in characters; 0: no hit
     int32_t value = -1;
   };
-  // The longest word that `text` begins with.
+  // Returns the longest word that `text` begins with.
   Hit longest(std::u32string_view text) const {
     Hit hit;
     uint32_t node = kRoot;

@@ -11,7 +11,7 @@
 namespace tessera::tokens {
 namespace {
 
-// The characters of Windows-1252 at 0x80 … 0x9F; the five places that it leaves free stand for themselves.
+// Windows-1252 at 0x80 … 0x9F; its five unassigned places map to themselves.
 constexpr std::array<char32_t, 32> kWindows1252 = {
     0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
     0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
@@ -23,7 +23,7 @@ int windows_byte(char32_t c) {
   return c >= 0x80 && c < 0x100 ? static_cast<int>(c) : -1;
 }
 
-// The character whose bytes the text holds at `at`, one character a byte, and how many of them; 0 if none.
+// Reads one character misread as one character per byte at `at`. Returns the number of bytes, 0 if none.
 size_t misread_character(std::u32string_view text, size_t at, char32_t& out) {
   const int lead = windows_byte(text[at]);
   const size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
@@ -40,8 +40,8 @@ size_t misread_character(std::u32string_view text, size_t at, char32_t& out) {
   return length;
 }
 
-// Whether two characters begin no word of a language that is written with them: "Â" and "Ã" with any sign, "â" with one
-// of three, and the beginnings of "œ", "ﬁ" and letters of Vietnamese.
+// True if no word begins with these two characters, so that they must be misread: "Â", "Ã" and "â" with any
+// sign, and the beginnings of "œ", "ﬁ" and Vietnamese letters.
 bool is_certain(char32_t lead, char32_t second) {
   switch (lead) {
     case 0xC2:
@@ -59,8 +59,8 @@ bool is_certain(char32_t lead, char32_t second) {
   }
 }
 
-// "schÃ¶n" to "schön": characters that are the bytes of one. A single one counts where it is certain, others where another
-// such character follows or stands before ("Ð¿Ñ€", not "é…”").
+// Turns "schÃ¶n" into "schön": characters that are the bytes of one. Repairs a single one only if it is
+// certain, and others next to another such character ("Ð¿Ñ€", not "é…”").
 std::u32string repair_encoding(std::u32string_view text) {
   std::u32string out;
   bool behind_repair = false;
@@ -75,7 +75,7 @@ std::u32string repair_encoding(std::u32string_view text) {
       behind_repair = true;
       continue;
     }
-    // The second byte of "à" is a blank that programs like to replace by a plain one.
+    // The second byte of "à" is a no-break space, which programs often replace by a plain blank.
     const bool grave = behind_repair && text[i] == 0xC3 && i + 1 < text.size() && text[i + 1] == ' ';
     out += grave ? U'\u00E0' : text[i];
     behind_repair = false;
@@ -84,7 +84,7 @@ std::u32string repair_encoding(std::u32string_view text) {
   return out;
 }
 
-// Without what sets colours in a terminal: "\x1b[31m".
+// Removes terminal colour codes: "\x1b[31m".
 std::u32string without_terminal_escapes(std::u32string_view text) {
   std::u32string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -107,13 +107,13 @@ bool is_unwanted_control(char32_t c) {
          c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
-// Ligatures of Latin letters, full- and half-width forms: their compatible decomposition.
+// True for ligatures of Latin letters and full- and half-width forms: their compatible decomposition is used.
 bool wants_compatible(char32_t c) {
   return (c >= 0xFB00 && c <= 0xFB06) || (c >= 0xFF01 && c <= 0xFFEE) || c == 0x3000 || c == 0x132 ||
          c == 0x133 || c == 0x149 || (c >= 0x1C4 && c <= 0x1CC) || (c >= 0x1F1 && c <= 0x1F3);
 }
 
-// Names that HTML knows without a semicolon too: Latin-1 from U+00A0 on, in order, and four more.
+// Names that HTML accepts even without a semicolon: Latin-1 from U+00A0 on, in order.
 constexpr std::array<const char32_t*, 96> kLatin1 = {
     U"nbsp",   U"iexcl",  U"cent",   U"pound",  U"curren", U"yen",    U"brvbar", U"sect",   U"uml",
     U"copy",   U"ordf",   U"laquo",  U"not",    U"shy",    U"reg",    U"macr",   U"deg",    U"plusmn",
@@ -151,7 +151,7 @@ const std::map<std::u32string, Reference, std::less<>>& references() {
   return table;
 }
 
-// The reference that `rest` (behind its "&") begins with: how many characters it takes, 0 for none.
+// Parses the reference that `rest` (the text after "&") begins with. Returns its length, 0 for none.
 size_t numeric_reference(std::u32string_view rest, char32_t& out) {
   if (rest.size() < 2 || rest[0] != '#') return 0;
   const bool hex = rest[1] == 'x' || rest[1] == 'X';
@@ -185,7 +185,7 @@ size_t named_reference(std::u32string_view rest, char32_t& out) {
   return 0;
 }
 
-// The table for names that a shouting program wrote: "EACUTE" is "É".
+// Names written in all capitals: "EACUTE" is "É".
 const std::map<std::u32string, char32_t, std::less<>>& capital_references() {
   static const auto table = [] {
     std::map<std::u32string, char32_t, std::less<>> all;
@@ -202,7 +202,7 @@ const std::map<std::u32string, char32_t, std::less<>>& capital_references() {
   return table;
 }
 
-// References that end in a semicolon, names in capitals among them.
+// Resolves references that end in a semicolon, including names in capitals.
 std::u32string resolve_closed_references(std::u32string_view text) {
   constexpr size_t kLongest = 26;
   std::u32string out;
@@ -250,8 +250,8 @@ std::u32string repaired_once(std::u32string_view text) {
   return text_with_places.chars;
 }
 
-// Repairs until nothing changes, within reason: each may uncover another. A text with a "<" is markup, whose references
-// are left to it.
+// Repairs until nothing changes, at most kMostRounds times: each repair may uncover another. A text with a
+// "<" is markup: its references are kept.
 std::u32string repaired(std::u32string_view text) {
   constexpr int kMostRounds = 16;
   const bool markup = text.find(U'<') != std::u32string_view::npos;

@@ -1,4 +1,4 @@
-// What CLIP's program does to a caption before its merges (Radford et al. 2021, simple_tokenizer).
+// CLIP's cleaning of a caption before its merges (Radford et al. 2021, simple_tokenizer).
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace tessera::tokens {
 
-// The text repaired (the steps of ftfy that captions need: UTF-8 that was read as Windows-1252, ligatures,
-// full-width letters, curly quotes, control characters, NFC), references of HTML resolved twice, white space
-// as single blanks without any at the ends, lower case with the final sigma.
+// Repairs a text, resolves HTML references twice, collapses and trims white space, and lower-cases (with the
+// final sigma). Repairs are the steps of ftfy that captions need: UTF-8 read as Windows-1252, ligatures,
+// full-width letters, curly quotes, control characters, NFC.
 std::u32string clean_caption(std::u32string_view text);
 
-// "&amp;", "&#39;", "&#x27;" and the names of Latin-1 and of common punctuation; others stay as they are.
+// Resolves "&amp;", "&#39;", "&#x27;" and the names of Latin-1 and common punctuation; keeps all others.
 std::u32string resolve_references(std::u32string_view text);
 
 }  // namespace tessera::tokens

@@ -67,12 +67,12 @@ std::string llama_2_text(const ChatTemplate& chat, const std::vector<Turn>& turn
     if (i == 0 && !chat.system.empty()) message = "<<SYS>>\n" + chat.system + "\n<</SYS>>\n\n" + message;
     out += turns[i].user ? chat.sep + "[INST] " + message + " [/INST]" : " " + message + " " + chat.sep2;
   }
-  // As published: every one of these characters goes, not the word.
+  // As published: removes leading characters that occur in `sep`, not the string `sep`.
   out.erase(0, std::min(out.find_first_not_of(chat.sep), out.size()));
   return out;
 }
 
-// A round of a conversation: how many of its tokens there are, and how many of those are the question.
+// A round of a conversation: its number of tokens, and the number in its question.
 struct Round {
   int64_t length, question;
 };
@@ -83,8 +83,9 @@ class Labeller {
 
   int64_t length(const std::string& text) const { return std::ssize(encode_with_images(tokeniser_, text)); }
 
-  // Rounds that are cut at what ends an answer; questions end with `answer`, of which the last `shared` tokens belong to
-  // the answer's own. A tokeniser that puts a token in front of each text counts it where the end of a round stands.
+  // Masks the questions of rounds, which were split at the end of an answer. A question ends with `answer`;
+  // the last `shared` tokens of `answer` belong to the answer. A begin token before each text counts as a
+  // round's end.
   void mask(const std::vector<std::string>& rounds, const std::string& answer, int64_t shared) {
     const std::vector<int32_t> nothing = tokeniser_.encode("");
     const int64_t begins = !nothing.empty() && nothing.front() == tokeniser_.special().begin ? 1 : 0;
@@ -98,7 +99,7 @@ class Labeller {
       at += length(round) + 1 - begins;
     }
     hide(at, std::ssize(out_.labels));
-    // Padding is the unknown token in LLaVA's files, and is not counted.
+    // LLaVA pads with the unknown token and does not count it.
     const int32_t pad = tokeniser_.special().unknown;
     const auto total = std::count_if(out_.ids.begin(), out_.ids.end(), [&](int64_t id) { return id != pad; });
     if (at == total) return;
@@ -117,7 +118,7 @@ class Labeller {
   TrainingText& out_;
 };
 
-// The first round holds the system text too.
+// The first round includes the system text.
 std::vector<std::string> mpt_rounds(const std::string& text, const std::string& sep) {
   const std::vector<std::string> parts = split_by(text, sep);
   const auto joined = [&](size_t first, size_t last) {
@@ -129,7 +130,7 @@ std::vector<std::string> mpt_rounds(const std::string& text, const std::string& 
   return rounds;
 }
 
-// LLaVA 0 marks each turn with "### ", and learns from all that is not the user's.
+// LLaVA 0 marks each turn with "### ", and learns everything except the user's turns.
 void label_single(const Tokeniser& tokeniser, const ChatTemplate& chat, const std::vector<Turn>& turns,
                   TrainingText& out) {
   std::vector<std::string> parts = {chat.system + "\n\n"};

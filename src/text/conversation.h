@@ -1,7 +1,7 @@
-// Conversations as one text, in the templates that chat models were trained with, and which of its tokens are learned.
+// Conversations as one text, in the templates that chat models were trained with, and the tokens to learn.
 //
-// The templates and the rules for labels are those of LLaVA's code (Liu et al. 2023): a loss is taken on the answers and
-// what ends them.
+// The templates and the rules for labels are those of LLaVA's code (Liu et al. 2023): the loss covers the
+// answers and their end tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace tessera {
 
-// The place of an image among token ids, as LLaVA writes it; and the label of a token that is not learned.
+// The id of an image among token ids, as in LLaVA, and the label of a token that is not learned.
 inline constexpr int64_t kImageId = -200;
 inline constexpr int64_t kNotLearned = -100;
 inline constexpr std::string_view kImageWord = "<image>";
 
-// How the parts of a conversation are put together:
+// The ways to join the parts of a conversation:
 //   two      system SEP USER: question SEP ASSISTANT: answer SEP2 …       (Vicuna 1.1, LLaVA 1.5)
 //   single   system SEP USER: question SEP ASSISTANT: answer SEP …        (LLaVA 0)
 //   llama_2  SEP [INST] <<SYS>> system <</SYS>> question [/INST] answer SEP2 …
@@ -32,8 +32,8 @@ struct ChatTemplate {
   TurnStyle style = TurnStyle::two;
   std::string sep, sep2;
 };
-// v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3; and short, without a system text, for small models.
-// A usage error with the nearest name for another.
+// Returns v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3, or short (no system text, for
+// small models). Throws a usage error with the nearest name if the template is unknown.
 const ChatTemplate& find_template(const std::string& name);
 std::vector<std::string> template_names();
 
@@ -42,23 +42,24 @@ struct Turn {
   std::string text;
 };
 
-// Images in front of the words: "<image>" is taken out of the turn and put before it, with a line end.
+// Moves the images to the front: takes each "<image>" out of a turn and puts it and a line end before the
+// text.
 std::vector<Turn> with_images_first(std::vector<Turn> turns);
 
-// The text; a last turn of the user is followed by what asks for an answer.
+// Returns the text. If the last turn is the user's, the text ends with the assistant's role.
 std::string conversation_text(const ChatTemplate& chat, const std::vector<Turn>& turns);
 
-// Ids of a text with images: what lies between the "<image>" words is encoded on its own, each with the special tokens
-// in front, of which only the first ones stay; kImageId stands for an image.
+// Returns the ids of a text with images, where an image becomes kImageId. Encodes each part between "<image>"
+// words separately, and keeps the begin token of the first part only.
 std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_view text);
 
 struct TrainingText {
   std::string text;
-  std::vector<int64_t> ids, labels;  // as many
-  // The lengths of the turns do not add up to that of the text with this tokeniser: nothing of it is learned.
+  std::vector<int64_t> ids, labels;  // of equal length
+  // True if the turns' lengths do not add up to the text's with this tokeniser; then nothing is learned.
   bool mismatch = false;
 };
-// The whole conversation for training. Throws Error where turns do not alternate, beginning with the user's.
+// Returns the whole conversation for training. Throws Error unless turns alternate, the user's first.
 TrainingText training_text(const Tokeniser& tokeniser, const ChatTemplate& chat,
                            const std::vector<Turn>& turns);
 

@@ -29,7 +29,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
   return text;
 }
 
-// The byte that "<0x41>" names.
+// Returns the byte that a token such as "<0x41>" names.
 std::optional<char> named_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   int value = 0;
@@ -62,7 +62,7 @@ class ByteLevel : public Decoder {
   }
 };
 
-// Runs of byte tokens are characters, or U+FFFD for each byte of a run that is none.
+// Decodes runs of byte tokens as UTF-8; each byte of an invalid run becomes U+FFFD.
 class ByteFallback : public Decoder {
  public:
   Parts apply(Parts tokens) const override {
@@ -187,7 +187,7 @@ class WordPiece : public Decoder {
   bool cleanup_;
 };
 
-// The end of a word is a blank, but for the last one.
+// Replaces the end of a word by a blank, except the last one.
 class WordEnds : public Decoder {
  public:
   explicit WordEnds(const Json& settings) : suffix_(settings.value("suffix", "</w>")) {}
@@ -245,7 +245,7 @@ class SentencePiece : public Decoder {
  private:
   static constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
 
-  // Each byte that belongs to no character is one U+FFFD.
+  // Each byte outside a valid character becomes one U+FFFD.
   static std::u32string to_code_points_by_byte(const std::string& bytes) {
     std::u32string out;
     for (size_t at = 0; at < bytes.size();) {

@@ -1,4 +1,4 @@
-// How tokens become text again.
+// Decoders: turn tokens back into text.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@ namespace tessera::tokens {
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  // Tokens to parts of the text, which are then joined; the parts of the last step may be bytes.
+  // Turns tokens into parts of the text, to be joined. The parts of the last step may be bytes.
   virtual std::vector<std::string> apply(std::vector<std::string> tokens) const = 0;
 };
 
-// From an object of tokenizer.json ("type": "ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace",
-// "WordPiece", "BPEDecoder", "Sequence"), or of ours, "SentencePiece": "unknown" (the token's text),
-// "unknown_surface", "strip_prefix" and "strip_all" (blanks in front). Null for a JSON null.
+// Makes a decoder from an object of tokenizer.json ("type": "ByteLevel", "Replace", "ByteFallback", "Fuse",
+// "Strip", "Metaspace", "WordPiece", "BPEDecoder", "Sequence"), or of our type "SentencePiece": "unknown"
+// (the token's text), "unknown_surface", "strip_prefix", "strip_all" (leading blanks). Null for a JSON null.
 std::unique_ptr<Decoder> make_decoder(const nlohmann::json& settings, const std::string& where);
 
 }  // namespace tessera::tokens

@@ -1,4 +1,4 @@
-// CLIP's merges, and GPT-2's pair of files.
+// CLIP's list of merges, and GPT-2's pair of files.
 #include <unordered_set>
 
 #include "core/error.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kClipMerges = 49152 - 256 - 2;  // more lines of the file are not used
+constexpr size_t kClipMerges = 49152 - 256 - 2;  // further lines of the file are unused
 constexpr const char* kClipWords =
     R"(<\|startoftext\|>|<\|endoftext\|>|(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+)";
 
@@ -27,13 +27,13 @@ Json byte_level(bool use_regex) {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", use_regex}};
 }
 
-// What is common to CLIP's own file and to the pair that others made of it.
+// Returns the tree shared by CLIP's own file and the pair of files that others made from it.
 Json clip_tree(Json vocabulary, Json merges, const std::string& where) {
   for (const char* name : {"<|startoftext|>", "<|endoftext|>"})
     if (!vocabulary.contains(name)) fail(where, ": the vocabulary of CLIP lacks the token '", name, "'");
   const Json start = vocabulary["<|startoftext|>"], end = vocabulary["<|endoftext|>"];
   Json tree;
-  // The special tokens are parts of the splitting expression, not looked for before it: "!<|endoftext|>" is
+  // The special tokens are part of the splitting expression, not searched for before it: "!<|endoftext|>" is
   // plain text to CLIP.
   tree["added_tokens"] = Json::array();
   tree["special_tokens"] = {"<|startoftext|>", "<|endoftext|>"};
@@ -60,7 +60,7 @@ Json clip_tree(Json vocabulary, Json merges, const std::string& where) {
   return tree;
 }
 
-// The pairs of a list of merges; a first line that begins with "#version" (or CLIP's, that holds it) is none.
+// Reads the pairs of a list of merges; skips a first line that contains "#version".
 Json read_pairs(std::string_view text, size_t most, const std::string& where) {
   if (!is_utf8(text)) fail(where, " is not UTF-8 text");
   Json merges = Json::array();
@@ -78,7 +78,7 @@ Json read_pairs(std::string_view text, size_t most, const std::string& where) {
   return merges;
 }
 
-// Whether a token looks like a special one: "<|endoftext|>", "<image>", "[PAD]".
+// True if a token looks like a special one: "<|endoftext|>", "<image>", "[PAD]".
 bool is_bracketed(std::string_view token) {
   return token.size() > 2 &&
          ((token.front() == '<' && token.back() == '>') || (token.front() == '[' && token.back() == ']'));
@@ -91,7 +91,7 @@ Json clip_definition(std::string_view text, const std::string& where) {
   if (merges.empty()) fail(where, " holds no merges");
   Json vocabulary = Json::object();
   int64_t next = 0;
-  // The order of CLIP's list: printed bytes first, then those that have a character of their own.
+  // CLIP's order: printable bytes first, then those with substitute characters.
   std::vector<std::string> bytes;
   for (size_t round = 0; round < 2; ++round)
     for (int byte = 0; byte < 256; ++byte) {
@@ -113,7 +113,7 @@ Json merges_definition(std::string_view vocabulary_text, std::string_view merges
   Json vocabulary = parse_json(vocabulary_text, where, {uint64_t{64} << 20, 4, size_t{1} << 21});
   if (!vocabulary.is_object() || vocabulary.empty())
     fail(where, " holds no vocabulary: an object of tokens and ids");
-  Json merges = read_pairs(merges_text, vocabulary.size(), "merges.txt beside " + where);
+  Json merges = read_pairs(merges_text, vocabulary.size(), "merges.txt next to " + where);
   if (vocabulary.contains("!</w>")) return clip_tree(std::move(vocabulary), std::move(merges), where);
   Json tree;
   tree["added_tokens"] = Json::array();

@@ -68,7 +68,7 @@ class NormalForm : public Normaliser {
   bool compatible_, compose_;
 };
 
-// Each character becomes those that a function gives, at its place.
+// Replaces each character by the output of a function; the output keeps its place.
 template <class Function>
 void map_characters(AlignedText& text, const Function& function) {
   AlignedText out;
@@ -97,7 +97,7 @@ class Lowercase : public Normaliser {
   void apply(AlignedText& text) const override { to_lower(text); }
 };
 
-// Unlike BERT's own stripping it takes spacing and enclosing marks away too.
+// Unlike BERT's stripping, this also removes spacing and enclosing marks.
 class StripAccents : public Normaliser {
  public:
   void apply(AlignedText& text) const override {
@@ -133,7 +133,7 @@ class Replace : public Normaliser {
     };
     while (const auto match = pattern_.find(text.chars, done)) {
       copy(match->start);
-      // The library gives all of the new text the place of the last character that it replaces.
+      // The library gives the whole new text the place of the last character that it replaces.
       for (const char32_t c : content_) out.add(c, text.spans[match->end - 1]);
       done = match->end;
     }
@@ -158,7 +158,7 @@ class Prepend : public Normaliser {
   std::u32string front_;
 };
 
-// The replacements of Google's machine translation: controls vanish, odd blanks become plain ones.
+// The replacements of Google's machine translation: removes controls, turns unusual blanks into plain ones.
 class Nmt : public Normaliser {
  public:
   void apply(AlignedText& text) const override {
@@ -206,13 +206,13 @@ class Bert : public Normaliser {
            (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
            (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
   }
-  // Not what Unicode has not assigned: it may be a character of tomorrow.
+  // Unassigned code points stay: a later Unicode version may assign them.
   static constexpr uint32_t kControls =
       bit(Category::Cc) | bit(Category::Cf) | bit(Category::Cs) | bit(Category::Co);
   bool clean_, chinese_, lowercase_, accents_;
 };
 
-// Whether a user takes `c` and what stands before it for one character: marks, joiners, modifiers of emoji.
+// True if `c` joins the previous character into one visible character: marks, joiners, modifiers of emoji.
 bool extends(char32_t before, char32_t c) {
   if (before == '\r') return c == '\n';
   if (in_categories(before, bit(Category::Cc) | bit(Category::Zl) | bit(Category::Zp))) return false;
@@ -223,8 +223,8 @@ bool extends(char32_t before, char32_t c) {
   return hangul || c == 0x200D || in_categories(c, category_mask("M")) || (c >= 0x1F3FB && c <= 0x1F3FF);
 }
 
-// A precompiled map as the tokenizers library applies it: to what a user takes for a character, where that has
-// less than six bytes, by the shortest key that it begins with; else to its code points one by one.
+// A precompiled map as the tokenizers library applies it. If a visible character has less than six bytes and
+// begins with a key, the shortest key replaces it; otherwise each code point is mapped separately.
 class Precompiled : public Normaliser {
  public:
   explicit Precompiled(CharacterMap map) : map_(std::move(map)) {}
@@ -253,7 +253,8 @@ class Precompiled : public Normaliser {
     if (hit.length == 0) return false;
     const std::u32string replacement = to_code_points_lossy(hit.replacement);
     for (size_t i = 0; i < replacement.size(); ++i) out.push_back({replacement[i], i < chars.size() ? 0 : 1});
-    // What is removed counts with the character before it; at the front of a text the library forgets it.
+    // Removed characters count with the character before them; the library ignores them at the start of a
+    // text.
     if (replacement.size() < chars.size() && !out.empty())
       out.back().change -= std::ssize(chars) - std::ssize(replacement);
     return true;
@@ -261,7 +262,7 @@ class Precompiled : public Normaliser {
   CharacterMap map_;
 };
 
-// The whole of SentencePiece's normaliser: the map by its longest keys, and white space as it goes.
+// SentencePiece's complete normaliser: the map by its longest keys, and white space.
 class SentencePiece : public Normaliser {
  public:
   SentencePiece(const Json& settings, const std::string& where)
@@ -332,7 +333,8 @@ class ClipText : public Normaliser {
  public:
   void apply(AlignedText& text) const override {
     const std::u32string chars = clean_caption(text.chars);
-    // Repairs keep no track of places: a text that only lost its capitals has them, else the whole is one.
+    // Repairs do not track places. A text of unchanged length keeps its places; otherwise each is the whole
+    // text.
     const bool same = chars.size() == text.chars.size();
     const TokenSpan whole{text.spans.empty() ? 0 : text.spans.front().start,
                           text.spans.empty() ? 0 : text.spans.back().end};
@@ -366,7 +368,7 @@ AlignedText aligned(std::u32string_view chars, int64_t first) {
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed) {
   AlignedText out;
   const TokenSpan front = text.spans.empty() ? TokenSpan{} : text.spans.front();
-  size_t used = 0;  // characters of the text that were handed out
+  size_t used = 0;  // characters of the text used so far
   for (const auto& [c, change] : changed) {
     const bool own = change <= 0 && used < text.spans.size();
     out.add(c, own        ? text.spans[used]

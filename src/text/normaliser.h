@@ -1,4 +1,4 @@
-// What tokenisers do to a text before they split it, with the place that each character came from.
+// Normalisers: change a text before it is split, and keep the source place of each character.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tessera::tokens {
 
-// Characters and, for each, the code points of the original text that it stands for.
+// Characters and, for each, the range of code points of the original text that it came from.
 struct AlignedText {
   std::u32string chars;
   std::vector<TokenSpan> spans;
@@ -28,7 +28,7 @@ struct AlignedText {
              spans.begin() + static_cast<std::ptrdiff_t>(end)}};
   }
 };
-// The text as it is; character i came from code point `first` + i.
+// Returns the text unchanged; character i came from code point `first` + i.
 AlignedText aligned(std::u32string_view chars, int64_t first = 0);
 
 class Normaliser {
@@ -37,40 +37,40 @@ class Normaliser {
   virtual void apply(AlignedText& text) const = 0;
 };
 
-// From an object of tokenizer.json ("type": "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "StripAccents",
-// "Replace", "Prepend", "Precompiled", "Nmt", "ByteLevel", "BertNormalizer", "Sequence"), and two types of ours:
+// Makes a normaliser from an object of tokenizer.json ("type": "NFC", "NFD", "NFKC", "NFKD", "Lowercase",
+// "Strip", "StripAccents", "Replace", "Prepend", "Precompiled", "Nmt", "ByteLevel", "BertNormalizer",
+// "Sequence"), or of two types of our own:
 //   "SentencePiece": precompiled_charsmap (base64), add_dummy_prefix, remove_extra_whitespaces,
-//   escape_whitespaces, treat_whitespace_as_suffix, user_defined (words that pass unchanged): what a
-//   tokenizer.model says of white space, in its order of steps.
-//   "ClipText": what CLIP's own program does to a caption: text repaired, references of HTML resolved, white
-//   space to single blanks, lower case.
-// Null for a JSON null. Throws Error for another type, with `where` in front.
+//   escape_whitespaces, treat_whitespace_as_suffix, user_defined (words that pass unchanged): the settings of
+//   a tokenizer.model, applied in its order of steps.
+//   "ClipText": CLIP's cleaning of a caption (clean_caption).
+// Null for a JSON null. Throws Error for another type; the message begins with `where`.
 std::unique_ptr<Normaliser> make_normaliser(const nlohmann::json& settings, const std::string& where);
 
-// A character of a changed text, as the tokenizers library counts: 0 if it stands for the next character of the
-// text as it was, -n if also for the n that follow it, above 0 if for none of its own.
+// A character of a changed text, counted as in the tokenizers library. `change` is 0 if it replaces the next
+// character of the old text, -n if it also replaces the n after it, above 0 if it was inserted.
 struct ChangedCharacter {
   char32_t c;
   int64_t change;
 };
-// Hands the places of `text` out to `changed` in sequence, whatever moved where.
+// Gives `changed` the places of `text` in sequence, even if characters moved.
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed);
 
-// Adds `text` in front, at the place of what it stands before.
+// Inserts `front` at the start; it gets the place of the first character.
 void prepend(AlignedText& text, std::u32string_view front);
 
-// A precompiled map of SentencePiece: a trie of byte strings (a double array) and what each becomes. Throws
-// Error if the bytes are no such map.
+// SentencePiece's precompiled map: a trie of byte strings (a double array) and their replacements. Throws
+// Error if the bytes are not such a map.
 class CharacterMap {
  public:
   CharacterMap(std::string bytes, const std::string& where);
-  // As a tokenizer.json holds it.
+  // Reads the form in a tokenizer.json.
   static CharacterMap of_base64(std::string_view text, const std::string& where);
   struct Hit {
     std::string_view replacement;
-    size_t length = 0;  // bytes that it stands for; 0: no hit
+    size_t length = 0;  // bytes that it replaces; 0: no hit
   };
-  // The longest (or shortest) key that `bytes` begin with.
+  // Returns the longest (or shortest) key that `bytes` begin with.
   Hit find(std::string_view bytes, bool longest) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace tessera::tokens {
 namespace {
 
-// Backtracking of published expressions stays below ten steps a character; this stops what others might do.
+// Backtracking of published expressions takes fewer than ten steps a character; this limit stops others.
 constexpr uint64_t kStepsAtLeast = 1 << 20, kStepsPerCharacter = 256;
 
 }  // namespace
@@ -63,8 +63,8 @@ std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) con
 }
 
 std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const {
-  // Where to go on if this way fails: at `place`, or, after a repeat, at any place from there up (greedy) or
-  // down to `limit`.
+  // Where to resume if this way fails: at `place`, or, after a repeat, at every place from there up (lazy) or
+  // down (greedy) to `limit`.
   struct Other {
     size_t program, place, limit;
     bool shrinks;
@@ -89,7 +89,7 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
     switch (now.op) {
       case Op::match:
         return at;
-      case Op::line_begin:  // no line begins behind the last line end
+      case Op::line_begin:  // no line begins after the last line end
         goes_on = at == 0 || (text[at - 1] == '\n' && at < text.size()), ++program;
         break;
       case Op::line_end:

@@ -1,9 +1,9 @@
-// Splitting expressions of tokenisers: the part of regular expressions that published files use.
+// Tokenisers' splitting expressions: the subset of regular expressions that published files use.
 //
-// Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, classes in them, their
+// Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, nested classes,
 // intersections and POSIX names, \p{…} of general categories and East Asian scripts, \s \d \w \h and their
-// opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $ (of a line), \A \z. Oniguruma decides what
-// they mean. Matching backtracks, with a bound on its steps, over code points. What is not understood is an
+// opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $ (of a line), \A \z. The semantics are
+// Oniguruma's. Matching backtracks over code points, with a limit on its steps. Unsupported syntax is an
 // error when the expression is read.
 #pragma once
 
@@ -26,15 +26,15 @@ struct Match {
 
 class Pattern {
  public:
-  static constexpr size_t kMany = std::numeric_limits<size_t>::max();  // of a repeat without a limit
-  // Throws Error naming `where` and the place in the expression that is not understood.
+  static constexpr size_t kMany = std::numeric_limits<size_t>::max();  // maximum of an unlimited repeat
+  // Throws Error with `where` and the place of unsupported syntax.
   Pattern(std::string_view expression, const std::string& where);
-  // A pattern that matches exactly these characters.
+  // Returns a pattern that matches exactly these characters.
   static Pattern literal(std::u32string_view chars);
 
-  // The first match that starts at `from` or later; empty matches are passed over.
+  // Returns the first match that starts at `from` or later; skips empty matches.
   std::optional<Match> find(std::u32string_view text, size_t from) const;
-  // The end of the match that starts exactly at `at`; it may be empty.
+  // Returns the end of the match that starts exactly at `at`; it may be empty.
   std::optional<size_t> match_at(std::u32string_view text, size_t at) const;
 
   // A set of characters.
@@ -46,17 +46,17 @@ class Pattern {
     uint32_t categories = 0;
     bool spaces = false, no_spaces = false;  // \s, \S
     bool negated = false, ignore_case = false;
-    std::vector<Set> any;           // classes within it: their characters belong to it
-    std::vector<Set> all;           // if there are some, what belongs to each of them, and nothing else
-    std::array<bool, 128> ascii{};  // the answer for ASCII, once settled
+    std::vector<Set> any;           // nested classes: the set includes them
+    std::vector<Set> all;           // if not empty, the set is the intersection of these alone
+    std::array<bool, 128> ascii{};  // the results for ASCII, after settle()
 
     bool holds(char32_t c) const { return c < 128 ? ascii[c] : look_up(c); }
     bool look_up(char32_t c) const;
     void settle();
   };
   enum class Op { set, repeat, split, jump, look, atomic, line_begin, line_end, begin, end, match };
-  // set: one character of sets[x]. repeat: sets[x], min to max times, by `mode`. split: try x, then y. jump: x.
-  // look, atomic: the program at x up to its `match`, then y; `negated` for a look-ahead that must not match.
+  // set: one character of sets[x]. repeat: sets[x], min to max times, by `mode`. split: try x, then y. jump:
+  // x. look, atomic: the program at x up to its `match`, then y. If `negated`, a look-ahead must not match.
   struct Instruction {
     Op op;
     size_t x = 0, y = 0, min = 0, max = 0;
@@ -66,7 +66,7 @@ class Pattern {
 
  private:
   Pattern() = default;
-  // The end of a match of the program at `start` from `at`; nothing if there is none.
+  // Returns the end of a match of the program at `start` from `at`, or nothing.
   std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const;
 
   std::string where_;
@@ -75,7 +75,7 @@ class Pattern {
   friend class PatternParser;
 };
 
-// {"Regex": expression} or {"String": characters}, as tokenizer.json writes a pattern.
+// Reads a pattern of tokenizer.json: {"Regex": expression} or {"String": characters}.
 Pattern read_pattern(const nlohmann::json& settings, const std::string& where);
 
 }  // namespace tessera::tokens

@@ -9,7 +9,7 @@ using Set = Pattern::Set;
 
 void add_letters(Set& set) {
   set.categories |= category_mask("L") | category_mask("M") | bit(Category::Nl);
-  set.ranges.insert(set.ranges.end(),  // letters in circles and squares
+  set.ranges.insert(set.ranges.end(),  // circled and squared letters
                     {{0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}});
 }
 
@@ -20,7 +20,7 @@ void add_word(Set& set) {
                     {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});  // "²" and "½", but not "①"
 }
 
-// The scripts that expressions of tokenisers name (Unicode's Scripts.txt).
+// The scripts that tokenisers' expressions name (Unicode's Scripts.txt).
 const std::vector<Set::Range>* script_ranges(std::string_view name) {
   static const std::map<std::string_view, std::vector<Set::Range>> scripts = {
       {"Han",

@@ -1,17 +1,17 @@
-// Classes of characters that splitting expressions name.
+// The named character classes of splitting expressions.
 #pragma once
 
 #include "text/pattern.h"
 
 namespace tessera::tokens {
 
-// Adds what \w holds in Oniguruma.
+// Adds Oniguruma's \w.
 void add_word(Pattern::Set& set);
-// The characters of a script ("Han"); null for one that is not known.
+// Returns the characters of a script ("Han"), or null if the script is unknown.
 const std::vector<Pattern::Set::Range>* script_ranges(std::string_view name);
-// Adds what \h holds.
+// Adds \h.
 void add_hex_digits(Pattern::Set& set);
-// Adds what "[:name:]" holds. False for a name that is none.
+// Adds "[:name:]". Returns false if the name is unknown.
 bool add_posix(std::string_view name, Pattern::Set& set);
 
 }  // namespace tessera::tokens

@@ -1,4 +1,4 @@
-// Reads splitting expressions: text to a tree, the tree to a program.
+// Parses splitting expressions: text to a tree, the tree to a program.
 #include <algorithm>
 #include <limits>
 
@@ -14,7 +14,7 @@ using Set = Pattern::Set;
 constexpr size_t kMany = Pattern::kMany;
 constexpr size_t kMaxInstructions = 20000, kMaxDepth = 60, kMaxRepeat = 1000;
 
-// The ways to match a class hold for those within it.
+// Ignoring case also applies to nested classes.
 void ignore_case_in(Set& set) {
   set.ignore_case = true;
   for (Set& part : set.any) ignore_case_in(part);
@@ -23,7 +23,7 @@ void ignore_case_in(Set& set) {
 
 }  // namespace
 
-// The expression as a tree, which is then laid out as a program.
+// The expression as a tree, from which the program is emitted.
 struct PatternNode {
   enum class Kind {
     empty,
@@ -87,7 +87,7 @@ class PatternParser {
     Node node{Kind::sequence, {}};
     while (more() && text_[at_] != U'|' && text_[at_] != U')') {
       if (take(U"(?i)")) {
-        ignore_case_ = true;  // to the end of the group, over the bars in it
+        ignore_case_ = true;  // to the end of the group, across its "|"
         continue;
       }
       Node one = atom(depth);
@@ -159,8 +159,8 @@ class PatternParser {
     return value;
   }
 
-  // What repeats a node, and what repeats that again: only "?+", "*+" and "++" are possessive, "{1,3}+" is a
-  // repeat of a repeat and "{3}?" an optional one.
+  // Parses the repeats after a node, and repeats of repeats. Only "?+", "*+" and "++" are possessive;
+  // "{1,3}+" is a repeat of a repeat and "{3}?" an optional one.
   void repeat(Node& node) {
     for (size_t depth = 0;; ++depth) {
       if (depth > kMaxDepth) refuse("repeats nested too deep");
@@ -190,7 +190,7 @@ class PatternParser {
     }
   }
 
-  // "(?:x{0,3})+" and the like try the lengths of "x*" in its order: one repeat says it without a second loop.
+  // "(?:x{0,3})+" and the like try the lengths of "x*" in the same order: one repeat replaces both loops.
   static bool widens(Node& inner, const Node& outer) {
     if (inner.kind != Kind::repeat || inner.parts[0].kind != Kind::set || inner.mode != 'g' ||
         outer.mode != 'g' || outer.max != kMany || inner.max == 0 || inner.min > 1 || outer.min > 1)
@@ -200,7 +200,7 @@ class PatternParser {
     return true;
   }
 
-  // \x in or outside a class; adds to the set.
+  // Parses \x in or outside a class; adds to the set.
   void escape(Set& set) {
     const char32_t c = next();
     const auto one = [&](char32_t value) { set.ranges.push_back({value, value}); };
@@ -288,7 +288,7 @@ class PatternParser {
     set.categories |= negated ? ~mask : mask;
   }
 
-  // "[:alpha:]" within a class.
+  // Parses "[:alpha:]" within a class.
   bool take_posix(Set& set) {
     constexpr size_t kLongestName = 8;
     size_t end = at_ + 2;
@@ -298,14 +298,14 @@ class PatternParser {
     const bool negated = name.starts_with(U'^');
     if (negated) name.remove_prefix(1);
     Set named;
-    if (!add_posix(to_utf8(name), named)) refuse("a class whose POSIX name is not known");
+    if (!add_posix(to_utf8(name), named)) refuse("a class with an unknown POSIX name");
     named.negated = negated;
     set.any.push_back(std::move(named));
     at_ = end + 2;
     return true;
   }
 
-  // A class behind its '['.
+  // Parses a class after its '['.
   Set bracket(size_t depth) {
     if (depth > kMaxDepth) refuse("classes nested too deep");
     Set whole, part;
@@ -331,7 +331,7 @@ class PatternParser {
     return part;
   }
 
-  // One character of a class, or a range of them.
+  // Parses one character of a class, or a range.
   void member(Set& set) {
     const char32_t c = next();
     const size_t before = set.ranges.size();

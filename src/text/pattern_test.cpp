@@ -26,10 +26,9 @@ TEST(Pattern, RepeatsAndChoices) {
   EXPECT_EQ(all_matches("a+?b", "aab"), (Strings{"aab"}));
   EXPECT_EQ(all_matches("(?:ab){2,3}", "abababab ab"), (Strings{"ababab"}));
   EXPECT_EQ(all_matches("x{2,}", "x xx xxx"), (Strings{"xx", "xxx"}));
-  EXPECT_EQ(all_matches("a*+a", "aaa"), Strings{});  // possessive: nothing is given back
+  EXPECT_EQ(all_matches("a*+a", "aaa"), Strings{});  // possessive: no backtracking
   EXPECT_EQ(all_matches("(?>a|ab)c", "abc ac"), (Strings{"ac"}));
-  EXPECT_EQ(all_matches("cat|category", "category"),
-            (Strings{"cat"}));  // the first that fits, not the longest
+  EXPECT_EQ(all_matches("cat|category", "category"), (Strings{"cat"}));  // the first match, not the longest
   EXPECT_EQ(all_matches("^a|b$", "aab"), (Strings{"a", "b"}));
 }
 
@@ -58,12 +57,12 @@ TEST(Pattern, ClassesWithinClasses) {
   EXPECT_EQ(all_matches(R"((?i)[[a-c]]+)", "aBCd"), (Strings{"aBC"}));
 }
 
-// What Oniguruma makes of them, which is not what Perl does.
+// Oniguruma's semantics, which differ from Perl's.
 TEST(Pattern, RepeatsOfRepeats) {
   EXPECT_EQ(all_matches(R"(\p{N}{1,3}+)", "12345 6"), (Strings{"12345", "6"}));  // of cl100k_base
   EXPECT_EQ(all_matches("(?:ab){2}+", "abababab"), (Strings{"abababab"}));
   EXPECT_EQ(all_matches("x{2,3}+", "xxxxx"), (Strings{"xxxxx"}));
-  EXPECT_EQ(all_matches("a{1,2}+a", "aaa"), (Strings{"aaa"}));  // it gives back
+  EXPECT_EQ(all_matches("a{1,2}+a", "aaa"), (Strings{"aaa"}));  // it backtracks
   EXPECT_EQ(all_matches("a{2,3}?", "aaaa"), (Strings{"aa", "aa"}));
   EXPECT_EQ(all_matches("xa{2}?", "xaa xa"), (Strings{"xaa", "x"}));  // an optional pair
 }

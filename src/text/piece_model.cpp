@@ -9,9 +9,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxId = int64_t{1} << 22;  // a hostile file may claim this much memory, not more
+constexpr int64_t kMaxId = int64_t{1} << 22;  // limits the memory that a hostile file can claim
 
-// Whole pieces only.
+// Encodes whole pieces only.
 class WordLevel : public PieceModel {
  public:
   WordLevel(const Json& settings, const std::string& where) {
@@ -43,7 +43,7 @@ void Vocabulary::add(const std::string& token, int64_t id, const std::string& wh
     fail(where, ": the token '", printable(token), "' has the id ", id, ", must be 0 to ", kMaxId);
   const auto number = static_cast<int32_t>(id);
   if (!ids_.emplace(token, number).second)
-    fail(where, ": the token '", printable(token), "' stands twice in the vocabulary");
+    fail(where, ": the token '", printable(token), "' occurs twice in the vocabulary");
   if (number >= size()) tokens_.resize(static_cast<size_t>(number) + 1);
   std::string& place = tokens_[static_cast<size_t>(number)];
   if (!place.empty())
@@ -52,7 +52,7 @@ void Vocabulary::add(const std::string& token, int64_t id, const std::string& wh
 }
 
 std::unique_ptr<PieceModel> make_piece_model(const Json& settings, const std::string& where) {
-  // Old files leave the type out; what they hold tells it.
+  // Old files omit the type; their keys imply it.
   const std::string type = settings.contains("type")         ? settings["type"].get<std::string>()
                            : settings.contains("merges")     ? "BPE"
                            : settings.at("vocab").is_array() ? "Unigram"

@@ -1,4 +1,4 @@
-// The models of tokenisers: what turns a piece of text into ids of a vocabulary.
+// Tokenisers' models: turn a piece of text into ids of a vocabulary.
 #pragma once
 
 #include <memory>
@@ -11,19 +11,19 @@
 
 namespace tessera::tokens {
 
-// A token and the characters of the piece that it stands for.
+// A token and its range of characters in the piece.
 struct PieceToken {
   int32_t id;
   uint32_t start, end;
 };
 
-// Tokens by their text and by their number. Ids may have gaps ("" then).
+// Tokens by text and by id. Ids may have gaps (token "").
 class Vocabulary {
  public:
   std::optional<int32_t> find(std::string_view token) const;
   const std::string& token(int32_t id) const;
   int32_t size() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
-  // Throws Error for an id that is negative, above 2^22 or another token's.
+  // Throws Error if the id is negative, above 2^22 or already used.
   void add(const std::string& token, int64_t id, const std::string& where);
 
  private:
@@ -38,7 +38,7 @@ class Vocabulary {
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
-  // Appends the tokens of a piece (not empty).
+  // Appends the tokens of a piece, which is not empty.
   virtual void encode(std::u32string_view piece, std::vector<PieceToken>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   int32_t unknown() const { return unknown_; }  // id, or -1
@@ -48,19 +48,19 @@ class PieceModel {
   int32_t unknown_ = -1;
 };
 
-// From the "model" of a tokenizer.json. Throws Error naming `where`: unknown type, merges of tokens that the
-// vocabulary lacks, an unknown token that is none, ids twice.
+// Makes a model from the "model" of a tokenizer.json. Throws Error with `where`: unknown type, merges of
+// tokens outside the vocabulary, an unknown token outside it, duplicate ids.
 std::unique_ptr<PieceModel> make_piece_model(const nlohmann::json& settings, const std::string& where);
 
-// Byte-pair encoding (Sennrich et al. 2016): characters are merged in the order in which the merges were
-// learned. "vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges",
-// "continuing_subword_prefix", "end_of_word_suffix"; of ours: "whole_pieces", tokens that are taken whole.
+// Byte-pair encoding (Sennrich et al. 2016): merges characters in the order in which merges were learned.
+// "vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges", "continuing_subword_prefix",
+// "end_of_word_suffix"; and our own "whole_pieces": tokens that are never split.
 std::unique_ptr<PieceModel> make_bpe(const nlohmann::json& settings, const std::string& where);
-// The unigram model (Kudo 2018): the tokens with the largest sum of scores (Viterbi). "vocab" ([token, score]
-// each), "unk_id", "byte_fallback"; of ours: "user_defined" (ids that are always taken).
+// The unigram model (Kudo 2018): the tokens with the largest sum of scores (Viterbi). "vocab" (pairs [token,
+// score]), "unk_id", "byte_fallback"; and our own "user_defined": ids that always win.
 std::unique_ptr<PieceModel> make_unigram(const nlohmann::json& settings, const std::string& where);
-// WordPiece (Schuster & Nakajima 2012, as in BERT): from the left the longest token each time. "vocab",
-// "unk_token", "continuing_subword_prefix", "max_input_chars_per_word".
+// WordPiece (Schuster & Nakajima 2012, as in BERT): repeatedly takes the longest token from the left.
+// "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word".
 std::unique_ptr<PieceModel> make_wordpiece(const nlohmann::json& settings, const std::string& where);
 
 }  // namespace tessera::tokens

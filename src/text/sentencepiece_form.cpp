@@ -1,4 +1,4 @@
-// SentencePiece's tokenizer.model: a protobuf of pieces with scores, the trainer's settings, the normaliser's.
+// SentencePiece's tokenizer.model: a protobuf of pieces with scores, and settings of trainer and normaliser.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -53,7 +53,7 @@ class MessageReader {
   }
 
  private:
-  [[noreturn]] void damaged() const { fail(where_, " is damaged: it is no SentencePiece model"); }
+  [[noreturn]] void damaged() const { fail(where_, " is damaged: it is not a SentencePiece model"); }
   std::string_view take(uint64_t count) {
     if (count > rest_.size()) damaged();
     const std::string_view out = rest_.substr(0, count);
@@ -162,7 +162,7 @@ void read_normaliser(std::string_view message, Model& model, const std::string& 
     }
 }
 
-// Every way to put a piece together from two, in the order of the pieces' scores.
+// Returns every split of a piece into two pieces, ordered by the pieces' scores.
 Json merges_of(const Model& model) {
   std::unordered_map<std::string_view, size_t> known;
   std::vector<size_t> order;
@@ -185,7 +185,8 @@ Json merges_of(const Model& model) {
   return merges;
 }
 
-// The symbols that BPE cuts out of a text before it merges. The unigram model lets them compete with other tokens.
+// Returns the symbols that BPE cuts out before it merges. In the unigram model they compete with other
+// tokens.
 Json added_tokens(const Model& model) {
   Json out = Json::array();
   if (!model.bpe) return out;
@@ -229,7 +230,7 @@ Json tree_of(const Model& model, const std::string& where) {
   if (!model.character_map.empty())
     tree["normalizer"]["precompiled_charsmap"] = to_base64(std::as_bytes(std::span(model.character_map)));
   tree["pre_tokenizer"] = nullptr;
-  // Models with a begin token (LLaMA) put it in front, the others (T5) end with the end token.
+  // Models with a begin token (LLaMA) prepend it; others (T5) append the end token.
   tree["post_processor"] = nullptr;
   if (const int64_t id = begin >= 0 ? begin : end; id >= 0) {
     const Json token = {{"SpecialToken", {{"id", text_of(id)}, {"type_id", 0}}}};
@@ -278,7 +279,7 @@ Json sentencepiece_definition(std::span<const std::byte> bytes, const std::strin
     if (field->number == 2) read_trainer(field->bytes, model, where);
     if (field->number == 3) read_normaliser(field->bytes, model, where);
   }
-  if (model.pieces.empty()) fail(where, " holds no pieces: it is no SentencePiece model");
+  if (model.pieces.empty()) fail(where, " holds no pieces: it is not a SentencePiece model");
   if (!is_utf8(model.unknown_surface)) fail(where, ": the text of the unknown token is not UTF-8");
   return tree_of(model, where);
 }

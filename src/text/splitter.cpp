@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What \w holds in the expressions of tokenizers' own splitters, which are not Oniguruma's: numerals that are letters,
-// letters in circles and squares, and the joiners of emoji among it.
+// \w in the tokenizers library's own splitters, which do not use Oniguruma's: it adds letter numerals,
+// circled and squared letters, and the joiners of emoji.
 constexpr const char* kRustWord =
     R"(\p{L}\p{M}\p{Nd}\p{Pc}\p{Nl}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\x{200C}\x{200D})";
 constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -35,10 +35,10 @@ struct Part {
   bool match;
 };
 
-// What stays of parts that cover a text without gaps.
+// Applies a behaviour to parts that cover a text without gaps.
 std::vector<Part> behave(const std::vector<Part>& parts, Behaviour behaviour) {
   std::vector<Part> out;
-  bool was_match = false;  // of the part before, as the library reckons it
+  bool was_match = false;  // the previous part's, as in the library
   for (const Part& part : parts) {
     const bool first = out.empty();
     switch (behaviour) {
@@ -106,7 +106,7 @@ class PatternSplit : public Splitter {
   bool invert_;
 };
 
-// Each character that a predicate holds for is a match of its own.
+// Each character that satisfies a predicate is a separate match.
 class CharacterSplit : public Splitter {
  public:
   CharacterSplit(bool (*predicate)(char32_t), Behaviour behaviour)
@@ -188,7 +188,7 @@ class Metaspace : public Splitter {
   std::string scheme_;
 };
 
-// Pieces of so many characters.
+// Splits into pieces of `length` characters.
 class FixedLength : public Splitter {
  public:
   explicit FixedLength(size_t length) : length_(length) {}

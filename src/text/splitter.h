@@ -1,4 +1,4 @@
-// How tokenisers cut a text into the pieces that their model then turns into tokens.
+// Splitters: cut a text into pieces, which the model turns into tokens.
 #pragma once
 
 #include <memory>
@@ -13,19 +13,19 @@ namespace tessera::tokens {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // Replaces the pieces by smaller ones; empty pieces are left out.
+  // Replaces the pieces by smaller ones; drops empty pieces.
   virtual void apply(std::vector<AlignedText>& pieces) const = 0;
 };
 
-// From an object of tokenizer.json ("type": "ByteLevel", "Split", "Metaspace", "BertPreTokenizer", "Whitespace",
-// "WhitespaceSplit", "CharDelimiterSplit", "FixedLength", "Digits", "Punctuation", "Sequence"). Null for a JSON null.
-// Throws Error for another type.
+// Makes a splitter from an object of tokenizer.json ("type": "ByteLevel", "Split", "Metaspace",
+// "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "CharDelimiterSplit", "FixedLength", "Digits",
+// "Punctuation", "Sequence"). Null for a JSON null. Throws Error for another type.
 std::unique_ptr<Splitter> make_splitter(const nlohmann::json& settings, const std::string& where);
 
-// The character that stands for a byte in a byte-level vocabulary (Radford et al. 2019), and back (-1: none).
+// Maps a byte to its character in a byte-level vocabulary (Radford et al. 2019), and back (-1: none).
 char32_t byte_character(unsigned char byte);
 int character_byte(char32_t c);
-// Each character becomes the characters of its bytes, at its place.
+// Replaces each character by the characters of its bytes; they keep its place.
 void to_byte_characters(AlignedText& text);
 
 }  // namespace tessera::tokens

@@ -1,4 +1,5 @@
-// The tokeniser that travels in a weights file. Tokeniser::load reads it from such a file, or a run's folder, too.
+// The tokeniser stored in a weights file. Tokeniser::load also reads it from such a file or from a run's
+// folder.
 #pragma once
 
 #include <optional>
@@ -8,14 +9,15 @@
 
 namespace tessera {
 
-// What stands for a model that reads bytes.
+// The stored value for a model that reads bytes.
 inline constexpr const char* kBytesTokeniser = "bytes";
 
-// What a weights file (.safetensors), or the weights in the folder of a run, hold as their tokeniser: a definition as
-// Tokeniser::from_definition reads it, or kBytesTokeniser. None where the path is neither, or they hold none.
+// Returns the tokeniser stored in a weights file (.safetensors) or in the weights of a run's folder: a
+// definition for Tokeniser::from_definition, or kBytesTokeniser. None if the path is neither or has no
+// tokeniser.
 std::optional<std::string> stored_tokeniser(const std::string& path);
 
-// The same ready for use; an error that names the path where there is none.
+// Loads the stored tokeniser. Throws Error with the path if it has none.
 Tokeniser load_stored_tokeniser(const std::string& path);
 
 }  // namespace tessera

@@ -32,14 +32,14 @@ constexpr uint64_t kMaxFile = uint64_t{256} << 20;
 constexpr size_t kCachedPiece = 48, kCachedPieces = 1 << 18;
 constexpr char32_t kReplacement = 0xFFFD;
 
-// A token that is looked for in the text before it is split.
+// A token that is searched for in the text before splitting.
 struct AddedToken {
   int32_t id = 0;
   std::u32string content;
   bool special = false, normalized = false, single_word = false, strip_left = false, strip_right = false;
 };
 
-// A piece of text, or an added token (id >= 0) that was found in it.
+// A piece of text, or an added token (id >= 0) found in it.
 struct Section {
   AlignedText text;
   int32_t id = -1;
@@ -50,7 +50,7 @@ bool is_word(char32_t c) {
       c, category_mask("L") | category_mask("M") | bit(Category::Nd) | bit(Category::Nl) | bit(Category::Pc));
 }
 
-// Added tokens in a text: from the left, the longest at each place.
+// Finds added tokens in a text: from the left, the longest at each place.
 class AddedTokenFinder {
  public:
   void add(const AddedToken& token) {
@@ -67,13 +67,13 @@ class AddedTokenFinder {
     for (size_t at = 0; !tokens_.empty() && at < chars.size();) {
       const CharacterTrie::Hit hit = trie_.longest(chars.substr(at));
       size_t start = at, end = at + hit.length;
-      at += std::max<size_t>(hit.length, 1);  // what a token takes is passed over, even if it is then refused
+      at += std::max<size_t>(hit.length, 1);  // a matched token is skipped even if it is then rejected
       if (hit.length == 0) continue;
       const AddedToken& token = tokens_[static_cast<size_t>(hit.value)];
       const bool inside =
           (start > 0 && is_word(chars[start - 1])) || (end < chars.size() && is_word(chars[end]));
       if (token.single_word && inside) continue;
-      // A token of blanks may lie in those that the one before it took: it is found again, unless it strips too.
+      // A token of blanks may match blanks that the previous token stripped, unless it strips too.
       const bool again = end <= done;
       while (token.strip_left && start > done && is_space(chars[start - 1])) --start;
       while (token.strip_right && !again && end < chars.size() && is_space(chars[end])) ++end;
@@ -98,11 +98,11 @@ struct Tokeniser::State {
   std::unique_ptr<Splitter> splitter;
   std::unique_ptr<PieceModel> model;
   std::unique_ptr<Decoder> decoder;
-  AddedTokenFinder raw, normalised;  // looked for before and behind the normaliser
+  AddedTokenFinder raw, normalised;  // searched for before and after normalisation
   std::map<int32_t, AddedToken> added;
   std::map<std::string, int32_t, std::less<>> added_ids;
   std::vector<bool> special_ids;
-  std::vector<int32_t> head, tail;  // of the template, around one text
+  std::vector<int32_t> head, tail;  // the template's tokens around one text
   bool trims_offsets = false, trims_for_prefix_space = false;
   SpecialTokens roles;
   int32_t size = 0;
@@ -234,7 +234,7 @@ void Tokeniser::State::find_roles() {
   roles.pad = first_of({"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"});
 }
 
-// The text cut at added tokens, what lies between them normalised.
+// Cuts the text at added tokens and normalises the rest.
 std::vector<Section> Tokeniser::State::sections(std::u32string_view chars) const {
   std::vector<Section> first, out;
   raw.split(aligned(chars), first);
@@ -249,7 +249,7 @@ std::vector<Section> Tokeniser::State::sections(std::u32string_view chars) const
   return out;
 }
 
-// The place of the characters from `start` to `end` of a piece, without the blanks at their ends.
+// Returns the place of the characters from `start` to `end` of a piece, without blanks at its ends.
 TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size_t end, bool first) const {
   TokenSpan span{piece.spans[start].start, piece.spans[end - 1].end};
   if (!trims_offsets) return span;
@@ -259,7 +259,7 @@ TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size
   int64_t left = 0, right = 0;
   for (size_t i = start; i < end && blank(i); ++i) ++left;
   for (size_t i = end; i > start && blank(i - 1); --i) ++right;
-  // A single blank in front of the text was put there; several were not.
+  // A single leading blank was inserted; several were not.
   if (left == 1 && trims_for_prefix_space && (first || span.start == 0)) left = 0;
   span.start = std::min(span.start + left, span.end);
   if (span.end >= right) span.end = std::max(span.end - right, span.start);
@@ -268,7 +268,7 @@ TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size
 
 void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
                                      bool offsets) const {
-  // The same words come again: of a long text each is merged once.
+  // Words repeat: each distinct word of a long text is merged once.
   std::unordered_map<std::u32string, std::vector<PieceToken>> cache;
   std::vector<PieceToken> fresh;
   const size_t front = with_special ? head.size() : 0;
@@ -329,7 +329,7 @@ Tokeniser Tokeniser::from_definition(std::string_view document, const std::strin
   try {
     return Tokeniser(std::make_shared<const State>(tree, where));
   } catch (const json::exception& error) {
-    // The library's line ends with what it wanted: "key 'merges' not found".
+    // The library's message ends with the cause: "key 'merges' not found".
     const std::string what = error.what();
     const size_t colon = what.find("] ");
     fail(where,
@@ -367,7 +367,7 @@ Tokeniser Tokeniser::load(const std::string& given) {
   const auto bytes = read_file(path, kMaxFile);
   if (name != "merges.txt" && name != "vocab.json") return from_bytes(bytes, path);
   const std::string merges = (fs::path(path).parent_path() / "merges.txt").string();
-  if (!fs::exists(merges)) fail(path, " needs merges.txt beside it");
+  if (!fs::exists(merges)) fail(path, " needs merges.txt next to it");
   try {
     const json tree = merges_definition(as_text(bytes), read_text(merges), path);
     return Tokeniser(std::make_shared<const State>(tree, path));
@@ -387,7 +387,7 @@ Encoding Tokeniser::encode_with_offsets(std::string_view text, bool special) con
 FittedText Tokeniser::fit(std::string_view text, int64_t length, int32_t pad) const {
   const int64_t room = length - std::ssize(state_->head) - std::ssize(state_->tail);
   if (room < 0)
-    fail("a text of ", length, " tokens has no place for the ", length - room,
+    fail("a text of ", length, " tokens has no room for the ", length - room,
          " special tokens of the tokeniser");
   const std::vector<int32_t> own = encode(text, false);
   FittedText out;
@@ -422,7 +422,7 @@ std::optional<int32_t> Tokeniser::find(std::string_view token) const { return st
 
 const std::string& Tokeniser::token(int32_t id) const {
   if (const auto found = state_->added.find(id); found != state_->added.end()) {
-    // The vocabulary's own text where it has one: it is the same, and lives as long.
+    // Prefer the vocabulary's own text: it is the same, and lives as long as the tokeniser.
     const std::string& known = state_->model->vocabulary().token(id);
     if (!known.empty()) return known;
     for (const auto& [text, number] : state_->added_ids)
@@ -460,14 +460,14 @@ std::string StreamDecoder::push(int32_t id) {
   const std::string all = tokeniser_.decode(window_, skip_special_);
   std::string ending;
   append_utf8(kReplacement, ending);
-  // A character may lack its last bytes; after a few tokens more it never was one.
+  // A character may lack its last bytes; after a few more tokens it is treated as invalid.
   constexpr size_t kLongestCharacter = 8;
   if (all.size() <= given_ || (all.ends_with(ending) && window_.size() < held_ + kLongestCharacter))
     return "";
   std::string fresh = all.substr(given_);
   given_ = all.size();
   held_ = window_.size();
-  // Decoders look at the front of a text and at neighbours: some tokens of context stay.
+  // Decoders depend on the front of a text and on neighbours: keep some tokens as context.
   constexpr size_t kLongWindow = 64, kContext = 16;
   if (window_.size() > kLongWindow) {
     window_.erase(window_.begin() + 1, window_.end() - kContext);

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A byte-level tokeniser of all bytes and a few merges.
+// A byte-level tokeniser with all bytes and a few merges.
 Json byte_level_tree() {
   Json vocabulary = Json::object();
   for (int byte = 0; byte < 256; ++byte) {
@@ -66,7 +66,7 @@ TEST(Tokeniser, MergesInTheirOrder) {
   EXPECT_TRUE(tokeniser.is_special(261));
 }
 
-// Any text comes back, whatever it is cut into; offsets cover it in order; a stream gives the same.
+// Any text survives a round trip; offsets cover it in order; a stream gives the same text.
 TEST(Tokeniser, AnyTextComesBack) {
   const Tokeniser tokeniser = byte_level();
   for (uint64_t sample = 0; sample < 200; ++sample) {
@@ -155,10 +155,10 @@ TEST(Tokeniser, UnigramTakesTheBestSum) {
   const Json tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}}}};
   const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
   EXPECT_EQ(tokeniser.encode("abb"), (std::vector<int32_t>{3, 2}));      // -3.5, not -4 nor -6
-  EXPECT_EQ(tokeniser.encode("a??b"), (std::vector<int32_t>{1, 0, 2}));  // unknown ones that follow are one
+  EXPECT_EQ(tokeniser.encode("a??b"), (std::vector<int32_t>{1, 0, 2}));  // a run of unknowns is one
 }
 
-// Each b costs less than half of what single precision can tell apart from 2, three of them more than the whole.
+// Each b costs less than half the spacing of floats at 2; three together cost more than all of it.
 TEST(Tokeniser, UnigramSumsInThePrecisionOfItsForm) {
   const double step = std::ldexp(1.0, -22);
   Json vocabulary = Json::array();
@@ -183,7 +183,7 @@ TEST(Tokeniser, AccentsAreAllMarksButForBert) {
   EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{2}));
 }
 
-// The words that a normaliser and a way of splitting make, and their places.
+// The words that a normaliser and a splitter produce, and their places.
 std::string pieces(const Json& normaliser, const Json& splitter, const std::string& text) {
   std::vector<tokens::AlignedText> parts = {tokens::aligned(tokens::to_code_points(text, "a text"))};
   if (const auto made = tokens::make_normaliser(normaliser, "n")) made->apply(parts[0]);
@@ -205,7 +205,7 @@ TEST(Tokeniser, OtherWaysOfSplitting) {
   EXPECT_THROW(tokens::make_splitter({{"type", "CharDelimiterSplit"}, {"delimiter", ""}}, "s"), Error);
 }
 
-// Places are the library's: in sequence, whatever moved where.
+// Places follow the library: in sequence, even if characters moved.
 TEST(Tokeniser, PlacesBehindNormalForms) {
   EXPECT_EQ(pieces({{"type", "NFD"}}, {}, "q\u0307\u0323x"), "q\u0323\u0307x[01 12 23 34]");
   EXPECT_EQ(pieces({{"type", "NFC"}}, {}, "e\u0301x"), "éx[01 23]");
@@ -227,10 +227,10 @@ TEST(Tokeniser, AddedTokensStandAloneAndStripBlanks) {
   tree["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", true}, {"add_prefix_space", true}};
   const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
   EXPECT_EQ(tokeniser.encode("!cat"), (std::vector<int32_t>{'!', 261}));
-  // The longest that fits is refused, and nothing within it is looked for.
+  // The longest token that matches is rejected, and nothing within it is searched for.
   for (const int32_t id : tokeniser.encode("caters")) EXPECT_LT(id, 261);
   const Encoding encoding = tokeniser.encode_with_offsets("a <m>  ");
-  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{'a', 263, 264}));  // two blanks are found again
+  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{'a', 263, 264}));  // two blanks match again
   EXPECT_EQ(encoding.offsets, (std::vector<TokenSpan>{{0, 1}, {2, 5}, {7, 7}}));
 }
 
@@ -282,7 +282,7 @@ TEST(Conversation, LearnsAnswersOnly) {
   const TrainingText text = training_text(tokeniser, chat, {{true, "the <image>"}, {false, "cat"}});
   EXPECT_EQ(text.text, "USER: <image>\nthe ASSISTANT: cat<end>");
   EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kImageId), 1);
-  // Of several rounds the answers with their ends, and nothing else.
+  // In several rounds, exactly the answers with their end tokens.
   const TrainingText several = training_text(
       tokeniser, chat,
       {{true, "the <image>"}, {false, "cat"}, {true, "a"}, {false, "the cat"}, {true, "b"}, {false, "x"}});

@@ -82,7 +82,8 @@ const Tables& tables() {
   return all;
 }
 
-// One character from the front of `bytes` (not empty): its length, or 0 and in `bad` the bytes to pass over.
+// Decodes one character from the front of `bytes` (not empty). Returns its length, or 0 with `bad` bytes to
+// skip.
 size_t decode_one(std::string_view bytes, char32_t& out, size_t& bad) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned first = at(0);
@@ -92,7 +93,7 @@ size_t decode_one(std::string_view bytes, char32_t& out, size_t& bad) {
   const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
   out = first & (0x7F >> length);
   for (size_t i = 1; i < length; ++i) {
-    // The second byte of some characters has a narrower range: no overlong forms, no surrogates.
+    // The second byte has a narrower range for some characters: no overlong forms, no surrogates.
     const unsigned low = i > 1 ? 0x80 : first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
     const unsigned high = i > 1 ? 0xBF : first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
     if (i >= bytes.size() || at(i) < low || at(i) > high) return bad = i, 0;
@@ -141,7 +142,7 @@ std::u32string lower(std::u32string_view text) {
   };
   std::u32string out;
   out.reserve(text.size());
-  bool in_word = false;  // whether a letter stands before, marks and apostrophes aside
+  bool in_word = false;  // true after a letter, ignoring marks and apostrophes
   for (size_t i = 0; i < text.size(); ++i) {
     size_t next = i + 1;
     if (text[i] == kSigma && in_word) {

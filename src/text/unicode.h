@@ -1,6 +1,6 @@
-// What tokenisers ask of Unicode: code points of UTF-8 text, categories, lower case, normal forms.
+// Unicode for tokenisers: code points of UTF-8 text, categories, lower case, normal forms.
 //
-// The tables come from `unicode.txt.gz` (tools/unicode_table), which is unpacked at the first question.
+// The tables come from `unicode.txt.gz` (tools/unicode_table), which is unpacked on first use.
 #pragma once
 
 #include <cstdint>
@@ -41,34 +41,34 @@ enum class Category : uint8_t {
   Cf,
   Cs,
   Co,
-  Cn  // Cn: not assigned
+  Cn  // Cn: unassigned
 };
 constexpr uint32_t bit(Category category) { return uint32_t{1} << static_cast<int>(category); }
-// The bits of "L", "Lu", "N", …; 0 for a name that is none.
+// Returns the bits of "L", "Lu", "N", …; 0 for an unknown name.
 uint32_t category_mask(std::string_view name);
 
 Category category(char32_t c);
 inline bool in_categories(char32_t c, uint32_t mask) { return (bit(category(c)) & mask) != 0; }
 bool is_space(char32_t c);        // Unicode's White_Space
-bool is_punctuation(char32_t c);  // category P, and the symbols of ASCII, as BERT has it
+bool is_punctuation(char32_t c);  // category P, and the ASCII symbols that BERT counts
 
-// The lower-case form, which may be several characters.
+// Returns the lower-case form, which may be several characters.
 std::u32string lower(char32_t c);
-// The same of a text, whose last sigma of a word is "ς".
+// Lower-cases a text; a sigma at the end of a word becomes "ς".
 std::u32string lower(std::u32string_view text);
-// The same of one character that stays one (itself where its lower case is longer); "ſ" counts as "s", so
-// that equal means equal but for case.
+// Returns a single character for case-insensitive comparison: lower case, or `c` itself if its lower case is
+// longer. "ſ" becomes "s".
 char32_t folded(char32_t c);
 
-// Canonical (NFD) or compatible (NFKD) decomposition of one character, Hangul syllables included.
+// Appends the canonical (NFD) or compatible (NFKD) decomposition of one character, Hangul syllables included.
 void decompose(char32_t c, bool compatible, std::u32string& out);
 int combining_class(char32_t c);
-// The character that two make together, or 0.
+// Returns the composition of two characters, or 0.
 char32_t composed(char32_t first, char32_t second);
 
-// UTF-8 to code points. Throws Error for bytes that are no UTF-8, with the byte's place.
+// Converts UTF-8 to code points. Throws Error with the byte's place if it is not UTF-8.
 std::u32string to_code_points(std::string_view utf8, const std::string& where);
-// UTF-8 to code points; each maximal part that is no UTF-8 becomes U+FFFD.
+// Converts UTF-8 to code points; each maximal invalid part becomes U+FFFD.
 std::u32string to_code_points_lossy(std::string_view bytes);
 void append_utf8(char32_t c, std::string& out);
 std::string to_utf8(std::u32string_view chars);

@@ -27,7 +27,7 @@ class Unigram : public PieceModel {
     std::set<int64_t> fixed;
     if (const auto found = settings.find("user_defined"); found != settings.end())
       fixed = found->get<std::set<int64_t>>();
-    std::set<int64_t> left_out;  // controls and bytes, which no text may become
+    std::set<int64_t> left_out;  // controls and bytes, never matched in a text
     if (const auto found = settings.find("not_in_text"); found != settings.end())
       left_out = found->get<std::set<int64_t>>();
     for (int64_t id = 0; id < std::ssize(vocabulary); ++id) {
@@ -58,7 +58,7 @@ class Unigram : public PieceModel {
       int32_t id = -1;
       size_t start = std::u32string_view::npos;
     };
-    std::vector<Best> best(piece.size() + 1);  // of the ways that end in front of a character
+    std::vector<Best> best(piece.size() + 1);  // the best path that ends at each position
     for (size_t start = 0; start < piece.size(); ++start) {
       const double here = best[start].score;
       const auto offer = [&](size_t end, double score, int32_t id) {
@@ -95,7 +95,7 @@ class Unigram : public PieceModel {
                          .value_or(-1);
   }
 
-  // From the last token to the first: unknown characters that follow one another are one token, or bytes.
+  // Appends the tokens in order; a run of unknown characters becomes one token, or bytes.
   void put(std::u32string_view piece, const std::vector<PieceToken>& tokens,
            std::vector<PieceToken>& out) const {
     bool unknown_before = false;
@@ -118,12 +118,12 @@ class Unigram : public PieceModel {
   }
 
   bool fuse_unknown_;
-  // SentencePiece keeps sums in single precision, which decides between ways of equal worth ("xxxx").
+  // SentencePiece keeps sums in single precision, which decides between paths of equal score ("xxxx").
   bool single_precision_;
   std::vector<double> scores_;
   std::set<int32_t> fixed_;
-  double unknown_score_ = 0, highest_ = 0;  // of scores above 0: SentencePiece begins with almost nothing
-  CharacterTrie trie_;                      // ids by their tokens
+  double unknown_score_ = 0, highest_ = 0;  // highest: at least 0, as SentencePiece starts near 0
+  CharacterTrie trie_;                      // token to id
   std::array<int32_t, 256> bytes_ = [] {
     std::array<int32_t, 256> none{};
     none.fill(-1);

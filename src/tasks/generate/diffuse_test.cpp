@@ -388,11 +388,11 @@ TEST(Diffuse, RefusesWhatDoesNotGoTogether) {
             std::string::npos);
   EXPECT_NE(message([] {
               make_task({{"field", "score"}});
-            }).find("task.field is of interpolants alone, and task.process = \"diffusion\""),
+            }).find("task.field is for interpolants only, but task.process = \"diffusion\""),
             std::string::npos);
   EXPECT_NE(message([] {
               make_task({{"process", "linear"}, {"predict", "v"}});
-            }).find("task.predict is of diffusion alone, and task.process = \"linear\""),
+            }).find("task.predict is for diffusion only, but task.process = \"linear\""),
             std::string::npos);
   EXPECT_NE(message([] {
               make_task({}, {{"labels", 7}});
@@ -415,7 +415,7 @@ TEST(Diffuse, RefusesWhatDoesNotGoTogether) {
   EXPECT_NE(drawn([](GenerateRequest& r) { r.sampler.steps = 1001; }).find("must be 1 to 1000"),
             std::string::npos);
   EXPECT_NE(
-      drawn([](GenerateRequest& r) { r.sampler.sampler = SamplerName::dopri5; }).find("is none of diffusion"),
+      drawn([](GenerateRequest& r) { r.sampler.sampler = SamplerName::dopri5; }).find("is not for diffusion"),
       std::string::npos);
 }
 
