@@ -231,7 +231,7 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
       error_of([&] {
         tiny("x", {"task.distil.unlabelled=\"shapes:\"", "task.distil.unlabelled_batch=4"});
       }),
-      "tiny: task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
+      "tiny: task.distil.unlabelled needs task.distil.teacher: images without a label have no other loss");
 }
 
 // The schedule itself is the model's (models/llama_test.cpp).
