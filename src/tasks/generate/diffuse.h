@@ -1,7 +1,7 @@
 // Image generation: a network learns to predict the noise of a noised image (DiT, Peebles & Xie 2023), or the
 // velocity on the path from noise to it (SiT, Ma et al. 2024).
 //
-// x_t = alpha_t x + sigma_t e,  t drawn for each sample, e normal, the class dropped with `label_dropout`
+//   x_t = alpha_t x + sigma_t e,  t drawn for each sample, e normal, the class dropped with `label_dropout`
 //   diffusion:    loss = mean (e - net(x_t, t, class))^2 + variational term of the learned variances
 //   interpolants: loss = mean (alpha' x + sigma' e - net(x_t, t, class))^2
 //
