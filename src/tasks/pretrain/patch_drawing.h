@@ -17,7 +17,7 @@ struct DrawRequest {
   // order, are kept; the others are drawn.
   torch::Tensor given = {};
   int64_t known = 0;
-  int64_t steps = 1000;                  // of each patch's reverse chain
+  int64_t steps = 1000;                  // in each patch's reverse chain
   double temperature = 1;                // for weights that draw tokens
   std::span<const uint64_t> seeds = {};  // one per image; an image depends on its seed only, not on the batch
   // Called after every patch with the patches done so far; returning false throws ErrorKind::interrupted.
