@@ -19,8 +19,8 @@
 namespace tessera::train {
 namespace {
 
-// The sections that are plain typed configs. The keys of [model], [optimiser] and [schedule] depend on which
-// one it is.
+// Calls `f` for the sections with a fixed type. The keys of [model], [optimiser] and [schedule] depend on
+// their name.
 template <class R, class F>
 void for_each_section(R& recipe, F&& f) {
   f("data", recipe.data);
@@ -33,8 +33,7 @@ void for_each_section(R& recipe, F&& f) {
 constexpr std::array kSections = {"model",        "data",      "preprocess", "augment", "task",
                                   "quantization", "optimiser", "schedule",   "train"};
 
-// Keys that decide where and how often things are written, how fast, or when to give up; never what is
-// computed.
+// Keys that affect output paths, frequency, speed, or when to give up, but not the result.
 constexpr std::array kFreeKeys = {
     "train.output",           "train.device",          "train.threads",
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
@@ -65,9 +64,9 @@ void require(bool condition, const char* key, const auto& value, const char* rul
   if (!condition) fail_usage(key, " = ", value, ", must be ", rule);
 }
 
-// What no range of one key says.
+// Checks rules across several keys.
 void check_train(const TrainConfig& t) {
-  if (t.epochs == 0 && t.steps == 0) fail_usage("train.epochs or train.steps must say how long to train");
+  if (t.epochs == 0 && t.steps == 0) fail_usage("train.epochs or train.steps must set the training length");
   if (t.epochs != 0 && t.steps != 0)
     fail_usage("train.epochs = ", t.epochs, " and train.steps = ", t.steps,
                " contradict each other: give one");
@@ -98,24 +97,23 @@ void check_quantization(const QuantizationConfig& q) {
           "2 to 16 bits, or 0 like weights");
 }
 
-// Where the recipe of the run in the output directory lies, "" if there is none: the file that the run started
+// Returns the path of the recipe in the output directory, "" if there is none. The file that the run started
 // from may be gone.
 std::string stored_recipe(const Value* output) {
   const std::string path = output && output->is_string() ? output->as_string() + "/recipe.toml" : "";
   return !path.empty() && file_exists(path) ? path : "";
 }
 
-// What "auto" stands for: of the run in the output directory, if there is one, which also names the pretrained file where
-// the recipe does not, else of the pretrained file.
-// Preprocessing is theirs where the recipe says nothing else.
-// Returns the settings of the task as which another program's file is opened; null for files of ours, whose task a recipe
-// describes itself.
+// Resolves "auto" from the run in the output directory if there is one, else from the pretrained file. The
+// run also sets the pretrained file if the recipe has none. Their preprocessing applies unless the recipe
+// sets it. Returns the task settings of a file from another program; null for our own files, because their
+// recipe describes the task.
 Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   const std::string run = stored_recipe(output);
   const std::string& file = recipe.model.pretrained;
   if (file.empty() && run.empty())
     fail_usage(
-        "this recipe fine-tunes: give weights with --pretrained FILE (model.name = \"auto\" stands for their "
+        "this recipe fine-tunes: give weights with --pretrained FILE (model.name = \"auto\" means their "
         "model)");
   const auto describe = [&] { return describe_weights(WeightFile(weights_file_of(file))); };
   const auto task_of = [](const WeightsInfo& info) { return info.ours ? Value() : info.task; };
@@ -141,8 +139,7 @@ Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
   return task;
 }
 
-// What such a recipe leaves open of the model that its task adds, as the pretrained file has it, if that is of the same
-// task.
+// Fills unset task settings from the pretrained file, if it has the same task.
 Value with_pretrained_task(const Value& section, Value pretrained) {
   if (!section.is_table() || !pretrained.is_table() ||
       tasks::task_name(section) != tasks::task_name(pretrained))
@@ -151,8 +148,8 @@ Value with_pretrained_task(const Value& section, Value pretrained) {
   return pretrained;
 }
 
-// Images are prepared as the pretrained weights saw them, where the recipe says nothing else, at the size that
-// the recipe's model says. Where there is no such file the recipe is still read: whoever needs it fails.
+// Uses the preprocessing of the pretrained weights unless the recipe sets it, at the size of the recipe's
+// model. If the file is missing the recipe is still read; later uses of the file fail.
 void take_pretrained_preprocess(Recipe& recipe, const Value* output) {
   const std::string& file = recipe.model.pretrained;
   const int64_t size = recipe.preprocess.size;
@@ -166,7 +163,7 @@ void take_pretrained_preprocess(Recipe& recipe, const Value* output) {
   recipe.preprocess.size = size;
 }
 
-// The picture's size is said once: by preprocess.size, else by the model's own.
+// The image size has one source: preprocess.size, or else the model's setting.
 void resolve_size(Recipe& recipe, bool size_given) {
   Value& settings = recipe.model.settings;
   const bool model_given = settings.find("image_size") != nullptr;
@@ -181,15 +178,15 @@ void resolve_size(Recipe& recipe, bool size_given) {
   recipe.preprocess.size = size.as_int();
 }
 
-// The mean and deviation are of as many channels as the model reads: those of red, green and blue say the same
-// of each, in the mean, where it reads others.
+// Mean and deviation need one value per input channel. If the model does not read RGB, their RGB average is
+// used for every channel.
 void resolve_channels(Recipe& recipe) {
   const auto channels = static_cast<size_t>(models::input_channels(recipe.model.settings));
   for (auto& [key, numbers] :
        {std::pair("preprocess.mean", &recipe.preprocess.mean), {"preprocess.std", &recipe.preprocess.std}}) {
     if (numbers->size() == channels) continue;
     if (numbers->size() != 3)
-      fail_usage(key, " has ", numbers->size(), " numbers, must be ", channels, " as model.in_channels says");
+      fail_usage(key, " has ", numbers->size(), " numbers, must be ", channels, " as in model.in_channels");
     numbers->assign(channels, ((*numbers)[0] + (*numbers)[1] + (*numbers)[2]) / 3);
   }
 }
@@ -280,7 +277,7 @@ std::string recipe_hash(const Recipe& recipe) {
 
 namespace {
 
-// The keys of several kinds under one heading: a key that not all of them have names those that do.
+// Lists the keys of several kinds under one heading; a key that some of them lack names its owners.
 std::vector<KeyDescription> keys_of_kinds(
     const std::vector<std::string>& names,
     const std::function<std::vector<KeyDescription>(const std::string&)>& keys_of) {
@@ -334,7 +331,7 @@ std::string describe_recipe_keys() {
   };
   line("model.name", toml_text(recipe.model.name), "a size or family of `tessera models`");
   line("model.pretrained", "\"\"", "weights file to start from");
-  line("model.select_from", "\"\"", "weights file of a larger model to cut first weights out of");
+  line("model.select_from", "\"\"", "weights file of a larger model to select first weights from");
   line("model.*", "", "any setting of the family, laid over the size's");
   for_each_section(recipe, [&](const char* name, const auto& config) {
     list(describe_config(config, name));

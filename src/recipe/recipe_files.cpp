@@ -13,11 +13,11 @@
 namespace tessera::train {
 namespace {
 
-constexpr size_t kMostLevels = 8;  // of bases
+constexpr size_t kMostLevels = 8;  // levels of bases
 constexpr int64_t kMostFiles = 100;
 constexpr uint64_t kMostBytes = 1 << 20;
 
-// Laying one way to say how long to train over a recipe takes the other way back.
+// An overlay that sets the training length in one way removes the other.
 void drop_rival(Value& base, const Value& over) {
   Value* train = base.find("train");
   if (!train || !train->is_table()) return;
@@ -57,7 +57,7 @@ class FileReader {
       const std::string content = read_text(path, kMostBytes);
       opened = true;
       table = migrate_layer(parse_toml(content, path));
-    } catch (const Error& error) {  // a file that is missing is a failure, what stands in it a wrong request
+    } catch (const Error& error) {  // a missing file is a failure, invalid content a usage error
       const std::string asked = chain_.empty() ? "" : text(" (a base of ", chain_.back(), ")");
       throw Error(opened ? ErrorKind::usage : ErrorKind::failed, text("the recipe: ", error.what(), asked));
     }
@@ -75,7 +75,7 @@ class FileReader {
   }
 
  private:
-  std::vector<std::string> chain_;  // of the files that are being read, each a base of the one before
+  std::vector<std::string> chain_;  // files being read, each a base of its predecessor
   int64_t files_ = 0;
 };
 

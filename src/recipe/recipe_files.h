@@ -1,10 +1,9 @@
-// The files behind a recipe, as one tree of settings: several of them laid over one another, each with what
-// it is based on.
+// The files of a recipe as one tree of settings: several of them overlaid, each with its bases.
 //
-//   base = "other.toml"                  # beside this file, which is laid over it
+//   base = "other.toml"                  # next to this file, which is laid over it
 //   base = ["recipe.toml", "scale.toml"] # several: the second is laid over the first
 //
-// What is laid over wins key by key.
+// Overlays win key by key.
 #pragma once
 
 #include <string>
@@ -14,21 +13,21 @@
 
 namespace tessera::train {
 
-// Lays settings over others, key by key; train.epochs takes train.steps back, and the other way round.
+// Overlays settings key by key; train.epochs replaces train.steps, and vice versa.
 void apply_overrides(Value& base, const Value& over);
 
-// The tree of a file (a recipe or a sweep) laid over those of its bases. Usage errors in one line: a file
-// that cannot be read, a base of another type than a file name or a list of them, files based on one another
-// in a circle, more than 8 levels of bases, more than 100 files.
+// Returns the tree of a file (a recipe or a sweep) laid over those of its bases. Throws one-line usage
+// errors: an unreadable file, a base that is not a file name or a list of them, a cycle of bases, more than 8
+// levels of bases, more than 100 files.
 Value read_based(const std::string& path);
 
-// The same of several files, later ones laid over earlier ones.
+// Overlays several files, later ones over earlier ones.
 Value read_based(const std::vector<std::string>& paths);
 
-// "section.key=value", as the command line has it, as a tree of its own.
+// Parses "section.key=value" from the command line into a tree.
 Value parse_setting(const std::string& setting);
 
-// "" or what to write instead of a key whose section is left out: ", did you mean 'train.epochs'?".
+// Returns a hint for a key without its section: ", did you mean 'train.epochs'?"; else "".
 std::string section_hint(const std::string& key);
 
 }  // namespace tessera::train

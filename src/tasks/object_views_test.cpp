@@ -1,4 +1,4 @@
-// Detectors that look at an image in several views.
+// Detectors evaluated on several views of an image.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::vector<ScoredBox> boxes_of(const std::vector<FoundObject>& found, double wi
   return boxes;
 }
 
-// Looked at as it is and mirrored, an image and its mirror image have the same objects, mirrored.
+// With a mirrored view added, an image and its mirror image have the same objects, mirrored.
 TEST(ObjectViews, DetrFindsTheSameInAMirroredImage) {
   const auto task = detr_task();
   auto& finder = dynamic_cast<ObjectFinder&>(*task);

@@ -1,4 +1,4 @@
-// The explicit table of tasks: self-registering statics would be dropped from a static archive.
+// Explicit table of tasks: self-registering statics would be dropped from a static archive.
 #include "tasks/base/registry.h"
 
 #include <string_view>

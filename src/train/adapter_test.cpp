@@ -1,4 +1,4 @@
-// LoRA adapters as files: there and back, merged or beside the weights, and what is refused.
+// LoRA adapters as files: round trip, merged or separate from the weights, and errors.
 #include "weights/adapter.h"
 
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ class Adapter : public TemporaryFolder {
     const torch::NoGradGuard no_grad;
     return model.forward({.ids = torch::arange(10).unsqueeze(0)});
   }
-  // Writes an adapter that changes something; gives the logits of the model that has it.
+  // Writes an adapter with an effect; returns the logits of the adapted model.
   torch::Tensor write(const models::LoraConfig& config) {
     const auto model = small();
     add_lora(*model, config);
@@ -62,7 +62,7 @@ TEST_F(Adapter, ItIsReadAsItWasWritten) {
   }
 }
 
-// The settings with which adapters of PEFT choose layers, ranks and lengths.
+// PEFT's settings that choose layers, ranks and scales.
 TEST_F(Adapter, PatternsGiveLayersTheirRanks) {
   const AdapterConfig config(nlohmann::ordered_json::parse(R"json({"r": 4, "lora_alpha": 8, "target_modules":
     "model\\.layers\\.\\d+\\.(self_attn\\.[qv]_proj|mlp\\.up_proj)", "exclude_modules": ["v_proj"], "layers_to_transform": [1, 2],
@@ -110,7 +110,7 @@ TEST_F(Adapter, LearnedLengthsAreReadAndMerged) {
   EXPECT_EQ(merged->named_parameters().size(), small()->named_parameters().size());
 }
 
-// Names as PEFT 0.21 writes them.
+// Names as written by PEFT 0.21.
 TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
   const auto biased = [] { return small(models::LanguageKind::qwen2); };
   const models::LoraConfig lora{.rank = 3, .alpha = 8, .targets = {"q_proj"}};
@@ -147,7 +147,7 @@ TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
       std::string::npos);
 }
 
-// PEFT writes fan_in_fan_out = true for GPT-2, whose layers are stored as [in, out].
+// PEFT writes fan_in_fan_out = true for GPT-2, because its layers are stored as [in, out].
 TEST_F(Adapter, LayersOfGpt2AreTransposed) {
   const auto gpt2 = [] { return small(models::LanguageKind::gpt2); };
   const auto adapted = gpt2();

@@ -1,7 +1,7 @@
-// Files that an earlier version wrote: weights, and runs stopped half-way with the recipes they were made by.
+// Files written by an earlier version: weights, and interrupted runs with the recipes that made them.
 //
-// tests/data/before/NAME.toml is a recipe with the keys of then, NAME.safetensors the end of its run, NAME/
-// the same run after 6 of 12 steps.
+// tests/data/before/NAME.toml is a recipe with the old keys, NAME.safetensors the end of its run, NAME/ the
+// same run after 6 of 12 steps.
 #include <filesystem>
 
 #include "core/toml.h"
@@ -19,7 +19,7 @@ class Before : public TemporaryFolder, public testing::WithParamInterface<const 
   static std::string stored(const std::string& ending) {
     return std::string(TESSERA_TEST_DATA "/before/") + GetParam() + ending;
   }
-  // The recipe of then, with a copy of its run to go on in.
+  // The old recipe, with a copy of its run to continue.
   Recipe recipe() const {
     if (!fs::exists(path("run")))
       fs::copy(stored(""), path("run"), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
@@ -47,7 +47,7 @@ TEST_P(Before, WeightsAreOpened) {
   const Value::Array names = {"disc",  "ring",     "square",    "triangle", "star",
                               "cross", "crescent", "hourglass", "bar",      "corner"};
   EXPECT_EQ(*opened.info.task_metadata.find("class_names"), Value(names));
-  // The recipe in the metadata has the keys of then; the task's settings come from it.
+  // The recipe in the metadata has the old keys; the task's settings come from it.
   EXPECT_NE(parse_toml(opened.info.recipe, "recipe").find("mixup.cutmix"), nullptr);
   EXPECT_EQ(opened.info.task, recipe().task);
   const torch::Tensor scores = scores_of(opened);
@@ -67,10 +67,10 @@ TEST_P(Before, TheRunsOwnRecipeSaysTheSame) {
   }
 }
 
-// It ends where it ended then: the same samples, draws and updates.
+// It ends as it did then: the same samples, draws and updates.
 TEST_P(Before, TheRunGoesOnToItsEnd) {
   const RunSummary summary = run_training(recipe(), {.resume = Resume::required});
-  EXPECT_EQ(summary.history.front().step, 3);  // what was logged then
+  EXPECT_EQ(summary.history.front().step, 3);  // logged at that time
   EXPECT_EQ(summary.history.back().step, 12);
   const OpenedTask then = open_task(stored(".safetensors")), now = open_task(summary.model_file);
   EXPECT_EQ(now.info.task_metadata, then.info.task_metadata);

@@ -1,4 +1,4 @@
-// Step sizes of int8 found from pictures, and what becomes of predictions.
+// Int8 step sizes calibrated on pictures, and their effect on predictions.
 #include "open/calibrate.h"
 
 #include <cmath>
@@ -43,7 +43,7 @@ TEST(Magnitudes, TheStepSizeIsAsGoodAsTheBestOne) {
 
 class CalibrateTest : public TemporaryFolder {
  protected:
-  // Scores of all validation images.
+  // Returns the scores of all validation images.
   static torch::Tensor scores(const train::Setup& setup, const OpenedTask& opened,
                               tasks::Precision precision) {
     const auto loader = open_stream(setup, setup.model.task->validation());
@@ -89,7 +89,7 @@ TEST_F(CalibrateTest, FixedScalesPredictWhatFloatDoes) {
   EXPECT_LT(distance(fixed, wanted), 0.03);
   EXPECT_TRUE(torch::equal(scores(setup, opened, tasks::Precision::fp32), wanted));
 
-  // The same from the file; and a step size that is none is told.
+  // The same from the file; and an invalid step size is an error.
   save_weights(path("fixed.safetensors"), tasks::named_state(opened.task->parts()), opened.info);
   const OpenedTask again = open_task(path("fixed.safetensors"));
   EXPECT_TRUE(torch::equal(scores(setup, again, tasks::Precision::int8), fixed));

@@ -12,8 +12,8 @@ torch::Tensor summed(parallel::World& world, const torch::Tensor& values) {
   return sum.to(values.device());
 }
 
-// Forward: every process puts its rows into their place among zeros, and the sum of all is the whole.
-// Backward: each row's gradient is the sum of what all processes made of it.
+// Forward: every process places its rows among zeros; the sum is the whole. Backward: each row's gradient is
+// the sum over all processes.
 struct GatherRows : torch::autograd::Function<GatherRows> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& rows,
                                int64_t first, int64_t whole, int64_t world) {
@@ -37,7 +37,7 @@ struct GatherRows : torch::autograd::Function<GatherRows> {
   }
 };
 
-// What all processes made of the sum comes back to each of its terms.
+// The gradient of each term is the sum of all processes' gradients.
 struct SumOfAll : torch::autograd::Function<SumOfAll> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& values,
                                int64_t world) {

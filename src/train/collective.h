@@ -1,4 +1,4 @@
-// The processes of a run as a task's loss sees them.
+// A task's interface to the other processes of a run.
 #pragma once
 
 #include <memory>

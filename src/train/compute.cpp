@@ -19,14 +19,14 @@ models::ModelSpec with(models::ModelSpec spec, const char* key, const Value& val
   return spec;
 }
 
-// Blocks of one grid are alike: one more of them costs what each does.
+// Blocks of a model with one grid are alike: one more block adds the cost of each.
 std::vector<double> isotropic_blocks(const models::ModelSpec& spec, int64_t depth, int64_t size) {
   const double one = macs_of(with(spec, "depth", depth + 1), size) - macs_of(spec, size);
   return std::vector(static_cast<size_t>(depth), one);
 }
 
-// Blocks of a stage are alike in turn (attention inside windows and to sub-sampled keys, windows as they are
-// and shifted): what the next two cost says what those before them do.
+// Blocks of a stage alternate (windowed and sub-sampled attention, plain and shifted windows), so the cost of
+// the next two blocks gives that of all.
 std::vector<double> pyramid_blocks(const models::ModelSpec& spec, const Value::Array& depths, int64_t size) {
   const double all = macs_of(spec, size);
   std::vector<double> blocks;
@@ -43,7 +43,7 @@ std::vector<double> pyramid_blocks(const models::ModelSpec& spec, const Value::A
   return blocks;
 }
 
-// Sides of the training images, one an epoch (train.sizes), or one for all.
+// Returns the sides of the training images, one per epoch (train.sizes), or one for all.
 std::vector<int64_t> sizes_of(const Recipe& recipe, const RunPlan& plan) {
   const std::vector<int64_t>& sizes = recipe.train.sizes;
   if (sizes.empty()) return {recipe.preprocess.size};

@@ -1,4 +1,4 @@
-// What a training run computes, in multiply-adds: what results are compared at (Alkin et al. 2024, Figure 3
+// Compute of a training run in multiply-adds, to compare results at equal cost (Alkin et al. 2024, Figure 3
 // and Section B.2).
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace tessera::train {
 
-// Multiply-adds of each block for one image of side `size`, in the order in which stochastic depth counts
-// blocks; the embedding, what stands between stages, and the head are not among them.
+// Returns multiply-adds of each block for one image of side `size`, in the block order of stochastic depth.
+// Excludes the embedding, layers between stages, and the head.
 std::vector<double> block_macs(const models::ModelSpec& spec, int64_t size);
 
-// Multiply-adds of the forward pass for one sample of side `size` in training: a block that is dropped with
-// probability p computes 1 - p of its own on average.
+// Returns multiply-adds of the forward pass for one training sample of side `size`: a block dropped with
+// probability p counts 1 - p of its own.
 double forward_macs(const tasks::Task& task, int64_t size);
 
-// Sets plan.training_macs, of one sample of the run, and plan.total_macs, of all of them. The backward pass
-// counts twice the forward one, also of frozen blocks; a teacher, images that only it judges, and evaluations
-// do not count. Without data the total is known where the recipe says its steps, else 0.
+// Sets plan.training_macs, for one sample of the run, and plan.total_macs, for all. The backward pass counts
+// twice the forward pass, frozen blocks included. Teachers, images for distillation only, and evaluations do
+// not count. Without data the total is known only if the recipe sets its steps, else 0.
 void plan_compute(const Recipe& recipe, const tasks::Task& task, RunPlan& plan);
 
 }  // namespace tessera::train

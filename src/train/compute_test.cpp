@@ -30,8 +30,8 @@ std::unique_ptr<tasks::Task> task_of(const models::ModelSpec& spec) {
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-// With ViT-T's numbers by hand: 197 tokens of 192, a block of 12 width^2 a token and two products of the
-// tokens with one another.
+// ViT-T by hand: 197 tokens of width 192; a block has 12 width^2 per token and two products of all tokens
+// with one another.
 TEST(Compute, ABlockOfViTByHand) {
   const std::vector<double> blocks = block_macs(model("vit_tiny_patch16_224"), 224);
   ASSERT_EQ(blocks.size(), 12u);
@@ -39,7 +39,7 @@ TEST(Compute, ABlockOfViTByHand) {
   EXPECT_DOUBLE_EQ(blocks[11], blocks[0]);
 }
 
-// A stage with fewer blocks has less by just the blocks that it lacks, whichever they are.
+// A stage with fewer blocks saves exactly the cost of the missing ones.
 TEST(Compute, BlocksOfPyramidsAreWhatTheirStagesConsistOf) {
   for (const char* name :
        {"swin_tiny_patch4_window7_224", "twins_svt_small", "visionllama_pyramid_small_224"}) {
@@ -76,8 +76,8 @@ TEST(Compute, DroppedPathsAreLeftOut) {
   EXPECT_DOUBLE_EQ(forward_macs(*task_of(same), 192), all - 0.2 * blocks);
   const models::ModelSpec rising = model("vil_tiny_patch16_224", "drop_path = 0.2\ndrop_path_decay = true");
   EXPECT_NEAR(forward_macs(*task_of(rising), 192), all - 0.1 * blocks,
-              1e-9 * all);  // blocks alike: half of it on average
-  // Not alike: the costs of Swin's stages differ, and the deep ones are dropped most.
+              1e-9 * all);  // equal blocks: half of it on average
+  // Unequal blocks: the costs of Swin's stages differ, and deep blocks are dropped most.
   const models::ModelSpec swin = model("swin_tiny_patch4_window7_224", "drop_path = 0.2");
   const std::vector<double> parts = block_macs(swin, 224);
   double expected = macs(swin, 224);
@@ -85,7 +85,7 @@ TEST(Compute, DroppedPathsAreLeftOut) {
   EXPECT_NEAR(forward_macs(*task_of(swin), 224), expected, 1e-9 * expected);
 }
 
-// 384 pictures of 32, 8 steps an epoch.
+// 384 pictures of side 32, 8 steps an epoch.
 TEST(Compute, ARunIsItsPicturesThreeTimes) {
   const Recipe recipe = tiny_recipe("unused", {"model.drop_path=0"});
   RunPlan plan;
@@ -94,7 +94,7 @@ TEST(Compute, ARunIsItsPicturesThreeTimes) {
   plan_compute(recipe, *task_of(spec), plan);
   EXPECT_DOUBLE_EQ(plan.training_macs, 3 * macs(spec, 32));
   EXPECT_DOUBLE_EQ(plan.total_macs, 3 * 192 * macs(spec, 32));
-  // Of three epochs the first two are small, the last is large.
+  // The first two of three epochs are small, the last is large.
   Recipe growing = recipe;
   growing.train.sizes = {16, 32};
   plan_compute(growing, *task_of(spec), plan);

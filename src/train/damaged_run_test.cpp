@@ -1,4 +1,4 @@
-// Runs whose files were damaged, and runs whose weights went astray: what is good stays, and what is not is said.
+// Runs with damaged files, and diverged runs: good files are kept, and damage is reported.
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -49,7 +49,7 @@ class DamagedRun : public TemporaryFolder {
     settings.insert(settings.begin(), {"train.checkpoint_steps=4", "train.keep_last=4"});
     return tiny_recipe(path(run), settings);
   }
-  // A run of 24 steps that was killed after 18, with checkpoints after 8, 12 and 16 at least.
+  // Leaves a run of 24 steps that was killed after 18, with checkpoints at least after 8, 12 and 16.
   void leave_half_a_run() const {
     StopAfter stop(18);
     EXPECT_THROW(run_training(tiny("run"), {.observers = {&stop}}), Stop);
@@ -173,7 +173,7 @@ TEST_F(DamagedRun, BestWeightsThatAreLostAreSaid) {
   EXPECT_EQ(summary.best_file, "");
 }
 
-// --- weights that went astray: at a rate like this the first update ends all sense
+// --- diverged weights: at this learning rate the first update destroys them
 
 class AstrayRun : public DamagedRun {
  protected:
@@ -187,7 +187,7 @@ class AstrayRun : public DamagedRun {
     EXPECT_FALSE(file_exists(path("run/best.safetensors")));
     ASSERT_FALSE(steps().empty());
     EXPECT_EQ(steps().front(), 0);
-    EXPECT_LE(steps().back(), 1);  // saved before it was seen that they are spoilt
+    EXPECT_LE(steps().back(), 1);  // saved before the divergence was detected
   }
 };
 

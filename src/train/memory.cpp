@@ -11,7 +11,7 @@
 namespace tessera::train {
 namespace {
 
-// `pass` is given the samples.
+// Calls `pass` with the inputs.
 template <class Pass>
 int64_t peak_of(const tasks::Inputs& inputs, const Pass& pass) {
   const nn::Allocations allocations;
@@ -23,7 +23,7 @@ template <class Pass>
 ActivationBytes measure(const tasks::Task& task, int64_t side, tasks::Precision precision, const Pass& pass) {
   const tasks::Inputs single = example_inputs(task, 1, side, torch::kCPU, precision),
                       pair = example_inputs(task, 2, side, torch::kCPU, precision);
-  peak_of(single, pass);  // makes room for what stays: gradients, packed weights
+  peak_of(single, pass);  // first allocates persistent memory: gradients, packed weights
   const int64_t one = peak_of(single, pass), two = peak_of(pair, pass);
   const int64_t per_sample = std::max<int64_t>(0, two - one);
   return {std::max<int64_t>(0, one - per_sample), per_sample};
@@ -56,7 +56,7 @@ tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t s
     for (const data::Field& field : transform->fields()) {
       data::Column& column = batch.add(field);
       std::fill_n(column.memory.data(), column.memory.size(), std::byte{0});
-      if (!field.ragged) continue;  // as many rows as there may be
+      if (!field.ragged) continue;  // the largest number of rows
       column.offsets.resize(static_cast<size_t>(samples) + 1);
       for (int64_t i = 0; i <= samples; ++i) column.offsets[static_cast<size_t>(i)] = i * field.shape.at(0);
     }

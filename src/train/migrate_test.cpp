@@ -9,15 +9,15 @@ namespace {
 
 Value toml(const std::string& lines) { return parse_toml(lines, "test"); }
 
-// What a recipe with these lines resolves to.
+// Resolves a recipe with these lines.
 Value resolved(const std::string& lines) { return recipe_table(read_recipe(toml(lines), "test")); }
 
-// The first difference between what two recipes resolve to.
+// Returns the first difference between two resolved recipes.
 std::string difference(const std::string& lines, const std::string& others) {
   return first_difference(resolved(lines), resolved(others));
 }
 
-// What migrate_recipe makes of these lines, against how they read today.
+// Returns the difference between these migrated lines and the current form.
 std::string migrated(const std::string& lines, const std::string& today) {
   return first_difference(migrate_recipe(toml(lines)), toml(today));
 }
@@ -105,7 +105,7 @@ TEST(Migrate, NoEmptySectionIsLeft) {
 
 class MigrateFiles : public TemporaryFolder {};
 
-// Recipes and settings are laid over one another after each was migrated.
+// Recipes and settings are overlaid after each was migrated.
 TEST_F(MigrateFiles, OldAndNewFilesAndSettingsAreLaidOverOneAnother) {
   write_text_atomic(path("old.toml"), kEveryOldKey);
   write_text_atomic(path("new.toml"), "base = \"old.toml\"\n[task]\nlabel_smoothing = 0.2\n");
@@ -129,7 +129,7 @@ TEST(Migrate, TheSoftMaskWasSoftWhereItsModeWasNotSaid) {
             "");
 }
 
-// A layer says nothing of what stands in another one.
+// A layer does not depend on the content of another.
 TEST_F(MigrateFiles, AShareLaidOverAnotherRecipeLeavesItsMode) {
   const auto mode = [&](const std::string& base, const std::string& setting) {
     write_text_atomic(path("base.toml"), text("[model]\nname = \"illama\"\n[train]\nepochs = 3\n", base));
@@ -150,7 +150,7 @@ TEST_F(MigrateFiles, AShareLaidOverAnotherRecipeLeavesItsMode) {
   EXPECT_EQ(*late.find("soft_mask"), Value(0.5));
 }
 
-// A share of 0 was off, whether the section says the rest or not, and for models that have no mask.
+// A share of 0 was off, whether or not the section has other keys, and also for models without a mask.
 TEST_F(MigrateFiles, ASectionThatIsOffIsForgottenForEveryModel) {
   for (const char* section : {"[soft_mask]\nshare = 0\n", "[soft_mask]\nshare = 0.0\nmode = \"soft\"\n",
                               "[soft_mask]\nshape = \"linear\"\n"}) {
@@ -161,15 +161,15 @@ TEST_F(MigrateFiles, ASectionThatIsOffIsForgottenForEveryModel) {
   EXPECT_EQ(
       first_difference(recipe_table(load_recipe(path("vit.toml"), {"soft_mask.share=0"})), resolved(kVit)),
       "");
-  // Over a recipe whose mask is soft it turns that off.
+  // Over a recipe with a soft mask it turns that off.
   write_text_atomic(path("soft.toml"), kEveryOldKey);
   EXPECT_EQ(*load_recipe(path("soft.toml"), {"soft_mask.share=0"}).model.settings.find("soft_mask"),
             Value(0.0));
-  // What has a name of today is not forgiven.
+  // A current key name is still an error.
   EXPECT_THROW(resolved("[model]\nname = \"vit\"\nsoft_mask = 0.0\n[train]\nepochs = 3\n"), Error);
 }
 
-// Such a run was refused when it began in later versions, and went on where it had begun before them.
+// Later versions refused such a run at its start, but continued one that had begun earlier.
 TEST(Migrate, AnOldRunWithoutAMaskGoesOn) {
   const std::string bare = "[model]\nname = \"illama\"\nmask = \"none\"\n[train]\nepochs = 3\n";
   EXPECT_EQ(
@@ -196,13 +196,13 @@ TEST(Migrate, AnOldKeyReplacesNoSectionThatIsNoTable) {
             "r.toml: task is an integer, must be a table");
 }
 
-// Every resolved recipe of before has the section, those of models without a mask too.
+// Every old resolved recipe has the section, including those of models without a mask.
 TEST(Migrate, AnIdleSoftMaskOfAResolvedRecipeIsForgotten) {
   const std::string idle =
       "[soft_mask]\nshare = 0.0\nmode = \"soft\"\nshape = \"linear\"\ncutoff_epoch = 0\n";
   EXPECT_EQ(difference(text(kVit, idle), kVit), "");
   EXPECT_EQ(migrated(text(kVit, idle), kVit), "");
-  // The model's own constant share holds then, as it did.
+  // The model's own constant share still applies.
   const std::string own = "[model]\nname = \"illama\"\nsoft_mask = 0.3\n[train]\nepochs = 3\n";
   EXPECT_EQ(difference(text(own, idle), own), "");
 }
@@ -239,7 +239,7 @@ TEST(Migrate, OldAndNewKeyTogetherAreAUsageError) {
             "r.toml: mixup.mixup is now task.mixup.mixup: give one of them");
 }
 
-// Of a section that moved as a whole, some keys may stand under the old name and others under the new one.
+// A moved section may have some keys under the old name and others under the new one.
 TEST(Migrate, ASectionMayBeGivenInTwoParts) {
   EXPECT_EQ(migrated("[mixup]\nmixup = 0.8\n[task.mixup]\ncutmix = 1.0\n",
                      "[task.mixup]\nmixup = 0.8\ncutmix = 1.0\n"),

@@ -1,4 +1,4 @@
-// What a model is shown, for people.
+// Pictures of a model's input.
 #pragma once
 
 #include "data/loading/loader.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::train {
 
-// The first pictures of a batch (at most `count`), augmented and mixed as they are, side by side in rows of
-// eight. `preprocess` says how they were normalised.
+// Returns the first pictures of a batch (at most `count`), augmented and mixed, in rows of eight.
+// `preprocess` is their normalisation.
 Image picture_sheet(const data::Batch& batch, const data::Preprocess& preprocess, int64_t count = 16);
 
 }  // namespace tessera::train

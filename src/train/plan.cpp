@@ -1,4 +1,4 @@
-// What a run will take, known before it begins.
+// Estimates the resources of a run before it begins.
 #include <algorithm>
 #include <cmath>
 
@@ -16,11 +16,11 @@
 namespace tessera::train {
 namespace {
 
-// Activations take more memory than they fill, since blocks that are freed and asked for again in each step
-// leave gaps: 1.2 to 2.2 times as much in the runs that were measured.
+// Fragmentation: blocks freed and requested again in each step leave gaps. Measured runs took 1.2 to 2.2
+// times the size of their activations.
 constexpr double kFragmentation = 1.8;
 
-// A task that is only described.
+// Builds a task without computation.
 std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
                                           const Compute& compute) {
   tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
@@ -28,13 +28,13 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
   return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
-// Texts without their tokeniser make no samples yet.
+// Texts without their tokeniser give no samples yet.
 bool can_be_counted(const RunData& data, const tasks::Task& task) {
   return data.train && task.streams().at(0).source;
 }
 
-// An epoch is one of the task's first stream, whose samples need not be those of the data: conversations about
-// images, windows of texts.
+// An epoch is a pass over the task's first stream, and its samples may differ from those of the data:
+// conversations about images, windows of texts.
 void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const tasks::Task& task) {
   const TrainConfig& train = recipe.train;
   plan.batch_size = train.batch_size;
@@ -49,7 +49,7 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
                  " is more than the training set holds: ", plan.train_data);
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
-  constexpr int64_t kMostImages = int64_t{1} << 50;  // of a run: counts of them are multiplied further
+  constexpr int64_t kMostImages = int64_t{1} << 50;  // per run: later multiplications must not overflow
   const int64_t passes = train.steps > 0 ? train.steps : train.epochs;
   if (passes > kMostImages / std::max(train.batch_size, plan.samples))
     fail_usage(train.steps > 0 ? "train.steps = " : "train.epochs = ", passes, " makes more than ",
@@ -58,7 +58,7 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
   plan.images = plan.steps * train.batch_size;
 }
 
-// The optimiser keeps so many values of these parameters, for which tensors stand that have shapes alone.
+// Returns the number of values that the optimiser keeps for these parameters, using shape-only tensors.
 uint64_t optimiser_values(const OptimiserSpec& spec, const NamedTensors& parameters) {
   ParameterGroup shapes;
   for (const auto& [name, parameter] : parameters)
@@ -78,13 +78,13 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
     plan.parameters += parameter.numel();
     const auto fits = [&](const auto& pattern) { return matches(pattern, name); };
-    // LoRA has frozen what it adapts.
+    // LoRA freezes the layers it adapts.
     if (!parameter.requires_grad() || std::any_of(patterns.begin(), patterns.end(), fits)) continue;
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
-  // A checkpoint holds the weights, their average, and what the optimiser keeps of those that are trained. As many as are
-  // ever there at once take space: those kept, the best, the one being written; two copies of what they share; and the
+  // A checkpoint holds the weights, their average, and the optimiser's state of trained parameters. Peak disk
+  // use: the kept checkpoints, the best, and the one being written; two copies of the shared part; and the
   // best and final weights.
   constexpr uint64_t kHeaders = 1 << 18;
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
@@ -99,7 +99,7 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
-// What would stop the run at its first batch or evaluation stops it before anything is written.
+// Reports problems of the first batch or evaluation before anything is written.
 void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan& plan) {
   const auto check_stream = [&](const tasks::StreamSpec& stream, bool training) {
     stream.transform(recipe.preprocess.size);
@@ -117,7 +117,7 @@ void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan&
     part.model->before_step({0, plan.steps, plan.steps_per_epoch});
 }
 
-// Bytes of the batches of a stream that are ready ahead, in use, and on their way to the model.
+// Bytes of the batches of a stream that are queued, in use, and in transfer to the model.
 uint64_t loader_bytes(const tasks::StreamSpec& stream, const data::LoaderConfig& config, int64_t side) {
   uint64_t sample = 0;
   const auto transform = stream.transform(side);
@@ -125,7 +125,7 @@ uint64_t loader_bytes(const tasks::StreamSpec& stream, const data::LoaderConfig&
   return static_cast<uint64_t>((std::max(config.queue, config.threads) + 1) * config.batch_size) * sample;
 }
 
-// A model that reads tokens is tried with the first one alone: the weights that would give them may not be there yet.
+// For a model that reads tokens, uses zero tokens: the tokeniser's weights may not exist yet.
 void read_no_tokens(const tasks::Task& task) {
   for (const tasks::BackbonePart& part : task.backbones())
     if (auto* reader = dynamic_cast<models::ReadsTokens*>(part.model.get()))
@@ -137,8 +137,8 @@ void read_no_tokens(const tasks::Task& task) {
           "");
 }
 
-// The most memory that the run takes in one process: what this one holds after a pass over two samples
-// (program, LibTorch, weights, gradients, the kernels' workspace), and what a run has besides.
+// Peak memory of the run in one process: the usage after a pass over two samples (program, LibTorch, weights,
+// gradients, the kernels' workspace), plus the rest of a run.
 uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& compute, tasks::Task& task) {
   const TrainConfig& train = recipe.train;
   const std::vector<int64_t> sizes = input_sizes(recipe);
@@ -147,12 +147,12 @@ uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& com
   const ActivationBytes training = measure_training(task, side, compute.precision);
   const uint64_t now = resident_bytes();
   const data::LoaderConfig validation = loader_config(train, task.validation(), false);
-  // Evaluation's tensors are of other sizes than training's and seldom fit where those were.
+  // Evaluation's tensors have other sizes than training's and seldom fit into freed blocks.
   const int64_t samples = (train.batch_size + train.accumulate - 1) / train.accumulate;
   const auto activations = static_cast<uint64_t>(
       kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
       static_cast<double>(evaluation.per_sample * validation.batch_size));
-  // The average and the optimiser's state are not there yet, the weights are.
+  // The weights are allocated already; the average and the optimiser's state are not.
   uint64_t bytes = now + plan.state_bytes - weight_bytes(recipe, plan) + activations;
   for (const tasks::StreamSpec& stream : task.streams())
     bytes += loader_bytes(stream, loader_config(train, stream, true), side);
@@ -191,7 +191,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   if (task->whole_batch() && recipe.train.accumulate > 1)
     fail_usage("train.accumulate = ", recipe.train.accumulate, ": task ", tasks::task_name(recipe.task),
                " compares all samples of a step and cannot compute them in pieces");
-  // In each piece the processes may wait for each other.
+  // Processes may synchronise in each piece.
   const int64_t smallest = recipe.train.batch_size / processes;
   if (processes > 1 && smallest > 0 && recipe.train.accumulate > smallest)
     fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
@@ -214,9 +214,9 @@ PlannedRun plan_training(const Recipe& recipe) {
   const WeightsInfo info = describe_run(planned.recipe, data);
   planned.plan = plan_run(planned.recipe, data, info, compute, 1);
   if (data.train && planned.plan.samples == 0)
-    planned.missing_data = "task.tokenizer is not there, which says how many samples the texts make";
+    planned.missing_data = "task.tokenizer is missing, so the number of samples is unknown";
   if (exceeds_memory(planned.recipe, planned.plan)) {
-    // Nothing can be tried here: weights, their average, the optimiser's state, and the gradients.
+    // A trial run is impossible: count weights, their average, the optimiser's state, and the gradients.
     const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
     planned.plan.memory_bytes =
         planned.plan.state_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);
@@ -231,7 +231,7 @@ PlannedRun plan_training(const Recipe& recipe) {
   {
     const torch::NoGradGuard no_grad;
     for (const auto& [name, parameter] : tasks::named_parameters(task->parts()))
-      parameter.zero_();  // they take their place in memory
+      parameter.zero_();  // touch their memory
   }
   planned.plan.memory_bytes = memory_of(planned.recipe, planned.plan, compute, *task);
   return planned;

@@ -1,4 +1,4 @@
-// The plan of a run says beforehand what the run will take.
+// The plan of a run predicts its resources.
 #include "runs/checkpoint.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
@@ -18,7 +18,7 @@ TEST_F(PlanTest, ThePlanIsKnownBeforehand) {
   const RunSummary summary = run_training(tiny_recipe(path("run")));
   EXPECT_EQ(plan.steps, summary.plan.steps);
   EXPECT_EQ(plan.parameters, summary.plan.parameters);
-  EXPECT_GT(plan.training_macs, 2 * static_cast<double>(plan.macs));  // three times but for dropped paths
+  EXPECT_GT(plan.training_macs, 2 * static_cast<double>(plan.macs));  // three times, except for dropped paths
   EXPECT_LT(plan.training_macs, 3 * static_cast<double>(plan.macs));
   EXPECT_DOUBLE_EQ(plan.total_macs, plan.training_macs * static_cast<double>(plan.images));
   const CheckpointStore store(path("run/checkpoints"));
@@ -37,7 +37,7 @@ TEST_F(PlanTest, ThePlanCountsWhatTheOptimiserKeeps) {
   EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw"}), 2);
   EXPECT_DOUBLE_EQ(kept({"optimiser.name=adamw", "optimiser.amsgrad=true"}), 3);
   EXPECT_DOUBLE_EQ(kept({"optimiser.name=sgd", "optimiser.momentum=0"}), 0);
-  const double muon = kept({"optimiser.name=muon"});  // one of a matrix, two of all else
+  const double muon = kept({"optimiser.name=muon"});  // one value for a matrix, two for others
   EXPECT_GT(muon, 1);
   EXPECT_LT(muon, 2);
 }

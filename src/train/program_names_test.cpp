@@ -16,7 +16,7 @@
 namespace tessera::train {
 namespace {
 
-// A recipe's weights: their tensors, without memory, and what is said of them.
+// A recipe's weights: their tensors, without memory, and their metadata.
 struct Weights {
   NamedTensors tensors;
   WeightsInfo info;
@@ -41,7 +41,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// as_program itself compares what is read back with what was written, for every tensor.
+// as_program itself compares every tensor it reads back with the written one.
 TEST(ProgramNames, DetectorsHaveThoseOfTheCodeThatTheyFollow) {
   const std::string recipe = "mask_rcnn/shapes.toml";
   const auto torchvision = names_in(weights_of(recipe, {"task.code=torchvision"}), "torchvision");
@@ -90,7 +90,7 @@ TEST(ProgramNames, SegmentersHaveThoseOfMmseg) {
   EXPECT_TRUE(has(names_in(weights_of("upernet/shapes.toml", {"model.stem=deep_max"}), "mmseg"),
                   "backbone.stem.7.weight"));
   EXPECT_FALSE(names_in(weights_of("upernet/camvid.toml", {}), "mmseg").empty());
-  // The order of the cells that are merged, and padding, are not the same in the three codes.
+  // The three codes differ in the order of merged cells, and in padding.
   EXPECT_THROW(names_in(weights_of(recipe, {"model.form=original"}), "mmseg"), Error);
   EXPECT_THROW(names_in(weights_of(recipe, {"model.form=timm"}), "transformers"), Error);
 }

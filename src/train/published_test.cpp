@@ -1,4 +1,4 @@
-// Files that other programs published: their names, preprocessing and class names.
+// Files published by other programs: their names, preprocessing and class names.
 #include <gtest/gtest.h>
 
 #include "core/config.h"
@@ -17,7 +17,7 @@ namespace {
 
 class PublishedTest : public TemporaryFolder {
  protected:
-  // Tensors of a size of timm's, as another program would save them: no metadata.
+  // Tensors of one of timm's sizes, as saved by another program: no metadata.
   static NamedTensors tensors_of(const std::string& name, int64_t classes = 1000) {
     Value settings;
     settings.set("classes", classes);
@@ -82,12 +82,12 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(unwrapped({"patch_embed.proj.weight", "backbone.x"}),
             (Names{"patch_embed.proj.weight", "backbone.x"}));
-  // Lightning: one prefix for all, and what else the module held.
+  // Lightning: one prefix for all, and other content of the module.
   const UnwrappedNames lightning =
       unwrap_names({"model.patch_embed.proj.weight", "model.head.bias", "loss.weight"});
   EXPECT_EQ(lightning.names, (Names{"patch_embed.proj.weight", "head.bias", ""}));
   EXPECT_EQ(lightning.beside, Names{"loss.weight"});
-  // MMPretrain: the head beside the backbone; and both inside a wrapper.
+  // MMPretrain: the head next to the backbone; and both inside a wrapper.
   EXPECT_EQ(unwrapped({"backbone.patch_embed.projection.weight", "head.layers.head.bias"}),
             (Names{"patch_embed.projection.weight", "head.layers.head.bias"}));
   EXPECT_EQ(unwrapped({"module.backbone.patch_embeds.0.proj.weight", "module.head.fc.bias"}),
@@ -95,7 +95,8 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   // torchvision's own names begin with a word that is a wrapper elsewhere.
   EXPECT_EQ(unwrapped({"conv_proj.weight", "encoder.ln.weight"}),
             (Names{"conv_proj.weight", "encoder.ln.weight"}));
-  // Segmenters: mmseg's heads stand beside the backbone, BEiT's neck inside it; transformers has words of its own.
+  // Segmenters: mmseg's heads are outside the backbone, BEiT's neck inside it; transformers has its own
+  // names.
   EXPECT_EQ(
       unwrapped({"backbone.patch_embed.projection.weight", "decode_head.conv_seg.bias",
                  "backbone.fpn1.3.bias", "auxiliary_head.convs.0.bn.num_batches_tracked"}),
@@ -104,11 +105,11 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
                        "decode_head.classifier.bias", "decode_head.bottleneck.batch_norm.weight"}),
             (Names{"embeddings.patch_embeddings.projection.weight", "decode_head.conv_seg.bias",
                    "decode_head.bottleneck.bn.weight"}));
-  // A ResNet has no patch embedding; mmdet's heads stand beside it, torchvision's body is told by another name.
+  // A ResNet has no patch embedding; mmdet's heads are outside it, torchvision's body has another name.
   EXPECT_EQ(unwrapped({"backbone.conv1.weight", "backbone.layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}),
             (Names{"conv1.weight", "layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}));
   EXPECT_EQ(unwrapped({"backbone.body.layer1.0.conv1.weight"}), Names{"backbone.body.layer1.0.conv1.weight"});
-  // An average beside the model is not taken for it.
+  // A moving average next to the model is not mistaken for it.
   EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
             (Names{"", "patch_embed.proj.weight"}));
 }
@@ -145,7 +146,7 @@ TEST_F(PublishedTest, WrappedModelsAreReadAsTheyAre) {
     EXPECT_EQ(opened.notes.back(),
               "not of the model: 1 tensor (loss.weight), whose names do not begin with " + prefix);
   }
-  // MMPretrain's words for the same layers.
+  // MMPretrain's names for the same layers.
   const NamedTensors theirs = renamed(plain, [](std::string name) {
     const auto replace = [&](const std::string& from, const std::string& to) {
       if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
@@ -229,7 +230,7 @@ TEST_F(PublishedTest, AHubsFolderSaysWhichModelItHolds) {
   EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("hub/config.json"), std::string::npos);
 }
 
-// Trained at ImageNet's mean and a crop of 0.875, weights that were made otherwise lose accuracy in silence.
+// With ImageNet's mean and a crop of 0.875, weights made with other preprocessing silently lose accuracy.
 TEST_F(PublishedTest, FineTuningPreparesImagesAsTheWeightsSawThem) {
   const std::string foreign = saved("vit.safetensors", tensors_of("vit_tiny_patch16_224"));
   write_text_atomic(path("r.toml"), "[model]\nname = \"vit_tiny_patch16_224\"\n[train]\nepochs = 1\n");
@@ -242,11 +243,11 @@ TEST_F(PublishedTest, FineTuningPreparesImagesAsTheWeightsSawThem) {
   EXPECT_EQ(load({pretrained}).mean, kHalf);
   EXPECT_EQ(load({pretrained, "model.name=\"deit_tiny_patch16_224\""}).mean, data::Preprocess().mean);
   EXPECT_EQ(load({pretrained, "model.image_size=32"}).size, 32);
-  // What the user says wins, key by key.
+  // The user's settings win, key by key.
   const data::Preprocess mixed = load({pretrained, "preprocess.crop=0.7"});
   EXPECT_EQ(mixed.crop, 0.7);
   EXPECT_EQ(mixed.std, kHalf);
-  // A folder stands for its weights; a file of Tessera says what its images were.
+  // A folder means its weights; a file of Tessera records its preprocessing.
   saved("hub/model.safetensors", tensors_of("vit_tiny_patch16_224"));
   EXPECT_EQ(load({"model.pretrained=\"" + path("hub") + "\""}).mean, kHalf);
   WeightsInfo info;
@@ -257,7 +258,7 @@ TEST_F(PublishedTest, FineTuningPreparesImagesAsTheWeightsSawThem) {
   EXPECT_EQ(load({"model.pretrained=\"none.safetensors\""}).crop, 0.875);
 }
 
-// A run that began before, or whose weights are gone, goes on with the images it had.
+// A run that began earlier, or lost its weights file, continues with its own preprocessing.
 TEST_F(PublishedTest, AStoredRunKeepsItsPreprocessing) {
   const std::string foreign = saved("vit.safetensors", tensors_of("vit_tiny_patch16_224"));
   write_text_atomic(path("r.toml"), "[model]\nname = \"vit_tiny_patch16_224\"\n[train]\nepochs = 1\n");

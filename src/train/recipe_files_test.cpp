@@ -23,7 +23,7 @@ class RecipeFilesTest : public TemporaryFolder {
     write_text_atomic(path(name), content);
     return path(name);
   }
-  // The error of reading these lines as a file, without the folder.
+  // Returns the error of reading these lines as a file, without the folder.
   std::string refusal(const std::string& lines) {
     const std::string file = write("r.toml", lines);
     std::string line = error_of([&] { read_based(file); });
@@ -44,7 +44,7 @@ TEST_F(RecipeFilesTest, LaterBasesAreLaidOverEarlierOnes) {
   EXPECT_EQ(*table.find("model.dim"), Value(16));
   EXPECT_EQ(*table.find("model.heads"), Value(3));
   EXPECT_EQ(*table.find("train.steps"), Value(9));
-  EXPECT_EQ(table.find("train.epochs"), nullptr);  // steps take them back, between files as well
+  EXPECT_EQ(table.find("train.epochs"), nullptr);  // steps replace them, also across files
   EXPECT_EQ(*table.find("train.seed"), Value(3));
   EXPECT_EQ(table.find("base"), nullptr);
   const Value pair = read_based(std::vector{path("recipe.toml"), path("sub/scale.toml")});
@@ -74,7 +74,7 @@ TEST_F(RecipeFilesTest, BasesThatCannotBeRead) {
   write("plain.toml", "[train]\nseed = 1\n");
   EXPECT_EQ(refusal("base = \"middle.toml\"\n"),
             "r.toml: its bases lead back to it, must not go in a circle: r.toml -> middle.toml -> r.toml");
-  EXPECT_EQ(refusal("base = [\"plain.toml\", \"plain.toml\"]\n"), "");  // twice is no circle
+  EXPECT_EQ(refusal("base = [\"plain.toml\", \"plain.toml\"]\n"), "");  // the same file twice is no cycle
   try {
     read_based(write("c.toml", "base = \"c.toml\"\n"));
     FAIL();
@@ -91,7 +91,7 @@ TEST_F(RecipeFilesTest, LevelsAndFilesAreCounted) {
   EXPECT_EQ(error_of([&] { read_based(path("level-9.toml")); }),
             path("level-0.toml") + ": more than 8 levels of bases, from " + path("level-9.toml") + " on");
   write("many-0.toml", "");
-  for (int level = 1; level <= 7; ++level)  // 3 to the 7th files
+  for (int level = 1; level <= 7; ++level)  // 3^7 files
     write(text("many-", level, ".toml"), text("base = [\"many-", level - 1, ".toml\", \"many-", level - 1,
                                               ".toml\", \"many-", level - 1, ".toml\"]\n"));
   EXPECT_EQ(error_of([&] { read_based(path("many-7.toml")); }),
@@ -107,7 +107,7 @@ std::string hash_of_settings(const std::vector<std::string>& files, const Value&
   return recipe_hash(load_recipe(files, overrides_of(settings)));
 }
 
-// What the files resolve to: a hash of the recipe, or of a sweep's recipes and seeds.
+// Hashes the resolved files: a recipe, or a sweep's recipes and seeds.
 std::string hash_of_files(const std::vector<std::string>& names) {
   std::vector<std::string> files;
   for (const std::string& name : names) files.push_back((kRecipes / name).string());
@@ -128,9 +128,9 @@ std::string hash_of_files(const std::vector<std::string>& names) {
   return checksum_of(as_bytes(lines));
 }
 
-// tests/data/recipes.txt: a line "HASH FILE [FILE...]" for each file under recipes/ and for each pair of a
-// recipe and a scale that stands for a file of its own. A recipe that is changed on purpose, or a new key of
-// recipes, changes its hashes: TESSERA_WRITE_RECIPES=1 writes them anew.
+// tests/data/recipes.txt has a line "HASH FILE [FILE...]" for each file under recipes/, and for each pair of
+// a recipe and a scale that replaces a single file. An intended change of a recipe, or a new key, changes
+// hashes: TESSERA_WRITE_RECIPES=1 rewrites them.
 TEST(PublishedRecipes, ResolveToWhatTheyDid) {
   const bool write = std::getenv("TESSERA_WRITE_RECIPES") != nullptr;
   std::string table;
@@ -155,7 +155,7 @@ TEST(PublishedRecipes, ResolveToWhatTheyDid) {
   if (write) write_text_atomic(kTable, table);
 }
 
-// A scale changes how large a run is and nothing of how it trains.
+// A scale changes the size of a run, but not how it trains.
 TEST(PublishedRecipes, AScaleLeavesTheRecipeAsItIs) {
   const auto load = [](const std::vector<std::string>& names) {
     std::vector<std::string> files;

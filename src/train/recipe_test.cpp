@@ -20,7 +20,7 @@ class RecipeTest : public TemporaryFolder {
     write_text_atomic(path(name), content);
     return path(name);
   }
-  // The error of a recipe with these lines, without the file's name in front.
+  // Returns the error of a recipe with these lines, without the file name before it.
   std::string refusal(const std::string& lines, const std::vector<std::string>& settings = {}) {
     const std::string file = write("r.toml", lines);
     std::string line = error_of([&] { load_recipe(file, settings); });
@@ -42,7 +42,7 @@ TEST_F(RecipeTest, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(recipe.train.ema_decay, 0.9);
   EXPECT_EQ(*table.find("optimiser.lr"), Value(0.003));
   EXPECT_NE(table.find("schedule.name"), nullptr);
-  EXPECT_EQ(table.find("model.mlp_ratio")->as_double(), 4);  // resolved: every setting stands in it
+  EXPECT_EQ(table.find("model.mlp_ratio")->as_double(), 4);  // resolved: it has every setting
 }
 
 TEST_F(RecipeTest, UnknownKeysNameTheNearest) {
@@ -76,7 +76,7 @@ TEST_F(RecipeTest, WrongTypesAndValuesNameTheKey) {
 }
 
 TEST_F(RecipeTest, ContradictionsAreOneLine) {
-  EXPECT_EQ(refusal("[train]\nbatch_size = 3\n"), "train.epochs or train.steps must say how long to train");
+  EXPECT_EQ(refusal("[train]\nbatch_size = 3\n"), "train.epochs or train.steps must set the training length");
   EXPECT_EQ(refusal("[train]\nepochs = 3\nsteps = 4\n"),
             "train.epochs = 3 and train.steps = 4 contradict each other: give one");
   EXPECT_EQ(
@@ -191,8 +191,8 @@ TEST_F(RecipeTest, EveryKeyIsDescribed) {
     EXPECT_NE(keys.find(key), std::string::npos) << key;
 }
 
-// Every file under recipes/ resolves: its keys exist and its values fit. Sweeps are resolved point by point;
-// files under scale/ and parts/ are no recipes, others are based on them.
+// Every file under recipes/ resolves: its keys exist and its values are valid. Sweeps are resolved point by
+// point. Files under scale/ and parts/ are bases, not recipes.
 TEST_F(RecipeTest, EveryPublishedRecipeResolves) {
   int64_t recipes = 0, sweeps = 0;
   for (const auto& entry : fs::recursive_directory_iterator(TESSERA_TEST_DATA "/../../recipes")) {
@@ -233,7 +233,7 @@ TEST_F(RecipeTest, EveryPublishedRecipeResolves) {
   EXPECT_GE(sweeps, 20);
 }
 
-// Some lines of the papers' tables, read out of the files as they resolve.
+// Some lines of the papers' tables, compared with the resolved files.
 TEST_F(RecipeTest, TheRecipesSayWhatTheTablesSay) {
   const auto load = [](const char* name) {
     return load_recipe(std::string(TESSERA_TEST_DATA "/../../recipes/") + name);

@@ -34,7 +34,7 @@ void check_data(const Value& stored, const Setup& setup, const std::string& wher
   }
 }
 
-// A run of another task has other parts and metadata: nothing else that differs is worth a word.
+// A run of another task has other parts and metadata, so only the task is reported.
 void check_task(const Recipe& then, const Recipe& now) {
   const std::string theirs = tasks::task_name(then.task), ours = tasks::task_name(now.task);
   if (theirs != ours)

@@ -26,8 +26,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kTextsLookedAt = 512;  // samples, before the first step
-constexpr int64_t kFirstImages = 64;     // that set the step sizes of quantised activations
+constexpr int64_t kTextsLookedAt = 512;  // samples checked before the first step
+constexpr int64_t kFirstImages = 64;     // to initialise step sizes of quantised activations
 
 std::string hex(uint64_t value) {
   std::ostringstream out;
@@ -35,7 +35,7 @@ std::string hex(uint64_t value) {
   return out.str();
 }
 
-// A task whose backbone's weights were drawn at random and are frozen learns nothing from it.
+// Training is useless if the head is all that trains and the frozen backbone has random weights.
 void check_something_learns(const tasks::Task& task, const std::vector<tasks::Part>& parts) {
   const std::vector<std::string> outputs = task.output_names();
   bool frozen = false;
@@ -49,7 +49,7 @@ void check_something_learns(const tasks::Task& task, const std::vector<tasks::Pa
                "give it trained ones (--pretrained FILE)");
 }
 
-// What a run must find as it was to be continued.
+// Returns fingerprints that must be unchanged to continue a run.
 std::vector<std::pair<std::string, std::string>> fingerprints_of(const tasks::Task& task) {
   std::vector<std::pair<std::string, std::string>> prints;
   std::vector<tasks::StreamSpec> streams = task.streams();
@@ -65,7 +65,7 @@ std::vector<std::pair<std::string, std::string>> fingerprints_of(const tasks::Ta
   return prints;
 }
 
-// The first images set the step sizes of quantised activations: the same ones in every process.
+// Initialises the step sizes of quantised activations from the first images, the same in every process.
 void set_activation_step_sizes(const Recipe& recipe, const Compute& compute, tasks::Task& task) {
   const tasks::StreamSpec stream = task.streams().at(0);
   data::LoaderConfig config = loader_config(recipe.train, stream, /*training=*/true);
@@ -81,7 +81,7 @@ void set_activation_step_sizes(const Recipe& recipe, const Compute& compute, tas
   task.backbones().at(0).model->embed(images.at("image"));
 }
 
-// A size that the model cannot take is said now, not when the run comes to it.
+// Reports an unsupported size now, not when the run reaches it.
 void check_sizes(const Recipe& recipe, tasks::Task& task) {
   const torch::NoGradGuard no_grad;
   models::Backbone& model = *task.backbones().at(0).model;
@@ -111,7 +111,7 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
     data.validation = data::open_source(recipe.data, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);
   } catch (const Error& error) {
-    // Only data that are not there yet may be missing: what is wrong with those that are, the run would refuse too.
+    // Only absent data may be missing: an error in existing data would also stop the run.
     const auto there = [](const std::string& path) {
       std::error_code ignored;
       return path.empty() || std::filesystem::exists(path, ignored);
@@ -143,7 +143,7 @@ data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSp
 
 // --- the task
 
-// Without data the model has the settings that the recipe, or the size that it names, says.
+// Without data the model has the settings of the recipe, or of the size that it names.
 WeightsInfo describe_run(Recipe& recipe, const RunData& data) {
   const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(recipe.task));
   kind.fit_model(recipe.model.settings, tasks::task_settings(recipe.task), data.train.get());
@@ -188,7 +188,7 @@ tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const Wei
 
 namespace {
 
-// "images: size 224, crop 0.9, …, as the pretrained weights", or in what they differ.
+// Returns "images: size 224, crop 0.9, …, as the pretrained weights", or the differences.
 std::string preprocess_note(const Recipe& recipe, const WeightFile& file) {
   const Value used = write_config(recipe.preprocess),
               theirs = write_config(preprocess_of(file, recipe.model.name));
@@ -206,8 +206,8 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
                    bool continued) {
   const bool pretrained = !recipe.model.pretrained.empty();
   tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
-  // The weights of a run that is continued come from its checkpoint. Of pretrained ones only the backbone's need not be
-  // drawn: what the task adds begins anew where the file has none of it.
+  // A continued run takes its weights from its checkpoint. With pretrained weights only the backbone can skip
+  // initialisation: the task's own tensors keep their initial values if the file lacks them.
   setup.init = continued ? models::Init::skip : models::Init::draw;
   if (pretrained && !continued)
     setup.make_backbone = [](const models::ModelSpec& spec) {
@@ -319,7 +319,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
 
 // --- all of it
 
-// A run that is short for its moving average ends with weights that are still the first ones in part; "" otherwise.
+// Warns if a run is too short for its moving average, so that part of the first weights remains; else "".
 std::string average_note(const TrainConfig& train, int64_t steps) {
   constexpr double kMuch = 0.05;
   if (train.ema_decay <= 0 || train.ema_warmup) return "";

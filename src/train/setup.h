@@ -1,5 +1,5 @@
-// Everything that follows from a recipe before the first step, in the order in which it is made: where it
-// computes, its data, its task with the model, what its steps are, how they change the weights.
+// Everything derived from a recipe before the first step, in order of creation: compute device, data, task
+// with its model, plan of steps, optimisation.
 #pragma once
 
 #include <memory>
@@ -27,31 +27,31 @@ struct Compute {
 
 struct RunData {
   SharedSource train, validation;
-  std::string missing;  // why there are none, where that is allowed
+  std::string missing;  // why data are missing, if that is allowed
 };
 
-// The task as it is trained.
+// The task in training.
 struct RunTask {
   std::unique_ptr<tasks::Task> task;
   std::vector<tasks::Part> parts;
   NamedTensors state;            // parameters and buffers of all parts
-  std::set<std::string> frozen;  // of its parameters, where checkpoints keep those in a file of their own
-  WeightsInfo info;              // what every weight file of the run says
-  std::vector<std::pair<std::string, std::string>> fingerprints;  // of the data and other files, by name
-  std::vector<std::string> notes;  // for people: pretrained weights, frozen parameters
+  std::set<std::string> frozen;  // frozen parameters, if checkpoints keep them in a separate file
+  WeightsInfo info;              // metadata for every weight file of the run
+  std::vector<std::pair<std::string, std::string>> fingerprints;  // by name, of data and other files
+  std::vector<std::string> notes;  // for users: pretrained weights, frozen parameters
 };
 
 struct Optimisation {
-  std::vector<torch::Tensor> trained;             // parameters that are not frozen
-  std::vector<torch::Tensor> clipped, unclipped;  // of those: AGC leaves a head's gradients, as in timm
+  std::vector<torch::Tensor> trained;             // parameters that train
+  std::vector<torch::Tensor> clipped, unclipped;  // AGC ignores a head's gradients, as in timm
   std::unique_ptr<Optimiser> optimiser;
-  std::unique_ptr<Ema> ema;  // null where there is none
+  std::unique_ptr<Ema> ema;  // null without a moving average
   std::unique_ptr<Schedule> schedule;
   ClipConfig clip;
 };
 
 struct Setup {
-  Recipe recipe;  // as given, with what the data and the task decide in the model's settings
+  Recipe recipe;  // as given, plus model settings determined by data and task
   Compute compute;
   RunData data;
   RunPlan plan;
@@ -61,41 +61,42 @@ struct Setup {
   uint64_t seed() const { return static_cast<uint64_t>(recipe.train.seed); }
 };
 
-// Sets the number of compute threads, opens the data, builds the task on its device. A run that is continued
-// needs no pretrained weights: with `continued` their file may be gone. `processes`: that share the run.
+// Sets the number of compute threads, opens the data, and builds the task on its device. A continued run
+// needs no pretrained weights: with `continued` their file may be missing. `processes`: number of processes
+// of the run.
 Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1);
 
-// The learning rates of the run; fails where its warm-up is longer than that.
+// Returns the learning-rate schedule of the run; throws if its warm-up is longer than the run.
 std::unique_ptr<Schedule> schedule_of(const Recipe& recipe, const RunPlan& plan);
 
 // The parts of make_setup.
 Compute choose_compute(const TrainConfig& train);
-// Where `may_be_missing`, data that cannot be opened are no error.
+// If `may_be_missing`, data that cannot be opened are no error.
 RunData open_data(const Recipe& recipe, bool may_be_missing = false);
-// Puts what the task and its data decide into the recipe's model, and describes the weights of the run.
+// Sets the model settings that the task and its data determine, and describes the weights of the run.
 WeightsInfo describe_run(Recipe& recipe, const RunData& data);
-// What a run of this recipe is made of, with a task on the meta device: nothing is allocated.
+// Returns the plan of a run, using a task on the meta device: allocates nothing.
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes);
 tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
                             const Compute& compute);
-// "" or why the first weights cannot be had.
+// Returns why the first weights are missing; "" if they are available.
 std::string missing_weights(const Recipe& recipe);
 RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                    bool continued);
 Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan);
 
-// How a stream is loaded: in training shuffled, without end; in validation in order, once.
+// Returns the loader settings of a stream: shuffled and endless in training, one ordered pass in validation.
 data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training);
-// Side of the training images in an epoch (train.sizes).
+// Returns the side of the training images in an epoch (train.sizes).
 int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
-// All sides of the run.
+// Returns all sides of the run.
 std::vector<int64_t> input_sizes(const Recipe& recipe);
 
-// Whether checkpoints keep frozen weights in a file of their own, which they share: where they are a tenth of all or more.
+// True if checkpoints share a separate file of frozen weights, which must be a tenth of all or more.
 inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 && frozen >= all / 10; }
-// Turns off the gradient of every parameter that one of the patterns ("blocks.0.*") matches; returns their
-// number. A pattern that matches nothing is a usage error with the nearest name.
+// Turns off gradients of parameters matching one of the patterns ("blocks.0.*"); returns their number. Throws
+// a usage error with the nearest name for a pattern without a match.
 int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns);
 
 }  // namespace tessera::train

@@ -24,7 +24,7 @@ struct PointConfig {
   Value set;
   template <class V>
   void visit(V& v) {
-    v("name", name, "of the point");
+    v("name", name, "name of the point");
     v("set", set, "settings laid over the recipe");
   }
 };
@@ -35,7 +35,7 @@ struct FinalConfig {
   template <class V>
   void visit(V& v) {
     v("set", set, "settings laid over the best point's");
-    v("seeds", seeds, "of its runs");
+    v("seeds", seeds, "seeds of its runs");
   }
 };
 
@@ -46,17 +46,17 @@ struct SweepConfig {
   std::vector<PointConfig> points;
   template <class V>
   void visit(V& v) {
-    v("recipe", recipe, "recipe file, beside this one, or a list of them laid over one another");
+    v("recipe", recipe, "recipe file next to this one, or a list of them laid over one another");
     v("seeds", seeds, "each point is run with each");
     v("set", set, "settings laid over the recipe in every run");
-    v("grid", grid, "a list of values a key");
+    v("grid", grid, "a list of values per key");
     v("points", points, "points by name");
-    v("final", final, "how the best point is run at the end");
-    v("sets", sets, "data sets, a list of folders' names a group");
+    v("final", final, "the final runs of the best point");
+    v("sets", sets, "data sets: a list of folder names per group");
   }
 };
 
-// The leaves of a tree of settings with their dotted keys, in order.
+// Collects the leaves of a tree of settings with their dotted keys, in order.
 void leaves_of(const Value& tree, const std::string& prefix,
                std::vector<std::pair<std::string, const Value*>>& out) {
   for (const auto& [key, value] : tree.as_table()) {
@@ -72,7 +72,7 @@ std::string short_text(const Value& value) {
   return value.is_string() ? value.as_string() : toml_text(value);
 }
 
-// A folder's name: what would leave the folder, or trouble a shell, becomes '_'.
+// Returns a safe folder name: replaces path separators, quotes, spaces and control characters by '_'.
 std::string folder_name(std::string name) {
   for (char& c : name)
     if (c == '/' || c == ' ' || c == '"' || c == '\'' || static_cast<unsigned char>(c) < 32) c = '_';
@@ -112,7 +112,7 @@ void check_seeds(const std::vector<int64_t>& seeds, const char* key) {
     fail_usage(key, " names a seed twice");
 }
 
-// The recipe's files, beside that of the sweep.
+// Returns the recipe's files, relative to that of the sweep.
 std::vector<std::string> recipes_of(const Value& asked, const std::string& path) {
   const char* rule = "must be a file name or a list of file names";
   std::vector<Value> names = {asked};
@@ -148,7 +148,7 @@ std::vector<SetGroup> groups_of(const Value& asked) {
   return groups;
 }
 
-// One run to be made.
+// A pending run.
 struct Task {
   std::string point, folder;
   int64_t seed;
@@ -182,7 +182,7 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   return task;
 }
 
-// Of what a run computes. Its classes are the data's: a recipe of "auto" knows them only after the run.
+// Hashes the result-relevant settings without the class count: a recipe of "auto" has it only after the run.
 std::string hash_of(Recipe recipe) {
   recipe.model.settings.set("classes", 0);
   return recipe_hash(recipe);
@@ -203,7 +203,7 @@ Value value_of(const SweepRun& run, const Recipe& recipe) {
   return out;
 }
 
-// What an earlier sweep found, if it ran the same recipe.
+// Reads the result of an earlier sweep if its recipe was the same.
 bool read_result(const Task& task, SweepRun& run) {
   const std::string path = task.folder + "/" + kResult;
   if (!file_exists(path)) return false;
@@ -217,11 +217,11 @@ bool read_result(const Task& task, SweepRun& run) {
     fail_usage("'", task.folder, "' holds a run of another recipe: choose another --output");
   run.metric = at("metric").as_string();
   run.value = at("value").as_double();
-  const auto maybe = [&](const char* key) {  // results of before have no losses
+  const auto maybe = [&](const char* key) {  // older results have no losses
     const Value* value = stored.find(key);
     return value && value->is_number() ? std::optional(value->as_double()) : std::nullopt;
   };
-  const Value* larger = stored.find("larger_is_better");  // it always was
+  const Value* larger = stored.find("larger_is_better");  // older results lack it: true
   run.larger_is_better = !larger || !larger->is_bool() || larger->as_bool();
   run.train_loss = maybe("train_loss");
   run.test_loss = maybe("test_loss");
@@ -231,9 +231,8 @@ bool read_result(const Task& task, SweepRun& run) {
   return true;
 }
 
-// Every run before the last ones. What an earlier sweep stored is read, so that a folder of other runs is
-// said before the first run; so is, unless every point is done and they come at once, whatever is wrong with
-// the last runs of any point.
+// Returns all runs except the final ones. Reads stored results, so that a folder of other runs is reported
+// first. Also checks the final runs of every point, unless all points are done and the final runs come next.
 std::vector<Task> make_tasks(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
   if (!sweep.has_final && !options.final_settings.empty())
     fail_usage("settings for the last runs (", options.final_settings.front(),
@@ -278,7 +277,7 @@ void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
   } catch (const Error& error) {
     if (error.kind == ErrorKind::interrupted) throw;
     run.failure = error.what();
-  } catch (const std::exception& error) {  // of the libraries: no memory, say
+  } catch (const std::exception& error) {  // from libraries, such as out of memory
     const std::string message = error.what();
     run.failure = message.substr(0, message.find('\n'));
   }
@@ -367,7 +366,7 @@ std::optional<double> mean_of_known(const std::vector<const SweepRun*>& runs,
   return known.empty() ? std::nullopt : std::optional(mean_of(known));
 }
 
-// What the runs of a point that are done say together.
+// Summarises the finished runs of a point.
 void summarise(const std::vector<const SweepRun*>& runs, SweepRow& row) {
   std::vector<double> values;
   for (const SweepRun* run : runs) values.push_back(run->value);
@@ -410,7 +409,7 @@ const SweepRow* best_of(const std::vector<SweepRow>& rows) {
 }
 
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
-  make_tasks(sweep, directory, options);  // throws what a run of it would
+  make_tasks(sweep, directory, options);  // throws the errors of a run
 }
 
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,

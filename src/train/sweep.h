@@ -1,21 +1,21 @@
-// Many runs that differ in some settings: every combination of a grid or a list of points, each with several
-// seeds, and at the end the best point once more with other settings (VTAB-1K: chosen on 800/200, trained on
-// all 1000).
+// Runs that differ in some settings: every combination of a grid, or a list of points, each with several
+// seeds. At the end the best point runs again with other settings (VTAB-1K: chosen on 800/200, trained on all
+// 1000).
 //
 //   base = "other_sweep.toml"           # this one is laid over it; several as in recipe_files.h
-//   recipe = "vil/ablation.toml"        # beside this file; a list: later ones are laid over earlier ones
+//   recipe = "vil/ablation.toml"        # next to this file; a list: later ones are laid over earlier ones
 //   seeds = [0, 1, 2]
 //   [set]                               # laid over the recipe in every run
 //   train.epochs = 10
-//   [grid]                              # a list of values a key: every combination
+//   [grid]                              # a list of values per key: every combination
 //   optimiser.lr = [1e-3, 5e-4]
 //   [[points]]                          # or instead of [grid]: points by name
 //   name = "no positions"
 //   set = { model = { positions = "none" } }
-//   [final]                             # the point of the best mean, with this laid over
+//   [final]                             # the point with the best mean, with this laid over it
 //   set = { data = { val_path = "test" } }
 //   seeds = [0, 1, 2, 3, 4]
-//   [sets]                              # data sets by group, for the whole once for each (sweep_sets.h)
+//   [sets]                              # data sets by group; the sweep runs once for each (sweep_sets.h)
 //   natural = ["caltech101", "cifar"]
 #pragma once
 
@@ -51,13 +51,14 @@ struct Sweep {
   std::vector<SetGroup> groups;
 };
 
-// Usage errors name the file and the key. `recipes`: files laid over the sweep's own recipe, below its [set].
+// Throws usage errors that name the file and the key. `recipes`: files laid over the sweep's own recipe,
+// below its [set].
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& recipes = {});
 
-// A tree of settings as load_recipe takes them: "section.key=value" each.
+// Converts a tree of settings to overrides for load_recipe: "section.key=value" each.
 std::vector<std::string> overrides_of(const Value& settings);
 
-// One run that is done, or that failed.
+// A finished or failed run.
 struct SweepRun {
   std::string point;
   int64_t seed = 0;
@@ -65,43 +66,42 @@ struct SweepRun {
   std::string failure;                    // "" = done
   std::string metric;                     // name of the task's main metric
   double value = 0;                       // at the end of the run
-  bool larger_is_better = true;           // of it
-  std::optional<double> train_loss = {};  // mean of the last epoch; of the last log line where none ended
-  std::optional<double> test_loss = {};   // of the validation set at the end of the run
+  bool larger_is_better = true;           // for `value`
+  std::optional<double> train_loss = {};  // mean of the last epoch, or of the last log line if no epoch ended
+  std::optional<double> test_loss = {};   // on the validation set at the end of the run
   int64_t parameters = 0;
   double images_per_second = 0, seconds = 0;
 };
 
-// The runs of a point together.
+// Statistics over the runs of a point.
 struct SweepRow {
   std::string point;
   bool final = false;
   int64_t done = 0, failed = 0;
   bool larger_is_better = true;
-  double mean = 0, deviation = 0;  // of the value; deviation between seeds (of the sample), 0 for one run
-  std::optional<double> train_loss = {}, test_loss = {};  // means over the runs that know theirs
+  double mean = 0, deviation = 0;  // of `value`; sample deviation between seeds, 0 for one run
+  std::optional<double> train_loss = {}, test_loss = {};  // means over the runs that have them
 };
 std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs);
-// The row whose point the final runs take: the best mean. A point that fails with some seeds is the best
-// only where all do; null where every run failed.
+// Returns the row of the best mean, for the final runs. Points with failed seeds are considered only if all
+// have some; null if every run failed.
 const SweepRow* best_of(const std::vector<SweepRow>& rows);
 
 struct SweepOptions {
   std::vector<std::string> settings = {};        // "section.key=value", laid over everything
-  std::vector<std::string> final_settings = {};  // the same, for the last runs only
+  std::vector<std::string> final_settings = {};  // the same, for the final runs only
   std::vector<Observer*> observers = {};
-  // Before and after each run that is not done yet; `number` of `count`.
+  // Called for each unfinished run, before it starts; `number` of `count`.
   std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
 };
 
-// Resolves every recipe of the sweep, those of the last runs for each point that may be the best, and reads
-// the results that lie under `directory` already: a usage error comes before the first run.
+// Resolves every recipe of the sweep, including the final runs of each candidate point, and reads existing
+// results under `directory`, so that usage errors come before the first run.
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options = {});
 
-// Makes what is missing under `directory` (POINT/seed-N, final/POINT/seed-N), continuing runs that were
-// interrupted, and writes results.csv after each. All recipes are resolved before the first run. A run that
-// fails is noted and the next one made; an interrupt ends the sweep, which goes on where it stopped when it
-// is called again.
+// Runs the missing parts under `directory` (POINT/seed-N, final/POINT/seed-N), continues interrupted runs,
+// and writes results.csv after each. All recipes are resolved before the first run. A failed run is recorded
+// and the sweep goes on. An interrupt ends the sweep; calling it again continues it.
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
                                 const SweepOptions& options = {});
 

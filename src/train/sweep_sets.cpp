@@ -14,7 +14,7 @@ std::string setting(const char* key, const std::string& file) {
   return text(key, "=", toml_text(Value(file)));
 }
 
-// The two lists of a split of the benchmark's, where they are given; one without the other is an error.
+// True if both lists of a benchmark split exist; throws if only one does.
 bool has_lists(const std::string& folder, const std::string& train, const std::string& held_out) {
   const bool first = file_exists(train), second = file_exists(held_out);
   if (first != second)
@@ -30,7 +30,7 @@ void for_each_set(const Sweep& sweep, const F& f) {
 
 SweepOptions options_for(const SweepOptions& options, const std::string& folder, bool has_final) {
   const SetData data = data_of_set(folder, has_final);
-  SweepOptions own = options;  // what is asked for stands behind: it is laid over the set's
+  SweepOptions own = options;  // the caller's settings follow, so they override the set's
   own.settings.insert(own.settings.begin(), data.settings.begin(), data.settings.end());
   own.final_settings.insert(own.final_settings.begin(), data.final_settings.begin(),
                             data.final_settings.end());
@@ -47,7 +47,7 @@ SweepRow row_of(const std::vector<SweepRun>& runs, bool has_final) {
   return none;
 }
 
-// Why a set has no number: what the first of its runs that failed says.
+// Returns the error of the first failed run of a set without a result.
 std::string failure_of(const std::vector<SweepRun>& runs, const SweepRow& row) {
   if (row.done > 0) return "";
   for (const SweepRun& run : runs)

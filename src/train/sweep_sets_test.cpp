@@ -27,7 +27,7 @@ natural = ["lists", "folders"]
 structured = ["more"]
 )";
 
-// A few pictures of one colour a class, one set by the benchmark's lists, two by folders.
+// A few uniformly coloured pictures per class; one set by the benchmark's lists, two by folders.
 class SweepSetsTest : public TemporaryFolder {
  protected:
   void SetUp() override {
@@ -89,7 +89,7 @@ TEST_F(SweepSetsTest, EachSetIsSweptAndTheGroupsAreMeant) {
     EXPECT_TRUE(result.row.final) << result.set;
     EXPECT_EQ(result.row.done, 2) << result.set;
   }
-  // The points were judged on the lists, the last runs on the other two.
+  // The points were evaluated on the lists, the final runs on the other two.
   const Recipe point = load_recipe(path("runs/lists/lr=0.001/seed-0/recipe.toml"));
   EXPECT_EQ(point.data.path, path("sets/lists/train800.txt"));
   EXPECT_EQ(point.data.val_path, path("sets/lists/val200.txt"));
@@ -110,7 +110,7 @@ TEST_F(SweepSetsTest, EachSetIsSweptAndTheGroupsAreMeant) {
             std::string::npos);
 }
 
-// A set that cannot be trained on leaves its group, and the mean of all, without a number.
+// If a set cannot be trained, its group and the overall mean have no number.
 TEST_F(SweepSetsTest, ASetThatFailsLeavesTheOthersTheirNumbers) {
   std::filesystem::remove_all(path("sets/folders/train1000/red"));
   const auto results = run_sets(sweep(), path("sets"), path("runs"));
@@ -154,7 +154,7 @@ TEST_F(SweepSetsTest, SetsAreNamesOfFoldersByGroup) {
             "sets.all: the group must have another name, all sets together are called so");
 }
 
-// The three groups of the benchmark, of 7, 4 and 8 sets.
+// The three groups of the benchmark, with 7, 4 and 8 sets.
 TEST(PublishedSets, VtabHasNineteen) {
   for (const char* file : {"vil/vtab_sweep.toml", "darl/vtab_sweep.toml", "darl/vtab_sweep_mixed.toml"}) {
     const Sweep sweep = read_sweep(std::string(TESSERA_TEST_DATA "/../../recipes/") + file);

@@ -113,7 +113,7 @@ TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
     EXPECT_EQ(one.test_loss.value(), test);
   }
   EXPECT_DOUBLE_EQ(rows[0].train_loss.value(), (*runs[0].train_loss + *runs[1].train_loss) / 2);
-  // Called again, only what is missing is made; the numbers are the same.
+  // Called again, it only makes the missing run; the numbers are the same.
   std::filesystem::remove_all(path("runs/lr=0.003,mode=pair/seed-0"));
   const auto again = run();
   EXPECT_EQ(started, 9);
@@ -126,13 +126,12 @@ TEST_F(SweepTest, RunsAreMadeOnceAndTabulated) {
   EXPECT_NE(csv.find(text(",", shortest(*runs[7].train_loss), ",", shortest(*runs[7].test_loss), ",")),
             std::string::npos)
       << csv;
-  // A changed recipe never passes for the old one.
+  // A changed recipe is never mistaken for the old one.
   write_text_atomic(path("tiny.toml"), text(kTinyRecipe, "label_smoothing = 0.1\n"));
   EXPECT_NE(error_of([&] { run(); }).find("holds a run of another recipe"), std::string::npos);
 }
 
-// A point that cannot run at all is noted like one that fails on the way, and how long a run takes is said by
-// whoever speaks last.
+// A point that cannot start is recorded like one that fails later; the last layer sets the length of a run.
 TEST_F(SweepTest, ABadPointDoesNotEndTheSweep) {
   const Sweep read = sweep(R"(
 recipe = "tiny.toml"
@@ -156,7 +155,7 @@ set = { train = { epochs = 2 } }
             "a point is called '..': its name is that of its folder, not 'final', '.' or '..'");
 }
 
-// Its classes become the data's only in the run.
+// Its class count comes from the data, in the run.
 TEST_F(SweepTest, ASweepOfAutoIsMadeOnce) {
   const RunSummary first = run_training(
       load_recipe(path("tiny.toml"), {"train.epochs=1", "train.output=\"" + path("first") + "\""}));
@@ -173,7 +172,7 @@ TEST_F(SweepTest, ASweepOfAutoIsMadeOnce) {
   EXPECT_EQ(started, 2);
 }
 
-// A result of before losses were stored is taken as it is.
+// A result from before losses were stored is accepted.
 TEST_F(SweepTest, ResultsWithoutLossesAreRead) {
   const Sweep read = sweep("recipe = \"tiny.toml\"\n[set]\ntrain.steps = 4\n[[points]]\nname = \"a\"\n");
   run_sweep(read, path("runs"));

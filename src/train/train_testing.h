@@ -1,4 +1,4 @@
-// For the tests of training: a tiny recipe, and a run's files to compare.
+// Helpers for training tests: a tiny recipe, and comparison of a run's files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 
 namespace tessera::train {
 
-// A ViT of two blocks on 64 pictures, 8 steps an epoch, 3 epochs, with everything that has a state or draws
-// random numbers: drop path, mixup, crops, EMA with warm-up, clipping.
+// A ViT of two blocks on 64 pictures, 8 steps an epoch, 3 epochs. Uses everything with state or random
+// numbers: drop path, mixup, crops, EMA with warm-up, clipping.
 inline constexpr const char* kTinyRecipe = R"(
 [model]
 name = "vit"
@@ -61,14 +61,14 @@ inline Recipe tiny_recipe(const std::string& output, const std::vector<std::stri
   return read_recipe(table, "tiny");
 }
 
-// A loader over a stream of the run's task, as the run itself evaluates it.
+// Opens a loader over a stream of the run's task, as in evaluation.
 inline std::unique_ptr<data::Loader> open_stream(const Setup& setup, const tasks::StreamSpec& stream,
                                                  bool training = false) {
   return std::make_unique<data::Loader>(*stream.source, stream.transform(setup.recipe.preprocess.size),
                                         loader_config(setup.recipe.train, stream, training));
 }
 
-// What a task finds on the validation set of a run.
+// Evaluates a task on the validation set of a run.
 inline tasks::Findings evaluate(const Setup& setup, tasks::Task& task) {
   tasks::EvaluateOptions options;
   options.open = [&](const tasks::StreamSpec&) { return open_stream(setup, setup.model.task->validation()); };

@@ -30,7 +30,7 @@ std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& 
   return names;
 }
 
-// Adds a piece's means: `part` of what the loss counts, `share` of the samples.
+// Adds a piece's means: `part` is its share of the loss weight, `share` of the samples.
 void add_piece(StepMeans& means, const torch::Tensor& loss, double part,
                const std::vector<tasks::Term>& terms, double share) {
   const auto add = [](torch::Tensor& sum, const torch::Tensor& value, double factor) {
@@ -52,7 +52,7 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
       streams_(task_.streams()),
       options_(options),
       world_(world),
-      // Drop path may drop a branch for all of a process' samples.
+      // Drop path may drop a branch for all samples of a process.
       mean_(world, optimisation_.trained, setup_.plan.processes > 1),
       directory_(setup_.recipe.train.output),
       store_(directory_.file("checkpoints")),
@@ -64,7 +64,7 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
 RunSummary Trainer::run() {
   start();
   const Interruptible stretch;
-  if (saved_step_ < 0) checkpoint();  // from here on there is always one to go on from
+  if (saved_step_ < 0) checkpoint();  // from here on there is always a checkpoint to continue from
   if (state_.evaluation_pending) after_step();
   while (state_.step < setup_.plan.steps) {
     if (!options_.profile.empty() && leader()) profile();
@@ -85,7 +85,7 @@ void Trainer::profile() {
   if (done == kFirstProfiled + kProfiledSteps) end_profile();
 }
 
-// The profiler writes its list of events; the collectives, which run in another thread, are put behind them.
+// The profiler writes its list of events; those of the collectives' thread are appended.
 void Trainer::end_profile() {
   if (!profiler_) return;
   profiler_.reset();
@@ -112,7 +112,7 @@ std::unique_ptr<data::Loader> Trainer::open_loader(const tasks::StreamSpec& stre
   return std::make_unique<data::Loader>(*stream.source, stream.transform(side), config, start);
 }
 
-// Those of the epoch that is to begin, or in progress. The streams besides the first go on without end.
+// Opens the loaders of the current epoch. All streams except the first are endless.
 void Trainer::open_loaders() {
   loaders_.clear();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -186,7 +186,7 @@ void Trainer::train_step() {
   if (finite) prove_checkpoint();
 }
 
-// A gradient beyond fp16 under a loss scale that can still fall is how the scale is found, not a run gone astray.
+// In fp16, overflowing gradients adjust a loss scale that can still fall; they are no sign of divergence.
 void Trainer::count_skipped(bool finite, const StepMeans& means) {
   const bool scale_fell = loss_scale_.update(finite) && !finite;
   if (scale_fell && !world_.any(!std::isfinite(means.loss.item<double>())))
@@ -200,8 +200,8 @@ void Trainer::count_skipped(bool finite, const StepMeans& means) {
   note(text("step ", state_.step, " skipped: the loss or its gradient is not finite"));
 }
 
-// Piece by piece. The loss of a step is the sum over all pieces and processes divided by the weight of all of
-// them; since the processes' gradients are averaged, each takes its own part times their number.
+// Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total
+// weight. Gradients are averaged over processes, so each scales its part by their number.
 StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   const auto& train = setup_.recipe.train;
   const int64_t pieces = std::min(train.accumulate, inputs.size());
@@ -213,7 +213,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     all = weight.item<double>();
   }
   StepMeans means;
-  // A step whose samples all count nothing, such as masks without a class, teaches nothing: its loss is 0.
+  // A step with zero weight, such as masks without any class, has loss 0 and no gradient.
   means.loss_share = all > 0 ? own / all : 0;
   means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
   for (int64_t i = 0; i < pieces; ++i) {
@@ -240,7 +240,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   return means;
 }
 
-// Every process has seen its share of the batch alone.
+// Averages statistics, because each process saw only its share of the batch.
 void Trainer::average(const std::vector<torch::Tensor>& statistics, double share) {
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& tensor : statistics) {
@@ -250,7 +250,7 @@ void Trainer::average(const std::vector<torch::Tensor>& statistics, double share
   }
 }
 
-// The running means and variances of batch norms.
+// Returns the running means and variances of batch norms.
 std::vector<torch::Tensor> Trainer::statistics() const {
   std::vector<torch::Tensor> found;
   for (const auto& [name, tensor] : model_.state)
@@ -258,7 +258,7 @@ std::vector<torch::Tensor> Trainer::statistics() const {
   return found;
 }
 
-// The same answer in every process.
+// Returns the same in every process.
 bool Trainer::all_finite(const StepMeans& means, const Clipped& clipped) {
   return !world_.any(!std::isfinite(clipped.norm) || !std::isfinite(means.loss.item<double>()));
 }
@@ -305,7 +305,7 @@ void Trainer::log() {
   collect_bad_pictures();
 }
 
-// What each kind of collective took since the line before.
+// Adds each kind of collective's traffic since the previous line.
 void Trainer::add_traffic(Metrics& values) {
   for (const parallel::Traffic& now : world_.traffic()) {
     parallel::Traffic& before = traffic_[now.kind];
@@ -339,18 +339,18 @@ bool Trainer::evaluation_due() const {
 bool Trainer::checkpoint_due() const {
   const TrainConfig& train = setup_.recipe.train;
   if (state_.step == setup_.plan.steps || new_best_) return true;
-  if (astray()) return false;  // what may have gone astray takes no good one's place
+  if (astray()) return false;  // possibly diverged weights must not replace a good checkpoint
   if (train.checkpoint_steps > 0 && state_.step % train.checkpoint_steps == 0) return true;
   return train.checkpoint_seconds > 0 && steady_seconds() - saved_at_ >= train.checkpoint_seconds;
 }
 
-// Whether the weights as they are may be spoilt: an evaluation of them tells, else the steps that were skipped.
+// True if the current weights may have diverged: by their evaluation if there is one, else by skipped steps.
 bool Trainer::astray() const {
   return last_evaluation_ ? !tasks::gives_numbers(*last_evaluation_, task_.main_metric())
                           : state_.skipped_in_row > 0;
 }
 
-// A run that stops, by a signal (`stop`) or at its end, must not put spoilt weights over good ones.
+// A run that ends or is stopped by a signal (`stop`) must not replace good weights with diverged ones.
 void Trainer::check_not_astray(bool stop) const {
   const bool ends = state_.step == setup_.plan.steps;
   const std::string streak =
@@ -365,7 +365,7 @@ void Trainer::check_not_astray(bool stop) const {
                      newest_good()));
 }
 
-// A gradient that overflowed spoils the weights one step before the loss: what is spoilt is not saved.
+// An overflowing gradient spoils the weights one step before the loss; such weights are not saved.
 void Trainer::check_weights() const {
   for (const auto& [name, tensor] : model_.state)
     if (tensor.is_floating_point() && !torch::isfinite(tensor).all().item<bool>())
@@ -376,7 +376,7 @@ std::string Trainer::newest_good() const {
   if (saved_step_ < 0) return "nothing was saved";
   if (proven_step_ < 0 || proven_step_ == saved_step_)
     return "the newest checkpoint is " + store_.directory_of(saved_step_);
-  return "the newest checkpoint whose weights gave a finite loss is " + store_.directory_of(proven_step_);
+  return "the newest checkpoint with a finite loss is " + store_.directory_of(proven_step_);
 }
 
 void Trainer::stop_for_good(const std::string& what) const {
@@ -385,16 +385,15 @@ void Trainer::stop_for_good(const std::string& what) const {
 }
 
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
-  if (recipe.train.output.empty())
-    fail_usage("train.output is empty: say where the run is written (--output)");
+  if (recipe.train.output.empty()) fail_usage("train.output is empty: give a run directory (--output)");
   const bool continued = options.resume != Resume::never &&
                          !CheckpointStore(recipe.train.output + "/checkpoints").steps().empty();
   const std::unique_ptr<parallel::World> alone = options.world ? nullptr : parallel::World::alone();
   parallel::World& world = options.world ? *options.world : *alone;
-  // Said before anything else can be: "auto" stands for the model of a run that is there, which other weights need not fit.
+  // Checked first: "auto" means the model of an existing run, which may not fit other weights.
   if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
   Recipe shared = recipe;
-  // Processes share the cores that they may run on; a launcher may have given each its own already.
+  // Processes share their available cores; a launcher may have assigned separate cores to each.
   if (recipe.train.threads == 0 && world.size() > 1) {
     const std::string mine = parallel::name_of_machine() + core_mask();
     const std::vector<std::string> all = world.gather(mine);
@@ -407,8 +406,8 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   else if (const std::string why = recipe.train.device == "auto" ? why_gpu_is_idle() : ""; !why.empty())
     notes.push_back("training on the CPU: " + why);
   Setup setup = make_setup(shared, continued, world.size());
-  setup.recipe.train.device = recipe.train.device;    // the number of a GPU is this process' own
-  setup.recipe.train.threads = recipe.train.threads;  // and so is its share of the cores
+  setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own
+  setup.recipe.train.threads = recipe.train.threads;  // like its share of the cores
   setup.model.notes.insert(setup.model.notes.begin(), notes.begin(), notes.end());
   return Trainer(std::move(setup), options, world).run();
 }

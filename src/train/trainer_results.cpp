@@ -1,4 +1,4 @@
-// What a run evaluates, keeps on disk and tells.
+// Evaluation, output and reports of a run.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -15,11 +15,11 @@
 namespace tessera::train {
 namespace {
 
-constexpr double kReadingSeconds = 0.5;  // between readings of the loss for observers
+constexpr double kReadingSeconds = 0.5;  // interval between loss readings for observers
 constexpr const char* kFinalFile = "model.safetensors";
 constexpr const char* kBestFile = "best.safetensors";
 
-// The images that an evaluation has to show, for TensorBoard.
+// Writes an evaluation's images for TensorBoard.
 void write_images(TensorBoardWriter& events, int64_t step, const std::vector<report::Block>& blocks) {
   for (const report::Block& block : blocks) {
     const auto* images = std::get_if<report::PicturesBlock>(&block);
@@ -32,7 +32,7 @@ void write_images(TensorBoardWriter& events, int64_t step, const std::vector<rep
   }
 }
 
-// Puts the moving average into the model for as long as it lives.
+// Swaps the moving average into the model during its lifetime.
 class AveragedWeights {
  public:
   AveragedWeights(Ema* ema, const NamedTensors& model) : ema_(ema), model_(model) {
@@ -56,7 +56,7 @@ std::vector<std::string> everyones_lines(parallel::World& world, std::span<const
   return lines;
 }
 
-// The lines about bad images that a loader of any process has had since `read` of them were read here.
+// Returns a loader's bad-image lines of all processes since `read`.
 std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
   const data::BadImages bad = loader.bad_images();
   const std::span fresh = std::span(bad.lines).subspan(read);
@@ -64,7 +64,7 @@ std::vector<std::string> new_lines(parallel::World& world, const data::Loader& l
   return everyones_lines(world, fresh);
 }
 
-// What is wrong with a file of weights, "" = it can be opened.
+// Returns why a weights file cannot be opened; "" if it can.
 std::string why_no_weights(const std::string& path) {
   try {
     const SafetensorsFile file(path);
@@ -74,7 +74,7 @@ std::string why_no_weights(const std::string& path) {
   }
 }
 
-// Whether a file can be opened and has the metadata and the tensors of another one, bit by bit.
+// True if a file can be opened and its metadata and tensors equal those of another, bit by bit.
 bool holds_the_same(const std::string& path, const WeightFile& wanted) {
   if (!why_no_weights(path).empty()) return false;
   const SafetensorsFile held(path);
@@ -117,7 +117,7 @@ tasks::Findings Trainer::run_evaluation(bool last) {
   return findings;
 }
 
-// What all processes had to replace since the last time, told once in a run.
+// Reports newly replaced images of all processes, once each per run.
 void Trainer::collect_bad_pictures() {
   std::vector<std::string> lines;
   for (size_t i = 0; i < loaders_.size(); ++i) {
@@ -200,16 +200,16 @@ void Trainer::write_checkpoint() {
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
 }
 
-// A checkpoint takes the place of older ones only once its weights have given a finite loss: the update in
-// front of it may have spoilt them.
+// Deletes older checkpoints only after the new weights gave a finite loss: the last update may have spoilt
+// them.
 void Trainer::prove_checkpoint() {
   if (saved_step_ <= proven_step_) return;
   proven_step_ = saved_step_;
   if (leader()) store_.retain(proven_step_, setup_.recipe.train.keep_last, state_.best_step);
 }
 
-// best.safetensors is a copy of the best checkpoint's weights: where it is missing, damaged or of another step
-// (a process was killed right after writing it), it is written again.
+// best.safetensors is a copy of the best checkpoint's weights. Rewrites it if it is missing, damaged or of
+// another step (after a crash).
 void Trainer::restore_best() {
   if (state_.best_step < 0) return;
   const std::string best = directory_.file(kBestFile);
@@ -220,7 +220,7 @@ void Trainer::restore_best() {
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
-    NamedTensors wanted;  // in the order in which evaluate() writes them
+    NamedTensors wanted;  // in the order of evaluate()
     for (const auto& [name, tensor] : model_.state)
       wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
     copy_tensors(read_tensors(kept), wanted, kept.path());

@@ -1,5 +1,5 @@
-// One run of the training loop; trainer.h is what others use. What happens before a step and in it stands in
-// trainer.cpp; what is evaluated, written and told after it in trainer_results.cpp.
+// One run of the training loop; other code uses trainer.h. trainer.cpp has the steps; trainer_results.cpp has
+// evaluation, output and reports.
 #pragma once
 
 #include <torch/csrc/autograd/profiler_legacy.h>
@@ -21,7 +21,7 @@
 
 namespace tessera::train {
 
-// Time spent in training steps, evaluation and checkpoints left out.
+// Time spent in training steps, without evaluation and checkpoints.
 struct StepTime {
   double seconds = 0, waited = 0;
   int64_t images = 0;
@@ -79,7 +79,7 @@ class Trainer {
   void check_weights() const;
   [[noreturn]] void stop_for_good(const std::string& what) const;
 
-  // What others are told.
+  // Output and reports.
   void write(const std::string& kind, Metrics values);
   void tell_progress(bool logged);
   void note(const std::string& line) const;
@@ -89,7 +89,7 @@ class Trainer {
   std::unique_ptr<data::Loader> open_loader(const tasks::StreamSpec& stream, bool training,
                                             data::LoaderPosition start = {});
   void collect_bad_pictures();
-  // What is evaluated and kept in the end.
+  // The tensors to evaluate and save at the end.
   const NamedTensors& final_weights() const {
     return optimisation_.ema ? optimisation_.ema->tensors() : model_.state;
   }
@@ -118,16 +118,16 @@ class Trainer {
   Meter meter_;
   LossScale loss_scale_;
   std::unique_ptr<tasks::Collective> collective_;
-  std::vector<std::unique_ptr<data::Loader>> loaders_;  // of the task's streams
+  std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;
-  std::optional<tasks::Findings> last_evaluation_;  // of the weights as they are
+  std::optional<tasks::Findings> last_evaluation_;  // with the current weights
   StepProgress progress_;
   StepTime total_, interval_;
-  std::map<std::string, parallel::Traffic> traffic_;  // when the interval began
+  std::map<std::string, parallel::Traffic> traffic_;  // at the start of the interval
   int64_t first_step_ = 0, saved_step_ = -1;
-  int64_t proven_step_ = -1;      // the newest checkpoint whose weights gave a finite loss in this process
-  std::vector<size_t> bad_read_;  // lines of each loader that were read
+  int64_t proven_step_ = -1;      // newest checkpoint with a finite loss, in this process
+  std::vector<size_t> bad_read_;  // lines read from each loader
   std::set<std::string> bad_validation_;
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;

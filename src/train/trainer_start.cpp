@@ -1,5 +1,5 @@
-// What a run does before its first step: claims its folder, finds the checkpoint to continue from, agrees with the other
-// processes.
+// Before the first step of a run: claims its folder, finds the checkpoint to continue from, and agrees with
+// the other processes.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -30,7 +30,7 @@ void Trainer::open_files() {
   events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
 }
 
-// Fails now if it must; the run directory itself is still to be made.
+// Fails early; the run directory itself may not exist yet.
 void Trainer::check_profile() const {
   if (options_.profile.empty()) return;
   const auto plain = [](const std::string& path) {
@@ -40,11 +40,11 @@ void Trainer::check_profile() const {
     AtomicFile(options_.profile);
 }
 
-// Processes compute one run only where they see the same data and recipe.
+// All processes must have the same data and recipe.
 void Trainer::check_same_everywhere() {
   std::string mine;
   for (const auto& [name, print] : model_.fingerprints) mine += name + "\t" + print + "\n";
-  Recipe recipe = setup_.recipe;  // but for where each machine keeps what the prints are of
+  Recipe recipe = setup_.recipe;  // without paths, which may differ by machine
   recipe.data.path = recipe.data.val_path = recipe.data.image_root = recipe.data.class_names = "";
   recipe.model.pretrained = recipe.model.select_from = "";
   for (const char* key : tasks::find_task(tasks::task_name(recipe.task)).path_keys)
@@ -61,7 +61,7 @@ void Trainer::check_same_everywhere() {
   }
 }
 
-// They are drawn alike from the seed; files of weights and the number of threads may be each process' own.
+// First weights are drawn from the same seed, but weight files and thread counts may differ by process.
 void Trainer::share_first_weights() {
   std::string sums;
   for (const auto& [name, tensor] : model_.state) {
@@ -113,12 +113,12 @@ std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
     fail("run directory '", directory_.path(), "': no checkpoint is usable; ", skipped.front());
   if (!stored && options_.resume == Resume::required)
     fail("run directory '", directory_.path(),
-         "' has no checkpoint to continue from; --resume auto starts anew");
+         "' has no checkpoint to continue from; --resume auto starts a new run");
   for (const std::string& line : skipped) note(line);
   return stored;
 }
 
-// The leader chooses, so that all processes continue from the same one.
+// The leader chooses, so that all processes continue from the same checkpoint.
 std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
   std::optional<StoredCheckpoint> stored;
   if (leader()) stored = stored_checkpoint();
@@ -130,7 +130,7 @@ std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
 
 void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string where = stored.path("manifest.json");
-  // The number of threads that is stored is the leader's; on another machine it may be another one.
+  // The stored number of threads is the leader's; other machines may use another.
   const std::string others =
       check_same_run(stored.state, setup_, options_.allow_other_threads || !leader(), where);
   if (!others.empty()) note(others);

@@ -73,7 +73,7 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   EXPECT_EQ(evaluations, 3);
   EXPECT_EQ(epochs, 3);
   EXPECT_EQ(lines, 8);
-  // TensorBoard's file holds the recipe as text and the first batch as a picture.
+  // TensorBoard's file contains the recipe as text and the first batch as a picture.
   std::string events;
   for (const auto& entry : fs::directory_iterator(summary.output))
     if (entry.path().filename().string().starts_with("events.")) events += read_text(entry.path().string());
@@ -82,13 +82,14 @@ TEST_F(TrainerTest, ARunLeavesAllItsFiles) {
   int64_t shown = 0;  // images of each evaluation
   for (size_t at = 0; (at = events.find("eval/" + pictures->heading, at)) != std::string::npos; ++at) ++shown;
   EXPECT_EQ(shown, 3);
-  // What was written is what was evaluated: the file alone gives the same accuracy.
+  // The written file alone gives the evaluated accuracy.
   const train::Setup setup = make_setup(tiny("run"));
   const OpenedTask opened = open_task(summary.model_file, {.validation = setup.data.validation});
   EXPECT_EQ(values_of(evaluate(setup, *opened.task)), values_of(summary.final));
 }
 
-// Checkpoints share copies of them; the run, killed and continued, is the same, and all its files are whole.
+// Checkpoints share copies of them; the run, killed and continued, is the same, and all its files are
+// complete.
 TEST_F(TrainerTest, FrozenWeightsStandInAFileOfTheirOwn) {
   const std::vector<std::string> frozen = {"train.freeze=['patch_embed.*', 'blocks.0.*']",
                                            "train.checkpoint_steps=3", "train.keep_last=3"};
@@ -122,7 +123,7 @@ TEST_F(TrainerTest, FrozenWeightsStandInAFileOfTheirOwn) {
   expect_same(tasks::named_state(last.task->parts()), tasks::named_state(final.task->parts()));
 }
 
-// Earlier versions kept moments of frozen parameters too.
+// Earlier versions also kept moments of frozen parameters.
 TEST_F(TrainerTest, MomentsOfFrozenParametersAreLeftOut) {
   const std::vector<std::string> frozen = {"train.freeze=['patch_embed.*']", "train.ema_decay=0"};
   run_training(tiny("run", frozen));
@@ -159,8 +160,8 @@ TEST_F(TrainerTest, LearnsATinySetByHeart) {
   EXPECT_LT(last, 0.5 * first);
 }
 
-// The run is stopped right after the n-th checkpoint and continued, over and over; nothing may tell it from a
-// run that was never stopped.
+// Stops the run after every n-th checkpoint and continues it; the result must equal that of an uninterrupted
+// run.
 TEST_F(TrainerTest, ContinuedRunsAreTheSameByteForByte) {
   run_training(tiny("whole"));
   const Recipe recipe = tiny("parts", {"train.checkpoint_steps=1", "train.keep_last=1"});
@@ -325,7 +326,7 @@ TEST_F(TrainerTest, OtherRecipesAreRefusedByTheirKey) {
                {.resume = Resume::automatic});
 }
 
-// What a user mends and tries again must not meet a directory that "already holds a run".
+// After fixing the cause and retrying, a user must not meet a directory that "already holds a run".
 TEST_F(TrainerTest, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   const auto refused = [&](const std::string& setting, const std::string& reason) {
     const Recipe recipe = tiny("run", {setting});
@@ -390,7 +391,7 @@ TEST_F(TrainerTest, ADirectoryHoldsOneRunAndOneProcess) {
 }
 
 TEST_F(TrainerTest, FrozenParametersStayAsTheyAre) {
-  for (const std::string decay : {"0", "0.9"}) {  // in the moving average too
+  for (const std::string decay : {"0", "0.9"}) {  // also in the moving average
     const std::string run = "run" + decay;
     run_training(tiny(run, {"train.freeze=[\"patch_embed.*\", \"blocks.0.*\"]", "train.ema_decay=" + decay}));
     const auto fresh = models::build_classifier(make_setup(tiny("run")).model.info.model, 0);
@@ -433,7 +434,7 @@ TEST_F(TrainerTest, HalfPrecisionTrainsAndContinuesTheSame) {
   }
 }
 
-// Overflows of fp16 under a loss scale are no run gone astray: with max_skipped = 0 one would end it.
+// Overflows of fp16 with a loss scale are no divergence: with max_skipped = 0 one would end the run.
 TEST_F(TrainerTest, AGradientBeyondHalfPrecisionOnlyLowersTheLossScale) {
   Watcher watcher;
   run_training(tiny("run", {"train.precision=fp16", "train.max_skipped=0"}), {.observers = {&watcher}});
@@ -456,7 +457,7 @@ TEST_F(TrainerTest, FineTuningSaysWhatIsNew) {
   EXPECT_EQ(watcher.notes[2], "positions interpolated: pos_embed [1, 5, 16] to [1, 17, 16]");
   EXPECT_TRUE(watcher.notes[3].starts_with("images: size 64, crop ")) << watcher.notes[3];
   EXPECT_TRUE(watcher.notes[3].ends_with(", as the pretrained weights")) << watcher.notes[3];
-  // Once begun, the run no longer needs the file.
+  // A started run no longer needs the file.
   std::filesystem::remove(path("base/model.safetensors"));
   const RunSummary again =
       run_training(tiny("fine", {"train.steps=2", "train.epochs=0", "preprocess.size=64",

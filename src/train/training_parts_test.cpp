@@ -1,5 +1,5 @@
-// What a recipe can ask for besides the plain loop: accumulation, skipped steps, growing pictures, teachers,
-// soft masks, weight selection.
+// Options of a recipe beyond the plain loop: accumulation, skipped steps, growing pictures, teachers, soft
+// masks, weight selection.
 #include <filesystem>
 
 #include "core/text.h"
@@ -45,9 +45,9 @@ TEST(PictureSheet, ShowsEachPictureInItsPlaceAndColours) {
   ASSERT_EQ(sheet.width, 24);
   ASSERT_EQ(sheet.height, 4);
   EXPECT_EQ(sheet.row(0)[3 * 21 + 2], 72);  // the eighth picture's blue
-  EXPECT_EQ(sheet.row(1)[3 * 2 + 1], 101);  // the first one's last pixel
+  EXPECT_EQ(sheet.row(1)[3 * 2 + 1], 101);  // the first picture's last pixel
   EXPECT_EQ(sheet.row(2)[0], 80);           // the ninth, in a second row
-  EXPECT_EQ(sheet.row(2)[3 * 3], 0);        // nothing beside it
+  EXPECT_EQ(sheet.row(2)[3 * 3], 0);        // empty next to it
   preprocess.mean = {0.9, 0.9, 0.9};
   EXPECT_EQ(picture_sheet(batch, preprocess, 3).width, 9);
   EXPECT_EQ(picture_sheet(batch, preprocess, 3).row(1)[3 * 2], 255);  // no overflow
@@ -71,7 +71,7 @@ class Notes : public Observer {
 
 struct StopSoon {};  // a crash
 
-// Crashes after so many checkpoints.
+// Crashes after `checkpoints` checkpoints.
 class Stopper : public Observer {
  public:
   explicit Stopper(int64_t checkpoints) : left_(checkpoints) {}
@@ -87,10 +87,10 @@ TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
   run_training(tiny("teacher", {"train.seed=1", "train.epochs=1"}));
   const std::vector<std::vector<std::string>> recipes = {
       {},
-      // Classes that weigh differently: the pieces hold different ones.
+      // Unequal class weights: the pieces contain different classes.
       {"task.mixup.mixup=0.0", "task.mixup.cutmix=0.0",
        "task.class_weights=[1.0, 9.0, 1.0, 2.0, 1.0, 5.0, 1.0, 1.0, 1.0, 3.0]"},
-      // Pieces with none, one or two of the pictures that the teacher alone judges.
+      // Pieces with none, one or two of the unlabelled distillation pictures.
       {"task.distil.teacher=\"" + path("teacher") + "\"",
        "task.distil.unlabelled=\"shapes:train=64,val=8,seed=5\"", "task.distil.unlabelled_batch=5"},
       {"train.repeats=2"}};
@@ -103,7 +103,7 @@ TEST_F(TrainingPartsTest, PiecesOfABatchGiveItsGradient) {
       run_training(tiny(run, settings));
       const NamedTensors want = weights(text("run", r, "-1")), got = weights(run);
       for (size_t i = 0; i < want.size(); ++i) {
-        // A key's bias has no gradient but rounding, which Adam blows up.
+        // A key's bias has no gradient except rounding, which Adam amplifies.
         const double largest = want[i].second.abs().max().item<double>();
         EXPECT_LE((want[i].second - got[i].second).abs().max().item<double>(), 1e-9 * std::max(largest, 1e-3))
             << run << " " << want[i].first;
@@ -153,13 +153,12 @@ TEST_F(TrainingPartsTest, StepsWithoutAFiniteLossAreSkippedAndCounted) {
                                      "train.clip_grad=0", "train.log_every=1"});
   const std::string line = error_of([&] { run_training(recipe, {.observers = {&notes}}); });
   EXPECT_NE(line.find("not finite in 4 steps in a row"), std::string::npos) << line;
-  EXPECT_NE(line.find("the newest checkpoint whose weights gave a finite loss is "), std::string::npos)
-      << line;
+  EXPECT_NE(line.find("the newest checkpoint with a finite loss is "), std::string::npos) << line;
   const auto skips = std::count_if(notes.lines.begin(), notes.lines.end(), [](const std::string& note) {
     return note.ends_with("skipped: the loss or its gradient is not finite");
   });
   EXPECT_EQ(skips, 3);
-  // None of the checkpoints that were there before the first skipped step has made room for a later one.
+  // Checkpoints from before the first skipped step were not deleted for later ones.
   const int64_t newest = CheckpointStore(path("run/checkpoints")).steps().back();
   double counted = 0;
   int64_t last_good = 0;
@@ -199,7 +198,7 @@ TEST_F(TrainingPartsTest, PicturesGrowOverTheRun) {
 
 TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   run_training(tiny("teacher", {"train.seed=1"}));
-  // alpha = 1: the labels have no say, only the teacher's.
+  // alpha = 1: only the teacher's labels count.
   const std::vector<std::string> settings = {"task.distil.teacher=\"" + path("teacher") + "\"",
                                              "task.distil.alpha=1.0",
                                              "task.distil.kind=\"hard\"",
@@ -215,12 +214,12 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
   for (size_t i = 0; i < student.size(); ++i)
     EXPECT_TRUE(torch::equal(student[i].second, same[i].second)) << student[i].first;
   EXPECT_FALSE(torch::equal(student.front().second, alone.front().second));
-  // Continued, it goes on with the unlabelled pictures that would have come.
+  // When continued, it reads the unlabelled pictures that would have come next.
   Stopper stopper(3);
   EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&stopper}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("student"), path("parts"));
-  // Not with a teacher that has become another.
+  // A changed teacher is refused.
   std::filesystem::copy(path("alone/model.safetensors"), path("teacher/model.safetensors"),
                         std::filesystem::copy_options::overwrite_existing);
   const std::string line =
@@ -231,7 +230,7 @@ TEST_F(TrainingPartsTest, ATeacherIsFollowed) {
       error_of([&] {
         tiny("x", {"task.distil.unlabelled=\"shapes:\"", "task.distil.unlabelled_batch=4"});
       }),
-      "tiny: task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
+      "tiny: task.distil.unlabelled needs task.distil.teacher: images without a label have no other loss");
 }
 
 // The schedule itself is the model's (models/llama_test.cpp).
@@ -241,7 +240,7 @@ TEST_F(TrainingPartsTest, TheSoftMaskFallsToTheCausalOne) {
   run_training(tiny("soft", settings));
   run_training(tiny("hard", {"model.name=illama", "model.heads=2"}));
   EXPECT_NE(read_file(path("soft/model.safetensors")), read_file(path("hard/model.safetensors")));
-  // The keys of before mean the same run.
+  // The old keys mean the same run.
   run_training(tiny(
       "before", {"model.name=illama", "model.heads=2", "soft_mask.share=1.0", "soft_mask.cutoff_epoch=2"}));
   expect_same_weights(path("soft"), path("before"));
@@ -261,7 +260,7 @@ TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
   const std::vector<std::string> settings = {"model.name=illama", "model.heads=2", "quantization.weights=4",
                                              "quantization.activations=4", "train.checkpoint_steps=5"};
   const RunSummary whole = run_training(tiny("whole", settings));
-  Stopper crash(3);  // the first one stands before the first step
+  Stopper crash(3);  // the first one is before the first step
   EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("whole"), path("parts"));
@@ -278,7 +277,7 @@ TEST_F(TrainingPartsTest, QuantisedTrainingLearnsItsStepsAndIsReadBackAsItWas) {
   }
   EXPECT_EQ(steps, 2 * 5 * 2);  // two blocks of qkv, proj, fc1, fc2, fc3, two kinds of steps
 
-  // The file says that it is quantised: what is opened gives the final evaluation.
+  // The file records its quantisation: the opened model gives the final evaluation.
   const train::Setup setup = make_setup(tiny("again", settings));
   const OpenedTask opened = open_task(path("whole"), {.validation = setup.data.validation});
   EXPECT_EQ(opened.info.quantization.weights, 4);
@@ -298,7 +297,7 @@ TEST_F(TrainingPartsTest, AttentionIsQuantisedInTheFormOfQVit) {
                                              "quantization.weights=4",  "quantization.activations=4",
                                              "quantization.form=q_vit", "train.checkpoint_steps=5"};
   const RunSummary whole = run_training(tiny("whole", settings));
-  Stopper crash(3);  // the first one stands before the first step
+  Stopper crash(3);  // the first one is before the first step
   EXPECT_THROW(run_training(tiny("parts", settings), {.observers = {&crash}}), StopSoon);
   run_training(tiny("parts", settings), {.resume = Resume::required});
   expect_same_weights(path("whole"), path("parts"));
@@ -379,8 +378,8 @@ TEST_F(TrainingPartsTest, FirstWeightsAreSelectedFromALargerModel) {
             std::string::npos);
 }
 
-// ViT's names are iLLaMA's where both have the layer; its first MLP matrix gives the gate's, and what ViT
-// does not have (the other matrix of the gate) stays as it was drawn.
+// ViT and iLLaMA share the names of common layers. ViT's first MLP matrix initialises the gate's; the gate's
+// other matrix, missing in ViT, keeps its random values.
 TEST_F(TrainingPartsTest, VitGivesItsBlocksToIllama) {
   Value settings;
   settings.set("dim", 16), settings.set("depth", 2), settings.set("heads", 2);
@@ -435,7 +434,7 @@ TEST_F(TrainingPartsTest, LlamaGivesItsBlocksToIllama) {
                              models::select_weights(llama[static_cast<size_t>(part)].second, {16, 16})));
   EXPECT_TRUE(torch::equal(model->backbone->named_parameters()["blocks.0.mlp.fc2.weight"],
                            models::select_weights(llama[5].second, {16, 256})));
-  llama.erase(llama.begin() + 1);  // wk: q and v alone are not cut into three
+  llama.erase(llama.begin() + 1);  // wk: q and v alone are not split into three
   save_tensors(path("part.safetensors"), llama);
   const LoadReport part = select_pretrained(*model->backbone, spec, WeightFile(path("part.safetensors")));
   EXPECT_EQ(part.loaded, 7);

@@ -22,7 +22,7 @@ int64_t number_of(const Value& settings, const char* key, int64_t otherwise) {
 
 }  // namespace
 
-// `dims` has an entry a stage, `dim` is that of one grid throughout.
+// `dims` has an entry per stage; `dim` is the width of a model with one grid.
 BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& asked, int64_t count) {
   const Value& settings = spec.settings;
   const std::vector<int64_t> dims = numbers_of(settings, "dims");
@@ -42,7 +42,7 @@ BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& 
     maps.widths.push_back(maps.stages ? dims.at(static_cast<size_t>(block)) : number_of(settings, "dim", 0));
     maps.strides.push_back(maps.stages ? std::min(patch << block, coarsest) : patch);
   }
-  // Swin and ResNet pad by themselves; other pyramids halve whole grids, others cut whole patches.
+  // Swin and ResNet pad their inputs; other pyramids halve whole grids, others cut whole patches.
   const bool pads = spec.family == "swin" || spec.family == "resnet";
   maps.unit = !maps.stages ? patch : pads ? 1 : patch << (dims.size() - 1);
   return maps;

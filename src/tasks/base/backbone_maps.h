@@ -1,4 +1,4 @@
-// What a model's settings say of the maps that heads of dense prediction read.
+// The feature maps that heads of dense prediction read, derived from a model's settings.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace tessera::tasks {
 
 struct BackboneMaps {
-  std::vector<int64_t> blocks;   // whose maps are read, counted from 0
+  std::vector<int64_t> blocks;   // blocks that give the maps, counted from 0
   std::vector<int64_t> widths;   // channels of each map
-  std::vector<int64_t> strides;  // pixels along a side of a cell of each map
-  bool stages = false;           // of a pyramid, else of one grid throughout
-  int64_t unit = 1;              // what the sides of an image must be multiples of
+  std::vector<int64_t> strides;  // pixels per cell side of each map
+  bool stages = false;           // true: maps of a pyramid; false: all on one grid
+  int64_t unit = 1;              // image sides must be multiples of it
 };
 
-// The maps of the blocks that were asked for (task.blocks); of none: all stages, or each fourth of the `count` blocks.
-// A usage error for a block that there is not.
+// Returns the maps of the given blocks (task.blocks). If none are given: all stages, or every fourth of the
+// `count` blocks. Throws a usage error for a missing block.
 BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& asked, int64_t count);
 
 }  // namespace tessera::tasks

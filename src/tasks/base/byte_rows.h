@@ -1,4 +1,4 @@
-// Values as bytes and back, for what processes gather.
+// Converts values to bytes and back, for gathering across processes.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,7 @@ std::string bytes_of(const std::vector<Element>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Element)};
 }
 
-// Behind what `values` holds.
+// Appends the elements encoded in `bytes` to `values`.
 template <class Element>
 void append_bytes(std::vector<Element>& values, std::string_view bytes) {
   const size_t before = values.size();

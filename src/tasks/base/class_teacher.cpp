@@ -9,7 +9,7 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
   return torch::tensor(values, options).reshape({1, -1, 1, 1});
 }
 
-// What does not fit is said before the run is begun.
+// Reports a mismatch before the run begins.
 void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t channels,
                    int64_t classes) {
   const torch::NoGradGuard no_grad;
@@ -21,14 +21,14 @@ void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& 
       fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
     }
     if (scores.size(-1) != classes)
-      fail_usage("task.distil.teacher '", teacher.file, "' tells ", scores.size(-1),
-                 " classes apart, the data has ", classes);
+      fail_usage("task.distil.teacher '", teacher.file, "' has ", scores.size(-1), " classes, the data has ",
+                 classes);
   }
 }
 
 }  // namespace
 
-// The teacher sees the student's images, normalised as it was trained.
+// Converts the student's input to the teacher's normalisation.
 ClassTeacher::ClassTeacher(const OpenedClassifier& opened, const TaskSetup& setup, int64_t classes)
     : model_(opened.model), checksum_(opened.checksum) {
   const data::Preprocess &ours = setup.preprocess, &theirs = opened.preprocess;

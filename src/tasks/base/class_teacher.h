@@ -1,4 +1,4 @@
-// A trained classifier that shows its scores to the one in training (task.distil.teacher).
+// A trained classifier that teaches the one in training (task.distil.teacher).
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@ namespace tessera::tasks {
 
 class ClassTeacher {
  public:
-  // On the device and in the type of the run that `setup` describes. A usage error where the teacher cannot take one of
-  // its sides, or tells another number of classes apart than `classes`.
+  // On the device and in the dtype of the run in `setup`. Throws a usage error if the teacher does not accept
+  // an input side of the run, or does not have `classes` classes.
   ClassTeacher(const OpenedClassifier& opened, const TaskSetup& setup, int64_t classes);
 
-  // Of images [images, 3, height, width] as the student sees them: [images, classes], without a graph.
+  // Returns logits [images, classes], without a graph, for the student's inputs [images, 3, height, width].
   torch::Tensor scores(const torch::Tensor& images) const;
   const std::string& checksum() const { return checksum_; }
 
  private:
   std::shared_ptr<models::Classifier> model_;
-  torch::Tensor scale_, shift_;  // its input from the student's, [1, 3, 1, 1]; undefined: the same
+  torch::Tensor scale_, shift_;  // from the student's input, [1, 3, 1, 1]; undefined: same input
   std::string checksum_;
 };
 

@@ -11,7 +11,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kMostTabled = 4096;  // classes of a confusion matrix
+constexpr int64_t kMostTabled = 4096;  // largest number of classes with a confusion matrix
 
 bool single_label(const ScoredSamples& scored) {
   return !scored.rows.empty() && scored.rows[0].score.label >= 0;
@@ -27,7 +27,7 @@ report::ConfusionBlock confusion_of(const ScoredSamples& scored, const std::vect
   return block;
 }
 
-// One picture of the grid: framed green where the best class is among the sample's.
+// One picture of the grid; framed green if the best class is one of the labels.
 report::Picture picture_of(const data::Source& source, const EvaluatedSample& row,
                            const std::vector<std::string>& names) {
   const std::vector<int64_t> labels = source.class_labels()->labels(row.index);
@@ -53,7 +53,7 @@ report::PicturesBlock pictures_of(const ScoredSamples& scored, const data::Sourc
   return block;
 }
 
-// Of one class an image.
+// Single-label only.
 report::TableBlock classes_of(const ScoredSamples& scored, const std::vector<std::string>& names) {
   eval::ClassificationMeter meter(scored.classes);
   for (const EvaluatedSample& row : scored.rows) meter.add(row.score);

@@ -1,4 +1,4 @@
-// What a classifier's evaluation shows besides its metrics.
+// The report blocks of a classifier's evaluation, in addition to its metrics.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace tessera::tasks {
 
-// Those of "pictures" (a grid of predictions), "confusion", "classes" (precision, recall and F1 of each) and
-// "samples" (a row for each sample) that the options ask for. `class_names` may be empty: classes are then
-// called by their number.
+// Returns the requested blocks among "pictures" (a grid of predictions), "confusion", "classes" (precision,
+// recall and F1 of each) and "samples" (a row for each sample). If `class_names` is empty, classes are
+// numbered.
 std::vector<report::Block> classify_blocks(const ScoredSamples& scored, const data::Source& source,
                                            const std::vector<std::string>& class_names,
                                            const EvaluateOptions& options);
 
-// The table "classes": samples, precision, recall and F1 of each.
+// Returns the table "classes": samples, precision, recall and F1 of each.
 report::TableBlock class_table(const eval::ClassificationMeter& meter, const std::vector<std::string>& names);
 
-// "cat", or "class 7" where classes have no names.
+// Returns "cat", or "class 7" if the classes have no names.
 std::string class_name(const std::vector<std::string>& names, int64_t index);
 
 }  // namespace tessera::tasks

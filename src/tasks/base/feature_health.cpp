@@ -41,9 +41,9 @@ void FeatureHealth::finish(const EvaluateOptions& options, const data::Source* s
   findings.metrics.push_back({{"feature_std"}, deviation});
   if ((rank < kFewDirections || deviation < kSmallDeviation) && options.wants("pictures"))
     findings.blocks.emplace_back(report::TextBlock{
-        "Collapse", text("The features of ", count, " validation images are almost one: RankMe ",
+        "Collapse", text("The features of ", count, " validation images are almost equal: RankMe ",
                          fixed(rank, 2), " of ", features.size(1), ", deviation ", fixed(deviation, 4),
-                         ". What is learned from them cannot tell images apart.")});
+                         ". They cannot distinguish images.")});
 }
 
 }  // namespace tessera::tasks

@@ -1,5 +1,4 @@
-// What the features of a model that learns without labels are worth while it trains, from the first
-// validation images.
+// Measures the quality of label-free features during training, on the first validation images.
 #pragma once
 
 #include "data/base/source.h"
@@ -11,13 +10,14 @@ class FeatureHealth {
  public:
   explicit FeatureHealth(int64_t width) : rows_(width) {}
 
-  // Whether images of a batch before which `before` came are looked at.
+  // True if images with indices from `before` on are still measured.
   bool wants(int64_t before) const { return before < kSamples; }
-  // Features [batch, width] of those images; of others nothing is kept.
+  // Keeps the features [batch, width] of measured images; ignores the others.
   void add(const data::Batch& batch, int64_t before, const torch::Tensor& features);
-  // Adds rankme (Garrido et al. 2023), feature_std (the channels' mean deviation over images of features of
-  // length 1, times the root of the width: 1 where they spread evenly, 0 where all are one), and with classes
-  // knn: the share of images whose 20 nearest others vote for their class. A collapse is a text block.
+  // Adds rankme (Garrido et al. 2023) and feature_std: the channels' mean deviation of unit-length features,
+  // times the root of the width. It is 1 for evenly spread features, 0 if all are equal. With classes, adds
+  // knn: the share of images classified correctly by their 20 nearest neighbours. Reports a collapse as a
+  // text block.
   void finish(const EvaluateOptions& options, const data::Source* source, Findings& findings);
 
  private:

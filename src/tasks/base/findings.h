@@ -1,4 +1,4 @@
-// What an evaluation found: figures with their unit, and what there is to show.
+// The result of an evaluation: metrics with their unit, and report blocks.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct MetricInfo {
   Unit unit = Unit::number;
   bool larger_is_better = true;
 
-  // Whether `value` beats `best`; a value that is no number never does.
+  // True if `value` beats `best`; NaN never does.
   bool better(double value, double best) const { return larger_is_better ? value > best : value < best; }
 };
 
@@ -29,14 +29,14 @@ struct Metric {
 struct Findings {
   int64_t samples = 0;
   double seconds = 0;
-  std::vector<Metric> metrics = {};  // in the order to show
+  std::vector<Metric> metrics = {};  // in display order
   std::vector<report::Block> blocks = {};
-  data::BadImages broken = {};  // that were left out, in this process
-  // The metric of that name; an error if there is none.
+  data::BadImages broken = {};  // left out, in this process
+  // Returns the metric of that name; throws if there is none.
   double metric(const std::string& name) const;
 };
 
-// Adds what a further evaluator found; its samples and time do not count.
+// Adds the metrics and blocks of another evaluator; ignores its samples and time.
 void append(Findings& findings, Findings more);
 
 }  // namespace tessera::tasks

@@ -1,5 +1,5 @@
-// The streams that several tasks share: training images without their labels, alone or with captions, and validation
-// images. Images have the side that the trainer asks for.
+// Streams shared by several tasks: training images without labels, alone or with captions, and validation
+// images. The trainer chooses the image side.
 #pragma once
 
 #include <memory>

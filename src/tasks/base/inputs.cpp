@@ -36,7 +36,7 @@ torch::ScalarType scalar_type(DType dtype) {
   }
 }
 
-// On the column's memory, which the tensor holds.
+// The tensor shares the column's memory and keeps it alive.
 torch::Tensor adopt(const data::Column& column, int64_t batch) {
   std::vector<int64_t> shape = column.field.shape;
   if (column.field.ragged)

@@ -16,7 +16,7 @@ namespace {
 
 std::string layer_name(int64_t block) { return "block " + std::to_string(block + 1); }
 
-// [batch, width] of one block's tokens [batch, tokens, width].
+// Pools the tokens [batch, tokens, width] of one block to [batch, width].
 torch::Tensor token_of(const torch::Tensor& x, const models::TokenPlaces& places, FeatureToken token) {
   switch (token) {
     case FeatureToken::mean:
@@ -31,7 +31,7 @@ torch::Tensor token_of(const torch::Tensor& x, const models::TokenPlaces& places
   return x.select(1, others.front());
 }
 
-// All features of a batch, in the order of blocks and tokens, and last what the class head reads.
+// All features of a batch, ordered by block and token, then the input of the class head.
 std::vector<LayerFeatures> of_tokens(models::TokenEncoder& encoder, int64_t blocks,
                                      const torch::Tensor& images, const std::vector<FeatureToken>& tokens) {
   models::Taps taps;
@@ -65,7 +65,7 @@ std::vector<LayerFeatures> of_maps(models::Backbone& backbone, const torch::Tens
   return out;
 }
 
-// Memory on a file that has no name any longer, so that it is gone with the process.
+// Memory backed by an unlinked file, which is removed with the process.
 torch::Tensor on_file(int64_t numbers) {
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera_features_XXXXXX").string();
   const int file = ::mkstemp(pattern.data());
@@ -81,7 +81,7 @@ torch::Tensor on_file(int64_t numbers) {
   return memory;
 }
 
-// Places for `images` rows of features like these.
+// Allocates space for `images` rows of features shaped like `like`.
 void make_room(FeatureSet& set, const std::vector<LayerFeatures>& like, int64_t images, int64_t most_bytes) {
   int64_t width = 0;
   for (const LayerFeatures& layer : like) width += layer.rows.size(1);
@@ -114,7 +114,7 @@ FeatureSet collect_features(models::Backbone& backbone, const data::Source& sour
   data::Loader loader(source, std::move(transform), config);
   auto* encoder = dynamic_cast<models::TokenEncoder*>(&backbone);
   FeatureSet set;
-  std::vector<int64_t> kept;  // classes of the images that could be read
+  std::vector<int64_t> kept;  // classes of readable images
   int64_t expected = 0;
   while (auto batch = loader.next()) {
     const StreamInputs inputs = to_device(*batch, "validation", options.device, options.precision);
@@ -125,7 +125,7 @@ FeatureSet collect_features(models::Backbone& backbone, const data::Source& sour
                          : of_maps(backbone, inputs.at("image"), options.tokens);
     }
     if (set.layers.empty()) make_room(set, features, source.size(), options.most_bytes);
-    std::vector<int64_t> rows;  // that are no stand-ins of broken images
+    std::vector<int64_t> rows;  // without substitutes for broken images
     for (int64_t i = 0; i < batch->size; ++i, ++expected)
       if (batch->indices[static_cast<size_t>(i)] == expected) rows.push_back(i);
     const auto first = static_cast<int64_t>(kept.size()), count = static_cast<int64_t>(rows.size());

@@ -1,4 +1,4 @@
-// The features of all blocks of a backbone for a set of images, by one pass: what probes read.
+// Features of all blocks of a backbone for a set of images, in one pass; the input of probes.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 
 namespace tessera::tasks {
 
-// What stands for an image in a block's output: the mean of its patches, the last of them, or the class token
-// (the first token that is no patch).
+// How a block's output is pooled: mean of the patches, last patch, or class token (the first token that is no
+// patch).
 enum class FeatureToken { mean, last, class_token };
 
 struct FeatureOptions {
@@ -23,13 +23,13 @@ struct FeatureOptions {
   int64_t batch = 64, loader_threads = 1;
   Precision precision = Precision::fp32;
   torch::Device device = torch::kCPU;
-  // The features lie in a file without a name; a usage error says how large it would have to be.
+  // Limit of the unnamed file that holds the features; a usage error reports the size needed.
   int64_t most_bytes = int64_t{4} << 30;
-  // Called after every batch with the images done so far; returning false ends with ErrorKind::interrupted.
+  // Called after every batch with the images done so far; returning false throws ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress = {};
 };
 
-// One block's output, or what the class head reads ("head").
+// The output of one block, or the input of the class head ("head").
 struct LayerFeatures {
   std::string layer, token;  // "block 3", "mean"
   torch::Tensor rows;        // [images, width] float32
@@ -37,11 +37,11 @@ struct LayerFeatures {
 struct FeatureSet {
   std::vector<LayerFeatures> layers;
   torch::Tensor labels;    // [images] int64
-  data::BadImages broken;  // that were left out
+  data::BadImages broken;  // left out
 };
 
-// Of every image of a source with one class each, prepared by `transform`. The backbone is in evaluation mode
-// on the device.
+// Returns the features of every image of a source with one class each, preprocessed by `transform`. The
+// backbone must be on the device and in evaluation mode.
 FeatureSet collect_features(models::Backbone& backbone, const data::Source& source,
                             std::shared_ptr<const data::Transform> transform, const FeatureOptions& options);
 

@@ -1,4 +1,4 @@
-// Classification losses. Logits are [batch, classes]; half-precision ones are raised to float32 first. Every
+// Classification losses. Logits are [batch, classes]; half precision is converted to float32 first. Every
 // result is a scalar with its graph. Reductions follow torch.nn.functional and timm.loss.
 #pragma once
 
@@ -12,30 +12,30 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;  // share of the target spread over all classes (Szegedy et al. 2016)
   torch::Tensor class_weights =
       {};                       // [classes]; undefined = all 1. The mean is then divided by the weights' sum
-  int64_t ignore_index = -100;  // label of samples that do not count
+  int64_t ignore_index = -100;  // label of ignored samples
   bool sum = false;             // sum over the batch instead of its mean
 };
 // Labels are int64 [batch].
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& labels,
                             const CrossEntropyOptions& options = {});
 
-// Targets are distributions [batch, classes] (mixup, CutMix): -sum_c w_c t_c log softmax(x)_c of each sample,
-// [batch].
+// Targets are distributions [batch, classes] (mixup, CutMix). Returns -sum_c w_c t_c log softmax(x)_c for
+// each sample, [batch].
 torch::Tensor soft_cross_entropy_each(const torch::Tensor& logits, const torch::Tensor& targets,
                                       const torch::Tensor& class_weights = {});
-// Their mean.
+// Returns their mean.
 torch::Tensor soft_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                  const torch::Tensor& class_weights = {});
 
 struct SigmoidOptions {
-  double label_smoothing = 0;              // of index labels: off = s / classes, on = 1 - s + off
+  double label_smoothing = 0;              // for index labels: off = s / classes, on = 1 - s + off
   std::optional<double> target_threshold;  // targets above it count as 1, all others as 0 (DeiT III: 0)
   bool sum_classes = false;                // sum over classes, mean over the batch; else the mean over both
   torch::Tensor weight = {};               // broadcast over [batch, classes]; undefined = all 1
   torch::Tensor positive_weight = {};      // [classes] factor on the positive part; undefined = all 1
 };
-// Binary cross entropy of the logits: one yes or no for each class. Targets are int64 [batch] (one class
-// each) or [batch, classes] in [0, 1].
+// Binary cross entropy of the logits, one decision per class. Targets are int64 [batch] (one class each) or
+// [batch, classes] in [0, 1].
 torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                     const SigmoidOptions& options = {});
 

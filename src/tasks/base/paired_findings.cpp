@@ -25,11 +25,11 @@ std::vector<std::string> references_of(const data::Source& source, int64_t index
   return captions;
 }
 
-// The captions that a validation set is searched with, and which image each belongs to.
+// The captions of a validation set, and the images that each belongs to.
 struct SearchedTexts {
   std::vector<std::string> texts;              // distinct
-  std::vector<std::vector<int64_t>> of_image;  // of the images in their order
-  std::vector<std::vector<int64_t>> images;    // of each text
+  std::vector<std::vector<int64_t>> of_image;  // for each image, in order
+  std::vector<std::vector<int64_t>> images;    // for each text
 
   SearchedTexts(const data::Source& source, const std::vector<int64_t>& indices, EvalCaptions which) {
     std::map<std::string, int64_t> places;
@@ -46,11 +46,11 @@ struct SearchedTexts {
   }
 };
 
-// Similarities [queries, items] of some rows.
+// Similarities [queries, items] of a slice of the queries.
 using Compare = std::function<torch::Tensor(const torch::Tensor& queries)>;
 
-// Ranks of the best of the items that belong to each query, by similarities that are computed in chunks of queries. Queries
-// to which nothing belongs, images without a caption, count neither way.
+// Ranks the best relevant item of each query; similarities are computed in chunks of queries. Queries without
+// a relevant item (images without a caption) are not counted.
 eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compare,
                               const std::vector<std::vector<int64_t>>& relevant) {
   eval::RetrievalMeter meter;
@@ -67,7 +67,7 @@ eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compa
 
 using Embed = std::function<torch::Tensor(const std::vector<std::string>&)>;
 
-// Classes by their names.
+// Zero-shot classification by class names.
 void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleRows& images,
                    const PairedEmbedding& model, const EvaluateOptions& options, const Embed& embed) {
   const std::vector<std::string>& names = labels.class_names();
@@ -91,13 +91,13 @@ void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleR
   if (by_class) out.blocks.emplace_back(class_table(*by_class, names));
 }
 
-// Framed green where the caption is one of its references.
+// Framed green if the caption equals one of its references.
 report::PicturesBlock captioned_pictures(const data::Source& source, const std::vector<int64_t>& indices,
                                          const std::vector<std::string>& captions, EvalCaptions which,
                                          uint64_t seed) {
   report::PicturesBlock block{
       .heading = "Captions",
-      .note = "Below each caption what the set says; framed green where they are one."};
+      .note = "Below each caption the references; framed green if the caption equals one."};
   block.pictures = drawn_pictures(std::ssize(indices), seed, [&](int64_t i) {
     const auto place = static_cast<size_t>(i);
     const std::vector<std::string> references = references_of(source, indices[place], which);

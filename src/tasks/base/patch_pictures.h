@@ -1,4 +1,4 @@
-// Pictures for reports: tensors, and samples of a set.
+// Pictures for reports, from tensors and from samples of a set.
 #pragma once
 
 #include "ops/torch.h"
@@ -14,14 +14,14 @@
 
 namespace tessera::tasks {
 
-// [3, height, width] as it entered the model, with the mean and deviation of `preprocess` undone, as bytes.
+// Converts a model input [3, height, width] to bytes, undoing the mean and deviation of `preprocess`.
 Image picture_of(const torch::Tensor& image, const data::Preprocess& preprocess);
 
-// The image of a sample, small.
+// Returns the image of a sample, shrunk.
 Image thumbnail_of(const data::Source& source, int64_t index);
 
-// Two dozen of so many samples, the same ones in every run with this seed. `make` gives the picture of one; those of which
-// it throws an Error are left out.
+// Returns 24 pictures of random samples, the same in every run with this seed. `make` returns the picture of
+// one; samples for which it throws an Error are skipped.
 std::vector<report::Picture> drawn_pictures(int64_t samples, uint64_t seed,
                                             const std::function<report::Picture(int64_t sample)>& make);
 

@@ -1,4 +1,4 @@
-// The tasks: what a recipe's [task] name stands for.
+// The registry of tasks, by the name in a recipe's [task].
 #pragma once
 
 #include <functional>
@@ -16,15 +16,15 @@
 
 namespace tessera::tasks {
 
-// A trained classifier that somebody else opened.
+// A trained classifier, opened by the caller.
 struct OpenedClassifier {
   std::shared_ptr<models::Classifier> model;  // in evaluation mode
-  Value metadata;                             // of its task; empty in files of other programs
+  Value metadata;                             // written by its task; empty for files of other programs
   data::Preprocess preprocess;
   std::string file, checksum;
 };
 
-// A trained backbone that somebody else opened.
+// A trained backbone, opened by the caller.
 struct OpenedBackbone {
   std::shared_ptr<models::Backbone> model;  // in evaluation mode
   models::ModelSpec spec;
@@ -32,56 +32,56 @@ struct OpenedBackbone {
   std::string file, checksum;
 };
 
-// A VAE that somebody else opened; without a codec where there is none.
+// A VAE, opened by the caller; `codec` is null if there is none.
 struct OpenedVae {
   std::shared_ptr<models::Backbone> model;  // in evaluation mode, in float32
-  models::LatentCodec* codec = nullptr;     // the model as one
-  double scale = 0;                         // what latents are multiplied by; 0 = the file does not say
+  models::LatentCodec* codec = nullptr;     // `model` as a codec
+  double scale = 0;                         // factor on latents; 0 = not in the file
   std::string file, checksum;
 };
 
 class FeatureExtractor;
 struct ExtractorPlace;
-// Opens weights whose features measure images.
+// Opens weights of a feature extractor that measures images.
 using OpenExtractor =
     std::function<std::unique_ptr<FeatureExtractor>(const std::string& path, const ExtractorPlace& place)>;
 
-// All that a task is built from.
+// Everything needed to build a task.
 struct TaskSetup {
-  Value settings;           // [task], complete but for its name
+  Value settings;           // [task], complete except for its name
   models::ModelSpec model;  // as TaskKind::fit_model left it
-  // The model of a spec: with first weights from the seed, or without any where they come from a file.
+  // Initial weights of the model: drawn from the seed, or none if a file provides them.
   models::Init init = models::Init::draw;
-  bool meta = false;  // on the meta device: names, shapes and macs, nothing can be computed
-  // Builds the model of a spec instead of the registry of families: for a backbone of one's own.
+  bool meta = false;  // on the meta device: only names, shapes and macs; nothing can be computed
+  // Builds the model of a spec instead of the family registry, for custom backbones.
   std::function<std::shared_ptr<models::Backbone>(const models::ModelSpec& spec)> make_backbone = {};
   uint64_t seed = 0;
 
-  // Null where the data are not there: a task that is only described, or measured on data of its own.
+  // Null without data: the task is only described, or evaluated on its own data.
   std::shared_ptr<const data::Source> train, validation;
   data::Preprocess preprocess;
   data::AugmentConfig augment;
-  Value metadata = {};    // of the weights that it is opened from
-  std::string file = {};  // those weights, for errors
+  Value metadata = {};    // metadata of the opened weights
+  std::string file = {};  // path of the opened weights, for errors
 
-  std::vector<int64_t> sides = {};  // of the inputs over the run
-  bool balanced = false;            // the run draws classes equally often
-  bool continued = false;           // settings were accepted when the run began
+  std::vector<int64_t> sides = {};  // input sides during the run
+  bool balanced = false;            // the run samples classes equally often
+  bool continued = false;           // the settings were accepted when the run began
   torch::Device device = torch::kCPU;
   Precision precision = Precision::fp32;
-  // Opens the weights of a trained classifier for inputs of a side; empty where none may be opened.
+  // Opens a trained classifier for an input side; empty if not allowed.
   std::function<OpenedClassifier(const std::string& path, int64_t side)> open_classifier = {};
-  // Opens the backbone of any weights; empty where none may be opened.
+  // Opens the backbone of any weights; empty if not allowed.
   std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
-  // Opens any weights as their task; empty where none may be opened.
+  // Opens any weights as their task; empty if not allowed.
   std::function<std::shared_ptr<Task>(const std::string& path)> open_task = {};
-  // Open a VAE, and what measures images; empty where none may be opened.
+  // Open a VAE, and a feature extractor; empty if not allowed.
   std::function<OpenedVae(const std::string& path)> open_vae = {};
   OpenExtractor open_extractor = {};
-  int64_t batch_size = 0;  // samples of a step of all processes; 0 = nothing is trained
+  int64_t batch_size = 0;  // samples of a step over all processes; 0 = no training
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;
-  // What `make` gives, without memory for its weights where only their names and shapes are asked for.
+  // Returns the result of `make`; on the meta device no memory is allocated for its weights.
   template <class Make>
   auto build(const Make& make) const {
     std::optional<nn::ShapesOnly> shapes;
@@ -94,33 +94,32 @@ struct TaskSetup {
 // A row of the table in registry.cpp.
 struct TaskKind {
   const char* name;
-  const char* summary;            // one line for people
-  const char* command = nullptr;  // of the program, that its weights are for where `predict` is not
-  // All settings with their defaults, after laying `settings` over them, without "name"; usage errors.
+  const char* summary;            // one line for users
+  const char* command = nullptr;  // program command for its weights, if it is not `predict`
+  // Returns all settings with defaults, overlaid with `settings`, without "name"; throws usage errors.
   Value (*resolve)(const Value& settings);
   std::vector<KeyDescription> (*keys)();
-  // Gives the model the settings that the task and its data decide, such as the number of classes. `train` is
-  // null where there are no data.
+  // Sets the model settings that the task and its data determine, such as the number of classes. `train` is
+  // null without data.
   void (*fit_model)(Value& model_settings, const Value& settings, const data::Source* train);
   std::unique_ptr<Task> (*make)(const TaskSetup& setup);
-  // Dotted keys of settings that are files: each machine may keep them elsewhere.
+  // Dotted keys of file paths, which may differ between machines.
   std::vector<const char*> path_keys = {};
-  // The evaluation gives these where EvaluateOptions::blocks name them, besides pictures: "classes", "samples", "bits".
+  // Blocks that EvaluateOptions::blocks may request in addition to pictures: "classes", "samples", "bits".
   std::vector<const char*> tables = {};
-  // Images with classes and without captions are measured by the names of their classes.
+  // Images with classes but no captions are evaluated zero-shot by class names.
   bool names_classes = false;
 };
 
 const std::vector<TaskKind>& task_kinds();
-// Adds a task to those of the table, for a program that brings one of its own: before anything is read. One
-// of the same name takes the place of the other.
+// Adds a custom task to the table, before anything is read. Replaces a task of the same name.
 void add_task_kind(const TaskKind& kind);
-// A usage error with the nearest name if there is none.
+// Throws a usage error with the nearest name if there is none.
 const TaskKind& find_task(const std::string& name);
 
-// [task] with its name and every key of that task.
+// Returns [task] with its name and every key of that task.
 Value resolve_task(const Value& section);
-// The name, and the rest, of such a table; an empty one stands for the first task.
+// The name, and the other keys, of such a table; an empty one means the first task.
 std::string task_name(const Value& section);
 Value task_settings(Value section);
 

@@ -9,14 +9,14 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kSimilarities = int64_t{16} << 20;  // that are in memory at a time
+constexpr int64_t kSimilarities = int64_t{16} << 20;  // in memory at a time
 
 torch::Tensor unit_rows(const torch::Tensor& features) {
   const torch::Tensor wide = features.to(torch::kCPU, torch::kFloat32);
   return wide / wide.norm(2, {1}, true).clamp_min(1e-12);
 }
 
-// Votes of the nearest of `similarity` [chunk, train]: the class of each row.
+// Returns the class of each row by a vote of its nearest in `similarity` [chunk, train].
 torch::Tensor vote(const torch::Tensor& similarity, const torch::Tensor& labels, int64_t classes,
                    const NeighbourVote& how) {
   const auto [nearest, index] = similarity.topk(how.neighbours, 1);
@@ -27,7 +27,7 @@ torch::Tensor vote(const torch::Tensor& similarity, const torch::Tensor& labels,
   return votes.argmax(1);
 }
 
-// Calls body(rows in float64) for pieces of the features: a layer's may be larger than the memory that is left.
+// Calls body(rows in float64) on slices: a layer's features may exceed the free memory.
 template <class Body>
 void for_rows(const torch::Tensor& features, const Body& body) {
   constexpr int64_t kRows = 4096;
@@ -52,7 +52,7 @@ double entropy_of_shares(const torch::Tensor& values) {
   return -torch::xlogy(share, share).sum().item<double>();
 }
 
-// The unbiased estimate of HSIC from Gram matrices with their diagonals taken away.
+// Unbiased estimate of HSIC from Gram matrices with zero diagonals.
 double unbiased_hsic(const torch::Tensor& k, const torch::Tensor& l) {
   const auto n = static_cast<double>(k.size(0));
   const double products = (k * l).sum().item<double>(),
@@ -126,7 +126,7 @@ torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor&
     fail_usage(how.neighbours, " neighbours of ", train.size(0), " training images");
   const torch::Tensor bank = unit_rows(train).t().contiguous(), queries = unit_rows(test);
   const int64_t classes = labels.max().item<int64_t>() + 1;
-  // One buffer and one result: what is allocated between them would keep the heap from closing behind each piece.
+  // One buffer and one result: allocations in the loop would fragment the heap.
   const int64_t rows = std::clamp<int64_t>(kSimilarities / train.size(0), 1, 1024);
   const torch::Tensor similarity =
                           torch::empty({std::min(rows, queries.size(0)), train.size(0)}, torch::kFloat32),
@@ -160,7 +160,7 @@ torch::Tensor Ridge::scores(const torch::Tensor& features) const {
 
 namespace {
 
-// Mean, deviation (1 where not asked for, or where it is 0) and X'X, X'Y of centred features and targets.
+// Mean, deviation (1 if 0 or not requested), and X'X and X'Y of centred features and targets.
 struct Moments {
   torch::Tensor mean = {}, scale = {}, target_mean = {}, squares = {}, products = {};
 };
@@ -192,8 +192,8 @@ Moments moments_of(const torch::Tensor& features, const torch::Tensor& labels, i
 
 }  // namespace
 
-// With the eigenvectors V of X'X all lambdas share U = X V: the hat matrix has the diagonal
-// 1/N + sum_j u_ij^2 / (e_j + lambda N), and a sample's leave-one-out residual is its residual / (1 - h).
+// The eigenvectors V of X'X give U = X V, shared by all lambdas. The hat matrix has the diagonal 1/N + sum_j
+// u_ij^2 / (e_j + lambda N); a sample's leave-one-out residual is its residual / (1 - h).
 Ridge fit_ridge(const torch::Tensor& features, const torch::Tensor& labels, int64_t classes,
                 const std::vector<double>& lambdas, bool standardise) {
   check_labels(features, labels);

@@ -11,7 +11,7 @@ namespace {
 
 using torch::Tensor;
 
-// Leave-one-out in closed form is that of as many regressions, each without one sample.
+// Closed-form leave-one-out equals regressions that each leave out one sample.
 TEST(Ridge, LeaveOneOutIsThatOfLeavingOneOut) {
   torch::manual_seed(1);
   const int64_t n = 12, classes = 3;
@@ -25,7 +25,7 @@ TEST(Ridge, LeaveOneOutIsThatOfLeavingOneOut) {
     for (int64_t j = 0; j < n; ++j)
       if (j != i) others.push_back(j);
     const Tensor rows = torch::tensor(others);
-    // The ridge with an intercept that is not shrunk, solved as one system.
+    // Ridge with an unpenalised intercept, solved as one system.
     const Tensor a = torch::cat({x.index_select(0, rows), torch::ones({n - 1, 1}, torch::kFloat64)}, 1);
     Tensor shrink = torch::eye(5, torch::kFloat64) * lambda * static_cast<double>(n);
     shrink[4][4] = 0;
@@ -52,7 +52,7 @@ TEST(Neighbours, VoteByNumberOrBySimilarity) {
   EXPECT_EQ(neighbour_classes(train, labels, test, {.neighbours = 3}).item<int64_t>(), 0);
   EXPECT_EQ(neighbour_classes(train, labels, test, {.neighbours = 3, .temperature = 0.01}).item<int64_t>(),
             1);
-  // One vote each: the class of lower index.
+  // One vote each: the tie goes to the lower class index.
   EXPECT_EQ(neighbour_classes(train, labels, test, {.neighbours = 2}).item<int64_t>(), 0);
   try {
     neighbour_classes(train, labels, test, {.neighbours = 4});
@@ -64,7 +64,7 @@ TEST(Neighbours, VoteByNumberOrBySimilarity) {
 }
 
 TEST(Neighbours, AreLeftOutOfTheirOwnVote) {
-  const Tensor features = torch::eye(4);  // every other is as far
+  const Tensor features = torch::eye(4);  // all others are equally far
   EXPECT_EQ(neighbour_accuracy(features, torch::arange(4), 3), 0);
 }
 
@@ -75,7 +75,7 @@ TEST(Rank, CountsTheDirectionsInUse) {
   EXPECT_NEAR(rankme(torch::ones({20, 8})), 1, 1e-3);
 }
 
-// Units in another order, all scaled or shifted, are the same representation; another one is not.
+// Permuted, scaled or shifted units are the same representation; a different one is not.
 TEST(Alignment, OfPermutedUnitsIsOne) {
   torch::manual_seed(7);
   const torch::Tensor x = torch::randn({40, 12}, torch::kFloat64);

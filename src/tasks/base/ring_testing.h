@@ -1,4 +1,4 @@
-// The processes of a run as threads of a test, for what they exchange in a ring.
+// Runs the processes of a run as threads of a test, to exchange data in a ring.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@ namespace tessera::tasks {
 
 class RingOfThreads {
  public:
-  // Calls `each` once in each of `size` threads, with the collective of its rank; what one of them throws is thrown here.
+  // Calls `each` in each of `size` threads with the collective of its rank; rethrows what a thread throws.
   static void run(int64_t size, const std::function<void(Collective&)>& each) {
     RingOfThreads ring(size);
     std::vector<std::exception_ptr> thrown(static_cast<size_t>(size));
@@ -41,7 +41,7 @@ class RingOfThreads {
     torch::Tensor gather(const torch::Tensor&, int64_t, int64_t) override {
       fail("nothing of all processes should be held at once");
     }
-    // Of numbers without a graph: every process sends its own once round the ring.
+    // Without a graph: every process sends its values once round the ring.
     torch::Tensor sum(const torch::Tensor& values) override {
       torch::Tensor sum = values.clone(), block = values;
       for (int64_t step = 1; step < size(); ++step) {

@@ -1,5 +1,5 @@
-// A row of numbers for each validation sample, brought together from all processes in the order of the
-// source: metrics made of them are the same bits whatever the number of processes.
+// A row of numbers for each validation sample, gathered from all processes in the order of the source.
+// Metrics computed from them are bitwise equal for any number of processes.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ class SampleRows {
  public:
   explicit SampleRows(int64_t width) : width_(width) {}
 
-  // Rows [batch, width] of any floating type, of a batch before which `before` samples of all processes came.
-  // Images that the loader put in the place of broken ones are passed over.
+  // Adds rows [batch, width] of any floating-point type. `before`: samples of all processes in earlier
+  // batches. Skips substitutes for broken images.
   void add(const data::Batch& batch, int64_t before, const torch::Tensor& rows);
-  // Brings all rows together; every process then holds the same.
+  // Gathers all rows on every process.
   void collect(const EvaluateOptions& options);
 
   int64_t size() const { return static_cast<int64_t>(indices_.size()); }

@@ -15,7 +15,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr size_t kWorthAThread = 4096;      // scores
-constexpr size_t kBlock = size_t{1} << 20;  // scores of all processes that are in one place at a time
+constexpr size_t kBlock = size_t{1} << 20;  // scores of all processes held at a time
 
 static_assert(std::is_trivially_copyable_v<EvaluatedSample>);
 
@@ -45,7 +45,7 @@ ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t ba
 void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
   const float* data = scores.const_data_ptr<float>();
   const size_t first = rows_.size();
-  if (rows_.empty()) {  // all at once: vectors that grow would take up to twice as much
+  if (rows_.empty()) {  // reserve once: growing vectors would take up to twice as much
     const size_t rows = batches_ * static_cast<size_t>(batch.size);
     rows_.reserve(rows);
     if (multi_label_ || keep_scores_) scores_.reserve(rows * classes_);
@@ -53,7 +53,7 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
   }
   const auto labels = multi_label_ ? std::span<int64_t>() : batch.values<int64_t>("label");
   const auto targets = multi_label_ ? batch.values<float>("targets") : std::span<float>();
-  std::vector<size_t> kept;  // in the batch
+  std::vector<size_t> kept;  // indices in the batch
   for (int64_t i = 0; i < batch.size; ++i) {
     const auto at = static_cast<size_t>(i);
     if (batch.indices[at] != before + batch.first + i) continue;
@@ -82,8 +82,7 @@ void ScoreAccumulator::finish(const EvaluateOptions& options, ScoredSamples& out
   out.classes = static_cast<int64_t>(classes_);
   check(!keep_scores_ || !options.gather, "scores are kept of one process alone");
   gather_rows(options, out);
-  if (keep_scores_)
-    out.scores = std::move(scores_);  // one process adds its samples in the order of the source
+  if (keep_scores_) out.scores = std::move(scores_);  // one process adds its samples in source order
   check(out.samples > 0, "there is no image to evaluate on");
   if (multi_label_)
     measure_labels(options, out);
@@ -107,7 +106,7 @@ void ScoreAccumulator::measure_classes(ScoredSamples& out) const {
   out.metrics.push_back({{"loss", Unit::number, false}, meter.nll()});
 }
 
-// Scores of `width` classes, one after another, and behind them their targets.
+// Scores of `width` classes, class by class, followed by their targets.
 std::string ScoreAccumulator::block_of(size_t first, size_t width) const {
   std::vector<float> block(2 * width * rows_.size());
   for (size_t c = 0; c < width; ++c)
@@ -118,11 +117,11 @@ std::string ScoreAccumulator::block_of(size_t first, size_t width) const {
   return {reinterpret_cast<const char*>(block.data()), block.size() * sizeof(float)};
 }
 
-// A few classes at a time come together from all processes.
+// Gathers a few classes at a time from all processes.
 void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamples& out) const {
   const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
   std::vector<eval::LabelScores> by_class;
-  bool numbers = true;  // a score that is none leaves no precision to average
+  bool numbers = true;  // a NaN score leaves no precision to average
   for (size_t first = 0; first < classes_; first += at_once) {
     const size_t width = std::min(at_once, classes_ - first);
     const std::vector<std::string> parts = everyone(options, block_of(first, width));

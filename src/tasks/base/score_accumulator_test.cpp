@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kSamples = 103, kClasses = 7;
 
-// Held-out scores; every fourth sample has two classes where that is asked for. Some scores are equal.
+// Held-out scores; if `several`, every fourth sample has two classes. Some scores are equal.
 struct Drawn {
   explicit Drawn(bool several) : multi_label(several) {
     RandomStream stream(1, "score_accumulator_test");
@@ -30,7 +30,7 @@ struct Drawn {
   std::vector<int64_t> labels;
 };
 
-// What process `rank` of `size` finds with batches of `batch` samples of all of them. Sample 40 is broken.
+// Scores on process `rank` of `size`; `batch` counts samples of all processes. Sample 40 is broken.
 ScoredSamples evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_t size = 1,
                         const EvaluateOptions& options = {}) {
   ScoreAccumulator accumulator(kClasses, drawn.multi_label, (kSamples + batch - 1) / batch);
@@ -73,7 +73,7 @@ double metric(const ScoredSamples& scored, const std::string& name) {
   fail("no metric ", name);
 }
 
-// The same with one thread a process.
+// The same with one thread per process.
 std::vector<ScoredSamples> evaluated_together(const Drawn& drawn, int64_t batch, int64_t size) {
   std::vector<std::string> sent(static_cast<size_t>(size));
   std::vector<ScoredSamples> found(sent.size());
@@ -102,7 +102,7 @@ TEST(ScoreAccumulator, NeitherBatchesNorProcessesChangeABit) {
     EXPECT_EQ(whole.samples, kSamples - 1) << "the broken one is left out";
     for (const int64_t batch : {1, 5, 64}) EXPECT_EQ(values(evaluated(drawn, batch)), values(whole)) << batch;
     for (const int64_t processes : {2, 3})
-      for (const int64_t batch : {2, 16})  // the last batch has fewer samples than there are processes
+      for (const int64_t batch : {2, 16})  // the last batch has fewer samples than processes
         for (const ScoredSamples& part : evaluated_together(drawn, batch, processes)) {
           EXPECT_EQ(values(part), values(whole)) << processes << " processes, batches of " << batch;
           ASSERT_EQ(part.rows.size(), whole.rows.size());

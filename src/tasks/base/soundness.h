@@ -1,15 +1,15 @@
-// Whether weights give numbers: what diverged or was damaged may keep finite weights whose outputs are none.
+// Detects diverged or damaged weights: they may be finite but give outputs that are not.
 #pragma once
 
 #include "tasks/base/task.h"
 
 namespace tessera::tasks {
 
-// Whether the loss that an evaluation found, or the main metric of a task without one, is finite. An evaluator
-// gives NaN where an output of the model is none.
+// True if the loss of an evaluation is finite, or the main metric of a task without one. Evaluators report
+// NaN if a model output is not finite.
 bool gives_numbers(const Findings& findings, const MetricInfo& main);
 
-// Whether all values of a prediction are finite.
+// True if all values of a prediction are finite.
 bool gives_numbers(const Prediction& prediction);
 
 }  // namespace tessera::tasks

@@ -65,7 +65,7 @@ bool EvaluateOptions::wants(const std::string& block) const {
 }
 
 std::vector<Prediction> Task::predict(const torch::Tensor&, int64_t) {
-  fail_usage("these weights were not trained to say anything of single images");
+  fail_usage("these weights give no predictions for single images");
 }
 
 NamedTensors named_parameters(const std::vector<Part>& parts) {

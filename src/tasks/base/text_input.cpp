@@ -27,7 +27,7 @@ std::vector<int32_t> fit_bytes(std::string_view text, int64_t length, int64_t& c
   return ids;
 }
 
-// The same captions give the same tokeniser on every process and after every interruption.
+// Deterministic: the same captions give the same tokeniser on every process and after every restart.
 Tokeniser learn_tokeniser(const data::Source& source) {
   BpeTrainer trainer({.vocabulary = TextInput::kLearnedTokens,
                       .special = {"<pad>", "<|startoftext|>", "<|endoftext|>"},
@@ -66,16 +66,16 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored, const da
   if (tokeniser_) {
     const std::vector<int32_t> ids = tokeniser_->fit("a", 16, pad()).ids;
     if (std::find(ids.begin(), ids.end(), end()) == ids.end())
-      fail_usage("task.tokenizer = \"", tokenizer,
-                 "\" puts no token behind a text that ends it, as a text tower needs: ",
-                 "its tokenizer.json has no template");
+      fail_usage(
+          "task.tokenizer = \"", tokenizer,
+          "\" adds no end token after a text, as a text tower needs: ", "its tokenizer.json has no template");
   }
 }
 
 int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : bytes_size_; }
 int32_t TextInput::start() const { return tokeniser_ ? tokeniser_->special().begin : kByteStart; }
 int32_t TextInput::end() const { return tokeniser_ ? tokeniser_->special().end : kByteEnd; }
-// OpenCLIP fills up with 0 whatever the tokeniser says.
+// OpenCLIP pads with 0 whatever the tokeniser defines.
 int32_t TextInput::pad() const {
   if (!tokeniser_) return 0;
   const int32_t own = tokeniser_->special().pad;
@@ -182,7 +182,7 @@ torch::Tensor embed_in_batches(const TextInput& input, std::span<const std::stri
                                const std::function<torch::Tensor(const torch::Tensor& ids)>& embed) {
   const torch::Tensor ids = input.encode(texts, length, cut);
   if (ids.size(0) == 0) return torch::zeros({0, width});
-  // Texts of about one length together: a tower computes nothing behind the longest of its batch.
+  // Batches texts of similar length: a tower computes only up to the longest of its batch.
   const torch::Tensor order = ids.ne(input.pad()).sum(1).argsort(/*stable=*/true, 0);
   std::vector<torch::Tensor> parts;
   for (int64_t first = 0; first < ids.size(0); first += kTextsOfBatch)

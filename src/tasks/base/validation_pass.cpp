@@ -8,7 +8,7 @@ void each_batch(const EvaluateOptions& options, data::Loader& loader,
   while (auto batch = loader.next()) {
     const int64_t before = whole;
     whole += batch->whole;
-    if (batch->size == 0) continue;  // the last batch has fewer samples than there are processes
+    if (batch->size == 0) continue;  // the last batch has fewer samples than processes
     see(*batch, before);
     done += batch->size;
     if (options.progress && !options.progress(done))

@@ -1,4 +1,4 @@
-// One pass over the validation images, as every task makes it.
+// The pass over the validation images, shared by all tasks.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace tessera::tasks {
 
-// Calls `see` with each batch of this process and the number of samples that stood in all batches before it, counted over
-// all processes; batches without a sample for this process are passed over. Reports the progress after each batch, and
-// throws ErrorKind::interrupted where that says to end; `what` names what is counted there.
+// Calls `see` with each batch of this process and the number of samples of all processes in earlier batches.
+// Skips batches without a sample for this process. Reports progress after each batch; if that returns false,
+// throws ErrorKind::interrupted. `what` names the counted items.
 void each_batch(const EvaluateOptions& options, data::Loader& loader,
                 const std::function<void(data::Batch& batch, int64_t before)>& see,
                 std::string_view what = "images");

@@ -116,7 +116,7 @@ std::string fill_template(const std::string& pattern, const std::string& name) {
 
 namespace {
 
-// Each class in each template; classes and templates that make no sense are usage errors.
+// Fills each template with each class; throws usage errors for invalid names or templates.
 std::vector<std::string> prompts_of(const std::vector<std::string>& names,
                                     const std::vector<std::string>& templates) {
   if (names.empty()) fail_usage("there is no class to choose from");
@@ -127,7 +127,7 @@ std::vector<std::string> prompts_of(const std::vector<std::string>& names,
     const auto [found, is_new] = places.try_emplace(names[i], i);
     if (!is_new)
       fail_usage("classes ", found->second, " and ", i, " are both '", printable(names[i], 80),
-                 "': two of one name cannot be told apart");
+                 "': names must be distinct");
   }
   std::vector<std::string> texts;
   for (const std::string& name : names)
@@ -135,7 +135,7 @@ std::vector<std::string> prompts_of(const std::vector<std::string>& names,
   return texts;
 }
 
-// [texts, width], at most `at_once` asked for at a time.
+// Returns [texts, width], computed at most `at_once` texts at a time.
 torch::Tensor embed_all(const std::vector<std::string>& texts,
                         const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
                         size_t at_once) {

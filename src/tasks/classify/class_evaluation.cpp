@@ -11,7 +11,7 @@ void check_views(const TestViews& views, const data::Preprocess& preprocess, boo
     fail_usage("several views are averaged where an image has one class, these weights give it several");
   if (views.crops > 1 && (preprocess.crop >= 1 || preprocess.crop_mode != "center"))
     fail_usage("five crops need a test crop below 1 from the centre, the weights have crop ",
-               shortest(preprocess.crop), ", ", preprocess.crop_mode, ": say another with --crop");
+               shortest(preprocess.crop), ", ", preprocess.crop_mode, ": set another with --crop");
 }
 
 torch::Tensor scores_of_views(models::Classifier& model, const torch::Tensor& images, const TestViews& views,

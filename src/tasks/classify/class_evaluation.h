@@ -1,4 +1,4 @@
-// How the evaluation of a task that tells classes apart can be asked for more than its findings.
+// Options and results of a classification evaluation, beyond its findings.
 #pragma once
 
 #include "data/transforms/transform.h"
@@ -7,30 +7,31 @@
 
 namespace tessera::tasks {
 
-// Views of each image whose probabilities are averaged (Krizhevsky et al. 2012): its test crop alone, or the corners and the
-// centre of what the test crop is cut from; with `flip` each of them mirrored too.
+// Views of each image, with averaged probabilities (Krizhevsky et al. 2012). 1 crop: the test crop. 5 crops:
+// corners and centre of the area that the test crop is cut from. `flip` adds the mirror image of each.
 struct TestViews {
   int64_t crops = 1;  // 1 or 5
   bool flip = false;
 };
-// A usage error for views of several classes an image, and for crops that the preprocessing leaves no room for.
+// Throws a usage error for several views of multi-label data, and for crops that do not fit the
+// preprocessing.
 void check_views(const TestViews& views, const data::Preprocess& preprocess, bool multi_label);
-// [images, classes]: log of the mean probability over the views of `side` pixels; of one view the model's scores. With
-// several crops the images are all that the test crop is cut from.
+// Returns [images, classes]: log of the mean probability over views of `side` pixels; for one view the
+// model's logits. With 5 crops, `images` must be the uncropped area.
 torch::Tensor scores_of_views(models::Classifier& model, const torch::Tensor& images, const TestViews& views,
                               int64_t side);
 
-// A task is one of these where it gives every image one score a class.
+// Implemented by tasks that compute one score per class for every image.
 class ClassEvaluation {
  public:
   virtual ~ClassEvaluation() = default;
-  // For all later evaluations. A usage error for views that the weights' preprocessing leaves no room for.
+  // For all later evaluations. Throws a usage error for crops that do not fit the weights' preprocessing.
   virtual void set_views(const TestViews& views) = 0;
-  // What the last evaluation of this process saw; scores where its blocks name "scores".
+  // The samples of the last evaluation in this process; with scores if its blocks contain "scores".
   virtual const ScoredSamples& last_scores() const = 0;
-  // The names of the columns of those scores: the set's classes.
+  // Column names of those scores: the set's classes.
   virtual const std::vector<std::string>& scored_classes() const = 0;
-  // How the set's classes were found among the weights' (data/base/class_mapping.h).
+  // How the set's classes were matched to those of the weights (data/base/class_mapping.h).
   virtual const std::string& class_mapping() const = 0;
 };
 

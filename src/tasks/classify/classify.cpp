@@ -49,7 +49,7 @@ std::vector<std::string> names_in(const Value& metadata) {
   return names;
 }
 
-// ImageNet's names, which files of other programs get by the number of their classes alone.
+// ImageNet's names, which files of other programs get from their number of classes only.
 bool told_by_count(const std::vector<std::string>& names) {
   const data::ImageNetClasses* known = data::imagenet_classes(std::ssize(names));
   return known && names == known->names;
@@ -136,7 +136,7 @@ class Classify final : public Task, public ClassEvaluation {
   void open_unlabelled();
   void open_teacher(const TaskSetup& setup);
 
-  // Class weights act on labels; mixed targets are weighed inside their loss, and counted as samples.
+  // Class weights act on labels; for mixed targets they act inside the loss, and samples are counted.
   bool weighs_labels(const Inputs& inputs) const {
     return weights_.defined() && !multi_label_ && !inputs.find("targets") && !uses_bce();
   }
@@ -157,17 +157,17 @@ class Classify final : public Task, public ClassEvaluation {
   int64_t classes_;
   std::vector<std::string> names_;
   bool multi_label_ = false;
-  double temperature_ = 1;              // that scores are divided by before they are probabilities
-  std::vector<std::string> set_names_;  // of the validation set, where they are not all of names_ in order
-  data::ClassMapping mapping_{{}, "the same classes"};  // of those classes; empty where they are the same
+  double temperature_ = 1;                              // divisor of logits before probabilities
+  std::vector<std::string> set_names_;                  // the validation set's, if it differs from names_
+  data::ClassMapping mapping_{{}, "the same classes"};  // from set_names_; empty if the same
   TestViews views_;
-  ScoredSamples scored_;   // of the last evaluation
-  torch::Tensor weights_;  // [classes] float64, undefined where all are 1
+  ScoredSamples scored_;   // last evaluation
+  torch::Tensor weights_;  // [classes] float64, undefined if all are 1
 };
 
-// --- what it is built from
+// --- setup
 
-// The data decide; without them what the weights say.
+// Takes the classes from the data, or else from the weights.
 void Classify::describe_classes(const TaskSetup& setup) {
   const data::Source* source = train_ ? train_.get() : nullptr;
   if (const data::ClassLabels* labels = source ? source->class_labels() : nullptr) {
@@ -186,18 +186,18 @@ void Classify::describe_classes(const TaskSetup& setup) {
   if (validation_) check_validation(data::require_labels(*validation_, "task classify"), setup.file);
 }
 
-// A model that was trained on other classes would be measured against the wrong names.
+// A model trained on other classes would be compared with the wrong names.
 void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
   const std::vector<std::string>& theirs = labels.class_names();
   if (data::same_classes(names_, theirs) && !names_.empty()) return;
-  if (names_.empty()) multi_label_ = labels.multi_label();  // weights of other programs do not say
+  if (names_.empty()) multi_label_ = labels.multi_label();  // files of other programs do not record it
   if (!names_.empty() && std::ssize(names_) != classes_)
     fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
   if (multi_label_ && classes_ != std::ssize(theirs))
-    fail(file, ": the model knows ", classes_, " classes, the data has ", theirs.size(),
+    fail(file, ": the model has ", classes_, " classes, the data has ", theirs.size(),
          " of several an image");
   mapping_ = data::map_classes(names_, classes_, theirs, text(file, ": the data"));
-  if (mapping_.how == "in their order") {  // data with other words for them are right
+  if (mapping_.how == "in their order") {  // data with synonyms are accepted
     mapping_.model_class.clear();
     names_ = theirs;
     return;
@@ -230,7 +230,7 @@ void Classify::weigh_classes(const data::ClassLabels& labels) {
       fail_usage("task.class_weights has ", weights.size(), " numbers, the data has ", classes, " classes");
   } else if (asked.as_string() == "balanced") {
     if (multi_label_) fail_usage("task.class_weights = \"balanced\" needs one class an image");
-    for (const int64_t count : data::class_counts(*train_))  // inversely to a class's share
+    for (const int64_t count : data::class_counts(*train_))  // inversely proportional to the class share
       weights.push_back(static_cast<double>(train_->size()) /
                         static_cast<double>(static_cast<int64_t>(classes) * std::max<int64_t>(count, 1)));
   }
@@ -244,7 +244,7 @@ void Classify::open_unlabelled() {
                " is more than the set holds: ", unlabelled_->describe());
 }
 
-// The teacher sees the student's images, normalised as it was trained.
+// Converts the student's images to the teacher's normalisation.
 void Classify::open_teacher(const TaskSetup& setup) {
   const OpenedClassifier opened = setup.open_classifier(config_.distil.teacher, preprocess_.size);
   if (const auto theirs = names_in(opened.metadata);
@@ -253,7 +253,7 @@ void Classify::open_teacher(const TaskSetup& setup) {
   teacher_.emplace(opened, setup, classes_);
 }
 
-// "head for 10 classes (a, b, c, d and 6 more)".
+// Returns "head for 10 classes (a, b, c, d and 6 more)".
 std::string Classify::outputs() const {
   return text("head for ", names_.size(), " classes (", some_of(names_), ")");
 }
@@ -284,7 +284,7 @@ StreamSpec Classify::validation() const {
                           crops = views_.crops](int64_t side) {
     data::Preprocess sized = preprocess;
     sized.size = side;
-    if (crops > 1)  // all that the test crop is cut from
+    if (crops > 1)  // the whole area of the test crop
       sized.size = std::llround(static_cast<double>(side) / preprocess.crop), sized.crop = 1;
     return data::join_transforms(
         {data::make_eval_transform(sized), data::make_label_transform(classes, several)});
@@ -294,24 +294,24 @@ StreamSpec Classify::validation() const {
 
 // --- the loss
 
-// Mixed targets are smoothed after mixing; the two are linear, so the order does not matter.
+// Smooths mixed targets after mixing; both are linear, so the order does not matter.
 torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
   const double s = config_.label_smoothing;
   return s == 0 ? targets : targets * (1 - s) + s / static_cast<double>(classes_);
 }
 
-// Summed over what weight() counts.
+// Summed over the units of weight().
 torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs) const {
   const torch::Tensor scores = raw.scalar_type() == torch::kFloat64 ? raw : raw.to(torch::kFloat32);
   const torch::Tensor weights = weights_.defined() ? weights_.to(scores.options()) : torch::Tensor();
   const torch::Tensor* soft = inputs.find("targets");
   if (uses_bce()) {
     SigmoidOptions options;
-    options.label_smoothing = config_.label_smoothing;  // of labels; mixed targets are smoothed here
+    options.label_smoothing = config_.label_smoothing;  // for labels; mixed targets are smoothed below
     if (soft && !multi_label_ && config_.target_threshold >= 0)
       options.target_threshold = config_.target_threshold;
     options.weight = weights;
-    // Several classes an image are yes or no each: smoothing would take from the sure no's.
+    // Multi-label targets are not smoothed: it would soften certain negatives.
     const torch::Tensor targets = !soft ? inputs.at("label") : multi_label_ ? *soft : smoothed(*soft);
     return sigmoid_cross_entropy(scores, targets, options) * static_cast<double>(inputs.size());
   }
@@ -326,8 +326,8 @@ Loss Classify::loss(const Inputs& inputs, const models::Context& context, Collec
   return {loss_sum(scores, inputs), {accuracy(scores.detach(), inputs)}};
 }
 
-// (1 - alpha) loss of the labelled images + alpha distillation on all. A model with a head for the teacher
-// (DeiT) uses it.
+// (1 - alpha) loss of the labelled images + alpha distillation on all. Uses the model's head for the teacher
+// (DeiT), if any.
 Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& context) {
   const torch::Tensor& labelled = inputs.at("image");
   const std::vector<torch::Tensor> heads = model_->forward_heads(labelled, context);
@@ -335,7 +335,7 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
   torch::Tensor images = labelled, judged = heads.back();
   double all = static_cast<double>(inputs.main().whole);  // images of the step, of all processes
   if (unlabelled) all += static_cast<double>(unlabelled->whole);
-  if (unlabelled && unlabelled->size > 0) {  // a small piece may have none
+  if (unlabelled && unlabelled->size > 0) {  // none in a small piece
     models::Context others = context;
     others.first_sample = inputs.main().whole + unlabelled->first;
     images = torch::cat({images, unlabelled->at("image")});
@@ -344,7 +344,7 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
   const torch::Tensor shown = teacher_->scores(images);
   check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1), " scores an image, the model ",
         judged.size(-1));
-  // The teacher's mean is over all images, the step's weight of this piece goes by its labelled ones.
+  // The teacher's mean is over all images, but this piece's weight counts labelled images only.
   const double share = static_cast<double>(inputs.main().whole) / all * static_cast<double>(images.size(0)) /
                        static_cast<double>(inputs.size());
   const torch::Tensor distilled =
@@ -355,7 +355,7 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
           {accuracy(heads.front().detach(), inputs)}};
 }
 
-// Share of images whose best class is the target's; several classes: share of right decisions.
+// Share of images predicted as the target's best class; multi-label: share of right decisions.
 Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const {
   const torch::Tensor* targets = inputs.find("targets");
   if (multi_label_)
@@ -371,7 +371,7 @@ void Classify::set_views(const TestViews& views) {
   views_ = views;
 }
 
-// [batch, classes of the set].
+// Returns [batch, classes of the set].
 torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
   const torch::Tensor all = scores_of_views(*model_, images, views_, preprocess_.size);
   check(all.dim() == 2 && all.size(0) == images.size(0) && all.size(1) == classes_, "the model gives ",
@@ -409,7 +409,7 @@ Findings Classify::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// Which class is there only once.
+// Names a class that only one side has.
 std::string Classify::metadata_conflict(const Value& stored) const {
   const std::vector<std::string> then = names_in(stored);
   if (then == names_) return "";
@@ -426,8 +426,7 @@ std::string Classify::metadata_conflict(const Value& stored) const {
 }
 
 std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t most) {
-  if (classes_ == 0)
-    fail("the weights hold no head, so they know no classes: they must have been trained to classify");
+  if (classes_ == 0) fail("the weights have no head for classes: they must have been trained to classify");
   const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu() / temperature_;
   const torch::Tensor probabilities = multi_label_ ? scores.sigmoid() : scores.softmax(1);
   const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
@@ -447,7 +446,7 @@ std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t m
   return out;
 }
 
-// --- the row of the registry
+// --- registry entry
 
 void fit_model(Value& model_settings, const Value&, const data::Source* train) {
   if (train)
@@ -464,7 +463,7 @@ void ClassifyConfig::check() const {
     fail_usage(
         "task.distil.unlabelled and task.distil.unlabelled_batch belong together: give both or neither");
   if (distil.teacher.empty() && !distil.unlabelled.empty())
-    fail_usage("task.distil.unlabelled needs task.distil.teacher: nobody else judges images without a label");
+    fail_usage("task.distil.unlabelled needs task.distil.teacher: images without a label have no other loss");
 }
 
 TaskKind classify_kind() {

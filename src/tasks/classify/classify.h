@@ -1,9 +1,8 @@
 // Classification: one class an image, mixed (soft) targets, or several classes an image.
 //
-// A sample is an image with its class (or its classes); the head gives one score a class. Loss: cross entropy
-// with label smoothing and class weights, or binary cross entropy a class; with a teacher, (1 - alpha) of it
-// and alpha of what the teacher shows. Metrics: top-1 and top-5 accuracy and loss; several classes: mean
-// average precision.
+// A sample is an image with its class or classes; the head computes one logit a class. Loss: cross entropy
+// with label smoothing and class weights, or binary cross entropy a class. With a teacher: (1 - alpha) loss +
+// alpha distillation. Metrics: top-1 and top-5 accuracy and loss; multi-label: mean average precision.
 #pragma once
 
 #include <optional>
@@ -19,8 +18,7 @@ namespace tessera::tasks {
 
 enum class ClassifyLoss { automatic, cross_entropy, bce };
 
-// [task.distil]: a trained model that shows its scores to the one in training (Hinton et al. 2015; Touvron et
-// al. 2021).
+// [task.distil]: distillation from a trained model (Hinton et al. 2015; Touvron et al. 2021).
 struct DistilConfig {
   std::string teacher;
   Distillation kind = Distillation::hard;
@@ -40,7 +38,7 @@ struct ClassifyConfig {
   DistilConfig distil;
   template <class V>
   void visit(V& v);
-  void check() const;  // what no range of one key says
+  void check() const;  // rules across several keys
 };
 
 TaskKind classify_kind();
@@ -65,13 +63,13 @@ void tessera::tasks::DistilConfig::visit(V& v) {
     "hard: the teacher's best class; soft: DeiT's; batchmean: soft, divided by the batch only");
   v("alpha", alpha, between(0, 1), "share of the teacher in the loss");
   v("tau", tau, above(0), "temperature of soft distillation");
-  v("unlabelled", unlabelled, "images that only the teacher judges: any kind of set, its labels unread");
-  v("unlabelled_batch", unlabelled_batch, at_least(0), "of them a step, besides the batch");
+  v("unlabelled", unlabelled, "extra images for distillation only: any kind of set, its labels unread");
+  v("unlabelled_batch", unlabelled_batch, at_least(0), "of them a step, in addition to the batch");
 }
 
 template <class V>
 void tessera::tasks::ClassifyConfig::visit(V& v) {
-  v("loss", loss, choice<ClassifyLoss>(), "auto: cross entropy, or bce where an image has several classes");
+  v("loss", loss, choice<ClassifyLoss>(), "auto: cross entropy, or bce if images have several classes");
   v("target_threshold", target_threshold, below(1),
     "bce: mixed targets above it count as 1, all others as 0 (DeiT III: 0); negative = as they are");
   v("label_smoothing", label_smoothing, from_to_below(0, 1), "share of the target spread over all classes");

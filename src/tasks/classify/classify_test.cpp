@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kClasses = 3;
 
-// An image of one colour; its red says the class (times 40), several classes are the bits of its green.
+// Uniformly coloured images: red / 40 is the class; for multi-label, the bits of green are the classes.
 class Colours final : public data::LabelledSource {
  public:
   Colours(int64_t size, bool multi) : size_(size), multi_(multi) {}
@@ -45,8 +45,8 @@ class Colours final : public data::LabelledSource {
   std::vector<std::string> names_ = {"a", "b", "c"};
 };
 
-// Reads the class off the colour, but takes every class for `wrong` where that is set. Its vector is the
-// scores: the head behind it is made to give them as they are.
+// Reads the class off the colour, or predicts `wrong` for all if it is set. The feature vector holds the
+// scores, and the head is set to pass them through.
 class Reader final : public models::Backbone {
  public:
   explicit Reader(bool multi, int64_t wrong = -1) : multi_(multi), wrong_(wrong) {}
@@ -211,7 +211,7 @@ TEST(Classify, SeveralClassesAnImage) {
 }
 
 TEST(Classify, TheLossOfLabelsAndOfEqualTargetsAgree) {
-  const torch::Tensor labels = torch::tensor({0, 2, 2}, torch::kInt64);  // the model says 0, 1, 2
+  const torch::Tensor labels = torch::tensor({0, 2, 2}, torch::kInt64);  // the model predicts 0, 1, 2
   const torch::Tensor targets = torch::one_hot(labels, kClasses).to(torch::kFloat32);
   for (const char* loss : {"cross_entropy", "bce"})
     for (const char* smoothing : {"0.0", "0.1"}) {
@@ -230,7 +230,7 @@ TEST(Classify, TheLossOfLabelsAndOfEqualTargetsAgree) {
 TEST(Classify, ClassWeightsWeigh) {
   const auto even = make(), weighed = make({.settings = "class_weights = [5, 1, 1]"});
   const torch::Tensor labels = torch::tensor({0, 0}, torch::kInt64);  // right, wrong
-  // The mean is divided by the weights' sum.
+  // The mean is divided by the sum of the weights.
   EXPECT_NEAR(mean_loss(*even, inputs_of(labels)), mean_loss(*weighed, inputs_of(labels)), 1e-6);
   const Inputs mixed = inputs_of(torch::tensor({0, 2}, torch::kInt64));  // right, wrong
   const double right = cross_entropy_of(std::exp(4) / (std::exp(4) + 2)), wrong = right + 4;
@@ -240,7 +240,7 @@ TEST(Classify, ClassWeightsWeigh) {
   EXPECT_TRUE(even->weight_counts_samples());
 }
 
-// The sum over a batch is that of its pieces, and so is its weight.
+// Loss and weight of a batch are the sums over its pieces.
 TEST(Classify, PiecesAddUp) {
   const torch::Tensor labels = torch::tensor({0, 2, 2, 1, 0}, torch::kInt64);
   const torch::Tensor targets = torch::rand({5, kClasses}).softmax(1);
@@ -259,7 +259,7 @@ TEST(Classify, PiecesAddUp) {
     }
 }
 
-// DeiT III: of a mixed target both classes count in full.
+// DeiT III: both classes of a mixed target count in full.
 TEST(Classify, TargetsAboveTheThresholdCountInFull) {
   const torch::Tensor labels = torch::tensor({0, 1}, torch::kInt64);
   const torch::Tensor mixed = torch::tensor({{0.7, 0.3, 0.0}, {0.0, 1.0, 0.0}}, torch::kFloat32),
@@ -289,7 +289,7 @@ TEST(Autocast, IsOnWithinItsScopeOnly) {
   EXPECT_EQ(a.matmul(b).scalar_type(), torch::kFloat32);
 }
 
-// (1 - alpha) of the labels' loss, alpha of the teacher's; unlabelled images count in the second only.
+// (1 - alpha) of the labels' loss, alpha of the teacher's; unlabelled images add to the latter only.
 TEST(Classify, ATeacherSharesTheLoss) {
   const auto reads = [](int64_t wrong) {
     auto model = std::make_shared<models::Classifier>(std::make_shared<Reader>(false, wrong),

@@ -1,4 +1,4 @@
-// What a task offers that trains on anchors: which of them belong to which object.
+// Implemented by tasks that train on anchors: the assignment of anchors to objects.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::tasks {
 class AnchorMatching {
  public:
   virtual ~AnchorMatching() = default;
-  // Of each image of a training batch of the task's first stream; truths are the rows of its field "boxes".
+  // For each image of a training batch of the task's first stream; truths are the rows of its field "boxes".
   virtual std::vector<models::AnchorMatches> match_anchors(const Inputs& inputs) const = 0;
 };
 

@@ -33,7 +33,7 @@ DetectConfig detector_settings(const Value& settings) {
   return config;
 }
 
-// All stages of a pyramid, the last block of one grid.
+// All stages of a pyramid, or the last block of a single grid.
 BackboneMaps detector_maps(const models::ModelSpec& spec, int64_t block_count) {
   const bool stages = spec.settings.find("dims") != nullptr;
   return maps_of(spec, stages ? std::vector<int64_t>{} : std::vector{block_count - 1}, block_count);
@@ -54,7 +54,7 @@ std::shared_ptr<models::PyramidNeck> make_neck(const DetectConfig& config, const
     fail_usage("task.neck = \"simple\" reads a single grid, ", model, " has stages: use \"fpn\"");
   models::SimplePyramidOptions options{
       .in = maps.widths.back(), .stride = maps.strides.back(), .width = config.width};
-  // No map finer than four pixels a cell: small patches give fewer of them.
+  // No map finer than four pixels a cell, so small patches give fewer maps.
   std::erase_if(options.scales,
                 [&](double scale) { return static_cast<double>(options.stride) / scale < 4; });
   return std::make_shared<models::SimplePyramid>(options);
@@ -188,7 +188,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
     set_views(views_of(config_));
   }
 
-  // Boxes alone make no masks. A set without any object has neither.
+  // Boxes alone give no masks. A set without objects has neither.
   void check_outlines(const data::Source* source) const {
     if (!config_.masks || !source) return;
     const data::ObjectLabels& labels = data::require_objects(*source, "task detect");
@@ -208,7 +208,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
       const int64_t from = boxes.offsets[i], count = boxes.offsets[i + 1] - from;
       const torch::Tensor rows = host.narrow(0, from, count);
       models::DetectionTarget target{rows.slice(1, 0, 4), rows.select(1, 4).to(torch::kInt64), {}};
-      // Cut to the image: what lies beyond it is not zero but unknown.
+      // Crop to the image: padding is unknown, not zero.
       if (masks)
         target.masks = masks->values.to(torch::kCPU)
                            .narrow(0, masks->offsets[i], count)
@@ -219,7 +219,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
     return all;
   }
 
-  // The detections of one image as objects of the image as it was.
+  // Converts the detections of one image to objects in pixels of the original image.
   std::vector<FoundObject> objects_of(const models::Detections& found, Extent shown, Extent image) const {
     const double across = static_cast<double>(image.width) / static_cast<double>(shown.width),
                  down = static_cast<double>(image.height) / static_cast<double>(shown.height);
@@ -253,7 +253,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
   std::shared_ptr<models::Detector> detector_;
 };
 
-// The boxes with left and right exchanged, where the view is mirrored.
+// Swaps left and right of the boxes if the view is mirrored.
 torch::Tensor unmirrored(const torch::Tensor& boxes, const ViewedImage& view) {
   if (!view.mirrored) return boxes;
   const auto width = static_cast<double>(view.shown.width);
@@ -261,8 +261,8 @@ torch::Tensor unmirrored(const torch::Tensor& boxes, const ViewedImage& view) {
       {width - boxes.select(1, 2), boxes.select(1, 1), width - boxes.select(1, 0), boxes.select(1, 3)}, 1);
 }
 
-// Detections of all views on the image, of those that overlap the best; then every view's mask head on these boxes,
-// and the mean of their masks (detectron2's GeneralizedRCNNWithTTA).
+// Pools the detections of all views and suppresses overlaps. Then runs every view's mask head on the kept
+// boxes and averages the masks (detectron2's GeneralizedRCNNWithTTA).
 std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& views, Extent size,
                                                double score) {
   detector_->set_limits(score, config_.most);

@@ -1,10 +1,10 @@
-// Object detection and instance segmentation: Faster and Mask R-CNN (He et al. 2017), Cascade R-CNN (Cai & Vasconcelos
-// 2018) and ViTDet (Li et al. 2022) on any backbone. A backbone with stages is read by a feature pyramid (Lin et al.
-// 2017), one with a single grid by the simple pyramid of ViTDet. The arithmetic is models/detection/detector.h's.
+// Object detection and instance segmentation: Faster and Mask R-CNN (He et al. 2017), Cascade R-CNN (Cai &
+// Vasconcelos 2018) and ViTDet (Li et al. 2022) on any backbone. Backbones with stages get a feature pyramid
+// (Lin et al. 2017), others the simple pyramid of ViTDet. models/detection/detector.h has the arithmetic.
 //
 //   loss = objectness + anchors' boxes + classes + boxes [of every stage] + masks
 //
-// A sample is an image. What is divided by in the published losses is counted within the samples that a process
+// A sample is an image. The normalisers of the published losses are counted over the samples that a process
 // computes at a time.
 #pragma once
 
@@ -60,21 +60,20 @@ namespace tessera::tasks {
 
 template <class V>
 void DetectConfig::visit(V& v) {
-  v("code", code, choice<models::DetectorCode>(),
-    "whose published code is followed in anchors, matching and losses");
+  v("code", code, choice<models::DetectorCode>(), "published code to follow in anchors, matching and losses");
   v("cascade", cascade, "three box heads, each on the boxes of the one before (Cascade R-CNN)");
-  v("masks", masks, "a mask head; without it boxes alone are learned");
+  v("masks", masks, "a mask head; without it only boxes are learned");
   v("neck", neck, choice<DetectorNeck>(),
-    "what makes a pyramid of the backbone's maps: fpn of stages, simple of one map");
+    "builds the pyramid: fpn from the backbone's stages, simple from one map");
   v("width", width, between(1, 4096), "channels of the pyramid");
-  v("rpn_convs", rpn_convs, between(1, 8), "convolutions in front of the proposals");
+  v("rpn_convs", rpn_convs, between(1, 8), "convolutions before the proposals");
   v("box_convs", box_convs, between(0, 16), "convolutions of a box head");
   v("box_fcs", box_fcs, between(1, 8), "linear layers of a box head");
   v("box_width", box_width, between(1, 65536), "their width");
   v("mask_convs", mask_convs, between(0, 16), "convolutions of the mask head");
   v("mask_width", mask_width, between(1, 4096), "their channels");
   v("norm", norm, choice<models::ConvNormKind>(),
-    "behind the convolutions of box and mask heads (and of fpn)");
+    "after the convolutions of box and mask heads (and of fpn)");
   v("anchor_sizes", anchor_sizes,
     "sides of anchors in pixels, one for each map of the pyramid, the coarsest included");
   v("ratios", ratios, "heights over widths of anchors");
@@ -94,7 +93,7 @@ void DetectConfig::visit(V& v) {
   v("nms", nms, Range{.low = 0, .high = 1}, "of boxes of a class that overlap by more the best stays");
   v("most", most, between(1, 10000), "detections of an image, at most");
   v("test_scales", test_scales, above_to(0, 16),
-    "factors on the usual size at which an image is looked at; what is found in all of them is merged");
+    "factors on the usual size, one view for each; their detections are merged");
   v("test_flip", test_flip, "each of them mirrored too");
 }
 

@@ -13,9 +13,9 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr double kSure = 0.3;  // the lowest score of a detection that pictures and the confusion show
+constexpr double kSure = 0.3;  // lowest detection score in pictures and the confusion matrix
 
-// Numbers one behind the other in a string of bytes.
+// Serialises numbers to a byte string.
 class Writer {
  public:
   template <class T>
@@ -147,7 +147,7 @@ void DetectionScores::add_classes(const eval::CocoScores& scores, Findings& out)
   report::TableBlock table{
       .name = "classes",
       .heading = "Classes",
-      .note = "Average precision and recall of each class, as COCO counts them.",
+      .note = "Average precision and recall of each class, by COCO's rules.",
       .columns = {
           {"class"}, {"objects", true}, {"AP", true}, {"AP50", true}, {"AP75", true}, {"AR100", true}}};
   report::Chart chart{
@@ -193,8 +193,8 @@ void DetectionScores::add_sizes(const eval::CocoScores& scores, Findings& out) c
   out.blocks.emplace_back(std::move(table));
 }
 
-// Boxes of any class are matched at an overlap of 0.5; the last row and column are "nothing": found where nothing is,
-// and not found.
+// Matches boxes of any class at an overlap of 0.5. The last row and column are "nothing": false positives and
+// misses.
 void DetectionScores::add_confusion(Findings& out) const {
   constexpr size_t kMostClasses = 64;
   report::Confusion confusion{.class_names = labels_.object_classes(), .counts = {}};
@@ -224,7 +224,7 @@ void DetectionScores::add_confusion(Findings& out) const {
   out.blocks.emplace_back(report::ConfusionBlock{.confusion = std::move(confusion), .counted = "objects"});
 }
 
-// The images with the lowest AP50 of their own, what is there beside what was found.
+// The images with the lowest AP50, with truths and detections.
 void DetectionScores::add_pictures(Findings& out) const {
   constexpr size_t kShown = 6;
   constexpr int kSide = 320;
@@ -237,7 +237,7 @@ void DetectionScores::add_pictures(Findings& out) const {
   if (order.size() > kShown) order.resize(kShown);
   report::PicturesBlock block{.heading = "Worst images",
                               .note =
-                                  "Validation images with the lowest AP50: what is there, and what was found "
+                                  "Validation images with the lowest AP50: the objects, and the detections "
                                   "with a score of 0.3 or more.",
                               .together = 2};
   for (const auto& [ap, index] : order) {

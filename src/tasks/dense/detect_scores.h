@@ -1,4 +1,4 @@
-// What a detector found in a validation set, brought together from all processes and counted as COCO does.
+// Detections on a validation set, gathered from all processes and scored as in COCO.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ class DetectionScores {
       : source_(source), labels_(labels), masks_(masks) {}
 
   void add(int64_t index, std::vector<FoundObject> found) { found_[index] = std::move(found); }
-  // Brings all together; every process then holds the same.
+  // Gathers all detections on every process.
   void collect(const EvaluateOptions& options);
   int64_t size() const { return static_cast<int64_t>(found_.size()); }
 
-  // Metrics "box_ap", "mask_ap", …; and where they are asked for a table of classes, curves, and the worst images.
+  // Adds metrics "box_ap", "mask_ap", …; and on request a table of classes, curves, and the worst images.
   void report(const EvaluateOptions& options, Findings& out) const;
   static MetricInfo main_metric(bool masks);
 
  private:
-  // What there is and what was found in one image, or in all of them (-1).
+  // Truths and detections of one image, or of all (-1).
   struct Compared {
     std::vector<eval::CocoObject> truths, detections;
     eval::CocoSettings settings;

@@ -19,7 +19,7 @@ namespace {
 using models::Extent;
 using torch::Tensor;
 
-// As the published files have it.
+// The prefix of the published files.
 constexpr const char* kBackbone = "backbone.0.body.";
 
 DetrTaskConfig detr_settings(const Value& settings) {
@@ -28,7 +28,7 @@ DetrTaskConfig detr_settings(const Value& settings) {
   return config;
 }
 
-// True right of and below what each image shows, [batch, height, width].
+// True in the padding right of and below each image, [batch, height, width].
 Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
   const Tensor padding = torch::ones({images.size(0), height, width}, torch::kBool);
@@ -79,7 +79,7 @@ class DetrTask final : public ObjectTask {
     return out;
   }
 
-  // The objects of all views; of those of one class that overlap by half the surest.
+  // Pools the objects of all views; of overlapping ones of one class (by half), keeps the most confident.
   std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, Extent size,
                                          double score) override {
     std::vector<FoundObject> all;
@@ -108,7 +108,7 @@ class DetrTask final : public ObjectTask {
   }
 
  private:
-  static constexpr double kSameObject = 0.5;  // of two views: mmdet's test-time augmentation of detectors
+  static constexpr double kSameObject = 0.5;  // overlap of two views' objects, as in mmdet
 
   DetrTask(const TaskSetup& setup, const DetrTaskConfig& config)
       : ObjectTask(setup, "task detr",
@@ -140,14 +140,14 @@ class DetrTask final : public ObjectTask {
     return detr_->forward(map, padding_of(shown, images));
   }
 
-  // Boxes in pixels of the batch's images become centres and sides as shares of what each image shows.
+  // Converts boxes in pixels of the batch's images to centres and sizes relative to each image's extent.
   std::vector<SetTargets> targets(const Inputs& inputs, const std::vector<Extent>& shown) const {
     const FieldTensor& boxes = ragged_field(inputs, "boxes");
     const Tensor host = boxes.values.to(torch::kCPU);
     std::vector<SetTargets> all;
     for (size_t i = 0; i < shown.size(); ++i) {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);
-      // A batch that is only measured shows nothing of its images.
+      // In a dry pass that only measures, images have no extent.
       const auto height = static_cast<double>(std::max<int64_t>(shown[i].height, 1)),
                  width = static_cast<double>(std::max<int64_t>(shown[i].width, 1));
       const Tensor size = torch::tensor({width, height, width, height}, rows.options());
@@ -157,7 +157,7 @@ class DetrTask final : public ObjectTask {
     return all;
   }
 
-  // Of one image, best first, in the pixels of the image as it was.
+  // Returns the objects of one image, best first, in pixels of the original image.
   std::vector<FoundObject> found_in(const Tensor& logits, const Tensor& boxes, Extent image,
                                     double least) const {
     const auto found = models::detr_detections(
@@ -190,8 +190,9 @@ class DetrTask final : public ObjectTask {
   std::shared_ptr<models::Detr> detr_;
 };
 
-// The published code divides boxes by the objects of all processes and classes by the weights of each; here both are
-// those of all samples that are computed at a time, so that the loss is the same whatever the number of processes.
+// The published code divides boxes by the objects of all processes, and classes by the weights of each
+// process. Here both are summed over all samples computed at a time, so the loss does not depend on the
+// number of processes.
 Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const Tensor& images = inputs.at("image");
   const std::vector<Extent> shown = shown_extents(inputs.at("extent"));
@@ -202,7 +203,7 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
     return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
   };
   Loss out;
-  double count = 0, label_share = 0, box_share = 0;  // samples of all processes; what sums are multiplied by
+  double count = 0, label_share = 0, box_share = 0;  // samples of all processes; factors on the sums
   for (int64_t layer = config_.auxiliary ? 0 : layers - 1; layer < layers; ++layer) {
     const Tensor logits = exact(all.logits[layer]), boxes = exact(all.boxes[layer]);
     const SetLoss part = set_loss(logits, boxes, wanted, match_sets(logits, boxes, wanted, costs()), costs());

@@ -1,5 +1,6 @@
-// Detection as the prediction of a set (DETR, Carion et al. 2020) on any backbone: models/heads/detr.h on its last
-// map, trained by tasks/dense/set_loss.h on the output of every decoder layer. No anchors, no suppression.
+// Detection as set prediction (DETR, Carion et al. 2020) on any backbone: models/heads/detr.h on its last
+// map, with the loss of tasks/dense/set_loss.h on the output of every decoder layer. No anchors, no
+// suppression.
 #pragma once
 
 #include "models/heads/detr.h"
@@ -19,7 +20,7 @@ struct DetrTaskConfig : models::DetrConfig {
   template <class V>
   void visit(V& v) {
     models::DetrConfig::visit(v);
-    v("auxiliary", auxiliary, "a loss for the output of every decoder layer, not of the last alone");
+    v("auxiliary", auxiliary, "a loss for the output of every decoder layer, not only of the last");
     v("frozen_norms", frozen_norms,
       "batch norms of the backbone use the statistics that they came with (their weights: train.freeze)");
     v("no_object", no_object, between(0, 1), "weight of the class \"nothing\" in the cross entropy");

@@ -1,4 +1,4 @@
-// What a task offers that finds objects in images of any size.
+// Implemented by tasks that find objects in images of any size.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace tessera::tasks {
 
-// An object that was found in an image, in its pixels.
+// A detected object, in pixels of the image.
 struct FoundObject {
   double left = 0, top = 0, right = 0, bottom = 0, score = 0;
   int64_t label = 0;
-  RunLengths mask = {};  // of the image's size; without a mask head none
+  RunLengths mask = {};  // image size; empty without a mask head
 };
 
-// A way to look at an image when finding: resized by a factor besides the usual size, mirrored or not.
+// A view of an image at test time: its usual size times `scale`, mirrored or not.
 struct TestView {
   double scale = 1;
   bool mirrored = false;
@@ -29,10 +29,10 @@ class ObjectFinder {
  public:
   virtual ~ObjectFinder() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
-  // The number of a class in the files that it was learned from.
+  // The number of a class in the files of its training set.
   virtual int64_t class_number(int64_t label) const = 0;
-  // Best first. Those below `score` are left out; below 0: as trained. The image is looked at in the views of the
-  // recipe, or in those that set_views() names.
+  // Returns objects, best first. Omits those below `score`; a negative `score` means the trained one. Views
+  // are those of the recipe, or of set_views().
   virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                         Precision precision) = 0;
   virtual void set_views(const std::vector<TestView>& views) = 0;

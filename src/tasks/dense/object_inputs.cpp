@@ -34,7 +34,7 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
     data::ObjectClassNames coco = data::published_object_classes(kClassesOfCoco);
     names = std::move(coco.names), numbers = std::move(coco.numbers);
   }
-  if (names.empty()) fail_usage(who, " knows no classes: neither data nor ", setup.file, " name any");
+  if (names.empty()) fail_usage(who, " has no classes: neither data nor ", setup.file, " name any");
   if (numbers.size() != names.size()) {
     numbers.clear();
     for (int64_t k = 0; k < std::ssize(names); ++k) numbers.push_back(k + 1);

@@ -1,4 +1,4 @@
-// What tasks that find objects have in common: the classes they know, and their batches.
+// Shared by tasks that find objects: their classes and batches.
 #pragma once
 
 #include <string>
@@ -11,23 +11,22 @@
 
 namespace tessera::tasks {
 
-// Classes of objects by their places in the model's output, with their numbers in the files they were learned
-// from.
+// Object classes by index in the model's output, with their numbers in the files of the training set.
 struct ObjectClasses {
   std::vector<std::string> names;
   std::vector<int64_t> numbers;
 
-  // Of the training set, else of the weights, else of the validation set, which must have the same; usage errors
-  // that name `who`.
+  // Takes the classes of the training set, else of the weights, else of the validation set. The validation
+  // set must have the same classes. Usage errors name `who`.
   ObjectClasses(const TaskSetup& setup, std::string_view who);
   Value metadata() const;
 };
-// The names that metadata hold; none where they hold none.
+// Returns the class names in metadata; empty if there are none.
 std::vector<std::string> object_names_in(const Value& metadata);
 
-// The ragged field of that name of the first stream.
+// Returns the ragged field of that name in the first stream.
 const FieldTensor& ragged_field(const Inputs& inputs, std::string_view name);
-// What each image shows of itself within the batch, from the field "extent" [batch, 4].
+// Returns the extent that each image fills in the batch, from the field "extent" [batch, 4].
 std::vector<models::Extent> shown_extents(const torch::Tensor& field);
 
 }  // namespace tessera::tasks

@@ -12,7 +12,7 @@
 namespace tessera::tasks {
 namespace {
 
-// The usual geometry of an image that is looked at larger or smaller by a factor.
+// Scales the usual geometry of an image by a factor.
 data::ObjectGeometry scaled(data::ObjectGeometry geometry, double factor) {
   const auto times = [&](int64_t side) {
     return std::max<int64_t>(1, std::llround(static_cast<double>(side) * factor));
@@ -61,7 +61,7 @@ StreamSpec ObjectTask::validation() const {
 MetricInfo ObjectTask::main_metric() const { return DetectionScores::main_metric(geometry_.masks); }
 
 void ObjectTask::set_views(const std::vector<TestView>& views) {
-  if (views.empty()) fail_usage(who_, ": an image is looked at in one view at least");
+  if (views.empty()) fail_usage(who_, ": an image needs at least one view");
   for (const TestView& view : views)
     if (!(view.scale > 0 && view.scale <= 16))
       fail_usage("a test scale is ", shortest(view.scale), ", must be above 0 and at most 16");
@@ -69,13 +69,13 @@ void ObjectTask::set_views(const std::vector<TestView>& views) {
 }
 
 ViewedImage ObjectTask::viewed(const Image& image, const TestView& view) const {
-  // Of an image's usual side; the smallest image has a pixel.
+  // From an image's usual side; at least one pixel.
   const int64_t wanted =
       std::max<int64_t>(1, std::llround(static_cast<double>(preprocess_.size) * view.scale));
   const int64_t side =
       view.scale == 1 ? preprocess_.size : (wanted + side_unit() - 1) / side_unit() * side_unit();
   const data::ObjectGeometry geometry = scaled(geometry_, view.scale);
-  // An image that fits the usual square fits the scaled one; what the rounding of its side adds stays empty.
+  // An image that fits the usual square fits the scaled one; padding from rounding the side stays empty.
   data::ImageView placed =
       data::whole_view({image.height, image.width}, view.scale == 1 ? side : wanted, geometry);
   placed.out_width = placed.out_height = static_cast<int>(side);
@@ -127,7 +127,7 @@ Findings ObjectTask::evaluate(const EvaluateOptions& options) {
     }
     for (int64_t i = 0; i < loaded.size; ++i) {
       const int64_t index = loaded.indices[static_cast<size_t>(i)];
-      if (index != before + loaded.first + i) continue;  // in the place of a broken image
+      if (index != before + loaded.first + i) continue;  // substitute for a broken image
       scores.add(index, plain_view() ? std::move(found[static_cast<size_t>(i)])
                                      : find(data::decode_sample(validation_->read(index), decode), score_,
                                             options.device, options.precision));

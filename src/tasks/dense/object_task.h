@@ -1,5 +1,5 @@
-// What tasks that find objects have in common besides what they learn: their streams, their evaluation as COCO counts,
-// and finding in one image of any size. A derived task gives its parts, its loss and the objects of a batch.
+// Base of tasks that find objects: streams, evaluation as in COCO, and detection in one image of any size. A
+// derived task adds its parts, its loss and the detection in a batch.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@
 
 namespace tessera::tasks {
 
-// One view of an image as the model sees it.
+// One view of an image, as input of the model.
 struct ViewedImage {
   torch::Tensor pixels;  // [1, 3, side, side]
-  models::Extent shown;  // what of it the image fills
+  models::Extent shown;  // part that the image fills
   bool mirrored = false;
 };
 
@@ -43,21 +43,20 @@ class ObjectTask : public Task, public ObjectFinder {
   void set_views(const std::vector<TestView>& views) override;
 
  protected:
-  // `who` names the task in errors; `score` is the lowest that a detection has in evaluation.
+  // `who` names the task in errors; `score` is the lowest score of detections in evaluation.
   ObjectTask(const TaskSetup& setup, std::string who, const data::ObjectGeometry& geometry, double score);
 
-  // The objects of each image of a batch, best first, in the pixels of the images as they were: `shown` is what each
-  // fills of its place in the batch, `sizes` are their own sizes.
+  // Returns the objects of each image of a batch, best first, in pixels of the original images. `shown` is
+  // the part that each fills in the batch, `sizes` are the original sizes.
   virtual std::vector<std::vector<FoundObject>> find_in_batch(const torch::Tensor& images,
                                                               const std::vector<models::Extent>& shown,
                                                               const std::vector<models::Extent>& sizes,
                                                               double score) = 0;
-  // The objects of one image that was looked at in several views: what is
-  // found twice is kept once.
+  // Returns the objects of several views of one image, without duplicates.
   virtual std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, models::Extent size,
                                                  double score) = 0;
 
-  // What the side of a larger or smaller view is a multiple of.
+  // The side of a rescaled view is a multiple of this.
   virtual int64_t side_unit() const { return 32; }
 
   data::Preprocess preprocess_;

@@ -19,7 +19,7 @@ struct TiledObject {
   size_t tile = 0;
 };
 
-// Places of tiles along a side: they overlap by a quarter, the last ends with the side.
+// Start offsets of tiles along a side: they overlap by a quarter, and the last ends at the border.
 std::vector<int> tile_starts(int size, int tile) {
   std::vector<int> starts;
   for (int at = 0;; at += tile - tile / 4) {
@@ -46,7 +46,7 @@ Image part_of(const Image& image, const Tile& tile) {
   return out;
 }
 
-// A mask of a tile as one of the whole image.
+// Converts a tile's mask to one of the whole image.
 RunLengths whole_mask(const RunLengths& part, const Tile& tile, const Image& image) {
   const std::vector<uint8_t> mask = mask_of_runs(part);
   std::vector<uint8_t> whole(static_cast<size_t>(image.width) * static_cast<size_t>(image.height));
@@ -56,7 +56,7 @@ RunLengths whole_mask(const RunLengths& part, const Tile& tile, const Image& ima
   return runs_of_mask(whole, image.height, image.width);
 }
 
-// Whether a seam cuts the object, in pixels of its tile, and the tile beside sees it whole.
+// True if a seam cuts the object (in pixels of its tile) and the adjacent tile sees it whole.
 bool whole_beside(const FoundObject& object, const Tile& tile, const Image& image) {
   const bool cut = (tile.left > 0 && object.left < kSeam) || (tile.top > 0 && object.top < kSeam) ||
                    (tile.left + tile.width < image.width && object.right > tile.width - kSeam) ||
@@ -65,7 +65,7 @@ bool whole_beside(const FoundObject& object, const Tile& tile, const Image& imag
   return cut && object.right - object.left < overlap_across && object.bottom - object.top < overlap_down;
 }
 
-// Two tiles saw one thing. What one tile tells apart stays apart.
+// True for one object seen by two tiles. Objects of the same tile stay distinct.
 bool same_thing(const TiledObject& a, const TiledObject& b) {
   const FoundObject &x = a.object, &y = b.object;
   if (a.tile == b.tile || x.label != y.label) return false;

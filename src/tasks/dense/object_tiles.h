@@ -1,4 +1,4 @@
-// Finding objects in large images, tile after tile.
+// Detection in large images, tile by tile.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,10 @@
 
 namespace tessera::tasks {
 
-// Objects of the whole image, best first. Tiles of `tile` x `tile` pixels overlap by a quarter; an object that a seam
-// cuts is taken from the tile beside, which sees it whole, unless it is too large for any overlap. One that two tiles
-// see is kept once, with the better score: of one class, the smaller lying mostly in the larger. Throws Interrupted.
+// Returns the objects of the whole image, best first. Tiles of `tile` x `tile` pixels overlap by a quarter.
+// An object cut by a seam is taken from the adjacent tile, which sees it whole, unless it exceeds the
+// overlap. Duplicates keep the better score: same class, more than half of the smaller box inside the larger.
+// Throws Interrupted.
 std::vector<FoundObject> find_in_tiles(ObjectFinder& finder, const Image& image, int tile, double score,
                                        torch::Device device, Precision precision);
 

@@ -9,7 +9,7 @@
 namespace tessera::tasks {
 namespace {
 
-// Finds what is red in an image: each connected rectangle of red pixels is an object, as far as the image shows it.
+// Detects red: each connected rectangle of red pixels, clipped to the image, is an object.
 class RedRectangles final : public ObjectFinder {
  public:
   const std::vector<std::string>& object_classes() const override { return names_; }
@@ -46,7 +46,7 @@ std::vector<std::array<double, 4>> sorted_boxes(const std::vector<FoundObject>& 
   return boxes;
 }
 
-// A rectangle every 16 pixels, none larger than the overlap of tiles of 64: many lie on seams.
+// A rectangle every 16 pixels, none larger than the overlap of tiles of 64; many cross seams.
 Image rectangles(int width, int height, uint64_t seed) {
   Image image(width, height);
   RandomStream random(seed, "tiles");
@@ -83,7 +83,7 @@ TEST(ObjectTiles, AnObjectLargerThanTheOverlapIsKeptByItsLargestPart) {
   RedRectangles finder;
   const auto found = find_in_tiles(finder, image, 64, 0, torch::kCPU, Precision::fp32);
   ASSERT_FALSE(found.empty());
-  EXPECT_LE(found.size(), 2u);  // no part lies mostly in another
+  EXPECT_LE(found.size(), 2u);  // no part is mostly inside another
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ torch::Tensor pixel_cross_entropy(const torch::Tensor& scores, const torch::Tens
   return at::cross_entropy_loss(resized, labels.to(torch::kInt64), weights, at::Reduction::None, ignored);
 }
 
-// A loss is -log p, so the threshold on p is one on the loss.
+// A loss is -log p, so the threshold on p becomes a threshold on the loss.
 torch::Tensor keep_hard_pixels(const torch::Tensor& losses, const torch::Tensor& labels, int64_t ignored,
                                double threshold, int64_t least) {
   const torch::NoGradGuard no_grad;
@@ -60,8 +60,8 @@ std::vector<eval::Window> WindowPlan::windows(int height, int width) const {
   return eval::aligned_windows(height, width, crop, step(), stride >= unit ? unit : 1);
 }
 
-// Along a side with a neighbour 0 over the outer quarter of what overlaps, 1 over the inner, a slope between them: the
-// weights of two neighbours add up to 1. Where the image ends they stay 1.
+// On a side with a neighbour: 0 over the outer quarter of the overlap, 1 over the inner quarter, linear in
+// between, so two neighbours' weights sum to 1. At the image border the weights stay 1.
 torch::Tensor WindowPlan::weights(const eval::Window& window, int height, int width,
                                   const torch::TensorOptions& options) const {
   const int overlap = crop - step();

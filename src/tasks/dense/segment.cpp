@@ -21,7 +21,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr size_t kShown = 8;             // validation images of the report, and as many of the worst
+constexpr size_t kShown = 8;             // validation images in the report, and as many of the worst
 constexpr int64_t kEvaluatedAtOnce = 4;  // images of a validation batch: they are large
 
 SegmentConfig read_settings(const Value& settings) {
@@ -138,16 +138,16 @@ class Segment final : public Task, public Segmenter {
   data::Normalisation normalisation_;
   std::shared_ptr<models::Backbone> backbone_;
   BackboneMaps maps_;
-  std::vector<double> cells_;  // pixels along a side of a cell of each map that the heads read
+  std::vector<double> cells_;  // pixels per cell side of each map that the heads read
   std::shared_ptr<models::MapNeck> neck_;
   std::shared_ptr<models::SegmentationHead> head_, auxiliary_;
-  std::vector<std::string> names_;  // of the classes
+  std::vector<std::string> names_;  // class names
   std::optional<SegmentInference> asked_;
 };
 
-// --- what it is built from
+// --- setup
 
-// The data decide; without them what the weights say.
+// Takes the classes from the data, or else from the weights.
 void Segment::describe_classes(const TaskSetup& setup) {
   const std::vector<std::string> stored = names_in(setup.metadata);
   if (train_) {
@@ -236,7 +236,7 @@ int64_t Segment::macs(int64_t side) const {
          (auxiliary_ ? auxiliary_->macs(sizes) : 0);
 }
 
-// --- what it reads
+// --- input
 
 std::vector<StreamSpec> Segment::streams() const {
   data::MaskTraining options;
@@ -254,7 +254,8 @@ std::vector<StreamSpec> Segment::streams() const {
   return {{.name = "train", .source = train_, .transform = transform, .labelled = false}};
 }
 
-// Fields "divisor" and "labelled", f64 [] each: what the sample adds to the loss's divisor, and its labelled pixels.
+// Adds the fields "divisor" and "labelled", f64 [] each: the sample's part of the loss divisor, and its
+// labelled pixels.
 void Segment::prepare(std::span<data::Batch> batches, const StepKey&) const {
   data::Batch& batch = batches[0];
   const auto mask = batch.values<uint8_t>("mask");
@@ -348,7 +349,7 @@ Image Segment::segment(const Image& picture, const SegmentInference& how) {
   return mask;
 }
 
-// The classes that fill most of each image.
+// The classes with the largest share of each image.
 std::vector<Prediction> Segment::predict(const torch::Tensor& images, int64_t most) {
   const torch::Tensor best =
       score_padded(images, maps_.unit,
@@ -376,7 +377,7 @@ std::vector<Prediction> Segment::predict(const torch::Tensor& images, int64_t mo
 
 // --- evaluation
 
-// One image of a batch of whole images, and its mask.
+// Extracts one image of a ragged batch, or its mask.
 Image image_in(const data::Column& column, size_t sample, const int64_t* extent, int channels) {
   Image image(static_cast<int>(extent[1]), static_cast<int>(extent[0]), channels);
   const auto first = static_cast<size_t>(column.offsets[sample]) * static_cast<size_t>(channels);
@@ -384,7 +385,7 @@ Image image_in(const data::Column& column, size_t sample, const int64_t* extent,
   return image;
 }
 
-// Keeps the first images of the set and those with the fewest right pixels.
+// Keeps the first images of the set and those with the fewest correct pixels.
 void keep_worth_seeing(std::vector<SegmentedSample>& kept, SegmentedSample sample) {
   kept.push_back(std::move(sample));
   if (kept.size() <= 2 * kShown) return;
@@ -393,7 +394,7 @@ void keep_worth_seeing(std::vector<SegmentedSample>& kept, SegmentedSample sampl
   kept.erase(best);
 }
 
-// The counts of all processes: whole numbers, so that their order does not matter.
+// Sums the counts of all processes; they are integers, so order does not matter.
 void add_counts_of_all(const EvaluateOptions& options, eval::SegmentationMeter& meter, int64_t& samples) {
   if (!options.gather) return;
   std::vector<int64_t> mine = meter.confusion();
@@ -424,7 +425,7 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   bool finite = true;
   each_batch(options, *loader, [&](data::Batch& batch, int64_t before) {
     for (size_t i = 0; i < static_cast<size_t>(batch.size); ++i) {
-      // The loader puts others in the place of broken images.
+      // The loader substitutes other samples for broken images.
       if (batch.indices[i] != before + batch.first + static_cast<int64_t>(i)) continue;
       const int64_t* extent = batch.values<int64_t>("extent").data() + 2 * i;
       const Image picture = image_in(batch.at("pixels"), i, extent, 3),

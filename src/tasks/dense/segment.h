@@ -2,10 +2,10 @@
 //
 //   maps = neck(backbone.features(image, blocks));  scores = head(maps), resized to the image
 //   loss = sum over pixels of -w log softmax(scores)_label / divisor + auxiliary_weight * the same of a second head
-// The divisor is the number of pixels (`all`, mmseg's rule), or of those that have a class (`labelled`); with class
-// weights it is the sum of the pixels' weights. Batch norms of the heads see the samples of all processes.
+// The divisor is the number of pixels (`all`, mmseg's rule), or of labelled ones (`labelled`); with class
+// weights, the sum of the pixels' weights. Batch norms of the heads use the samples of all processes.
 //
-// Measured by the intersection over union of each class over the pixels of the whole set, mean over classes.
+// Evaluated by the intersection over union of each class over all pixels of the set, mean over classes.
 #pragma once
 
 #include <memory>
@@ -75,27 +75,27 @@ struct SegmentConfig {
   void visit(V& v) {
     v("head", head, choice<SegmentHeadKind>(), "UperNet, convolutions on one map, or a linear layer on it");
     v("channels", channels, between(1, 16384), "width of the head");
-    v("classes", classes, between(1, 255), "of the masks, where the data do not say");
+    v("classes", classes, between(1, 255), "classes of the masks, if the data do not define them");
     v("pool_sides", pool_sides, between(1, 64), "uper: sides of the pooled grids");
     v("dropout", dropout, from_to_below(0, 1), "share of the head's channels that are dropped");
     v("blocks", blocks, at_least(0),
-      "blocks or stages whose maps are read, counted from 0; empty = all stages, or each fourth of the "
+      "blocks or stages that give maps, counted from 0; empty = all stages, or every fourth of the "
       "blocks");
-    v("neck", neck, choice<NeckKind>(), "makes maps of several sizes of a plain backbone's");
-    v("factors", factors, above(0), "of each map's grid, with a neck: 4, 2, 1, 0.5 or 0.25");
+    v("neck", neck, choice<NeckKind>(), "makes maps of several sizes for a plain backbone");
+    v("factors", factors, above(0), "scale of each map's grid, with a neck: 4, 2, 1, 0.5 or 0.25");
     v("neck_channels", neck_channels, between(0, 16384), "multilevel: width of its maps, 0 = the backbone's");
-    v("auxiliary_weight", auxiliary_weight, at_least(0), "of the second head's loss, 0 = no such head");
+    v("auxiliary_weight", auxiliary_weight, at_least(0), "weight of the second head's loss, 0 = none");
     v("auxiliary_channels", auxiliary_channels, between(1, 16384), "its width");
     v("auxiliary_index", auxiliary_index, at_least(0), "the map that it reads, counted from 0");
     v("auxiliary_convolutions", auxiliary_convolutions, between(1, 16), "its convolutions");
     v("divisor", divisor, choice<PixelDivisor>(),
-      "what the loss is divided by: pixels with a class, or all of them (mmseg)");
+      "divisor of the loss: pixels with a class, or all of them (mmseg)");
     v("class_weights", class_weights, above(0), "a factor on the loss of each class; empty = 1");
     v("hard_pixels", hard_pixels, at_least(0),
-      "only the hardest pixels learn, at least so many an image; 0 = all of them");
+      "only the hardest pixels learn, at least this number an image; 0 = all of them");
     v("hard_threshold", hard_threshold, above_to(0, 1), "hard: a probability of at most that");
-    v("sync_batch_norm", sync_batch_norm, "batch norms of the heads see all processes");
-    v("scale", scale, between(1, 16384), "what an image is made to fit into before it is cut");
+    v("sync_batch_norm", sync_batch_norm, "batch norms of the heads use all processes");
+    v("scale", scale, between(1, 16384), "size that an image is fitted into before cropping");
     v("ratio", ratio, above_to(0, 16), "factors on it, drawn between these two");
     v("most_of_one_class", most_of_one_class, above_to(0, 1),
       "share of a crop that one class may fill, 1 = any");
@@ -105,23 +105,23 @@ struct SegmentConfig {
     v("test_mode", test_mode, choice<TestMode>(), "windows over the image, or the image as a whole");
     v("test_crop", test_crop, between(0, 16384), "side of a window, 0 = preprocess.size");
     v("test_stride", test_stride, between(0, 16384), "pixels between windows, 0 = two thirds of the side");
-    v("test_scale", test_scale, between(1, 16384), "what an image is made to fit into; empty = as scale");
-    v("test_scales", test_scales, above_to(0, 16), "factors on it whose probabilities are averaged");
+    v("test_scale", test_scale, between(1, 16384), "size that an image is fitted into; empty = as scale");
+    v("test_scales", test_scales, above_to(0, 16), "factors on it; the probabilities are averaged");
     v("test_flip", test_flip, "each of them mirrored too");
   }
   void check() const;
 };
 
-// What tells the class of pixels; a task that can is one (dynamic_cast).
+// Classifies pixels; implemented by tasks that can (use dynamic_cast).
 class Segmenter {
  public:
   virtual ~Segmenter() = default;
   virtual const std::vector<std::string>& mask_classes() const = 0;
-  // As the recipe has it, or as set_inference() says; evaluation follows it too.
+  // From the recipe, or from set_inference(); evaluation uses it too.
   virtual SegmentInference inference() const = 0;
   virtual void set_inference(const SegmentInference& how) = 0;
-  // The class of each pixel, one channel. Call it without gradients, the parts in evaluation mode. Fails where the
-  // model's output is not finite.
+  // Returns the class of each pixel, one channel. Call without gradients, with the parts in evaluation mode.
+  // Throws if the model's output is not finite.
   virtual Image segment(const Image& picture, const SegmentInference& how) = 0;
 };
 

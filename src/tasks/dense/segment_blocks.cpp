@@ -10,9 +10,9 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int kLongestSide = 320;   // of a picture
-constexpr size_t kMostTabled = 64;  // classes of a confusion matrix
-constexpr int kSwatch = 24;         // side of a colour of the legend
+constexpr int kLongestSide = 320;   // largest side of a picture
+constexpr size_t kMostTabled = 64;  // largest number of classes with a confusion matrix
+constexpr int kSwatch = 24;         // side of a colour in the legend
 
 std::string share_text(double share) { return std::isnan(share) ? "-" : fixed(share, 4); }
 
@@ -49,10 +49,9 @@ report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
 
 report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& samples,
                                          const data::Source& source, const std::vector<std::string>& names) {
-  report::PicturesBlock block{
-      .heading = "Masks",
-      .note = "Validation images, what was predicted, what is true; the worst ones last.",
-      .together = 3};
+  report::PicturesBlock block{.heading = "Masks",
+                              .note = "Validation images, with prediction and truth; the worst ones last.",
+                              .together = 3};
   for (size_t c = 0; c < names.size() && c < kMostTabled; ++c)
     block.legend.push_back({swatch(static_cast<int64_t>(c)), names[c], ""});
   for (const SegmentedSample& one : samples) try {
@@ -65,7 +64,7 @@ report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& sam
       block.pictures.push_back(
           {shown(data::overlay_mask(picture, sample.annotation.mask.value())), "true", ""});
     } catch (const Error&) {
-      continue;  // an image that cannot be read any longer
+      continue;  // the image cannot be read any more
     }
   return block;
 }

@@ -1,4 +1,4 @@
-// What an evaluation of masks has to show: a table of classes, the confusion of pixels, images with their masks.
+// The report of a mask evaluation: a table of classes, the confusion of pixels, images with their masks.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace tessera::tasks {
 
-// A predicted validation image that is worth a look.
+// A predicted validation image to show.
 struct SegmentedSample {
   int64_t index = 0;  // into the source
-  double right = 0;   // share of its labelled pixels
+  double right = 0;   // share of correct labelled pixels
   Image predicted = {};
 };
 
 report::TableBlock class_table(const eval::SegmentationScores& scores, const std::vector<std::string>& names);
 report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
                                        const std::vector<std::string>& names);
-// Each image with what was predicted and what is true, laid over it; the worst last. A legend of the colours first.
+// Each image with its prediction and truth as overlays; the worst last, the colour legend first.
 report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& samples,
                                          const data::Source& source, const std::vector<std::string>& names);
 

@@ -18,7 +18,7 @@ torch::Tensor to_input(const PixelModel& model, const Image& picture) {
   return planes.to(model.options);
 }
 
-// Scores [1, classes, rows, width].
+// Writes the best classes of scores [1, classes, rows, width].
 void write_classes(const torch::Tensor& scores, int top, Image& mask, bool& finite) {
   const auto [largest, index] = scores.max(1);
   finite = finite && largest.sum().isfinite().item<bool>();
@@ -31,7 +31,7 @@ Image resized_to(const Image& picture, data::Extent size, data::Interpolation in
   return data::resize(picture, size.width, size.height, interpolation);
 }
 
-// The size of the picture at a factor.
+// Returns the size of the picture at a factor.
 data::Extent size_at(const Image& picture, const SegmentInference& how, double factor) {
   const auto scaled = [&](int64_t side) {
     return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(side) * factor));
@@ -46,12 +46,12 @@ WindowPlan plan_of(const PixelModel& model, const SegmentInference& how) {
   return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading, model.unit};
 }
 
-// Sums of the windows that still lack one below are kept; rows that no further window touches are written.
+// Keeps sums only for rows that later windows still cover; writes the other rows.
 Image in_bands(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite) {
   const WindowPlan plan = plan_of(model, how);
   const auto windows = plan.windows(picture.height, picture.width);
   Image mask(picture.width, picture.height, 1);
-  torch::Tensor sum, count;  // of the rows from `top` on
+  torch::Tensor sum, count;  // for rows from `top` on
   int top = 0;
   for (size_t first = 0; first < windows.size();) {
     size_t end = first;
@@ -63,7 +63,7 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
           model.options.dtype(model.options.dtype() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
       sum = torch::zeros({1, model.classes, height, picture.width}, options);
       count = torch::zeros({1, 1, height, picture.width}, options);
-    } else if (row.top > top) {  // the rows above are finished
+    } else if (row.top > top) {  // rows above are finished
       const int done = row.top - top;
       write_classes(sum.narrow(2, 0, done) / count.narrow(2, 0, done), top, mask, finite);
       for (torch::Tensor* band : {&sum, &count}) {
@@ -124,7 +124,7 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
       const torch::Tensor seen = mirrored ? image.flip({3}) : image;
       torch::Tensor scores =
           how.slide ? sliding_scores(seen, plan_of(model, how), how.at_once, model.score) : model.score(seen);
-      // Views are summed at the image's size one by one: a view's scores are many numbers.
+      // Sum the views at the image's size one by one: the scores of a view are large.
       scores = resize_scores(mirrored ? scores.flip({3}) : scores, picture.height, picture.width);
       if (views.empty())
         views.push_back({one_view ? scores : scores.softmax(1)});

@@ -41,7 +41,7 @@ TEST(PixelScores, HardPixelsAreTheHardestOfEachImage) {
   const torch::Tensor losses =
       torch::tensor({0.1, 0.2, 3.0, 0.05, 0.01, 0.02, 0.03, 0.04}, torch::kFloat64).reshape({2, 2, 2});
   const torch::Tensor labels = torch::zeros({2, 2, 2}, torch::kInt64);
-  // -log 0.5 = 0.69: one pixel of the first image is hard, two are asked for; none of the second, two are kept.
+  // -log 0.5 = 0.69: the first image has one hard pixel, the second none; the minimum of two is kept in both.
   const torch::Tensor kept = keep_hard_pixels(losses, labels, data::kIgnoredPixel, 0.5, 2);
   EXPECT_EQ(kept.count_nonzero().item<int64_t>(), 4);
   EXPECT_DOUBLE_EQ(kept[0].sum().item<double>(), 3.2);
@@ -54,14 +54,14 @@ TEST(PixelScores, OneWindowIsTheWhole) {
                       weight = torch::randn({4, 3, 3, 3}, torch::kFloat64);
   const auto score = [&](const torch::Tensor& x) { return torch::conv2d(x, weight, {}, 1, 1); };
   EXPECT_TRUE(torch::allclose(sliding_scores(image, {12, 5}, 2, score), score(image)));
-  // Windows of single pixels see their neighbours as zeros wherever they lie, so all numbers at once are the same.
+  // Windows of single pixels see zeros as neighbours, at every position, so any batch gives the same result.
   for (const int64_t at_once : {1, 2, 100})
     EXPECT_TRUE(
         torch::equal(sliding_scores(image, {5, 3}, at_once, score), sliding_scores(image, {5, 3}, 1, score)));
 }
 
-// Windows that fade are the whole where the model looks no further than the part of a window that counts nothing,
-// and where its cells lie in the windows as in the whole image.
+// Fading windows equal the whole if the model's receptive field fits the part with weight 0, and cells are
+// aligned in windows and image.
 TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
   torch::manual_seed(3);
   const torch::Tensor image = torch::randn({1, 3, 41, 34}, torch::kFloat64),
@@ -82,7 +82,7 @@ TEST(PixelScores, FadingWindowsAreTheWholeOfALocalModel) {
   EXPECT_GT(apart({.crop = 36, .stride = 12, .fading = false}), 1e-3);
 }
 
-// The last window is moved back to where it fits, and overlaps by more.
+// The last window is shifted back to fit, so it overlaps by more.
 TEST(PixelScores, WeightsOfWindowsAddUpToOneOrMore) {
   const WindowPlan plan{.crop = 12, .stride = 7, .fading = true};
   for (const auto& [height, width] : {std::pair(40, 33), {12, 13}, {5, 7}, {1, 1}}) {
@@ -105,7 +105,7 @@ TEST(PixelScores, MirroredViewsAreMirroredBack) {
   EXPECT_TRUE(torch::allclose(fused, scores.softmax(1)));
 }
 
-// Scores that depend on each pixel alone, so that windows cannot change them.
+// Scores that depend on each pixel alone, so windows cannot change them.
 PixelModel pixel_model(const data::Normalisation& normalisation) {
   return {.score =
               [](const torch::Tensor& x) {
@@ -131,13 +131,13 @@ TEST(SegmentInference, BandsAreTheWhole) {
         how.fading = fading, how.at_once = at_once;
         EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
       }
-    how.flip = true;  // the other way, by views
+    how.flip = true;  // via views
     EXPECT_EQ(segment_image(pixel_model(normalisation), picture, how, finite).pixels, whole.pixels);
     EXPECT_TRUE(finite);
   }
 }
 
-// Windows of whole cells, of which the last ones are larger or take the place of those before.
+// Windows of whole cells; the last ones are larger or replace earlier ones.
 TEST(SegmentInference, AlignedBandsAreTheWhole) {
   const data::Normalisation normalisation({0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
   RandomStream random(5, "pixels");
@@ -203,7 +203,7 @@ constexpr const char* kTinySwin =
     "image_size = 32\npatch_size = 2\ndims = [8, 16, 16, 16]\ndepths = [1, 1, 1, 1]\nheads = [1, 2, 2, 2]\n"
     "window_size = 4";
 
-// A batch of random crops with their masks, as the loader makes it, behind prepare().
+// A batch of random crops with their masks, as from the loader, after prepare().
 Inputs random_inputs(const Task& task, int64_t batch, int64_t side, int64_t classes) {
   data::Batch made;
   made.size = made.whole = batch;

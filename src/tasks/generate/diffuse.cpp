@@ -20,7 +20,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kLevels = 10;  // noise levels that the validation loss is shown at
+constexpr int64_t kLevels = 10;  // noise levels of the validation loss
 
 std::vector<std::string> names_in(const Value& metadata) {
   std::vector<std::string> names;
@@ -53,7 +53,7 @@ std::optional<data::LatentInfo> latents_in(const Value& metadata) {
               *scale = table->find("scale");
   if (!codec || !codec->is_string() || !checksum || !checksum->is_string() || !scale || !scale->is_number() ||
       !(scale->as_double() > 0))
-    fail("tessera.latents must say codec, checksum and scale");
+    fail("tessera.latents must have codec, checksum and scale");
   return data::LatentInfo{.codec = codec->as_string(),
                           .checksum = checksum->as_string(),
                           .scale = scale->as_double(),
@@ -63,13 +63,13 @@ std::optional<data::LatentInfo> latents_in(const Value& metadata) {
                           .columns = number("columns")};
 }
 
-// Without those of images that were not measured.
+// Without images that were not measured.
 std::vector<float> of_measured(std::vector<float> values) {
   std::erase_if(values, [](float value) { return std::isnan(value); });
   return values;
 }
 
-// What is drawn of one sample: its time, whether it forgets its class, its noise.
+// The draws for one sample: its time, and whether its class is dropped.
 struct SampleDraw {
   double time = 0;
   bool dropped = false;
@@ -95,7 +95,7 @@ class Diffuse final : public Task {
     generator_.latents = latents_in(setup.metadata);
     if (const auto* latents = data::as_latents(train_.get())) generator_.latents = latents->latents();
     check_latents(setup.file);
-    // A run that is only described: what has no three channels are latents.
+    // A run that is only described: inputs without three channels are latents.
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     if (!train_ && setup.file.empty() && !generator_.latents && network().channels() != 3) {
       data::LatentInfo& latents = generator_.latents.emplace();
@@ -145,7 +145,7 @@ class Diffuse final : public Task {
     const bool same = theirs.has_value() == generator_.latents.has_value() && !of_another_vae(theirs);
     return same ? "" : "it was trained on latents of another VAE than the data are";
   }
-  // VAEs that differ in their decoders alone have the same latents, so that this is no error.
+  // VAEs that differ only in their decoders have the same latents, so this is no error.
   std::string metadata_warning(const Value& stored) const override {
     const auto theirs = latents_in(stored);
     if (!of_another_vae(theirs)) return "";
@@ -167,7 +167,7 @@ class Diffuse final : public Task {
             }};
   }
 
-  // Fields "time", "noise" and "condition", the class or none.
+  // Adds the fields "time", "noise" and "condition", the class or none.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     data::Batch& batch = batches[0];
     add_noise(
@@ -203,7 +203,7 @@ class Diffuse final : public Task {
     return theirs && generator_.latents &&
            (theirs->checksum != generator_.latents->checksum || theirs->scale != generator_.latents->scale);
   }
-  // Field "image", or "latent" of stored latents.
+  // Field "image", or "latent" for stored latents.
   std::shared_ptr<const data::Transform> inputs_of(const std::shared_ptr<const data::Source>& source,
                                                    int64_t side, bool training) const {
     if (const auto* latents = data::as_latents(source.get()))
@@ -218,7 +218,7 @@ class Diffuse final : public Task {
         {std::move(images), data::make_label_transform(network().label_count(), /*multi_label=*/false)});
   }
 
-  // Latents without their VAE are not drawn. A run that is only described, and weights of one, open no files.
+  // Latents without their VAE are not drawn. Described runs and their weights open no files.
   void open_pictures(const TaskSetup& setup) {
     if (!config_.vae.empty() && train_ && !generator_.latents)
       fail_usage("task.vae decodes latents, ", train_->describe(), " holds images");
@@ -241,7 +241,7 @@ class Diffuse final : public Task {
     fid_ = std::make_unique<GeneratorFid>(setup.open_extractor, config_.fid, real);
   }
 
-  // Latents of one VAE with one scale are trained on, measured and decoded.
+  // Training, evaluation and decoding must use latents of one VAE and one scale.
   void check_latents(const std::string& file) {
     const auto* measured = data::as_latents(validation_.get());
     if (!validation_ || (!measured && !generator_.latents)) return;
@@ -252,7 +252,7 @@ class Diffuse final : public Task {
     if (generator_.latents)
       data::require_same_codec(*generator_.latents, name, measured->latents(), validation_->describe());
     else
-      generator_.latents = measured->latents();  // weights of other programs do not say theirs
+      generator_.latents = measured->latents();  // files of other programs do not record it
   }
 
   void check_data() const {
@@ -265,7 +265,7 @@ class Diffuse final : public Task {
                  " have ", channels);
   }
 
-  // `draw` tells what becomes of a sample from its stream, which then gives the noise.
+  // `draw` returns a sample's draws from its stream, which then provides the noise.
   template <class Draw, class StreamOf>
   void add_noise(data::Batch& batch, const Draw& draw, const StreamOf& stream_of) const {
     const data::Field image = batch.at(input()).field;
@@ -285,7 +285,7 @@ class Diffuse final : public Task {
     }
   }
 
-  // [batch].
+  // Returns the loss of each sample, [batch].
   torch::Tensor each_loss(const StreamInputs& batch, const models::Context& context) {
     const torch::Tensor& clean = batch.at(input());
     const torch::Tensor& noise = batch.at("noise");
@@ -307,12 +307,12 @@ class Diffuse final : public Task {
   models::ModelSpec spec_;
   int64_t height_ = 0, width_ = 0;
   Generator generator_;
-  std::unique_ptr<GeneratorPictures> pictures_;  // null where there are latents without their VAE
-  std::unique_ptr<GeneratorFid> fid_;            // null where it is not measured
+  std::unique_ptr<GeneratorPictures> pictures_;  // null for latents without their VAE
+  std::unique_ptr<GeneratorFid> fid_;            // null if not measured
 };
 
-// Time and noise of a validation image depend on its number alone, so that losses of two steps compare; the times of
-// images that follow each other lie in different tenths.
+// Time and noise of a validation image depend only on its index, so losses of two steps are comparable. Times
+// of consecutive images are in different tenths.
 Findings Diffuse::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
@@ -359,7 +359,7 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// [batch] float64 of the images from number `first` on: not a number where `measured` of them came before.
+// Returns [batch] float64 for images from index `first` on; NaN from index `measured` on.
 torch::Tensor Diffuse::measured_bits(const StreamInputs& batch, int64_t first, int64_t measured) {
   const int64_t size = batch.at("label").size(0), count = std::clamp<int64_t>(measured - first, 0, size);
   torch::Tensor bits = torch::full({size}, std::nan(""), torch::kFloat64);
@@ -384,7 +384,7 @@ void Diffuse::describe_levels(const SampleRows& rows, Findings& out) const {
     sum += static_cast<double>(losses[i]);
   }
   out.metrics = {{main_metric(), sum / static_cast<double>(losses.size())}};
-  // Thirds of the noise: little, some, much.
+  // Noise levels in three groups: low, middle, high.
   for (const auto& [name, from, to] :
        {std::tuple{"loss_low_noise", 0, 3}, {"loss_middle_noise", 3, 7}, {"loss_high_noise", 7, 10}}) {
     const double some = std::accumulate(sums.begin() + from, sums.begin() + to, 0.0),
@@ -425,8 +425,8 @@ report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
   return block;
 }
 
-// The data say how many; what the recipe says otherwise would be ignored. The family's own number is what stands there where
-// it says nothing.
+// The data determine the value; a different one in the recipe would be ignored. The family's default counts
+// as unset.
 void follow_data(Value& model, const char* key, int64_t count, const char* what) {
   const Value* given = model.find(key);
   const Value standard = *models::resolve_model("dit").settings.find(key);
@@ -446,7 +446,7 @@ const Generator* generator_of(const Task& task) {
 TaskKind diffuse_kind() {
   return {
       .name = "diffuse",
-      .summary = "image generation: noise taken away step by step (DiT), or along an interpolant (SiT)",
+      .summary = "image generation: denoising step by step (DiT), or along an interpolant (SiT)",
       .command = "generate",
       .resolve =
           [](const Value& settings) { return write_config(read_config<DiffuseConfig>(settings, "task")); },
@@ -455,13 +455,13 @@ TaskKind diffuse_kind() {
           [](Value& model, const Value& settings, const data::Source* train) {
             model.set("classes", 0);
             const auto config = read_config<DiffuseConfig>(settings, "task");
-            if (!train || !model.find("labels")) return;  // another kind of model is refused by name later
+            if (!train || !model.find("labels")) return;  // other models are refused by name later
             const data::LatentSource* latents = data::as_latents(train);
             follow_data(model, "channels", latents ? latents->latents().channels : 3,
                         latents ? "channels of the latents" : "channels of an image");
             if (const data::ClassLabels* labels = train->class_labels())
               follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
-            // An interpolant has no variances; the published networks compute them all the same.
+            // Interpolants have no variances, though the published networks compute them.
             const Value* sigma = model.find("sigma");
             if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))
               model.set("sigma", "none");

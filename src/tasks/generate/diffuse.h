@@ -1,12 +1,12 @@
-// Image generation: a network learns to tell the noise of a noised image (DiT, Peebles & Xie 2023), or the velocity on
-// the path from noise to it (SiT, Ma et al. 2024).
+// Image generation: a network learns to predict the noise of a noised image (DiT, Peebles & Xie 2023), or the
+// velocity on the path from noise to it (SiT, Ma et al. 2024).
 //
-//   x_t = alpha_t x + sigma_t e,  t drawn for each sample, e normal, the class forgotten with `label_dropout`
+//   x_t = alpha_t x + sigma_t e,  t drawn for each sample, e normal, the class dropped with `label_dropout`
 //   diffusion:    loss = mean (e - net(x_t, t, class))^2 + variational term of the learned variances
 //   interpolants: loss = mean (alpha' x + sigma' e - net(x_t, t, class))^2
 //
-// A sample is an image with its class, or a stored latent. Any model that is a Denoiser (models/base/denoiser.h) learns it;
-// `tessera generate` draws with it.
+// A sample is an image with its class, or a stored latent. The model can be any Denoiser
+// (models/base/denoiser.h); `tessera generate` draws images with it.
 #pragma once
 
 #include <optional>
@@ -30,13 +30,12 @@ struct DiffuseConfig : ProcessConfig {
   template <class V>
   void visit(V& v) {
     ProcessConfig::visit(v);
-    v("label_dropout", label_dropout, between(0, 1),
-      "share of the samples that are learned without their class");
+    v("label_dropout", label_dropout, between(0, 1), "share of the samples that train without their class");
     v("samples", samples, between(0, 256), "images that the report shows, in turn of each class");
     v("sample_steps", sample_steps, between(2, 100000), "steps of their sampler");
     v("sample_cfg", sample_cfg, between(0, 100), "guidance of these images, 1 = none");
     v("bits", bits, between(0, 1 << 30),
-      "validation images whose bits a dimension are measured, some hundred passes each; 0 = none");
+      "validation images measured in bits a dimension, some hundred passes each; 0 = none");
     v("vae", vae,
       "stored latents: their VAE, which decodes the report's images and those of FID; empty: none are drawn");
     v("fid", fid, "FID while it trains, of images that are drawn like those of the report");
@@ -45,17 +44,17 @@ struct DiffuseConfig : ProcessConfig {
 
 TaskKind diffuse_kind();
 
-// What a trained task generates with: `tessera generate` asks for it.
+// Everything needed to generate images with a trained task; used by `tessera generate`.
 struct Generator {
   std::shared_ptr<models::Backbone> backbone;
   models::Denoiser* network = nullptr;
   std::shared_ptr<const NoiseProcess> process;
   data::Preprocess preprocess;
-  std::vector<std::string> class_names;  // empty where nobody knows
-  // The VAE whose latents it was trained on; nothing of pixels, and where the file does not say.
+  std::vector<std::string> class_names;  // empty if unknown
+  // The VAE of its training latents; empty for pixels, or if the file does not record it.
   std::optional<data::LatentInfo> latents;
 };
-// Null where the task is another.
+// Null for other tasks.
 const Generator* generator_of(const Task& task);
 
 }  // namespace tessera::tasks

@@ -48,7 +48,7 @@ Inputs prepared(const Task& task, data::Batch batch, int64_t step) {
   return inputs;
 }
 
-// Every parameter away from zero: at first the network says nothing at all.
+// Makes every parameter nonzero: a new network outputs zero.
 void enliven(const Task& task) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(2);
@@ -81,7 +81,7 @@ TEST(Diffuse, LossOfPiecesIsThatOfTheWhole) {
   }
 }
 
-// What a step draws depends on the samples' places, not on who draws it.
+// Draws depend on the samples' global indices, not on the process.
 TEST(Diffuse, DrawsAreThoseOfThePlacesInTheStep) {
   const auto task = make_task({{"label_dropout", 0.5}});
   const Inputs whole = prepared(*task, batch_of(*task, 6), 5);
@@ -113,14 +113,14 @@ TEST(Diffuse, ASeedIsTheSameImageWhateverTheBatch) {
     };
     const Tensor together = draw({7, 8, 9}, torch::tensor({0, 1, 2}, torch::kInt64)),
                  alone = draw({9}, torch::tensor({2}, torch::kInt64));
-    // A level of 255 is 2 / 255.
+    // One of 255 levels is 2 / 255.
     EXPECT_LT((together.slice(0, 2) - alone).abs().max().item<double>(), 2.0 / 255) << name_of(sampler);
     EXPECT_FALSE(torch::allclose(together[0], together[1]));
     EXPECT_TRUE(torch::equal(together, draw({7, 8, 9}, torch::tensor({0, 1, 2}, torch::kInt64))));
   }
 }
 
-// The published SiT divides by zero where sbdm meets a network of velocities; here it begins behind the pole.
+// The published SiT divides by zero for sbdm with a velocity network; here sampling starts after the pole.
 TEST(Diffuse, EveryFormOfTheStochasticEquationIsThereForVelocities) {
   for (const char* process : {"linear", "gvp", "vp"}) {
     const auto task = make_task({{"process", process}});
@@ -153,7 +153,7 @@ TEST(Diffuse, Float32StaysNearFloat64) {
     const GenerateRequest request = request_of(generator, {1, 2}, sampler, 8);
     const Tensor narrow =
         generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
-    // The same noise in double, by a network in double.
+    // The same noise in float64, with a float64 network.
     move(task->parts(), torch::kCPU, torch::kFloat64);
     const auto network =
         guided_network(*generator.network, *generator.process, request.labels, request.guidance);
@@ -181,7 +181,7 @@ TEST(Diffuse, KeepsWhatAMaskLeaves) {
   EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
 }
 
-// A pass that adds again what the blocks added to the same input says the same; what it spares is counted.
+// Reusing block outputs for the same input gives the same result; skipped blocks are counted.
 TEST(Diffuse, ReusedBlocksAddWhatTheyAddedLast) {
   const auto task = make_task({}, {{"depth", 4}});
   enliven(*task);
@@ -196,12 +196,12 @@ TEST(Diffuse, ReusedBlocksAddWhatTheyAddedLast) {
   EXPECT_TRUE(torch::equal(plain, generator.network->denoise(x, time, labels, {}, &reuse)));
   EXPECT_TRUE(torch::allclose(plain, generator.network->denoise(x, time, labels, {}, &reuse), 1e-4, 1e-5));
   EXPECT_EQ(reuse.spared, 2);
-  // Another time: what was added before is not what would be; then the span runs anew.
+  // At another time the reused outputs are wrong, so the result differs; then the span is computed again.
   const Tensor other = generator.network->denoise(x, time - 19, labels);
   EXPECT_FALSE(
       torch::allclose(other, generator.network->denoise(x, time - 19, labels, {}, &reuse), 1e-4, 1e-5));
   EXPECT_TRUE(torch::equal(other, generator.network->denoise(x, time - 19, labels, {}, &reuse)));
-  // Tokens of another batch have nothing to add again.
+  // A batch of another size reuses nothing.
   const Tensor alone = generator.network->denoise(x.slice(0, 1), time.slice(0, 1), labels.slice(0, 1));
   EXPECT_TRUE(torch::equal(
       alone, generator.network->denoise(x.slice(0, 1), time.slice(0, 1), labels.slice(0, 1), {}, &reuse)));
@@ -223,7 +223,7 @@ TEST(Diffuse, ReuseSparesBlocksWhateverTheBatch) {
   };
   const Generated two = draw({4, 5}, 3), one = draw({5}, 3), all = draw({5}, 1);
   EXPECT_EQ(one.blocks, 7 * 4);
-  EXPECT_EQ(one.spared_blocks, 4 * 2);  // of steps 1 to 7 the first, the fourth and the seventh run whole
+  EXPECT_EQ(one.spared_blocks, 4 * 2);  // in steps 1 to 7 the first, fourth and seventh run in full
   EXPECT_LT((two.images[1] - one.images[0]).abs().max().item<double>(), 2.0 / 255);
   EXPECT_FALSE(torch::allclose(one.images, all.images));
   EXPECT_EQ(all.spared_blocks, 0);
@@ -232,13 +232,13 @@ TEST(Diffuse, ReuseSparesBlocksWhateverTheBatch) {
   EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
 }
 
-// From a class to itself an image stays what it is, the nearer the more steps; to another class it changes.
+// From a class to itself an image is preserved, better with more steps; to another class it changes.
 TEST(Diffuse, ClassToClassWalksBackToTheNoiseOfAnImage) {
   for (const auto& [process, sampler] : {std::tuple{"diffusion", SamplerName::ddim},
                                          {"linear", SamplerName::heun},
                                          {"linear", SamplerName::euler},
                                          {"gvp", SamplerName::dopri5}}) {
-    // A network that has learned nothing tells v well enough; the noise that it would tell is not that of any image.
+    // An untrained network predicts v well enough; its predicted noise would not match any image.
     Value::Table settings = {{"process", process}};
     if (process == std::string("diffusion")) settings.emplace_back("predict", "v");
     const auto task = make_task(settings);
@@ -271,12 +271,12 @@ TEST(Diffuse, ClassToClassWalksBackToTheNoiseOfAnImage) {
   EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
 }
 
-// A short walk from an image stays nearer to it than a long one.
+// A short walk from an image stays closer to it than a long one.
 TEST(Diffuse, StrengthSaysHowMuchOfAnImageIsLeft) {
   const auto task = make_task({{"process", "linear"}});
   set_training(task->parts(), false);
   const torch::NoGradGuard no_grad;
-  const Generator& generator = *generator_of(*task);  // as it begins: the velocity is 0
+  const Generator& generator = *generator_of(*task);  // untrained: the velocity is 0
   GenerateRequest request = request_of(generator, {1}, SamplerName::euler, 10);
   request.start = torch::full({1, 3, kSide, kSide}, 0.5);
   double before = 0;
@@ -289,8 +289,8 @@ TEST(Diffuse, StrengthSaysHowMuchOfAnImageIsLeft) {
   }
 }
 
-// As it begins an interpolant's velocity is 0: noise is the image, and its bits those of a normal distribution. The
-// bound of diffusion then is that of steps which say nothing, far above.
+// An untrained interpolant has velocity 0: noise equals the image, and its bits are those of a normal
+// distribution. The bound of diffusion is then far above, as its steps predict nothing.
 TEST(Diffuse, BitsOfANetworkThatSaysNothingAreThoseOfNoise) {
   const auto task = make_task({{"process", "linear"}});
   set_training(task->parts(), false);
@@ -302,7 +302,7 @@ TEST(Diffuse, BitsOfANetworkThatSaysNothingAreThoseOfNoise) {
   const Tensor want =
       (0.5 * images.square().mean({1, 2, 3}) + 0.5 * std::log(2 * std::acos(-1.0))) / std::log(2.0);
   EXPECT_LT((density - want).abs().max().item<double>(), 1e-5);
-  // Of stored levels, log2(255 / 2) more, and what spreading the values adds to their squares.
+  // For stored levels: plus log2(255 / 2), and the squared width of the dequantisation.
   const Tensor levels =
       bits_per_dimension(*generator.network, *generator.process, images, labels, seeds, 256);
   EXPECT_LT((levels - want - std::log2(127.5)).abs().max().item<double>(), 1e-3);
@@ -352,7 +352,7 @@ TEST(Diffuse, LearnsWithinAFewSteps) {
 }
 
 TEST(Diffuse, WithoutALabelForNoneThereIsNoGuidance) {
-  EXPECT_THROW(make_task({}, {{"null_label", false}}), Error);  // labels are dropped by default
+  EXPECT_THROW(make_task({}, {{"null_label", false}}), Error);  // by default labels are dropped
   const auto task = make_task({{"label_dropout", 0.0}}, {{"null_label", false}});
   const Generator& generator = *generator_of(*task);
   EXPECT_FALSE(generator.network->has_null_label());
@@ -409,7 +409,7 @@ TEST(Diffuse, RefusesWhatDoesNotGoTogether) {
       generate_images(*generator.network, *generator.process, request, torch::kCPU);
     });
   };
-  EXPECT_NE(drawn([](GenerateRequest& r) { r.labels.fill_(100000); }).find("class 100000 was asked for"),
+  EXPECT_NE(drawn([](GenerateRequest& r) { r.labels.fill_(100000); }).find("class 100000 does not exist"),
             std::string::npos);
   EXPECT_NE(drawn([](GenerateRequest& r) { r.guidance.scale = -1; }).find("cfg = -1"), std::string::npos);
   EXPECT_NE(drawn([](GenerateRequest& r) { r.sampler.steps = 1001; }).find("must be 1 to 1000"),

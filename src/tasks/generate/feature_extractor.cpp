@@ -16,7 +16,7 @@ torch::ScalarType parameter_type(Precision precision) {
   return precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;
 }
 
-// ATen's loops run in this thread alone: many of these work beside each other.
+// Limits ATen's loops to this thread, because many of these run in parallel.
 class SerialScope {
  public:
   SerialScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -54,7 +54,7 @@ torch::Tensor shares(const torch::Tensor& logits) {
   return torch::softmax(logits.to(torch::kCPU, torch::kFloat64), 1).contiguous();
 }
 
-// How images are prepared, in words.
+// Describes the preprocessing.
 const char* words_of(models::FidProtocol protocol) {
   switch (protocol) {
     case models::FidProtocol::tf:

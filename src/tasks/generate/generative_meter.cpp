@@ -29,7 +29,7 @@ void GenerativeMeter::add(const ImageFeatures& features) {
     score_->add({features.probabilities.const_data_ptr<double>(),
                  static_cast<size_t>(features.probabilities.numel())});
   if (!file_) return;
-  // Sample i is the k-th that is kept where i = k N / keep, rounded down.
+  // Sample i is the k-th kept one if i = floor(k N / keep).
   const int64_t keep = std::min(options_.keep, options_.samples);
   for (int64_t i = first; i < first + count; ++i) {
     if (kept_count_ >= keep || i != kept_count_ * options_.samples / keep) continue;

@@ -1,4 +1,4 @@
-// Gathers features of a set of images, batch by batch, in memory that does not grow with the set; and compares two.
+// Accumulates features of a set of images, batch by batch, in constant memory, to compare two sets.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@
 namespace tessera::tasks {
 
 struct MeterOptions {
-  int64_t samples = 0;  // that are to come
-  int64_t splits = 0;   // of the Inception Score; 0 = none is wanted
-  int64_t keep = 0;     // features kept, at even distances, for what compares samples one by one
-  bool spatial = true;  // sFID is wanted
+  int64_t samples = 0;  // expected number
+  int64_t splits = 0;   // for the Inception Score; 0 = no score
+  int64_t keep = 0;     // evenly spaced features to keep, for sample-wise metrics
+  bool spatial = true;  // measure sFID
 };
 
 class GenerativeMeter {
@@ -26,10 +26,10 @@ class GenerativeMeter {
   GenerativeMeter(const FeatureExtractor& extractor, const MeterOptions& options);
   void add(const ImageFeatures& features);
   int64_t samples() const { return pooled_.samples(); }
-  // The following once all samples have come.
+  // Call the following after all samples were added.
   eval::FeatureStatistics statistics() const;
   std::optional<eval::InceptionScore> score() const;
-  // [kept, width], in a file without a name that is mapped into memory.
+  // [kept, width], memory-mapped from an unnamed file.
   std::span<const float> kept();
 
  private:

@@ -7,7 +7,7 @@
 namespace tessera::tasks {
 namespace {
 
-// Features that are given.
+// Returns given features.
 class Listed final : public FeatureExtractor {
  public:
   std::shared_ptr<const data::Transform> transform() const override { return nullptr; }
@@ -38,7 +38,7 @@ TEST(GenerativeMeter, BatchesChangeNothing) {
   EXPECT_EQ(whole.statistics().origin.extractor, "listed");
 }
 
-// Sets in the order of their classes are kept evenly.
+// Sets sorted by class are sampled evenly.
 TEST(GenerativeMeter, KeepsSamplesAtEvenDistances) {
   Listed extractor;
   for (const int64_t keep : {1, 3, 10, 11, 20, 50}) {
@@ -63,7 +63,7 @@ TEST(GenerativeMeter, TakesNoMoreThanWereAnnounced) {
   EXPECT_EQ(values(rows(5)).size(), 15u);
 }
 
-// A classifier's probabilities and the features in front of its head, in one pass.
+// A classifier's probabilities and the features before its head, in one pass.
 TEST(BackboneExtractor, GivesFeaturesAndProbabilities) {
   Value settings;
   for (const auto& [key, value] : {std::pair{"dim", 16},

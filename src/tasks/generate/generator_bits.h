@@ -1,4 +1,4 @@
-// How well a generator predicts images: bits a dimension of their negative log-likelihood.
+// Likelihood of images under a generator: negative log-likelihood in bits per dimension.
 #pragma once
 
 #include <span>
@@ -8,14 +8,15 @@
 
 namespace tessera::tasks {
 
-// [batch] float64, for images [batch, channels, height, width] as the network has them and their labels [batch].
-// Interpolants: the density along the ordinary equation from image to noise (Song et al. 2021, section 4.3), the trace
-// of its divergence by one draw of signs. Diffusion: the bound of the whole chain (Ho et al. 2020, eq. 5), every step
-// once, with one draw of noise each.
+// Returns [batch] float64 for images [batch, channels, height, width] in the network's range and labels
+// [batch].
+// Interpolants: the density along the ordinary equation from image to noise (Song et al. 2021, section 4.3),
+// with the trace of its divergence estimated by one draw of signs. Diffusion: the bound of the whole chain
+// (Ho et al. 2020, eq. 5), every step once, with one draw of noise each.
 //
-// `levels`: 256 for 8-bit images between -1 and 1, whose values an interpolant first spreads over the width of a
-// level, so that bits are those of the stored numbers; 0 for latents, whose density itself is measured, which a bound
-// of the chain has no end for: a usage error. All that is drawn of image i follows from seeds[i].
+// `levels` is 256 for 8-bit images in [-1, 1]. An interpolant dequantises them uniformly over a level, so
+// bits refer to the stored values. 0 for latents: measures their density; a usage error for diffusion, where
+// the bound needs levels. All draws for image i depend only on seeds[i].
 torch::Tensor bits_per_dimension(models::Denoiser& network, const NoiseProcess& process,
                                  const torch::Tensor& images, const torch::Tensor& labels,
                                  std::span<const uint64_t> seeds, int64_t levels);

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kBatch = 64;
 
-// Images as they enter the extractor, [images, 3, height, width].
+// Preprocesses images for the extractor, [images, 3, height, width].
 torch::Tensor prepared(const data::Transform& transform, const std::vector<Image>& images) {
   std::vector<int64_t> shape = transform.fields().at(0).shape;
   const int64_t numbers = transform.fields().at(0).numel();

@@ -1,4 +1,4 @@
-// FID of a generator while it trains, by the features of trained weights or of Inception-v3.
+// FID of a generator during training, on features of trained weights or of Inception-v3.
 #pragma once
 
 #include <functional>
@@ -20,22 +20,22 @@ struct GeneratorFidConfig {
   template <class V>
   void visit(V& v) {
     v("classifier", classifier,
-      "weights whose features measure FID at every evaluation, or Inception-v3's; empty: it is not measured");
+      "weights of the feature extractor for FID at every evaluation, or Inception-v3's; empty: no FID");
     v("data", data, "real images to compare with, as `train --data`; empty: the training images");
-    v("samples", samples, between(2, 1'000'000), "images that are drawn for it");
-    v("reference", reference, between(2, 10'000'000), "real images that they are compared with, at most");
+    v("samples", samples, between(2, 1'000'000), "images drawn for FID");
+    v("reference", reference, between(2, 10'000'000), "real images to compare with, at most");
   }
 };
 
 class GeneratorFid {
  public:
-  // Real images are `reference`, at most so many of them at even distances; they are read once, when the first FID is
-  // asked for. The weights are opened at once; a usage error where they measure nothing.
+  // Reads at most `config.reference` evenly spaced images of `reference`, once, at the first FID. Opens the
+  // weights immediately; throws a usage error if they extract no features.
   GeneratorFid(OpenExtractor open, const GeneratorFidConfig& config,
                std::shared_ptr<const data::Source> reference);
 
-  // The distance to the images that `draw` gives: those numbered `first` to `first + count - 1`. `alive` is asked
-  // between batches; false ends with ErrorKind::interrupted.
+  // Returns the distance to the images from `draw`, with indices `first` to `first + count - 1`. Calls
+  // `alive` between batches; false throws ErrorKind::interrupted.
   using Draw = std::function<std::vector<Image>(int64_t first, int64_t count)>;
   double measure(const Draw& draw, torch::Device device, const std::function<bool()>& alive);
 

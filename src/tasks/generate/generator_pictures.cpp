@@ -42,17 +42,17 @@ GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent 
   if (vae_.codec) {
     require_codec(generator, vae_, file);
     scale_ = generator.latents ? generator.latents->scale : vae_.scale;
-    if (!(scale_ > 0)) fail_usage("'", vae_.file, "' does not say the scale of its latents");
+    if (!(scale_ > 0)) fail_usage("'", vae_.file, "' does not contain the scale of its latents");
   }
   sampler_.sampler = settings.sampler != SamplerName::automatic ? settings.sampler
                      : diffusion                                ? SamplerName::ddim
                                                                 : SamplerName::euler;
   sampler_.steps = diffusion ? std::min(settings.steps, process.config().steps) : settings.steps;
-  // Pixels lie within -1 and 1, latents do not.
+  // Pixels are in [-1, 1], latents are not.
   const bool clips = sampler_.sampler == SamplerName::ddpm || sampler_.sampler == SamplerName::ddim;
   sampler_.clip = clips && !vae_.codec ? 1 : 0;
   cfg_ = generator.network->has_null_label() ? settings.cfg : 1;
-  process.sampler(sampler_);  // what it refuses
+  process.sampler(sampler_);  // throws for invalid settings
 }
 
 GenerateRequest GeneratorPictures::request(int64_t first, int64_t count) const {

@@ -1,4 +1,4 @@
-// Images that a generator draws to be looked at or measured: the same seeds every time, so that two of its states compare.
+// Images drawn for display or metrics, with the same seeds every time, so that two states are comparable.
 #pragma once
 
 #include <functional>
@@ -13,29 +13,29 @@
 namespace tessera::tasks {
 
 struct PictureSettings {
-  SamplerName sampler = SamplerName::automatic;  // ddim, of interpolants Euler's method
-  int64_t steps = 50;                            // at most those of the schedule
-  double cfg = 1.5;                              // not taken where the network knows no image without a class
+  SamplerName sampler = SamplerName::automatic;  // ddim; for interpolants Euler's method
+  int64_t steps = 50;                            // at most the schedule's number of steps
+  double cfg = 1.5;                              // ignored if the network has no null label
 };
 
-// Usage errors unless the VAE has as many channels as the network makes, and is the one of its latents as far as those say.
-// `file` is the generator in errors: "'run/model.safetensors'".
+// Throws a usage error unless the VAE has the network's number of channels and matches the recorded VAE of
+// its latents, if any. `file` names the generator in errors: "'run/model.safetensors'".
 void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file);
-// Fails unless all numbers of decoded images [batch, …] are finite, naming the first image that is not so and the VAE's file.
+// Throws unless all decoded images [batch, …] are finite; names the first bad image and the VAE's file.
 void require_finite_images(const torch::Tensor& images, const std::string& file);
-// Auto-encoders have pixels between -1 and 1.
+// Auto-encoders have pixels in [-1, 1].
 const data::Preprocess& decoded_pixels();
-// How many of the first channels are guided, 0 for all: the published guidance of latents leaves the fourth alone.
+// Returns the number of leading channels to guide, 0 for all: published guidance of latents skips the fourth.
 int64_t published_guided_channels(const models::Denoiser& network);
 
 class GeneratorPictures {
  public:
-  // `vae` decodes what a network of latents makes. Usage errors: none where there must be one, and those of require_codec().
+  // `vae` decodes latents. Throws a usage error if a required VAE is missing, and those of require_codec().
   GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
                     const PictureSettings& settings, const std::string& file);
 
-  // Those with the seeds `first` to `first + count - 1`, classes in turn. `alive` is asked after every step; false ends
-  // with ErrorKind::interrupted.
+  // Returns the images with seeds `first` to `first + count - 1`, cycling through classes. Calls `alive`
+  // after every step; false throws ErrorKind::interrupted.
   std::vector<Image> draw(int64_t first, int64_t count, torch::Device device, Precision precision,
                           const std::function<bool()>& alive);
   int64_t label(int64_t image) const { return image % generator_.network->label_count(); }

@@ -19,7 +19,7 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
         request.labels.sizes(), " for ", count, " seeds");
   const int64_t low = request.labels.min().item<int64_t>(), high = request.labels.max().item<int64_t>();
   if (low < 0 || high > network.null_label() || (high == network.null_label() && !network.has_null_label()))
-    fail_usage("class ", low < 0 ? low : high, " was asked for, must be 0 to ", network.label_count() - 1);
+    fail_usage("class ", low < 0 ? low : high, " does not exist, must be 0 to ", network.label_count() - 1);
   request.guidance.check();
   if (request.guidance.on() && !network.has_null_label())
     fail_usage("cfg = ", request.guidance.scale,
@@ -33,16 +33,16 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
       fail_usage(what, " is ", image.sizes(), ", must be [", count, ", ", channels, ", ", request.height,
                  ", ", request.width, "]");
   };
-  expect(request.start, "the image to begin with", network.channels());
+  expect(request.start, "the start image", network.channels());
   expect(request.known, "the image to keep", network.channels());
   expect(request.mask, "the mask", 1);
   check(request.known.defined() == request.mask.defined(), "an image to keep goes with a mask");
   if (request.reuse.every > 1 && asks_several_times(sampler))
     fail_usage("blocks are reused from step to step: sampler ", name_of(sampler),
-               " asks the network several times a step, must be another");
+               " calls the network several times a step, must be another");
   check(!request.start_labels.defined() ||
             (request.start.defined() && request.start_labels.sizes() == request.labels.sizes()),
-        "classes ", request.start_labels.sizes(), " of images to begin with, for ", request.labels.sizes());
+        "classes ", request.start_labels.sizes(), " of start images, for ", request.labels.sizes());
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t>
 
 namespace {
 
-// What the walk is computed in: float64 where the weights are, else float32.
+// The sampler's dtype: float64 if the weights are, else float32.
 torch::ScalarType numbers_for(const models::Denoiser& network) {
   const auto* module = dynamic_cast<const torch::nn::Module*>(&network);
   const auto weights = module ? module->parameters() : std::vector<torch::Tensor>();
@@ -76,7 +76,7 @@ diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess&
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
   return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
-    // Samplers keep their numbers in float; what the network makes of them may be rounded.
+    // Samplers keep full precision; the network's output may be rounded.
     const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
     const torch::Tensor share = process.noise_share(time);
     const torch::Tensor applies = (share >= guidance.from) & (share <= guidance.to);

@@ -39,7 +39,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
         chat_(find_template(config_.chat)),
         backbone_(setup.build_backbone(setup.model)) {
     if (tokeniser_) config_.language.vocabulary = tokeniser_->size() + 1;
-    image_token_ = config_.language.vocabulary - 1;  // behind the tokeniser's own
+    image_token_ = config_.language.vocabulary - 1;  // after the tokeniser's ids
     if (config_.length > config_.language.context)
       fail_usage("task.length = ", config_.length,
                  ", the language model reads task.language.context = ", config_.language.context);
@@ -87,7 +87,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   double weight(const Inputs& inputs) const override {
     const torch::Tensor labels = inputs.at("labels");
     const auto learned = (labels.slice(1, 1) != kIgnoredLabel).sum().item<int64_t>();
-    return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may hold cut conversations alone
+    return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may have no label
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
     const auto [ids, labels] = read_part(inputs.at("ids"), inputs.at("labels"));
@@ -114,7 +114,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
                              int64_t beams) { return reader->begin(prompt, features, token, beams); }}};
   }
   std::vector<LongText> long_texts(const data::RawSample& sample) const override {
-    if (train_documents_) return {};  // of which windows are read
+    if (train_documents_) return {};  // windows of documents are read
     return long_conversation(sample, conversation_input(preprocess_.size, /*training=*/true, /*shots=*/0));
   }
   std::string language_weights() const override { return config_.language_weights; }
@@ -132,7 +132,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   }
 
  private:
-  // What a training would stumble over later stops it here.
+  // Reports early any problem that would stop the training later.
   static std::shared_ptr<const data::Conversations> checked(std::shared_ptr<const data::Conversations> all) {
     for (int64_t i = 0; i < all->size(); ++i)
       if (all->image_words(i) > 1) fail(all->problems_of(i).back(), " (`tessera data check` lists all)");
@@ -169,7 +169,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
               data::Preprocess sized = preprocess_;
               sized.size = side;
               const Tokeniser tokeniser = this->tokeniser();
-              const auto chunk = tokeniser.find("<|endofchunk|>");  // OpenFlamingo's
+              const auto chunk = tokeniser.find("<|endofchunk|>");  // OpenFlamingo's token
               return make_document_transform(
                   {.tokeniser = tokeniser,
                    .length = config_.length,
@@ -189,9 +189,9 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
             }};
   }
 
-  // Images of this side, and those of examples in front of a question, leave room for words.
+  // Checks that images of this side, with those of examples, leave room for words.
   void check_length(int64_t side) const {
-    constexpr int64_t kWords = 2;  // a token of the question, one of the answer
+    constexpr int64_t kWords = 2;  // a token of the question and one of the answer
     const int64_t shots =
         std::max(config_.shots, *std::max_element(config_.eval_shots.begin(), config_.eval_shots.end()));
     const int64_t taken = (shots + 1) * reader_->per_image(side);
@@ -201,7 +201,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
                  shots > 0 ? text(" with ", counted(shots, "example")) : "");
   }
 
-  // A plan may be made without it: bytes then give fields their shapes, and nothing is read.
+  // Plans may lack the tokeniser: bytes then set the shapes of fields, and nothing is read.
   Tokeniser tokeniser() const {
     return tokeniser_ ? *tokeniser_ : open_task_tokeniser("bytes", 0, {}, "").value();
   }
@@ -227,7 +227,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
             .order = config_.question_order};
   }
 
-  // Behind the last place of a batch that is learned or shows an image nothing is read: no word sees what comes later.
+  // Drops positions after the last one in the batch with a label or an image: later ones affect no earlier
+  // word.
   struct ReadPart {
     torch::Tensor ids, labels;  // int64 [batch, places]
   };
@@ -238,7 +239,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
     return {ids.slice(1, 0, places).to(torch::kInt64), labels.slice(1, 0, places).to(torch::kInt64)};
   }
 
-  // Images of a sample and of its examples, one after another.
+  // Takes the images of a sample and of its examples, one after another.
   torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids,
                        const models::Context& context) {
     return reader_->logits(images.dim() == 5 ? images.flatten(0, 1) : images, ids.to(torch::kInt64),
@@ -248,16 +249,16 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   Findings evaluate(const EvaluateOptions& options);
   Findings measure(const EvaluateOptions& options, int64_t shots, bool blank);
   Findings measure_documents(const EvaluateOptions& options, bool blank);
-  // Share of questions with choices whose right one is the likeliest of them.
+  // Share of multiple-choice questions with the right choice ranked first.
   double right_choices(const EvaluateOptions& options, int64_t shots, bool blank);
-  // A batch to evaluate on: its images, blank where asked, the token behind each place, and the scores of that token.
+  // An evaluation batch: images (blank if requested), the next token of each position, and its scores.
   struct Scored {
     torch::Tensor images, labels, scores;
   };
   Scored score(const StreamInputs& batch, const EvaluateOptions& options, bool blank);
-  // -log p of each row's answer, [batch].
+  // Returns -log p of each row's answer, [batch].
   torch::Tensor losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const;
-  // What the model answers itself, token by token, in the place of each row's answer.
+  // Generates answers token by token, at the position of each row's answer.
   std::vector<std::string> answers_to(const torch::Tensor& images, const torch::Tensor& ids,
                                       const torch::Tensor& labels);
 
@@ -269,7 +270,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   const ChatTemplate& chat_;
   std::shared_ptr<models::Backbone> backbone_;
   std::shared_ptr<ImageReader> reader_;
-  std::shared_ptr<const data::Conversations> train_, validation_;  // null where documents are read instead
+  std::shared_ptr<const data::Conversations> train_, validation_;  // null for documents
   std::shared_ptr<const data::Interleaved> train_documents_, validation_documents_;
   int64_t image_token_ = 0;
 };
@@ -296,7 +297,7 @@ std::vector<std::string> Answering::answers_to(const torch::Tensor& images, cons
   constexpr int64_t kMostTokens = 16;  // answers of VQA are words
   const torch::Tensor learned = labels.ne(kIgnoredLabel);
   const torch::Tensor begins = learned.to(torch::kInt32).argmax(1).clamp_min(1);
-  // Each row ends as its own answer does.
+  // Generation stops at the end token of each row's own answer.
   const torch::Tensor last = labels.size(1) - 1 - learned.flip(1).to(torch::kInt32).argmax(1);
   const torch::Tensor ends = labels.gather(1, last.unsqueeze(1)).squeeze(1);
   const torch::Tensor places = torch::arange(ids.size(1), ids.options().dtype(torch::kInt64)).unsqueeze(0);
@@ -309,7 +310,7 @@ std::vector<std::string> Answering::answers_to(const torch::Tensor& images, cons
     const auto longest = at.max().item<int64_t>();
     if (longest >= ids.size(1)) break;
     const torch::Tensor scores = logits(images, read.slice(1, 0, longest), {});
-    // The place of an image is no word.
+    // The image token is not a word.
     const torch::Tensor next = scores.gather(1, (at - 1).view({-1, 1, 1}).expand({-1, 1, scores.size(2)}))
                                    .squeeze(1)
                                    .slice(1, 0, image_token_)
@@ -342,14 +343,14 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
         const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
         const Scored scored = score(batch, options, blank);
         const torch::Tensor losses = losses_of(scored.scores, scored.labels);
-        // An answer that was cut with its conversation is nobody's choice.
+        // A truncated answer is never chosen.
         constexpr double kNever = std::numeric_limits<double>::infinity();
         rows.add(loaded, before, losses.masked_fill(batch.at("cut").gt(0), kNever).unsqueeze(1));
       },
       "choices");
   rows.collect(options);
   const std::vector<float> losses = rows.column(0);
-  std::map<int64_t, std::pair<float, int64_t>> best;  // of each question: the least loss and its choice
+  std::map<int64_t, std::pair<float, int64_t>> best;  // per question: the least loss and its choice
   for (size_t i = 0; i < losses.size(); ++i) {
     const auto [question, choice] = choices->asked(rows.indices()[i]);
     const auto [found, is_new] = best.try_emplace(question, losses[i], choice);
@@ -361,11 +362,11 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
   return static_cast<double>(right) / static_cast<double>(std::max<size_t>(1, best.size()));
 }
 
-// An answer is exact if each of its tokens is the likeliest behind those before it, and none was cut.
+// An answer is exact if each token is the likeliest after its predecessors, and none was truncated.
 Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
   const double began = steady_seconds();
   const auto loader = options.open(validation_with(shots));
-  SampleRows rows(6);  // loss, tokens, exact, type, accuracy of VQA or -1, cut
+  SampleRows rows(6);  // loss, tokens, exact, type, VQA accuracy or -1, cut
   each_batch(
       options, *loader,
       [&](data::Batch& loaded, int64_t before) {
@@ -417,7 +418,7 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
   return out;
 }
 
-// Of every token behind an image.
+// Evaluates every token after an image.
 Findings Answering::measure_documents(const EvaluateOptions& options, bool blank) {
   const double began = steady_seconds();
   const auto loader = options.open(validation());
@@ -447,7 +448,7 @@ Findings Answering::measure_documents(const EvaluateOptions& options, bool blank
   return out;
 }
 
-// The first number of examples gives the plain names; the others, and blank images, add a word behind.
+// The first number of examples has the plain metric names; others, and blank images, add a suffix.
 Findings Answering::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);

@@ -1,4 +1,4 @@
-// Tasks whose language model answers questions about images: what LLaVA, Frozen and Flamingo share. They differ in how
+// Visual question answering with a language model: the base of LLaVA, Frozen and Flamingo. They differ in how
 // the language model sees an image (ImageReader).
 //
 //   loss = - sum over the tokens of answers of log p(token | images, all tokens before it)
@@ -21,7 +21,7 @@ struct AnsweringConfig {
   int64_t length = 128, shots = 0;
   std::vector<int64_t> eval_shots = {0};
   bool measure_blank = false;
-  int64_t document_images = 0;  // of a document, at most; 0: the task reads conversations alone
+  int64_t document_images = 0;  // most images of a document; 0: the task reads only conversations
   models::LanguageConfig language{.vocabulary = 1, .dim = 256, .depth = 6, .heads = 4, .context = 512};
   int64_t lora_rank = 0;
   double lora_alpha = 16;
@@ -31,63 +31,60 @@ struct AnsweringConfig {
   void visit_answering(V& v) {
     v("conversations", conversations, "LLaVA's .json or .jsonl about the training images");
     v("val_conversations", val_conversations, "the same about the validation images");
-    v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it travels in the weights");
+    v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it is stored in the weights");
     v("template", chat,
-      "how turns become a text: short, v1, vicuna_v1, llava_v1, plain, v0_plain, "
+      "format of turns as text: short, v1, vicuna_v1, llava_v1, plain, v0_plain, "
       "llava_llama_2, mistral_instruct, mpt, llava_v0, chatml_direct, llama_3");
     v("question_order", question_order, choice<QuestionOrder>(),
-      "of a conversation in training: given; drawn where no question builds on another");
-    v("length", length, between(2, 1 << 20), "tokens of a conversation, those of the image among them");
-    v("shots", shots, between(0, 64),
-      "examples in front of each conversation of training, with their images");
-    v("eval_shots", eval_shots, between(0, 64),
-      "so many examples in front of the questions that are measured");
-    v("measure_blank", measure_blank, "measure with blank images too: what the questions alone tell");
-    v("language", language, "the language model; its vocabulary follows from the tokeniser");
+      "order of a conversation in training: given; drawn if no question builds on another");
+    v("length", length, between(2, 1 << 20), "tokens of a conversation, including those of the image");
+    v("shots", shots, between(0, 64), "examples before each training conversation, with their images");
+    v("eval_shots", eval_shots, between(0, 64), "numbers of examples before the evaluated questions");
+    v("measure_blank", measure_blank, "measure with blank images too: the score of the questions alone");
+    v("language", language, "the language model; the tokeniser sets its vocabulary");
     v("language_weights", language_weights,
       "its first weights: a run of the task language, or a folder of a published model; empty: drawn");
-    v("lora_rank", lora_rank, between(0, 4096),
-      "rank of LoRA in the language model, 0 = all of it is learned");
+    v("lora_rank", lora_rank, between(0, 4096), "rank of LoRA in the language model, 0 = train all of it");
     v("lora_alpha", lora_alpha, above(0), "LoRA: its factor is alpha / rank");
     v("lora_targets", lora_targets, "LoRA: the layers that are adapted");
   }
 };
 
-// What a task adds to its tower: a language model, and the way in which it sees images.
+// Added by a task to its tower: a language model, and how it sees images.
 class ImageReader : public torch::nn::Module {
  public:
   virtual void initialise(uint64_t seed) = 0;
   virtual const std::shared_ptr<models::LanguageModel>& language() const = 0;
-  // Places among the words that an image of this side takes.
+  // Returns the number of word positions for an image of this side.
   virtual int64_t per_image(int64_t side) const = 0;
-  // What is read of images [images, 3, height, width]: [images, features, width].
+  // Encodes images [images, 3, height, width] to [images, features, width].
   virtual torch::Tensor features(const torch::Tensor& images, const models::Context& context) = 0;
-  // Whether each feature stands in the place of a word. The forms of logits() and begin() here are for those.
+  // True if each feature takes the position of a word; logits() and begin() of this class assume so.
   virtual bool among_words() const { return true; }
-  // Logits [batch, tokens, vocabulary] of ids int64 [batch, tokens], where `image_token` stands in the places of the
-  // images [images, 3, height, width], in order over the batch. In a batch that names no image at all the images change
-  // nothing, but every parameter has a gradient.
+  // Returns logits [batch, tokens, vocabulary] for ids int64 [batch, tokens]. `image_token` marks the
+  // positions of the images [images, 3, height, width], in order over the batch. In a batch without
+  // `image_token` the images have no effect, but every parameter has a gradient.
   virtual torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                                const models::Context& context);
-  // As models::ImageReading has it.
+  // As in models::ImageReading.
   virtual models::NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& features,
                                        int64_t image_token, int64_t beams);
 };
 
-// The embeddings of the words with `features` [images, places, dim] in the places of the image token.
+// Returns word embeddings, with `features` [images, places, dim] at the image token's positions.
 torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
                                   int64_t image_token, const torch::Tensor& features);
 
-// The language model that a config describes, with LoRA where it says so.
+// Returns the language model of a config, with LoRA if configured.
 std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config);
 
-// `who`: "task instruct". `make_reader` is given the settings with the vocabulary that follows from the tokeniser.
+// `who`: "task instruct". `make_reader` gets the settings with the vocabulary set by the tokeniser.
 std::unique_ptr<Task> make_answering_task(
     const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,
     const std::function<std::shared_ptr<ImageReader>(
         const AnsweringConfig& config, const std::shared_ptr<models::Backbone>& tower)>& make_reader);
 
-// Keys of settings that are files.
+// Keys of settings that are file paths.
 inline const std::vector<const char*> kAnsweringPaths = {"conversations", "val_conversations", "tokenizer",
                                                          "language_weights"};
 

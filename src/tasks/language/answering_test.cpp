@@ -1,4 +1,4 @@
-// Tasks that answer questions about images: their words and images, gates at 0, batches without images.
+// Tasks that answer questions about images: words and images, gates at 0, batches without images.
 #include "tasks/language/answering.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(Answering, EachImageHasItsPlaces) {
     }
 }
 
-// A loss of the examples in training; of the question alone where it is measured, with the same examples for any seed.
+// Examples have a loss in training only; in evaluation they are the same for any seed.
 TEST(Answering, ExamplesStandInFrontOfTheQuestion) {
   const auto task =
       make_task(some_setup("frozen", table({{"shots", 2}, {"eval_shots", Value::Array{2, 0}}})), "frozen");
@@ -120,8 +120,8 @@ TEST(Answering, ExamplesStandInFrontOfTheQuestion) {
   EXPECT_FALSE(torch::equal(batch_of(task->streams().at(0), 1).at("ids"), train.at("ids")));
 }
 
-// Every order comes; the image stays in front, questions keep their answers, and where a
-// conversation is measured its order stays.
+// Every order occurs; the image stays first, questions keep their answers, and evaluation keeps the given
+// order.
 TEST(Answering, QuestionsComeInAnOrderThatIsDrawn) {
   TaskSetup setup = some_setup("instruct", table({{"question_order", "drawn"}}));
   setup.train = setup.validation = conversations_of(
@@ -133,7 +133,7 @@ TEST(Answering, QuestionsComeInAnOrderThatIsDrawn) {
     std::string text;
     for (int64_t i = 0; i < batch.at("ids").size(1); ++i) {
       const auto id = batch.at("ids")[0][i].item<int64_t>();
-      if (id == 257 && !text.ends_with('#')) text += '#';         // the places of the image
+      if (id == 257 && !text.ends_with('#')) text += '#';         // the positions of the image
       if (id > 0 && id < 256) text += static_cast<char>(id - 1);  // 0 pads
     }
     return text;
@@ -174,7 +174,7 @@ EvaluateOptions validation_options() {
   return options;
 }
 
-// The likeliest letter of each question, each compared on its own with the task's loss.
+// The likeliest letter of each question, with each letter scored by the task's loss.
 TEST(Answering, AChoiceIsTheLikeliestOfTheLetters) {
   std::string lines;
   for (int i = 0; i < 6; ++i)
@@ -210,7 +210,7 @@ TEST(Answering, AChoiceIsTheLikeliestOfTheLetters) {
   EXPECT_NEAR(findings.metric("choice"), right / 6.0, 1e-9);
 }
 
-// Where a question fills the length, what the model says of it is not right, and nothing is learned of it.
+// If a question fills the length, its answer counts as wrong and has no loss.
 TEST(Answering, AnAnswerThatIsCutIsWrong) {
   TaskSetup setup = some_setup("instruct", table({{"length", 26}}));
   std::string lines;
@@ -233,7 +233,7 @@ TEST(Answering, AnAnswerThatIsCutIsWrong) {
       << loader.bad_images().lines[0];
 }
 
-// The model writes its answers; once it is taught to say what the first annotator says, the others decide.
+// The model writes its answers; trained on the first annotator's answers, the others determine its score.
 TEST(Answering, AnswersOfSeveralAnnotatorsAreScoredAsVqaDoes) {
   std::string lines;
   for (int i = 0; i < 4; ++i)
@@ -247,7 +247,7 @@ TEST(Answering, AnswersOfSeveralAnnotatorsAreScoredAsVqaDoes) {
   const Findings drawn = task->evaluators().at(0)->run(validation_options());
   EXPECT_GE(drawn.metric("vqa_accuracy"), 0);
   EXPECT_LE(drawn.metric("vqa_accuracy"), 1);
-  // Trained until it says it: then three, or two, of four annotators agree.
+  // Trained until it gives that answer: then three, or two, of four annotators agree.
   {
     const torch::AutoGradMode with_gradients(true);
     std::vector<torch::Tensor> trained;
@@ -261,7 +261,7 @@ TEST(Answering, AnswersOfSeveralAnnotatorsAreScoredAsVqaDoes) {
   }
   const Findings taught = task->evaluators().at(0)->run(validation_options());
   EXPECT_EQ(taught.metric("exact"), 1);
-  // e, e, e, g: of the others 2, 2, 2 and 3 say e. e, f, e, g: 1, 2, 1 and 2.
+  // e, e, e, g: among the others 2, 2, 2 and 3 answered e. e, f, e, g: 1, 2, 1 and 2.
   const double three = (2.0 / 3 * 3 + 1) / 4, two = (1.0 / 3 * 2 + 2.0 / 3 * 2) / 4;
   EXPECT_NEAR(taught.metric("vqa_accuracy"), (three + two) / 2, 1e-6);
 }
@@ -279,7 +279,7 @@ TEST(Answering, ATextWithoutImagesChangesNoLoss) {
   }
 }
 
-// Documents of some images and words each, in the form of OBELICS; the images are files of one colour.
+// Documents of images and words in the form of OBELICS; the images are uniformly coloured files.
 class DocumentFiles {
  public:
   explicit DocumentFiles(const std::vector<std::vector<std::string>>& texts) {
@@ -321,8 +321,8 @@ TaskSetup document_setup(const DocumentFiles& documents, const Value& settings) 
   return setup;
 }
 
-// The tokens of a row: letters as they are, '#' for an image, '|' for the end of a text and for padding, '.' for what is not
-// learned.
+// The tokens of a row: letters as they are, '#' for an image, '|' for the end of a text and for padding, '.'
+// for no loss.
 std::string row_of(const Task& task, const StreamInputs& batch, int64_t row, const char* field) {
   const Tokeniser tokeniser = dynamic_cast<const Answers&>(task).answering_model().tokeniser;
   std::string out;
@@ -366,14 +366,14 @@ TEST(Flamingo, LongDocumentsAreCutToWindowsThatBeginAtAnImage) {
     return row_of(*task, to_device(*loader.next(), "train", torch::kCPU, Precision::fp32), 0, "ids");
   };
   EXPECT_EQ(window(18, 4, true, 0), "a|#bb|#cc|#dd|#ee|");
-  EXPECT_EQ(window(10, 4, false, 0), "#bb|#cc|#d");  // no place for more
+  EXPECT_EQ(window(10, 4, false, 0), "#bb|#cc|#d");  // the rest does not fit
   EXPECT_EQ(window(18, 2, false, 0), "#bb|#cc|||||||||||");
   std::set<std::string> drawn;
   for (uint64_t seed = 0; seed < 40; ++seed) drawn.insert(window(8, 2, true, seed));
   EXPECT_EQ(drawn, (std::set<std::string>{"#bb|#cc|", "#cc|#dd|", "#dd|#ee|", "#ee|||||"}));
 }
 
-// Places without an image are not computed, whatever stands there; a text sees the image in front of it and no other.
+// Places without an image are not computed, whatever their content; a text sees only the image before it.
 TEST(Flamingo, ATextOfADocumentSeesTheImageBeforeIt) {
   const DocumentFiles documents({{"", "one", "two"}, {"", "three"}});
   const auto task =
@@ -384,7 +384,7 @@ TEST(Flamingo, ATextOfADocumentSeesTheImageBeforeIt) {
   data::Loader loader(*task->streams().at(0).source, task->streams().at(0).transform(kSide),
                       {.batch_size = 2, .shuffle = false});
   const StreamInputs batch = to_device(*loader.next(), "train", torch::kCPU, Precision::fp32);
-  // The loss of the labels that are kept, with noise in an image.
+  // The loss of the kept labels, with noise in an image.
   const auto loss = [&](int64_t first, int64_t last, int64_t row, int64_t image) {
     StreamInputs changed = batch;
     for (FieldTensor& field : changed.fields) {
@@ -399,7 +399,7 @@ TEST(Flamingo, ATextOfADocumentSeesTheImageBeforeIt) {
   };
   EXPECT_EQ(row_of(*task, batch, 0, "ids"), "#one|#two|||||||");
   EXPECT_NE(loss(1, 5, 0, 0), loss(1, 5, 0, -1));    // "one" and the first image
-  EXPECT_EQ(loss(1, 5, 0, 1), loss(1, 5, 0, -1));    // and the second
+  EXPECT_EQ(loss(1, 5, 0, 1), loss(1, 5, 0, -1));    // but not the second
   EXPECT_NE(loss(6, 10, 0, 1), loss(6, 10, 0, -1));  // "two" and the second
   EXPECT_EQ(loss(0, 16, 1, 1), loss(0, 16, 1, -1));  // a place without an image
   const Findings findings = task->evaluators().at(0)->run(validation_options());
@@ -421,7 +421,7 @@ TEST(Flamingo, WithGatesAtZeroItIsItsLanguageModelToTheBit) {
   const auto task = make_task(some_setup("flamingo"), "flamingo");
   const StreamInputs batch = batch_of(task->streams().at(0));
   const auto language = dynamic_cast<const Answers&>(*task).answering_model().language;
-  // The task leaves out what stands behind the last learned place; other sizes round otherwise.
+  // The task skips positions after the last label; other sizes round differently.
   const int64_t places =
       batch.at("labels").ne(models::kIgnoredLabel).any(0).nonzero().max().item<int64_t>() + 1;
   const torch::Tensor ids = batch.at("ids").slice(1, 0, places).to(torch::kInt64),
@@ -434,7 +434,7 @@ TEST(Flamingo, WithGatesAtZeroItIsItsLanguageModelToTheBit) {
   EXPECT_FALSE(torch::equal(task->loss({{batch}}, {}, Collective::alone()).sum, alone));
 }
 
-// The places behind the last answer of a batch cost nothing and change nothing.
+// Positions after the last answer of a batch cost nothing and change nothing.
 TEST(Answering, PlacesBehindTheLastAnswerAreNotRead) {
   const auto sum_of = [](int64_t length, int64_t* places) {
     const auto task = make_task(some_setup("instruct", table({{"length", length}})), "instruct");
@@ -446,13 +446,13 @@ TEST(Answering, PlacesBehindTheLastAnswerAreNotRead) {
   int64_t narrow = 0, wide = 0;
   const double expected = sum_of(60, &narrow), found = sum_of(120, &wide);
   EXPECT_EQ(wide, 2 * narrow);
-  EXPECT_EQ(found, expected);  // the same places were read, so to the bit
+  EXPECT_EQ(found, expected);  // the same positions were read, so equal bit by bit
 }
 
 TEST(Answering, SettingsThatMakeNoSenseAreRefused) {
   EXPECT_THROW(make_task(some_setup("flamingo", table({{"every", 3}})), "flamingo"), Error);
   EXPECT_THROW(make_task(some_setup("instruct", table({{"eval_shots", Value::Array{}}})), "instruct"), Error);
-  // An image takes four places.
+  // An image takes four positions.
   EXPECT_THROW(make_task(some_setup("instruct", table({{"length", 3}})), "instruct"), Error);
   const auto cramped = make_task(some_setup("instruct", table({{"length", 6}})), "instruct");
   data::Loader loader(*cramped->streams().at(0).source, cramped->streams().at(0).transform(kSide),

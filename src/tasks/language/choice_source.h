@@ -1,4 +1,4 @@
-// Questions with choices, once with each of them as the answer: which one a model finds likeliest is its choice.
+// Multiple-choice questions, one sample per choice as the answer; the likeliest sample is the model's choice.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ class ChoiceSource final : public data::Source {
       for (int64_t choice = 0; choice < questions_->choices(i); ++choice) asked_.emplace_back(i, choice);
   }
   int64_t size() const override { return std::ssize(asked_); }
-  // The number of its question stands behind the kind of answer in annotation.classes: examples in front of a question are
-  // the same for all of its choices.
+  // Appends the question's index to the kind of answer in annotation.classes, so all choices of a question
+  // get the same few-shot examples.
   data::RawSample read(int64_t index) const override {
     const auto [question, choice] = asked_[static_cast<size_t>(index)];
     data::RawSample sample = questions_->read(question);
@@ -28,7 +28,7 @@ class ChoiceSource final : public data::Source {
   }
   uint64_t fingerprint() const override { return questions_->fingerprint(); }
   std::string describe() const override { return "choices of " + questions_->describe(); }
-  // The question and the choice.
+  // The indices of the question and the choice.
   std::pair<int64_t, int64_t> asked(int64_t index) const { return asked_[static_cast<size_t>(index)]; }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostTries = 16;
 
-// Fields of a transform that gives one image, for `count` of them.
+// Fields for `count` images of a transform for single images.
 std::vector<data::Field> fields_for(const data::Transform& image, int64_t count, int64_t length) {
   data::Field pixels = image.fields().at(0);
   if (count > 1) pixels.shape.insert(pixels.shape.begin(), count);
@@ -22,8 +22,9 @@ std::vector<data::Field> fields_for(const data::Transform& image, int64_t count,
           {"cut", DType::i32, {}}};
 }
 
-// The rounds of a conversation, each a question with its answer, in an order that is drawn. The word for the image leaves
-// its line at the beginning or end of a question. The turns stay as they are where it stands elsewhere, or more than once.
+// Shuffles the rounds of a conversation, each a question with its answer. Removes the image word from its own
+// line at the beginning or end of a question. Leaves the turns unchanged if it occurs elsewhere, or more than
+// once.
 void draw_order(std::vector<std::string>& turns, RandomStream& random) {
   const std::string line(kImageWord);
   std::vector<std::string> bare = turns;
@@ -48,7 +49,7 @@ void draw_order(std::vector<std::string>& turns, RandomStream& random) {
   if (std::ssize(bare) > 2 * rounds) turns.back() = bare.back();  // a question without an answer
 }
 
-// An image that no turn names stands in front of the first question.
+// If no turn contains the image word, the image comes before the first question.
 std::vector<Turn> turns_about_image(const std::vector<std::string>& texts) {
   std::vector<Turn> turns;
   for (const std::string& one : texts) turns.push_back({turns.size() % 2 == 0, one});
@@ -70,9 +71,9 @@ class ConversationTransform final : public data::Transform {
     const int64_t pixels = image_->fields()[0].bytes();
     Words words{out[1].as<int32_t>(), out[2].as<int32_t>()};
     data::Slot image = out[0];
-    // Always the same examples for a sample of the validation set, whatever the run's seed.
+    // A validation sample always has the same examples, whatever the run's seed.
     const std::vector<int64_t>& classes = sample.annotation.classes;
-    const std::string asked = classes.size() > 1 ? std::to_string(classes[1])  // one of several choices
+    const std::string asked = classes.size() > 1 ? std::to_string(classes[1])  // for one of several choices
                                                  : join(sample.annotation.captions, "\n");
     const uint64_t key = std::stoull(checksum_of(as_bytes(sample.name + asked)), nullptr, 16);
     RandomStream fixed(key, "examples");
@@ -106,7 +107,7 @@ class ConversationTransform final : public data::Transform {
     int64_t used = 0, cut = 0;
   };
 
-  // Another conversation than the sample's own.
+  // Draws a conversation other than the sample's own.
   data::RawSample draw(const data::RawSample& sample, RandomStream& random) const {
     check(input_.examples != nullptr,
           "examples need conversations that they are drawn from");  // a plan draws none
@@ -177,7 +178,7 @@ class DocumentTransform final : public data::Transform {
 
  private:
   struct Words {
-    std::vector<int64_t> ids, images;  // images: their places among the ids
+    std::vector<int64_t> ids, images;  // images: their positions among the ids
   };
   struct Window {
     int64_t begin = 0, end = 0;   // ids

@@ -1,5 +1,4 @@
-// Conversations about images, and documents with images among their texts, as numbers: the words with a place for each
-// image, and the images.
+// Converts conversations about images, and documents with images, to ids with placeholders, and the images.
 #pragma once
 
 #include <cstdint>
@@ -16,48 +15,49 @@
 
 namespace tessera::tasks {
 
-// The order of a conversation's questions in training: as they are, or drawn anew each time. A model that is asked one
-// question at a time must not learn to answer it from the answers before it.
+// The order of a conversation's questions in training: as given, or shuffled each time. A model that will get
+// single questions must not learn to answer from earlier answers.
 enum class QuestionOrder { given, drawn };
 
 struct ConversationInput {
   Tokeniser tokeniser;
   const ChatTemplate& chat;
   int64_t length = 0;       // tokens of a sample
-  int64_t image_token = 0;  // the id in the places of an image
-  int64_t per_image = 1;    // places that an image takes
-  // Conversations in front of a sample's own, drawn from these: the prompt of few-shot learning.
+  int64_t image_token = 0;  // id at the positions of an image
+  int64_t per_image = 1;    // positions of an image
+  // Number of few-shot conversations before a sample's own, drawn from `examples`.
   int64_t shots = 0;
   std::shared_ptr<const data::Conversations> examples = {};
-  bool learns_examples = true;  // false: a loss is taken on the sample's own answers alone
-  bool training = true;         // the examples are drawn anew in each epoch, else always the same
+  bool learns_examples = true;  // false: only the sample's own answers have a loss
+  bool training = true;         // draws new examples in each epoch; otherwise they are fixed
   QuestionOrder order = QuestionOrder::given;
 };
 
-// "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last; "ids" and "labels", i32
-// [length]: cut or padded behind, labels kNotLearned where nothing is learned; "type", i32 []: the kind of answer; "cut", i32
-// []: tokens that had no place. Fails where the images have no place, and in training where no answer has one.
+// Fields: "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last;
+// "ids" and "labels", i32 [length], truncated or padded at the end, with label kNotLearned for tokens without
+// a loss; "type", i32 []: the kind of answer; "cut", i32 []: number of truncated tokens. Throws if the images
+// do not fit, and in training if no answer fits.
 std::shared_ptr<const data::Transform> make_conversation_transform(
     const ConversationInput& input, std::shared_ptr<const data::Transform> image);
 
-// The sample's conversation where it has more tokens than `length`, its image's among them: none are counted of examples.
+// Returns the sample's conversation if it has more than `length` tokens, including its image but no examples.
 std::vector<LongText> long_conversation(const data::RawSample& sample, const ConversationInput& input);
 
-// Documents (Alayrac et al. 2022, Flamingo, section 2.4): `end_of_chunk` stands behind the text of an image, where the next
-// image or the end of the document follows. What has more tokens or images than there is place for is cut to a window that
-// begins at an image, which is drawn in training and is the first one otherwise, and ends in front of the first image that
-// has no place.
+// Documents (Alayrac et al. 2022, Flamingo, section 2.4). `end_of_chunk` follows the text of an image, before
+// the next image or the end of the document. A document with too many tokens or images is cut to a window.
+// The window begins at an image, random in training and otherwise the first, and ends before the first image
+// that does not fit.
 struct DocumentInput {
   Tokeniser tokeniser;
   int64_t length = 0;  // tokens of a sample
-  int64_t images = 1;  // of a sample, at most
+  int64_t images = 1;  // most images of a sample
   int64_t image_token = 0, end_of_chunk = 0;
   bool training = true;
   std::shared_ptr<const data::Interleaved> documents = {};
 };
 
-// "image", f32 [images, 3, side, side], zeros where a sample has fewer; "ids" and "labels", i32 [length], as above: learned
-// is what stands behind an image of the sample.
+// Fields: "image", f32 [images, 3, side, side], zero-padded; "ids" and "labels", i32 [length], as above.
+// Tokens after an image of the sample have a loss.
 std::shared_ptr<const data::Transform> make_document_transform(const DocumentInput& input,
                                                                std::shared_ptr<const data::Transform> image);
 

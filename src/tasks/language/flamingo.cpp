@@ -24,7 +24,7 @@ models::FlamingoConfig model_config(const FlamingoTaskConfig& config, int64_t im
           .media_token = image_token};
 }
 
-// Parameters "perceiver.*", "gated_cross_attn_layers.*" and "lang_encoder.*", OpenFlamingo's words.
+// Parameters "perceiver.*", "gated_cross_attn_layers.*" and "lang_encoder.*", as in OpenFlamingo.
 class GatedImages final : public ImageReader {
  public:
   GatedImages(const FlamingoTaskConfig& config, const models::ModelSpec& spec,
@@ -41,7 +41,7 @@ class GatedImages final : public ImageReader {
     for (const auto& child : flamingo_->named_children()) register_module(child.key(), child.value());
   }
 
-  // Linear layers and latents as in OpenFlamingo's code; gates begin at 0.
+  // Linear layers and latents as in OpenFlamingo's code; gates start at 0.
   void initialise(uint64_t seed) override {
     nn::initialise(*flamingo_, seed,
                    [](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
@@ -67,7 +67,8 @@ class GatedImages final : public ImageReader {
   }
   torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                        const models::Context& context) override {
-    // Rows of documents have places for more images than they name: those are not computed, and no token sees them.
+    // Document rows may have more image places than images; empty places are not computed, and no token sees
+    // them.
     const int64_t places = images.size(0) / ids.size(0);
     const torch::Tensor named =
         (ids == image_token).sum(1, /*keepdim=*/true) > torch::arange(places, ids.options());
@@ -94,7 +95,7 @@ class GatedImages final : public ImageReader {
 
 TaskKind flamingo_kind() {
   return {.name = "flamingo",
-          .summary = "answers of a frozen language model with gated attention to images",
+          .summary = "answers by a frozen language model with gated attention to images",
           .resolve =
               [](const Value& settings) {
                 return write_config(read_config<FlamingoTaskConfig>(settings, "task"));

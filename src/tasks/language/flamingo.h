@@ -1,11 +1,14 @@
-// Flamingo (Alayrac et al. 2022): a frozen language model reads images through gated cross-attention in front of every
-// n-th of its blocks; a resampler makes a few vectors of each image (models/language/flamingo.h has the equations).
+// Flamingo (Alayrac et al. 2022): a frozen language model reads images through gated cross-attention before
+// every n-th of its blocks. A resampler compresses each image to a few vectors (equations:
+// models/language/flamingo.h).
 //
 //   loss = - sum over the tokens of answers of log p(token | the image before it, all tokens before it)
 //
-// Interleaved documents (data/sources/interleaved.h) are learned as well as conversations: `length` tokens at a time.
+// It trains on interleaved documents (data/sources/interleaved.h) as well as conversations: `length` tokens
+// at a time.
 //
-// Tower and language model are frozen by train.freeze; with all gates at 0 the language model is itself, to the bit.
+// train.freeze freezes tower and language model; with all gates at 0 the language model's output is
+// unchanged, bit by bit.
 #pragma once
 
 #include "tasks/language/answering.h"
@@ -20,8 +23,8 @@ struct FlamingoTaskConfig : AnsweringConfig {
   template <class V>
   void visit(V& v) {
     visit_answering(v);
-    v("every", every, between(1, 1000), "a gated layer in front of every n-th block");
-    v("latents", latents, between(1, 4096), "vectors of an image behind the resampler");
+    v("every", every, between(1, 1000), "a gated layer before every n-th block");
+    v("latents", latents, between(1, 4096), "vectors of an image after the resampler");
     v("resampler_depth", resampler_depth, models::kDepth, "layers of the resampler");
     v("resampler_heads", resampler_heads, models::kHeads, "attention heads of the resampler");
     v("cross_heads", cross_heads, models::kHeads, "attention heads of the gated layers");

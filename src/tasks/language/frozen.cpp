@@ -38,7 +38,7 @@ class PrefixImages final : public ImageReader {
 TaskKind frozen_kind() {
   return {
       .name = "frozen",
-      .summary = "answers of a frozen language model, by a prefix that an image tower learns",
+      .summary = "answers by a frozen language model, with an image prefix from a trained tower",
       .resolve =
           [](const Value& settings) { return write_config(read_config<FrozenTaskConfig>(settings, "task")); },
       .keys = [] { return describe_config(FrozenTaskConfig(), "task"); },

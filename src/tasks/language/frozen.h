@@ -1,10 +1,10 @@
-// Frozen (Tsimpoukelli et al. 2021, "Multimodal few-shot learning with frozen language models"): an image is a few
-// tokens that a tower learns to write for a language model that learns nothing.
+// Frozen (Tsimpoukelli et al. 2021, "Multimodal few-shot learning with frozen language models"): a tower
+// learns to encode an image as a few tokens for a frozen language model.
 //
 //   prefix = W v(image), as `tokens` embeddings     v: the tower's read-out
 //   loss   = - sum over the tokens of answers of log p(token | prefix in the place of <image>, all tokens before it)
 //
-// The language model is frozen by train.freeze = ["language_model.*"]; gradients pass through it.
+// train.freeze = ["language_model.*"] freezes the language model; gradients pass through it.
 #pragma once
 
 #include "tasks/language/answering.h"
@@ -17,7 +17,7 @@ struct FrozenTaskConfig : AnsweringConfig {
   template <class V>
   void visit(V& v) {
     visit_answering(v);
-    v("tokens", tokens, between(1, 1024), "tokens that stand for an image");
+    v("tokens", tokens, between(1, 1024), "tokens that represent an image");
   }
 };
 

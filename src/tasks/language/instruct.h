@@ -1,10 +1,11 @@
 // Visual instruction tuning (Liu et al. 2023, LLaVA): a language model answers questions about images.
 //
-//   H = projector(features of the image tower behind an inner block)
+//   H = projector(features of the image tower after an inner block)
 //   loss = - sum over the tokens of answers of log p(token | H in the place of <image>, all tokens before it)
 //
-// Both of LLaVA's stages are this task: the first freezes all but the projector (train.freeze = ["blocks.*", …,
-// "language_model.*"]), the second the tower alone. With LoRA the language model's own weights are kept.
+// The task covers both stages of LLaVA. The first freezes all except the projector (train.freeze =
+// ["blocks.*", …, "language_model.*"]), the second only the tower. With LoRA the language model's own weights
+// stay fixed.
 #pragma once
 
 #include "models/language/llava.h"
@@ -18,7 +19,7 @@ struct InstructConfig : AnsweringConfig {
   template <class V>
   void visit(V& v) {
     visit_answering(v);
-    v("images", images, "what the projector reads of an image");
+    v("images", images, "the projector's input from an image");
   }
 };
 

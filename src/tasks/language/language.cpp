@@ -16,7 +16,8 @@
 namespace tessera::tasks {
 namespace {
 
-// A field "language_model" of its own: the names in files are those of the task instruct, which goes on from them.
+// Uses the field "language_model" so that tensor names match those of the task instruct, which can start from
+// them.
 class LanguagePart final : public torch::nn::Module {
  public:
   explicit LanguagePart(const models::LanguageConfig& config)
@@ -97,7 +98,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
     torch::Tensor logits, labels;  // [batch, length, vocabulary] in float32 or float64; int64 [batch, length]
   };
 
-  // Each token of a window but its first, from those before it.
+  // Scores each token of a window except the first, from its predecessors.
   Scored score(const torch::Tensor& given) {
     const torch::Tensor ids = given.to(torch::kInt64);
     torch::Tensor logits = part_->model()->forward({.ids = ids.slice(1, 0, -1).clamp_min(0)});
@@ -157,7 +158,7 @@ Findings Language::evaluate(const EvaluateOptions& options) {
   check(out.samples > 0, "there is no text to evaluate on");
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
   const double total = sums[0].item<double>(), tokens = std::max(1.0, sums[1].item<double>());
-  // Tokens of one tokeniser stand for more text than those of another: bits a byte compare across them.
+  // Tokens of different tokenisers cover different amounts of text: bits per byte are comparable.
   const double bits = total / std::log(2.0) / static_cast<double>(validation_->bytes());
   out.metrics = {{main_metric(), std::exp(total / tokens)},
                  {{"loss", Unit::number, false}, total / tokens},
@@ -171,7 +172,7 @@ Findings Language::evaluate(const EvaluateOptions& options) {
 
 TaskKind language_kind() {
   return {.name = "language",
-          .summary = "texts, each token from those before it, by a language model",
+          .summary = "language modelling: each token of a text from those before it",
           .command = "chat",
           .resolve =
               [](const Value& settings) {

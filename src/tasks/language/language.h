@@ -1,8 +1,10 @@
-// Language modelling on text alone (Radford et al. 2019, GPT-2): a decoder predicts each token from those before it.
+// Language modelling on text (Radford et al. 2019, GPT-2): a decoder predicts each token from its
+// predecessors.
 //
 //   loss = - sum over tokens of log p(token | all tokens before it in its window)
 //
-// Texts are packed: one row of tokens, cut into windows of one length, in an order that follows from seed and epoch.
+// Texts are packed into one row of tokens, cut into windows of one length; seed and epoch determine their
+// order.
 #pragma once
 
 #include <string>
@@ -19,9 +21,9 @@ struct LanguageTaskConfig {
 
   template <class V>
   void visit(V& v) {
-    v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it travels in the weights");
+    v("tokenizer", tokenizer, "tokenizer.json or another form, or bytes; it is stored in the weights");
     v("length", length, between(2, 1 << 20), "tokens of a window, each predicted from those before it");
-    v("language", language, "the language model; its vocabulary follows from the tokeniser");
+    v("language", language, "the language model; the tokeniser sets its vocabulary");
     v("language_weights", language_weights,
       "its first weights: a run of this task, or a folder of a published model; empty: drawn");
   }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kBytes = "bytes";
 
-// Byte-level merges of which there are none.
+// Byte-level BPE without merges.
 Tokeniser tokeniser_of_bytes() {
   BpeTrainer trainer({.vocabulary = 257, .least = 2, .special = {"<|endoftext|>"}});
   trainer.add("a");
@@ -24,7 +24,7 @@ std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vo
     return Tokeniser::from_definition(stored->as_string(), setup.file + ": tokenizer");
   if (path.empty()) fail_usage(who, " needs task.tokenizer, a tokenizer.json or another form, or \"bytes\"");
   if (path == kBytes) return tokeniser_of_bytes();
-  // A model that is neither drawn nor goes on from a run is described alone, for a plan.
+  // If neither initialised nor continued from a run, the model is only described, for a plan.
   const bool described = setup.meta || (!setup.draws() && !setup.continued);
   if (described && !file_exists(path)) {
     if (vocabulary > 1) return std::nullopt;
@@ -45,7 +45,7 @@ void copy_language_weights(const models::LanguageModel& stored, const Tokeniser&
                            models::LanguageModel& model, const Tokeniser& tokeniser,
                            const std::string& path) {
   if (theirs.definition() != tokeniser.definition())
-    fail_usage("task.language_weights = \"", path, "\": its tokeniser is another one than task.tokenizer");
+    fail_usage("task.language_weights = \"", path, "\": its tokeniser differs from task.tokenizer");
   const torch::NoGradGuard no_grad;
   const auto parameters = stored.named_parameters();
   const int64_t vocabulary = stored.config().vocabulary;

@@ -1,4 +1,4 @@
-// What tasks with a language model share: its tokeniser, its first weights, and what a program that talks to it needs.
+// Shared by tasks with a language model: tokeniser, initial weights, and the interface for chat programs.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace tessera::tasks {
 
-// These parts of such a task are for a program that talks to it.
+// The parts of such a task that a chat program uses.
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;
-  std::string chat = {};  // name of its template; "" = texts are continued as they are
-  std::optional<models::ImageReading> images = {};  // holds the model; none where it reads texts alone
+  std::string chat = {};                            // name of its template; "" = texts are continued directly
+  std::optional<models::ImageReading> images = {};  // holds the model; none if it reads only texts
 };
 class Answers {
  public:
@@ -26,27 +26,28 @@ class Answers {
   virtual AnsweringModel answering_model() const = 0;
 };
 
-// The tokeniser that the weights carry, else that of the file `path`; "bytes": a token for each byte and one that ends a
-// text. None for a plan on a machine that lacks the file, which counts with `vocabulary` tokens and needs more than one. A
-// usage error naming `who` where `path` is empty.
+// Returns the tokeniser stored in the weights, or else of the file `path`; "bytes": a token for each byte and
+// one that ends a text. Returns none for a plan on a machine without the file; the plan then uses
+// `vocabulary` tokens, which must exceed one. Throws a usage error naming `who` if `path` is empty.
 std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vocabulary,
                                              const TaskSetup& setup, const std::string& who);
 
-// The id between documents: the token that ends a text, else the one that begins one. A usage error where the tokeniser
-// has neither.
+// Returns the id between documents: the token that ends a text, or else begins one. Throws a usage error if
+// the tokeniser has neither.
 int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 
-// A task whose language model may begin with the weights of another one.
+// A task that can initialise its language model from the weights of another.
 class LanguageBeginner {
  public:
   virtual ~LanguageBeginner() = default;
-  // task.language_weights: a run of the task language, or a folder in which language models are published; "" = drawn.
+  // task.language_weights: a run of the task language, or a folder of a published language model; "" =
+  // random.
   virtual std::string language_weights() const = 0;
   virtual void begin_language(const models::LanguageModel& stored, const Tokeniser& tokeniser) = 0;
 };
 
-// Copies all tensors but those of LoRA. Rows of the embedding behind the stored ones keep their values. Usage errors:
-// `theirs` is not `tokeniser`; tensors of another shape. `path` stands in errors.
+// Copies all tensors except those of LoRA. Embedding rows beyond the stored ones keep their values. Throws
+// usage errors if `theirs` differs from `tokeniser`, or for tensors of another shape. `path` is for errors.
 void copy_language_weights(const models::LanguageModel& stored, const Tokeniser& theirs,
                            models::LanguageModel& model, const Tokeniser& tokeniser, const std::string& path);
 

@@ -1,4 +1,4 @@
-// Task language: windows of packed texts, the loss against its formula, and what is refused.
+// Task language: windows of packed texts, the loss against its formula, and errors.
 #include "tasks/language/language.h"
 
 #include <gtest/gtest.h>

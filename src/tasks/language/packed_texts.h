@@ -1,8 +1,8 @@
-// Texts as one row of tokens, cut into windows of one length: what a language model is trained and measured on.
+// Texts as one row of tokens, cut into windows of one length, to train and evaluate a language model.
 //
 //   [end] document [end] document … [end]        window i: tokens i * length … (i + 1) * length, both included
 //
-// Neighbouring windows share a token, so that every token but the first is predicted exactly once.
+// Adjacent windows share a token, so that every token except the first is predicted exactly once.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@
 
 namespace tessera::tasks {
 
-// A sample for each window: its length + 1 ids stand in annotation.classes, fewer in the last one.
+// A sample for each window: annotation.classes has its length + 1 ids, fewer in the last one.
 class PackedTexts final : public data::Source {
  public:
-  // `texts`: captions of its samples are documents. `separator`: the id around each. Documents are encoded by several
-  // threads, in their order whatever their number. Throws Error for texts that give no window.
+  // `texts`: captions of its samples are documents. `separator`: the id between and around them. Several
+  // threads encode the documents; the result does not depend on their number. Throws Error for texts without
+  // a window.
   PackedTexts(std::shared_ptr<const data::Source> texts, const Tokeniser& tokeniser, int32_t separator,
               int64_t length);
 
@@ -28,7 +29,7 @@ class PackedTexts final : public data::Source {
   data::RawSample read(int64_t index) const override;
   uint64_t fingerprint() const override;
   std::string describe() const override;
-  int64_t bytes() const { return bytes_; }  // of all documents
+  int64_t bytes() const { return bytes_; }  // over all documents
   int64_t tokens() const { return std::ssize(ids_); }
 
  private:
@@ -38,7 +39,7 @@ class PackedTexts final : public data::Source {
   std::vector<int32_t> ids_;
 };
 
-// "ids", i32 [length + 1]: the tokens of a window; kNotLearned behind its last.
+// Field "ids", i32 [length + 1]: the tokens of a window, padded with kNotLearned.
 std::shared_ptr<const data::Transform> make_window_transform(int64_t length);
 
 }  // namespace tessera::tasks

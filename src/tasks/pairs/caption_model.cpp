@@ -10,7 +10,7 @@
 namespace tessera::tasks {
 namespace {
 
-// A text for each row of ids.
+// Returns a text for each row of ids.
 std::vector<std::string> texts_of(const torch::Tensor& rows, const TextInput& input) {
   const torch::Tensor ids = rows.to(torch::kInt32).contiguous();
   std::vector<std::string> texts;
@@ -36,7 +36,7 @@ TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSp
     return found && found->is_int() ? found->as_int() : otherwise;
   };
   auto* encoder = dynamic_cast<models::TokenEncoder*>(&backbone);
-  constexpr int64_t kPyramid = 32;  // pixels a cell of the last map
+  constexpr int64_t kPyramid = 32;  // pixels per cell of the last map
   const int64_t stride = encoder ? number("patch_size", 16) : number("output_stride", kPyramid);
   const int64_t cells = side / std::max<int64_t>(1, stride);
   return {cells * cells, encoder ? encoder->token_width() : backbone.embed_width()};
@@ -53,7 +53,7 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
   search.groups = request.search.groups;
   search.raw_scores = request.search.raw_scores;
   search.repetition_penalty = request.repetition_penalty;
-  search.shortest = 2;  // a caption of no token says nothing
+  search.shortest = 2;  // an empty caption is useless
   return texts_of(models::search_captions(images, search, next), input);
 }
 
@@ -65,7 +65,7 @@ std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::spa
     fail_usage("the image's ", patches, " tokens are no square: their attention cannot be shown as a map");
   const auto end = static_cast<size_t>(std::find(ids.begin(), ids.end(), input.end()) - ids.begin());
   std::vector<WordAttention> words;
-  size_t before = 0;  // bytes of the text that earlier tokens stand for
+  size_t before = 0;  // bytes of text covered by earlier tokens
   for (size_t place = 1; place < end; ++place) {
     const std::string text = input.decode(ids.first(place + 1));
     const std::string added = before < text.size() ? text.substr(before) : "";

@@ -1,4 +1,4 @@
-// What a captioning model looked at, word by word.
+// Attention of a captioning model, word by word.
 #include "tasks/pairs/caption_model.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using models::table;
 TEST(WordAttention, TokensOfAWordAreBroughtTogether) {
   const TextInput bytes("bytes", {});
   const std::vector<int32_t> ids = bytes.fit("a bc", 8, "test");
-  // Row i tells place i + 1: "a", " ", "b", "c", the end.
+  // Row i predicts position i + 1: "a", " ", "b", "c", the end.
   torch::Tensor weights = torch::zeros({8, 4});
   weights[0][0] = 0.5, weights[1][1] = 0.25, weights[2][1] = 0.25, weights[3][3] = 1.5, weights[4][2] = 9;
   const auto words = word_attention(weights, ids, bytes);
@@ -54,7 +54,7 @@ TEST_P(Attention, EachWordHasAMapOfThePatches) {
     EXPECT_GE(word.map.min().item<float>(), 0);
     EXPECT_NEAR(word.map.sum().item<float>(), 1, 1e-5);
   }
-  // What comes later is not known when a word is written.
+  // A word does not depend on later words.
   const auto other = writer.attention(image, "a red disc");
   EXPECT_EQ(other[2].word, "disc");
   EXPECT_TRUE(torch::allclose(words[1].map, other[1].map));

@@ -34,13 +34,13 @@ models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& i
   text.pool = config.text_pool;
   text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
   text.pad_token = input.pad();
-  // The largest id is the end of a text in CLIP's vocabulary, and not in every other one.
+  // The largest id ends a text in CLIP's vocabulary, but not in every other.
   if (text.pool == models::TextPool::largest && config.vocab_size == 0 && input.end() != input.size() - 1)
     text.pool = models::TextPool::end_token;
   return text;
 }
 
-// A number of the tokens that is the same for equal captions, exact in a float64.
+// Returns an id of the tokens, equal for equal captions and exact in a float64.
 double group_of(std::span<const int32_t> tokens) {
   uint64_t hash = 14695981039346656037u;
   for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
@@ -123,7 +123,7 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
-  // Which samples have equal captions.
+  // Adds group ids: equal captions have equal ones.
   void prepare(std::span<data::Batch> batches, const StepKey&) const override {
     if (config_.equal_captions == EqualPairs::negatives) return;
     data::Batch& batch = batches[0];
@@ -142,7 +142,7 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  // A batch of one is tried when a run is planned; a step of one learns nothing.
+  // Planning tries a batch of one, but a step of one learns nothing.
   void after_step(const models::TrainingStep&) override {
     if (whole_ < 2)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,
@@ -172,7 +172,8 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
  private:
   bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
   bool compares_views() const { return config_.views.weight > 0; }
-  // Vectors [batch, embed_dim] of length 1, or tokens [batch, tokens, embed_dim], padding of texts as zeros.
+  // Returns unit vectors [batch, embed_dim], or tokens [batch, tokens, embed_dim] with zeros as padding of
+  // texts.
   torch::Tensor image_rows(const torch::Tensor& images, const models::Context& context) const {
     return models::normalised_rows(
         pair_->image(by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
@@ -195,13 +196,13 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
   std::shared_ptr<const data::Source> train_, validation_;
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
-  TokenExtent extent_;  // of the image, where tokens are compared
+  TokenExtent extent_;  // the image's, for token similarity
   std::shared_ptr<models::TwoTower> pair_;
   std::shared_ptr<ViewHead> view_head_;  // null without views
-  int64_t whole_ = 2;                    // samples of the newest step, of all processes
+  int64_t whole_ = 2;                    // samples of the latest step, over all processes
 };
 
-// embed(first, last) of all samples; with pieces each is forgotten and computed once more for its gradient.
+// Returns embed(first, last) of all samples. With pieces, each is discarded and recomputed for its gradient.
 torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
                               const std::vector<torch::Tensor>& parameters,
                               const std::function<torch::Tensor(int64_t, int64_t)>& embed) const {
@@ -216,7 +217,7 @@ torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
   return torch::cat(parts);
 }
 
-// Each process compares its own samples with those of all, which come by as a ring.
+// Each process compares its own samples with those of all, which arrive through the ring.
 Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const int64_t count = inputs.size();
   whole_ = inputs.main().whole;

@@ -1,15 +1,16 @@
-// Images and captions in one space, by two towers: CLIP (Radford et al. 2021), SigLIP (Zhai et al. 2023), LiT (Zhai et al.
-// 2022: an image tower that is frozen, by train.freeze) and UniCL (Yang et al. 2022: equal captions belong together).
+// Images and captions in one space, by two towers: CLIP (Radford et al. 2021), SigLIP (Zhai et al. 2023), LiT
+// (Zhai et al. 2022: the image tower frozen by train.freeze) and UniCL (Yang et al. 2022: equal captions are
+// positives).
 //
 //   u_i, v_i = vectors of length 1 of image i and of its caption
 //   softmax:   mean over i of  (-log softmax_j(s u_i . v_j)[i] - log softmax_j(s v_i . u_j)[i]) / 2
 //   sigmoid:   sum over all pairs of  -log sigmoid(z_ij (s u_i . v_j + b)), over the number of images
-// With similarity = "tokens" (Yao et al. 2022, FILIP) the similarity of their tokens stands for u_i . v_j
-// (late_interaction.h); with views.weight two more views of each image are compared with each other (Mu et al. 2022, SLIP:
+// With similarity = "tokens" (Yao et al. 2022, FILIP) token similarity replaces u_i . v_j
+// (late_interaction.h). With views.weight two more views of each image are contrasted (Mu et al. 2022, SLIP:
 // view_contrast.h).
 // Every image is compared with every caption of the batch of all processes; the pairs are computed in chunks
-// (pair_loss.h). Batches that do not fit are embedded piece by piece and once more in the backward pass (Gao et al.
-// 2021, gradient caching): `piece` samples at a time, the same gradient.
+// (pair_loss.h). Batches that exceed memory are embedded in pieces, and again in the backward pass (Gao et
+// al. 2021, gradient caching): `piece` samples at a time, with the same gradient.
 #pragma once
 
 #include "models/pairs/text_tower.h"
@@ -48,19 +49,18 @@ struct ClipConfig {
     v("loss", loss, choice<PairLossKind>(),
       "softmax over the batch (CLIP), or a sigmoid for each pair (SigLIP)");
     v("similarity", similarity, choice<PairSimilarity>(),
-      "of an image's vector and a text's (CLIP), or of each token to the one that fits it best (FILIP)");
+      "between an image's vector and a text's (CLIP), or from each token to its best match (FILIP)");
     v("embed_dim", embed_dim, between(1, 65536), "width of the space that both towers map to");
     v("image_projection", image_projection,
-      "a linear layer behind the image tower; without one it must be embed_dim wide");
+      "a linear layer after the image tower; without one it must be embed_dim wide");
     v("text_projection", text_projection,
-      "the same behind the text tower; without one it must be embed_dim wide");
+      "the same after the text tower; without one it must be embed_dim wide");
     v("tokenizer", tokenizer,
       "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
       "from the training captions");
     v("vocab_size", vocab_size, between(0, 1 << 24),
-      "rows of the token embedding, 0 = as many as the tokeniser has ids");
-    v("context_length", context_length, between(3, 65536),
-      "tokens of a caption that are read, with start and end");
+      "rows of the token embedding, 0 = the tokeniser's number of ids");
+    v("context_length", context_length, between(3, 65536), "tokens of a caption, with start and end");
     v("text_dim", text_dim, between(1, 65536), "width of the text tower's tokens");
     v("text_depth", text_depth, between(1, 1000), "blocks of the text tower");
     v("text_heads", text_heads, between(1, 1024), "attention heads of the text tower");
@@ -70,25 +70,24 @@ struct ClipConfig {
     v("text_norm_eps", text_norm_eps, above(0), "eps of the text tower's norms (SigLIP: 1e-6)");
     v("text_init_values", text_init_values, at_least(0),
       "first value of LayerScale in the text tower, 0 = no LayerScale");
-    v("causal", causal, "a token sees those before it alone (SigLIP: false)");
-    v("text_projection_bias", text_projection_bias, "a bias behind the text tower (SigLIP: true)");
+    v("causal", causal, "causal mask in the text tower (SigLIP: false)");
+    v("text_projection_bias", text_projection_bias, "a bias after the text tower (SigLIP: true)");
     v("text_pool", text_pool, choice<models::TextPool>(),
-      "the token that is read: of the largest id (CLIP), the first end_token, the last (SigLIP)");
+      "the pooled token: largest id (CLIP), the first end_token, the last (SigLIP)");
     v("text_end_token", text_end_token, between(-1, 1 << 24),
       "for text_pool = end_token; -1 = the tokeniser's");
     v("temperature", temperature, above_to(0, 100), "first value of exp(-logit_scale) (SigLIP: 0.1)");
     v("first_bias", first_bias, "sigmoid: first value of the bias");
     v("equal_captions", equal_captions, choice<EqualPairs>(),
-      "pairs of a batch whose captions are equal: negatives, ignored, or positives (UniCL)");
-    v("piece", piece, between(0, 1 << 20), "samples that are embedded at a time, twice; 0 = all at once");
-    v("chunk", chunk, between(1, 1 << 20), "rows of pairs that are computed at a time");
+      "pairs of a batch with equal captions: negatives, ignored, or positives (UniCL)");
+    v("piece", piece, between(0, 1 << 20), "samples embedded at a time, twice; 0 = all at once");
+    v("chunk", chunk, between(1, 1 << 20), "rows of pairs computed at a time");
     v("templates", templates,
       "zero-shot classes in validation: texts with {} for the name; \"imagenet\" = OpenAI's 80");
     v("train_captions", train_captions, choice<TrainCaptions>(),
-      "of several captions one is drawn, or the first is taken");
-    v("eval_captions", eval_captions, choice<EvalCaptions>(),
-      "captions of a validation image that are searched");
-    v("views", views, "images that learn from themselves too (SLIP)");
+      "which of several captions: a random one, or the first");
+    v("eval_captions", eval_captions, choice<EvalCaptions>(), "captions of a validation image to search");
+    v("views", views, "a contrastive loss between views of an image (SLIP)");
   }
 };
 

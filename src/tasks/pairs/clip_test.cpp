@@ -83,7 +83,7 @@ TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
   }
 }
 
-// As a step has it: the mean over the batch.
+// As in a step: the mean over the batch.
 Found mean_of(Found found, int64_t count) {
   found.loss /= static_cast<double>(count);
   for (Tensor& gradient : found.gradients) gradient = gradient / static_cast<double>(count);
@@ -111,7 +111,7 @@ TEST(Clip, PiecesGiveTheGradientOfTokensAndOfViewsToo) {
   }
 }
 
-// Views add their loss, and nothing else of the step changes.
+// Views add their loss; the rest of the step does not change.
 TEST(Clip, ViewsAddTheirLoss) {
   const auto loss_of = [](double weight) {
     const auto task = make_task(
@@ -129,7 +129,7 @@ TEST(Clip, ViewsAddTheirLoss) {
   }
 }
 
-// A text is found by its own rows, whatever stands behind its end.
+// A text matches its own rows, whatever follows its end.
 TEST(Clip, SimilaritiesOfTokensAreThoseOfTheLoss) {
   const auto task = make_task(table({{"similarity", "tokens"}}));
   set_training(task->parts(), false);
@@ -159,7 +159,7 @@ TEST(Clip, SettingsThatMakeNoSenseAreRefused) {
   EXPECT_THROW(make_task(table({{"templates", Value::Array{Value("a photo")}}})), Error);
 }
 
-// As of weights whose tokeniser is missing.
+// As for weights without their tokeniser.
 TEST(Clip, WithoutItsTokeniserAModelReadsImagesAlone) {
   const auto task = make_task(table({{"vocab_size", 77}}));
   auto& model = dynamic_cast<PairedEmbedding&>(*task);
@@ -231,7 +231,7 @@ TEST(TextInput, LearnsATokeniserFromTheTrainingCaptions) {
   const std::vector<std::string> turned(texts.rbegin(), texts.rend());
   const Captions captions(texts), backwards(turned), none(std::vector<std::string>{""});
   const TextInput learned("learned", {}, &captions), again("learned", {}, &backwards);
-  // The tokeniser does not depend on the order of the captions, and a word is one token wherever it stands.
+  // The tokeniser does not depend on the order of the captions; a word is one token at any position.
   EXPECT_TRUE(again.is_that_of(learned.metadata()));
   EXPECT_NE(learned.pad(), learned.start());
   EXPECT_EQ(learned.fit("heart heart", 6, "test"),
@@ -239,7 +239,7 @@ TEST(TextInput, LearnsATokeniserFromTheTrainingCaptions) {
                                   learned.fit("heart", 6, "test")[1], learned.end(), learned.pad(),
                                   learned.pad()}));
   EXPECT_EQ(learned.decode(learned.fit("green heart, blue", 30, "test")), "green heart, blue");
-  // Weights carry it; without images there are ids for a description.
+  // Weights store it; without data there are ids for a description.
   EXPECT_EQ(TextInput("learned", learned.metadata()).size(), learned.size());
   EXPECT_EQ(TextInput("learned", {}).size(), TextInput::kLearnedTokens);
   EXPECT_THROW(TextInput("learned", {}, &none), Error);

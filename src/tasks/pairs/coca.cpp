@@ -87,7 +87,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  // A batch of one is tried when a run is planned; a step of one learns nothing.
+  // Planning tries a batch of one, but a step of one learns nothing.
   void after_step(const models::TrainingStep&) override {
     if (whole_ < 2)
       fail_usage("task coca compares the pairs of a batch: train.batch_size is ", whole_,
@@ -106,7 +106,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
   torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return coca_->scale().item<double>(); }
   std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) override {
-    if (!request.prompt.empty()) fail_usage("a CoCa takes no words that its caption begins with (--prompt)");
+    if (!request.prompt.empty()) fail_usage("a CoCa takes no prompt for its captions (--prompt)");
     return captions_of(coca_->image(read(images)).tokens, request);
   }
 
@@ -115,7 +115,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
     const torch::Tensor tokens = read(image);
     const torch::Tensor all =
         coca_->attention(tokens, torch::tensor(ids, torch::kInt64).unsqueeze(0).to(tokens.device()));
-    // In front of the patches may stand a class token.
+    // A class token may precede the patches.
     return word_attention(
         all.slice(1, tokens.size(1) - image_tokens(*backbone_, image, ImageTokens::patches).size(1)), ids,
         input_);
@@ -145,7 +145,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;
   std::shared_ptr<models::Coca> coca_;
-  int64_t whole_ = 2;  // samples of the newest step, of all processes
+  int64_t whole_ = 2;  // samples of the latest step, over all processes
 };
 
 Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
@@ -164,7 +164,7 @@ Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collec
   const torch::Tensor next = ids.slice(1, 1);
   const torch::Tensor captions =
       cross_entropy(logits.flatten(0, 1), next.flatten(), {.ignore_index = input_.pad(), .sum = true});
-  // The mean is over the tokens of all processes, the sum of a step over its samples.
+  // The loss is a mean over the tokens of all processes, but a step sums over its samples.
   const torch::Tensor lengths = next.ne(input_.pad()).sum(1, /*keepdim=*/true).to(images.scalar_type());
   const torch::Tensor tokens = others.gather(lengths, first, whole).sum();
   const torch::Tensor caption_sum = captions.to(images.scalar_type()) * (static_cast<double>(whole) / tokens);

@@ -9,18 +9,18 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kMostProducts = int64_t{1} << 22;  // of tokens, at a time
+constexpr int64_t kMostProducts = int64_t{1} << 22;  // token products at a time
 
-// bool [rows, tokens]: tokens that are no padding.
+// bool [rows, tokens]: True for tokens that are not padding.
 torch::Tensor seen_of(const torch::Tensor& rows) { return rows.ne(0).any(-1); }
 
-// The products of the tokens of all queries and some keys.
+// Maximal token products of all queries with some keys.
 struct Block {
   int64_t first = 0, last = 0;  // keys
-  torch::Tensor best, index;  // [queries, tokens, keys]: the largest product and the key's token that has it
+  torch::Tensor best, index;    // [queries, tokens, keys]: the largest product, and the key's token with it
 };
 
-// Calls `each` with every block of keys; padding of keys is never the best, but where there is nothing else.
+// Calls `each` with every block of keys. Padding never wins unless a key is all padding.
 template <class Each>
 void each_block(const torch::Tensor& queries, const torch::Tensor& keys, const Each& each) {
   const int64_t count = queries.size(0), tokens = queries.size(1), key_tokens = keys.size(1);
@@ -38,7 +38,7 @@ void each_block(const torch::Tensor& queries, const torch::Tensor& keys, const E
   }
 }
 
-// What each token of a query counts for: one over their number, 0 for padding. [queries, tokens, 1].
+// Weights of a query's tokens: one over their number, 0 for padding. [queries, tokens, 1].
 torch::Tensor shares_of(const torch::Tensor& queries) {
   const torch::Tensor seen = seen_of(queries).to(queries.scalar_type());
   return (seen / seen.sum(1, true).clamp_min(1)).unsqueeze(2);

@@ -18,12 +18,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The sums would be too coarse in bfloat16.
+// bfloat16 is too coarse for the sums.
 using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What every chunk needs to know.
+// Shared by all chunks.
 struct Pairs {
   torch::Tensor queries, scale, bias, own, query_groups, key_groups;  // bias of no elements: softmax
   EqualPairs equal = EqualPairs::negatives;
@@ -41,12 +41,12 @@ struct Block {
   int64_t from = 0;  // its rank
 };
 
-// Some rows of the matrix of pairs, as far as a block goes.
+// Some rows of the matrix of pairs, restricted to the keys of a block.
 struct Rows {
   torch::Tensor queries;
   torch::Tensor products;  // q . k, or the similarity of their tokens
   torch::Tensor logits;    // with scale and bias; -inf where a pair is ignored
-  torch::Tensor together;  // 1 for pairs that belong together
+  torch::Tensor together;  // 1 for positive pairs
   torch::Tensor ignored;   // bool, or undefined
 };
 
@@ -72,13 +72,13 @@ Rows rows_of(const Pairs& pairs, const Block& block, int64_t first, int64_t last
   return rows;
 }
 
-// z (s q . k + b); of pairs that are ignored infinity, whose loss and slope are 0.
+// z (s q . k + b); infinity for ignored pairs, so their loss and slope are 0.
 torch::Tensor signed_logits(const Rows& rows) {
   const torch::Tensor values = torch::where(rows.together.ne(0), rows.logits, -rows.logits);
   return rows.ignored.defined() ? values.masked_fill(rows.ignored, kInfinity) : values;
 }
 
-// Of pairs that are ignored 0 instead of -inf: their products must not meet a weight of 0.
+// 0 instead of -inf for ignored pairs, because 0 * -inf is NaN.
 torch::Tensor finite_logits(const Rows& rows) {
   return rows.ignored.defined() ? rows.logits.masked_fill(rows.ignored, 0) : rows.logits;
 }
@@ -95,14 +95,14 @@ void each_chunk(const Pairs& pairs, const Block& block, const Each& each) {
   }
 }
 
-// Keys of the process before `rank` in the ring.
+// Returns the number of keys of the process before `rank` in the ring.
 int64_t count_before(const Pairs& pairs, int64_t rank) {
   const auto size = std::ssize(pairs.counts);
   return pairs.counts[static_cast<size_t>((rank + size - 1) % size)];
 }
 
-// Calls `each` with the keys of every process: first with this one's, then with those of the one before it and so on. The
-// next block is on its way meanwhile.
+// Calls `each` with the keys of every process: first its own, then those of the previous process, and so on.
+// Receives the next block meanwhile.
 template <class Each>
 void each_block(const Pairs& pairs, const Block& own, const Each& each) {
   const int64_t size = pairs.others->size();
@@ -119,7 +119,7 @@ void each_block(const Pairs& pairs, const Block& own, const Each& each) {
   }
 }
 
-// How many keys each process has.
+// Returns the number of keys of each process.
 std::vector<int64_t> counts_of_all(Collective& others, int64_t own) {
   const torch::Tensor counts = torch::zeros({others.size()}, torch::kInt64);
   counts[others.rank()] = own;
@@ -127,13 +127,13 @@ std::vector<int64_t> counts_of_all(Collective& others, int64_t own) {
   return {all.const_data_ptr<int64_t>(), all.const_data_ptr<int64_t>() + all.numel()};
 }
 
-// What is known of the queries when all blocks have gone by, [queries] each.
+// Results per query after all blocks, [queries] each.
 struct Collected {
   torch::Tensor normaliser;  // logsumexp over the keys
-  torch::Tensor agreement;   // sum of the logits of keys that belong to the query
+  torch::Tensor agreement;   // sum of the logits of its positive keys
   torch::Tensor belonging;   // their number
   torch::Tensor own;         // logit of the query's own key
-  torch::Tensor right;       // bool: no key before is better or as good, and none behind is better
+  torch::Tensor right;       // bool: no key before is better or equal, and none after is better
 
   explicit Collected(const torch::Tensor& queries) {
     const int64_t count = queries.size(0);
@@ -205,12 +205,12 @@ struct AllPairs : public torch::autograd::Function<AllPairs> {
     const bool learns_keys = ctx->needs_input_grad(1), alone = pairs.others->size() == 1;
     torch::Tensor by_query = torch::zeros_like(pairs.queries), by_scale = torch::zeros_like(factor),
                   by_bias = torch::zeros_like(factor), by_key;
-    // What the processes before have made of a block's gradient comes behind the block itself.
+    // The previous processes' part of a block's gradient arrives after the block itself.
     std::function<torch::Tensor()> coming;
     each_block(pairs, {keys, pairs.key_groups, pairs.others->rank()}, [&](const Block& block) {
       by_key = torch::zeros_like(block.keys);
       each_chunk(pairs, block, [&](int64_t first, int64_t last, const Rows& rows) {
-        torch::Tensor slope;  // of the sum by the logits
+        torch::Tensor slope;  // d(sum) / d(logits)
         if (pairs.sigmoid()) {
           const torch::Tensor wrong = torch::sigmoid(-signed_logits(rows));
           slope = torch::where(rows.together.ne(0), -wrong, wrong);
@@ -234,7 +234,7 @@ struct AllPairs : public torch::autograd::Function<AllPairs> {
       if (coming) by_key += coming();
       coming = pairs.others->pass_on(by_key, count_before(pairs, block.from));
     });
-    if (coming) by_key = coming();  // has been everywhere
+    if (coming) by_key = coming();  // after a full round
     return {by_query, learns_keys ? by_key : torch::Tensor(), by_scale.view_as(pairs.scale),
             pairs.sigmoid() ? by_bias.view_as(pairs.bias) : torch::Tensor(), torch::Tensor()};
   }

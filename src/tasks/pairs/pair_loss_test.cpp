@@ -91,7 +91,7 @@ Tensor padded(const Tensor& tokens, const std::vector<int64_t>& lengths) {
   return models::normalised_rows(tokens) * seen.unsqueeze(2).to(tokens.scalar_type());
 }
 
-// Loss and gradients of all processes of a ring, each of which has its rows of images and texts alone.
+// Loss and gradients over all processes of a ring; each has only its own rows of images and texts.
 struct Shares {
   double loss = 0, right = 0;
   std::vector<Tensor> images, texts;  // gradients by rank
@@ -173,7 +173,7 @@ TEST(PairLoss, ARingTakesTokensAndProcessesWithoutRows) {
   }
 }
 
-// A frozen tower's vectors go round without gradients.
+// A frozen tower's vectors travel without gradients.
 TEST(PairLoss, KeysThatLearnNothingGoRoundAlone) {
   const Case c(7);
   const Tensor images = c.images.detach(), texts = c.texts.detach();
@@ -192,7 +192,7 @@ TEST(PairLoss, KeysThatLearnNothingGoRoundAlone) {
   for (const int64_t size : {2, 3}) expect_same({by_text(size)}, {by_text(1)});
 }
 
-// Among equal keys the first of the batch counts, whichever process has it.
+// Among equal keys the first of the batch wins, on any process.
 TEST(PairLoss, OfEqualKeysTheFirstIsFoundInAnyRing) {
   const Tensor images = torch::eye(4, torch::kFloat64).index_select(0, torch::tensor({0, 1, 0, 2, 0, 1}));
   for (const int64_t size : {1, 2, 3, 4, 6})
@@ -228,7 +228,7 @@ TEST(PairLoss, EqualCaptionsAreIgnoredOrBelongTogether) {
       c.gradients(-torch::log_sigmoid(pairs.masked_fill(others, INFINITY)).sum()));
 }
 
-// FILIP's similarities by its formula, with padding of different lengths (Yao et al. 2022, eq. 3 to 5).
+// FILIP's similarities by the formula, with padding of different lengths (Yao et al. 2022, eq. 3 to 5).
 Tensor token_similarities(const Tensor& queries, const Tensor& keys, const std::vector<int64_t>& query_tokens,
                           const std::vector<int64_t>& key_tokens) {
   std::vector<Tensor> rows;
@@ -270,7 +270,7 @@ TEST(PairLoss, TokensAreComparedAsTheFormulaSays) {
     EXPECT_NEAR(sigmoid.item<double>(), want_sigmoid.item<double>(), 1e-12);
     expect_same(gradients(sigmoid), gradients(want_sigmoid));
   }
-  // Rows of a part of the batch against all, as a process has them.
+  // Rows of a part of the batch against all, as on one process.
   const Tensor halves = softmax_pairs(u.slice(0, 0, 3), v, scale, places(6).slice(0, 0, 3)).sum +
                         softmax_pairs(u.slice(0, 3), v, scale, places(6).slice(0, 3)).sum;
   expect_same(gradients(halves), gradients(cross_entropy(scale * by_image, places(6), {.sum = true})));
@@ -288,7 +288,7 @@ TEST(PairLoss, BlocksOfKeysGiveTheSameSimilarities) {
   EXPECT_LT((got.slice(0, 0, 3).slice(1, 200) - want).abs().max().item<double>(), 1e-14);
 }
 
-// Bytes of resident memory, at the most since the last reset and now.
+// Bytes of resident memory: the peak since the last reset, or the current value.
 int64_t status_bytes(const std::string& key) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -308,7 +308,7 @@ TEST(PairLoss, LogitsOfALargeBatchTakeLittleMemory) {
         .backward();
   };
   both(256);                             // threads and their workspaces
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed leaves the process, and is not counted
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);  // freed memory leaves the process and is not counted
   if (!(std::ofstream("/proc/self/clear_refs") << 5).flush())
     GTEST_SKIP() << "no peak of memory is kept here";
   const int64_t before = status_bytes("VmRSS:");

@@ -122,7 +122,7 @@ class SimVlmTask final : public Task, public Captioner, public TextLimit {
   std::shared_ptr<models::SimVlm> text_;
 };
 
-// The start is always read in both directions, and at least the last token is to be told.
+// At least the start is bidirectional, and at least the last token is predicted.
 void SimVlmTask::prepare(std::span<data::Batch> batches, const StepKey& key) const {
   data::Batch& batch = batches[0];
   const auto length = static_cast<size_t>(config_.context_length);
@@ -148,7 +148,7 @@ void SimVlmTask::prepare(std::span<data::Batch> batches, const StepKey& key) con
 
 std::vector<std::string> SimVlmTask::captions_of(const torch::Tensor& tokens, const CaptionRequest& request) {
   const torch::Device device = tokens.device();
-  std::vector<int64_t> opening;  // tokens of the words that the caption begins with
+  std::vector<int64_t> opening;  // tokens of the prompt
   if (!request.prompt.empty()) {
     int64_t cut = 0;
     const auto ids = input_.fit(request.prompt, config_.context_length, "the prompt", &cut);
@@ -164,7 +164,7 @@ std::vector<std::string> SimVlmTask::captions_of(const torch::Tensor& tokens, co
   std::vector<std::string> captions = write_captions(
       tokens.size(0), request, input_, config_.context_length - start + 1,
       [&](const torch::Tensor& ids, const torch::Tensor& image) {
-        // Behind the start stand the words that were given.
+        // The prompt follows the start.
         const torch::Tensor row =
             torch::cat({ids.slice(1, 0, 1), first.expand({ids.size(0), -1}), ids.slice(1, 1)}, 1).to(device);
         const auto all = [&](int64_t number) {

@@ -1,5 +1,6 @@
-// SimVLM (Wang et al. 2022): one loss, the next token of a caption whose beginning and image are read in both directions;
-// models/pairs/simvlm.h has the model. The length of the beginning is drawn for each sample and step (PrefixLM, section 3.1).
+// SimVLM (Wang et al. 2022): next-token loss on captions with a bidirectional prefix (image and beginning of
+// the caption); models/pairs/simvlm.h has the model. The prefix length is drawn for each sample and step
+// (PrefixLM, section 3.1).
 #pragma once
 
 #include "tasks/base/paired_findings.h"
@@ -23,21 +24,18 @@ struct SimVlmTaskConfig {
     v("tokenizer", tokenizer,
       "file of a tokeniser (tokenizer.json, vocab.json, tokenizer.model, CLIP's merges), bytes, or learned: "
       "from the training captions");
-    v("context_length", context_length, between(3, 65536),
-      "tokens of a caption that are read, with start and end");
-    v("text_dim", text_dim, between(1, 65536), "width of the Transformer that reads image and text");
-    v("text_depth", text_depth, between(1, 1000), "its blocks; of the encoder where there is a decoder");
+    v("context_length", context_length, between(3, 65536), "tokens of a caption, with start and end");
+    v("text_dim", text_dim, between(1, 65536), "width of the Transformer on image and text");
+    v("text_depth", text_depth, between(1, 1000), "its blocks; those of the encoder if there is a decoder");
     v("decoder_depth", decoder_depth, between(0, 1000),
       "blocks of the decoder, 0 = decoder only: one stack for all");
     v("text_heads", text_heads, between(1, 1024), "attention heads");
     v("text_hidden", text_hidden, between(0, 1 << 22), "width inside the MLPs, 0 = 4 text_dim");
-    v("prefix", prefix, choice<PrefixKind>(),
-      "tokens that are read in both directions: a number drawn, or the start alone");
+    v("prefix", prefix, choice<PrefixKind>(), "bidirectional tokens: a random number, or only the start");
     v("longest", longest, between(0, 65536), "tokens of captions in validation, 0 = context_length");
     v("train_captions", train_captions, choice<TrainCaptions>(),
-      "of several captions one is drawn, or the first is taken");
-    v("eval_captions", eval_captions, choice<EvalCaptions>(),
-      "captions of a validation image that count as references");
+      "which of several captions: a random one, or the first");
+    v("eval_captions", eval_captions, choice<EvalCaptions>(), "reference captions of a validation image");
   }
 };
 

@@ -14,7 +14,7 @@ class ViewHead::Norm final : public torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& given, int64_t whole, Collective& others) const {
     constexpr double kEps = 1e-5;
-    // Sums over a batch would be too coarse in bfloat16.
+    // bfloat16 is too coarse for sums over a batch.
     const torch::Tensor x = given.scalar_type() == torch::kFloat64 ? given : given.to(torch::kFloat32);
     const auto count = static_cast<double>(whole);
     const torch::Tensor centred = x - others.sum(x.sum(0)) / count;
@@ -54,7 +54,7 @@ int64_t ViewHead::macs() const { return layer1_->macs() + layer2_->macs() + laye
 ViewLoss view_contrast(const torch::Tensor& a, const torch::Tensor& b, double temperature, int64_t first,
                        int64_t chunk, Collective& others) {
   const torch::Tensor own = torch::arange(a.size(0), torch::TensorOptions(torch::kInt64).device(a.device()));
-  // A view is not compared with itself: among the keys it alone has the query's number.
+  // A view is not compared with itself: it is the only key with the query's id.
   const torch::Tensor images = first + own;
   const PairOptions options{.equal = EqualPairs::ignored,
                             .query_groups = images,

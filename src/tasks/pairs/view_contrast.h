@@ -1,5 +1,5 @@
-// Images that learn from themselves beside their captions (Mu et al. 2022, SLIP): two views of an image are brought
-// together, and apart from those of all other images of the batch (Chen et al. 2020, SimCLR, eq. 1).
+// Self-supervision in addition to captions (Mu et al. 2022, SLIP): pulls two views of an image together, and
+// pushes them away from all other images of the batch (Chen et al. 2020, SimCLR, eq. 1).
 //
 //   z = head(backbone(view)) of length 1
 //   loss = mean over views i of  -log exp(z_i . z_j / t) / sum over all other views k of exp(z_i . z_k / t),
@@ -26,14 +26,14 @@ struct ViewConfig {
   void visit(V& v) {
     v("weight", weight, between(0, 1000),
       "factor of the loss between two more views of each image (SLIP: 1), 0 = no such views");
-    v("temperature", temperature, above_to(0, 100), "what the cosines of views are divided by");
+    v("temperature", temperature, above_to(0, 100), "divisor of the views' cosines");
     v("hidden", hidden, between(1, 1 << 20), "width inside their head, an MLP of three layers");
     v("dim", dim, between(1, 65536), "width of the space that views are compared in");
-    v("augment", augment, "how views are made of an image");
+    v("augment", augment, "augmentation of the views");
   }
 
  private:
-  // SLIP's colours; grey and blurred views as DeiT III draws them.
+  // SLIP's colours; greyscale and blur as in DeiT III.
   static data::AugmentConfig usual() {
     data::AugmentConfig augment;
     augment.three_augment = true, augment.color_jitter = {0.4, 0.4, 0.4, 0.1};
@@ -41,14 +41,14 @@ struct ViewConfig {
   }
 };
 
-// Linear, norm, ReLU, linear, norm, ReLU, linear, under SLIP's names layer1, bn1, layer2, bn2, layer3. The norms take mean
-// and variance over the views of all processes (Ioffe & Szegedy 2015); as nothing is computed with this head behind the
-// training, they keep no running ones.
+// Linear, norm, ReLU, linear, norm, ReLU, linear, with SLIP's names layer1, bn1, layer2, bn2, layer3. The
+// norms use mean and variance over the views of all processes (Ioffe & Szegedy 2015). They have no running
+// statistics, because the head is unused after training.
 class ViewHead final : public torch::nn::Module {
  public:
   ViewHead(int64_t width, const ViewConfig& config);
   void initialise(uint64_t seed);
-  // Views [batch, width] of this process, `whole` of all of them -> [batch, dim] of length 1.
+  // Maps views [batch, width] of this process, `whole` over all processes, to unit rows [batch, dim].
   torch::Tensor forward(const torch::Tensor& x, int64_t whole, Collective& others);
   int64_t macs() const;
 
@@ -60,10 +60,10 @@ class ViewHead final : public torch::nn::Module {
 
 // Scalars.
 struct ViewLoss {
-  torch::Tensor sum;    // over this process' images, the mean of their two views, with its graph
-  torch::Tensor right;  // images whose first view is nearest to their second, without a graph
+  torch::Tensor sum;    // over this process' images, averaged over both views, with its graph
+  torch::Tensor right;  // images that match their second view best, without a graph
 };
-// Views [batch, dim] of length 1 of this process' images, which are those of all from `first` on.
+// `a` and `b`: unit views [batch, dim] of this process' images, which have global indices from `first`.
 ViewLoss view_contrast(const torch::Tensor& a, const torch::Tensor& b, double temperature, int64_t first,
                        int64_t chunk, Collective& others);
 

@@ -1,4 +1,5 @@
-// SLIP: the loss between views and its head against plain formulas, and shares of processes against the whole.
+// SLIP: the loss between views and its head against plain formulas, and shares of processes against the
+// whole.
 #include "tasks/pairs/view_contrast.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), 1e-12) << i;
 }
 
-// Chen et al. 2020, eq. 1: all views in one list, those of an image `batch` apart.
+// Chen et al. 2020, eq. 1: all views in one list; the two of an image are `batch` apart.
 Tensor simclr(const Tensor& a, const Tensor& b, double temperature) {
   const Tensor z = torch::cat({a, b});
   const int64_t count = a.size(0);

@@ -23,10 +23,10 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kShown = 8, kDrawn = 4;  // images of the report: predicted, and completed
+constexpr int64_t kShown = 8, kDrawn = 4;  // images in the report: predicted, and completed
 constexpr int64_t kDrawingSteps = 50;
-constexpr int64_t kBoundSteps = 1000;  // levels of the chain whose likelihood is bounded
-constexpr double kShownGamma = 0.25;   // noise level at which the report shows what is denoised
+constexpr int64_t kBoundSteps = 1000;  // levels of the chain of the bound
+constexpr double kShownGamma = 0.25;   // noise level of the report's denoised patches
 
 void check_config(const DarlConfig& config) {
   const bool diffusion = config.objective == DarlObjective::diffusion,
@@ -71,9 +71,8 @@ class Darl final : public Task, public DrawsPatches {
         predictor_(backbone_, spec_, order_of(setup), "task darl"),
         tokens_(setup, config_.tokeniser, "task.tokeniser", "task.codes", config_.codes) {
     if (config_.order == DarlOrder::random && !predictor_.knows_next_place())
-      fail_usage(
-          "task.order = \"random\" needs a model that is told which patch comes next: a darl model with ",
-          "model.two_stream = true");
+      fail_usage("task.order = \"random\" needs a model that reads the next position: a darl model with ",
+                 "model.two_stream = true");
     for (const int64_t side : setup.sides)
       if (side != predictor_.rows() * predictor_.patch() || side != predictor_.columns() * predictor_.patch())
         fail_usage("train.sizes holds ", side,
@@ -91,7 +90,7 @@ class Darl final : public Task, public DrawsPatches {
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) + predictor_.patches() * decoder_->macs();
   }
-  // Decoders of the two objectives may have tensors of the same shapes.
+  // Decoders of two objectives may have tensors of the same shapes.
   Value metadata() const override { return Value(Value::Table{{"objective", name_of(config_.objective)}}); }
   bool takes_outputs_of(const Value& metadata) const override {
     const Value* objective = metadata.find("objective");
@@ -140,14 +139,14 @@ class Darl final : public Task, public DrawsPatches {
     const auto* reader = dynamic_cast<const models::ReadsTokens*>(backbone_.get());
     const bool reads_tokens = reader && reader->input_codes() > 0;
     if (draws_tokens()) {
-      if (!reads_tokens) return "they predict tokens but read pixels, which no token alone gives";
+      if (!reads_tokens) return "they predict tokens but read pixels, and one token gives no pixels";
       if (reader->tokens_checksum() != tokens_.checksum())
-        return "model.tokeniser and task.tokeniser are two, so that they do not read what they predict";
+        return "model.tokeniser and task.tokeniser differ, so they do not read the tokens that they predict";
       return tokens_.picture_refusal();
     }
-    if (reads_tokens) return "they predict pixels but read tokens, which are those of whole images";
+    if (reads_tokens) return "they predict pixels but read tokens, which need whole images";
     if (config_.normalise_pixels)
-      return "they predict normalised pixels: means and deviations of the patches to come are not known";
+      return "they predict normalised pixels: means and deviations of later patches are missing";
     return "";
   }
   bool draws_tokens() const override { return config_.objective == DarlObjective::tokens; }
@@ -192,13 +191,13 @@ class Darl final : public Task, public DrawsPatches {
     if (draws_tokens()) draws.tokens = tokens_(inputs.at("image"), predictor_.rows(), predictor_.columns());
     return darl_pass(config_, predictor_, *decoder_, inputs.at("image"), draws, context);
   }
-  // Each sample's own, or undefined.
+  // Per-sample orders, or undefined.
   static torch::Tensor orders_of(const StreamInputs& inputs) {
     const torch::Tensor* orders = inputs.find("order");
     return orders ? *orders : torch::Tensor();
   }
 
-  // The draws of validation images depend on their numbers alone, so that losses of two steps compare.
+  // Draws for validation images depend only on their index, so losses of two steps are comparable.
   void add_draws(data::Batch& batch, int64_t before) const {
     const auto number = [=, first = batch.first](int64_t sample) {
       return static_cast<uint64_t>(before + first + sample);
@@ -267,7 +266,7 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// Of each image [batch, 1].
+// Per image, [batch, 1].
 torch::Tensor Darl::bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first) {
   PatchBound bound{.gammas = sampling_gammas(config_.schedule, kBoundSteps),
                    .predicts_noise = config_.predict == DarlPredict::noise,
@@ -313,7 +312,7 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
                            patch_noise_of(request.seeds, given.size(2), given.options())));
 }
 
-// Known patches keep their pixels; what follows sees their tokens, made without what stands behind them.
+// Known patches keep their pixels; later ones see their tokens, computed without any later patch.
 torch::Tensor Darl::draw_by_tokens(const DrawRequest& request) {
   const int64_t batch = request.given.size(0), rows = predictor_.rows(), columns = predictor_.columns();
   const auto [height, width] = image_size();
@@ -344,7 +343,7 @@ void Darl::show(const StreamInputs& batch, const DarlPass& passed, const Evaluat
     out.blocks.emplace_back(completions(batch, options.seed));
 }
 
-// The grid, each patch the lighter the later it comes.
+// The grid, with later patches lighter.
 report::PicturesBlock Darl::order_of_patches() const {
   constexpr int64_t kSide = 8;
   Image picture(static_cast<int>(kSide * predictor_.columns()), static_cast<int>(kSide * predictor_.rows()));
@@ -361,7 +360,7 @@ report::PicturesBlock Darl::order_of_patches() const {
           .pictures = {{picture, name_of(config_.order), ""}}};
 }
 
-// Each image, and each of its patches predicted from the true ones before it.
+// Each image, and each of its patches predicted from its true predecessors.
 report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPass& passed) {
   report::PicturesBlock block{
       .heading = "Predictions",
@@ -373,7 +372,7 @@ report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPas
   const torch::Tensor pixels = predictor_.in_order(images, orders);
   torch::Tensor predicted, noised;
   if (denoises()) {
-    block.note += text(" In the middle what the decoder denoises, with gamma = ", fixed(kShownGamma, 2), ".");
+    block.note += text(" In the middle the noised input, with gamma = ", fixed(kShownGamma, 2), ".");
     const torch::Tensor noise = batch.at("noise").slice(0, 0, count).to(torch::kFloat32);
     const torch::Tensor gamma = torch::full({count, pixels.size(1), 1}, kShownGamma, pixels.options());
     noised = gamma.sqrt() * pixels + (1 - gamma).sqrt() * noise;
@@ -400,7 +399,7 @@ report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPas
   return block;
 }
 
-// Images whose second half, in the order of the patches, the model draws by itself.
+// Images with the second half of their patches, in sequence order, drawn by the model.
 report::PicturesBlock Darl::completions(const StreamInputs& batch, uint64_t seed) {
   report::PicturesBlock block{.heading = "Completions",
                               .note =
@@ -419,7 +418,7 @@ report::PicturesBlock Darl::completions(const StreamInputs& batch, uint64_t seed
   return block;
 }
 
-// Mean errors [patches] in sequence order: how much what came before helps.
+// Mean errors [patches] in sequence order; they show the benefit of context.
 report::ChartBlock Darl::errors_by_place(const torch::Tensor& each) const {
   report::Curve curve;
   for (int64_t t = 0; t < predictor_.patches(); ++t)

@@ -1,5 +1,5 @@
 // Autoregressive pre-training on patches (DARL, Li, Bornschein & Chen 2024): a causal trunk reads the patches
-// in an order, and a decoder predicts each from those before it.
+// in an order, and a decoder predicts each from its predecessors.
 //
 //   z_t = trunk(start, x_o(1) ... x_o(t-1))
 //   mse        loss = mean over patches of mean over pixels of (decoder(z_t) - x_t)^2
@@ -69,7 +69,7 @@ struct DarlConfig {
     v("objective", objective, choice<DarlObjective>(),
       "predict each patch, denoise it, or predict its token");
     v("order", order, choice<DarlOrder>(),
-      "of the patches; given: permutation names it; random: a new one for each sample");
+      "order of patches; given: permutation names it; random: a new one for each sample");
     v("block", block, between(1, 1024), "orders nested and round_robin: side of a block in patches");
     v("permutation", permutation, at_least(0), "order given: the patches, counted row by row from 0");
     v("normalise_pixels", normalise_pixels, "predict each patch less its mean, divided by its deviation");
@@ -77,36 +77,36 @@ struct DarlConfig {
     v("decoder_depth", decoder_depth, between(1, 8), "layers of an mlp, blocks of a transformer");
     v("decoder_heads", decoder_heads, between(0, 1024),
       "attention heads of a transformer, 0 = one for every 64 channels");
-    v("predict", predict, choice<DarlPredict>(), "what a denoising decoder gives");
-    v("gamma", gamma, "a denoising decoder is told the noise level");
+    v("predict", predict, choice<DarlPredict>(), "output of a denoising decoder");
+    v("gamma", gamma, "a denoising decoder reads the noise level");
     v("schedule", schedule, choice<NoiseSchedule>(), "noise levels: Beta(a, b), DDPM's, or l-DAE's linear");
     v("a", a, above(0), "schedule beta: its first parameter, below b for more noise");
     v("b", b, above(0), "schedule beta: its second parameter");
     v("bound_draws", bound_draws, between(0, 999),
-      "validation measures the bound on bits a dimension, with so many of 1000 noise levels; 0 = not");
+      "validation measures the bound on bits a dimension, with this many of 1000 noise levels; 0 = not");
     v("tokeniser", tokeniser, "objective tokens: weights of task dvae, or of DALL-E's encoder");
-    v("codes", codes, between(2, 1 << 20), "objective tokens: of that tokeniser");
+    v("codes", codes, between(2, 1 << 20), "objective tokens: number of codes of that tokeniser");
   }
 };
 
-// The order as a permutation of the patches of a grid, raster where each sample has its own; a usage error
-// where it is none.
+// Returns the order as a permutation of a grid's patches; raster if each sample has its own. Throws a usage
+// error for an invalid permutation.
 std::vector<int64_t> darl_order(const DarlConfig& config, int64_t rows, int64_t columns);
-// The decoder of a config for a trunk.
+// Returns the decoder options of a config for a trunk.
 models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models::PatchPredictor& predictor);
 
-// One pass over images; all [batch, patches, 3 patch^2], in sequence order.
+// The result of one pass over images; all [batch, patches, 3 patch^2], in sequence order.
 struct DarlPass {
   torch::Tensor z = {};       // [batch, patches, width]
-  torch::Tensor noised = {};  // of diffusion
-  // For tokens the target is int64 [batch, patches], and what is predicted a score of each code.
+  torch::Tensor noised = {};  // for diffusion
+  // For tokens: target int64 [batch, patches], predicted logits over the codes.
   torch::Tensor target = {}, predicted = {};
   torch::Tensor each() const;  // losses [batch, patches]: mean squared errors, or nats
 };
-// What a pass needs besides images; undefined where the settings ask for none.
+// Random inputs of a pass, in addition to images; undefined if the settings do not use them.
 struct DarlDraws {
-  torch::Tensor noise = {}, gamma = {};  // of diffusion: [batch, patches, 3 patch^2], [batch, patches]
-  torch::Tensor orders = {};             // int64 [batch, patches], for a trunk that is told the next place
+  torch::Tensor noise = {}, gamma = {};  // diffusion: [batch, patches, 3 patch^2], [batch, patches]
+  torch::Tensor orders = {};             // int64 [batch, patches], for a trunk that reads the next position
   torch::Tensor tokens = {};             // int64 [batch, patches] in raster order
 };
 DarlPass darl_pass(const DarlConfig& config, models::PatchPredictor& predictor, models::PatchDecoder& decoder,

@@ -48,7 +48,8 @@ TEST(PatchNoise, FollowsBetaAlsoWhereDoublesEnd) {
       EXPECT_NEAR(static_cast<double>(below) / kDraws, u, 1.63 / std::sqrt(kDraws)) << one.a << " " << one.b;
     }
   }
-  // Shapes of which two ordinary gammas are both 0, and their share no number: half of the draws near 1.
+  // For these shapes two ordinary gammas both underflow to 0, and their ratio is NaN: half the draws must be
+  // near 1.
   RandomStream stream(6, "test");
   int high = 0;
   for (int i = 0; i < 2000; ++i) high += draw_beta(stream, 1e-3, 1e-3) > 0.5;
@@ -111,7 +112,7 @@ TEST(Darl, SettingsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(refusal(given + "[3, 1, 2, 0]", true), "no error");
 }
 
-// The loss in plain loops, from what the pass gives.
+// The loss in plain loops, from the output of the pass.
 TEST(Darl, LossIsTheMeanOverPixelsAndPatches) {
   for (const std::string objective : {"mse", "diffusion"}) {
     const Value settings = find_task("darl").resolve(
@@ -178,7 +179,7 @@ Tensor draw_orders_of(int64_t samples) {
   return torch::stack(orders);
 }
 
-// Each sample in an order of its own: as alone in that order, and a prediction sees no patch from its own on.
+// Each sample has its own order: same result as alone, and no prediction sees its own or a later patch.
 TEST(Darl, EverySampleHasItsOrder) {
   const Tensor orders = draw_orders_of(3);
   torch::manual_seed(4);
@@ -227,7 +228,7 @@ TEST(Darl, TokensAreCrossEntropyInTheOrderOfThePatches) {
   }
 }
 
-// Every step of a short chain, number by number.
+// Every step of a short chain, term by term.
 TEST(Darl, BoundIsThatOfItsFormula) {
   DarlConfig config;
   config.objective = DarlObjective::diffusion;

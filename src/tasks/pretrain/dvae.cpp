@@ -20,7 +20,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kDrawnImages = 8;  // images of the report
+constexpr int64_t kDrawnImages = 8;  // images in the report
 constexpr int64_t kPixel = 3;
 
 std::vector<int64_t> integers_of(const Value& list) {
@@ -29,7 +29,7 @@ std::vector<int64_t> integers_of(const Value& list) {
   return out;
 }
 
-// The encoder's widths and blocks the other way round.
+// The encoder's widths and blocks, reversed.
 models::DvaeDecoderOptions decoder_options(const DvaeConfig& config, const models::ModelSpec& spec,
                                            const models::Tokeniser& tokeniser) {
   const torch::Tensor vectors = tokeniser.code_vectors();
@@ -62,8 +62,8 @@ class Dvae final : public Task, public models::DecodesTokens {
                    "[1, 1, 1]");
     for (const int64_t side : setup.sides)
       if (side % tokeniser_->cell() != 0)
-        fail_usage("task dvae makes a token of ", tokeniser_->cell(), " pixels a side, which images of ",
-                   side, " are no multiple of");
+        fail_usage("task dvae encodes a token from ", tokeniser_->cell(), " pixels a side; images of ", side,
+                   " are no multiple of it");
     decoder_ = setup.build([&] {
       auto decoder = std::make_shared<models::DvaeDecoder>(decoder_options(config_, spec_, *tokeniser_));
       if (setup.draws()) decoder->initialise(setup.seed);
@@ -96,7 +96,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override;
-  // The codes follow all samples of a step, of all processes.
+  // The codebook update uses all samples of a step, over all processes.
   bool whole_batch() const override { return nearest_; }
   std::vector<MetricInfo> step_metrics() const override {
     return {{nearest_ ? "commitment" : "divergence", Unit::number, false}};
@@ -113,7 +113,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   torch::Tensor pictures(const torch::Tensor& tokens) override { return pixels_of(decode(tokens)); }
 
  private:
-  // Of decoded outputs, [batch]: the loss of pixels, and the pixels themselves [batch, 3, height, width].
+  // From decoded outputs: the pixel loss, [batch]; and the pixels, [batch, 3, height, width].
   torch::Tensor each_loss(const torch::Tensor& decoded, const torch::Tensor& images) const;
   torch::Tensor pixels_of(const torch::Tensor& decoded) const;
   torch::Tensor decode(const torch::Tensor& tokens);
@@ -131,10 +131,10 @@ class Dvae final : public Task, public models::DecodesTokens {
   std::shared_ptr<models::DvaeDecoder> decoder_;
   std::shared_ptr<torch::nn::Module> averages_;
   int64_t step_ = 0;
-  torch::Tensor seen_;  // vectors of the step, of all processes
+  torch::Tensor seen_;  // the step's vectors, of all processes
 };
 
-// Field "gumbel", f32 [cells, codes], where codes are scored.
+// Adds the field "gumbel", f32 [cells, codes], if codes are scored.
 void Dvae::prepare(std::span<data::Batch> batches, const StepKey& key) const {
   if (nearest_) return;
   data::Batch& batch = batches[0];
@@ -177,7 +177,7 @@ Loss Dvae::loss(const Inputs& inputs, const models::Context&, Collective& others
   return {each_loss(decoded, images).sum() + divergence * (weight / cell), {{divergence.detach(), samples}}};
 }
 
-// The codes begin on vectors of the first step, chosen by the seed; each vector counts for one.
+// Initialises the codes with random vectors of the first step, each with count 1.
 void Dvae::after_step(const models::TrainingStep&) {
   if (!seen_.defined()) return;
   const torch::NoGradGuard no_grad;
@@ -223,7 +223,7 @@ torch::Tensor Dvae::decode(const torch::Tensor& tokens) {
   return decoder_->forward(vectors.index_select(0, tokens.flatten()).view(shape));
 }
 
-// Images through their tokens: what is measured reads one code a cell.
+// Evaluates images through their tokens, with one code per cell.
 Findings Dvae::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
@@ -264,7 +264,7 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
 
 report::PicturesBlock Dvae::reconstructions(const torch::Tensor& images, const torch::Tensor& pixels) const {
   report::PicturesBlock block{.heading = "Reconstructions",
-                              .note = "Validation images, and what the decoder makes of their tokens.",
+                              .note = "Validation images, and their reconstructions from tokens.",
                               .together = 2};
   for (int64_t i = 0; i < std::min(kDrawnImages, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});

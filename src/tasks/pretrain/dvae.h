@@ -1,13 +1,13 @@
-// Discrete autoencoders: images as a grid of tokens, and back. Two ways to make an encoder's output discrete:
+// Discrete autoencoders: images to a grid of tokens, and back. Two ways to discretise an encoder's output:
 //
 //   scores     (Ramesh et al. 2021, DALL-E) the encoder scores the codes; the decoder reads
 //              softmax((scores + g) / tau) C, g Gumbel noise, tau falling from `temperature` to
 //              `temperature_end`;  loss = -log p(x) + w KL(softmax(scores) || uniform)
-//   nearest    (van den Oord et al. 2017, VQ-VAE) the encoder gives vectors z; the decoder reads the nearest code
-//              q, with gradients that go to z;  loss = -log p(x) + beta (z - sg q)^2, the codes moving averages
-//              of the z that are nearest to them
-// p is logit-Laplace, or for loss = "mse" a Gaussian of unit variance, up to a constant. Which one is the model's
-// choice: model.codebook = 0, or the number of codes. Pixels are those of preprocess.mean = 0 and std = 1.
+//   nearest    (van den Oord et al. 2017, VQ-VAE) the encoder outputs vectors z; the decoder reads the
+//              nearest code q, with straight-through gradients to z;  loss = -log p(x) + beta (z - sg q)^2;
+//              the codes are moving averages of the z nearest to them
+// p is logit-Laplace, or for loss = "mse" a Gaussian of unit variance, up to a constant. The model selects
+// the way: model.codebook = 0, or the number of codes. Pixels require preprocess.mean = 0 and std = 1.
 //
 // A sample is an image. The weights are tokenisers for task darl's objective "tokens".
 #pragma once
@@ -44,8 +44,8 @@ struct DvaeConfig {
     v("loss", loss, choice<DvaeLoss>(), "of pixels: DALL-E's logit-Laplace likelihood, or the squared error");
     v("code_width", code_width, between(1, 65536),
       "scores: width of a code's vector in the decoder (nearest: that of the encoder's outputs)");
-    v("temperature", temperature, above(0), "scores: of the relaxed samples at first");
-    v("temperature_end", temperature_end, above(0), "scores: and in the end");
+    v("temperature", temperature, above(0), "scores: for the relaxed samples, at the start");
+    v("temperature_end", temperature_end, above(0), "scores: for the relaxed samples, at the end");
     v("temperature_steps", temperature_steps, at_least(0),
       "scores: steps from one to the other, by a cosine");
     v("hard", hard, "scores: the decoder reads one code, with the gradient of the relaxed sample");
@@ -53,11 +53,11 @@ struct DvaeConfig {
       "scores: weight of the divergence from equal shares, of a cell's pixels together");
     v("kl_steps", kl_steps, at_least(0), "scores: steps over which that weight rises from 0");
     v("commitment", commitment, at_least(0), "nearest: weight of the outputs' distance from their codes");
-    v("decay", decay, from_to_below(0, 1), "nearest: of the codes' moving averages");
+    v("decay", decay, from_to_below(0, 1), "nearest: decay of the codes' moving averages");
   }
 };
 
-// From `begin` at step 0 to `end` at `steps` and behind it, by half a cosine.
+// Falls from `begin` at step 0 to `end` at `steps` by half a cosine, and stays there.
 double dvae_annealed(double begin, double end, int64_t step, int64_t steps);
 
 TaskKind dvae_kind();

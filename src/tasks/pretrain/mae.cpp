@@ -22,7 +22,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kReconstructions = 8;  // images that are shown
+constexpr int64_t kReconstructions = 8;  // images shown in the report
 
 class Mae final : public Task {
  public:
@@ -36,7 +36,7 @@ class Mae final : public Task {
         backbone_(setup.build_backbone(setup.model)),
         encoder_(&models::require<models::TokenEncoder>(*backbone_, spec_.family, "task mae")) {
     if (const std::string why = encoder_->keep_refusal(); !why.empty())
-      fail_usage("task mae leaves out patches, which ", spec_.name, " cannot do without: ", why);
+      fail_usage("task mae skips patches, but ", spec_.name, " needs all: ", why);
     models::require_colours(spec_.settings, "task mae");
     const models::Extent image = models::extent_of(*spec_.settings.find("image_size"), "image_size");
     patch_ = spec_.settings.find("patch_size")->as_int();
@@ -73,7 +73,7 @@ class Mae final : public Task {
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", decoder_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
-  // The encoder runs on the visible patches alone.
+  // The encoder runs only on the visible patches.
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs();
   }
@@ -82,7 +82,7 @@ class Mae final : public Task {
     return {training_images(train_, preprocess_, augment_)};
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
-  // Field "order": the visible patches of each sample, then the masked ones.
+  // Adds the field "order": each sample's visible patches, then the masked ones.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     draw_orders(batches[0], patches(), "mask", key);
   }
@@ -125,7 +125,7 @@ class Mae final : public Task {
   std::shared_ptr<models::MaeDecoder> decoder_;
 };
 
-// The masks of a validation image depend on its number alone, so that losses of two steps compare.
+// Masks of validation images depend only on their index, so losses of two steps are comparable.
 Findings Mae::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
@@ -164,7 +164,7 @@ Findings Mae::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// [patches, 3 patch^2] as they entered the model.
+// `pixels` [patches, 3 patch^2] are normalised.
 Image Mae::to_picture(const torch::Tensor& pixels) const {
   return picture_of(pixels.view({rows_, columns_, patch_, patch_, 3})
                         .permute({4, 0, 2, 1, 3})
@@ -172,7 +172,7 @@ Image Mae::to_picture(const torch::Tensor& pixels) const {
                     preprocess_);
 }
 
-// Each image as it is, as the encoder saw it, and with the masked patches predicted.
+// Each image whole, its visible patches, and with the masked patches predicted.
 report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const {
   report::PicturesBlock block{
       .heading = "Reconstructions",

@@ -1,13 +1,13 @@
 // Masked auto-encoding (He et al. 2022, "Masked autoencoders are scalable vision learners"): the encoder sees
-// a part of the patches, a light decoder predicts the pixels of the others.
+// a part of the patches, and a light decoder predicts the pixels of the others.
 //
-//   visible, masked = a random split of the patches, masked a share `mask_ratio` of them
-//   y = decoder([encoder(visible) W, mask tokens] in the order of the grid + positions)
+//   visible, masked = a random split of the patches, with a share `mask_ratio` masked
+//   y = decoder([encoder(visible) W, mask tokens] in grid order + positions)
 //   loss = mean over masked patches of mean over pixels of (y - t)^2
-// t are the patch's pixels; with `normalise_pixels` less their mean and divided by their deviation.
+// t are the patch's pixels; with `normalise_pixels` minus their mean, divided by their deviation.
 //
-// A sample is an image. Any backbone that can do without some of its patches (models/base/encoder.h) is an
-// encoder. The decoder's parameters have the names of the published files.
+// A sample is an image. Any backbone that can skip some of its patches (models/base/encoder.h) is an encoder.
+// The decoder's parameters have the names of the published files.
 #pragma once
 
 #include "models/base/encoder.h"
@@ -30,23 +30,23 @@ struct MaeConfig {
     v("decoder_depth", decoder_depth, between(0, 1000), "blocks of the decoder");
     v("decoder_heads", decoder_heads, between(1, 1024), "attention heads of the decoder");
     v("late_class_token", late_class_token,
-      "VisionLLaMA's code: a class token joins the patches behind the last block, before its norm, and the "
-      "decoder's positions tell the row first");
+      "VisionLLaMA's code: a class token joins the patches after the last block, before its norm, and the "
+      "decoder's positions encode the row first");
   }
 };
 
-// One pass over images. `order` [batch, patches] int64 names the patches of the grid, the first `visible` of
-// which the encoder sees.
+// The result of one pass over images. `order` [batch, patches] int64 permutes the patches of the grid; the
+// encoder sees the first `visible`.
 struct MaePass {
   torch::Tensor latent =
-      {};  // [batch, tokens, width], after the last norm: those in front, the visible patches
-  torch::Tensor predicted = {};  // [batch, patches, 3 patch^2], in the order of the grid
+      {};  // [batch, tokens, width], after the last norm: prefix tokens, then visible patches
+  torch::Tensor predicted = {};  // [batch, patches, 3 patch^2], in grid order
 };
 MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, const torch::Tensor& images,
                  const torch::Tensor& order, int64_t visible, const models::Context& context);
-// What is predicted, [batch, patches, 3 patch^2].
+// Returns the prediction targets, [batch, patches, 3 patch^2].
 torch::Tensor mae_targets(const torch::Tensor& images, int64_t patch, bool normalise);
-// The loss of each sample over its masked patches [batch, masked] int64: [batch].
+// Returns the loss of each sample over its masked patches [batch, masked] int64: [batch].
 torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targets,
                        const torch::Tensor& masked);
 

@@ -14,7 +14,7 @@ constexpr double kLeastProbability = 1e-12;
 // P(standard normal < x).
 torch::Tensor normal_below(const torch::Tensor& x) { return 0.5 * torch::erfc(-x / std::numbers::sqrt2); }
 
-// The clean patch as the decoder sees it at levels gamma [batch, patches, 1].
+// The decoder's estimate of the clean patch at levels gamma [batch, patches, 1].
 torch::Tensor predicted(const PatchBound& bound, models::PatchDecoder& decoder,
                         const models::PatchDecoder::Condition& condition, const torch::Tensor& pixels,
                         const torch::Tensor& gamma, const torch::Tensor& noise) {
@@ -24,7 +24,7 @@ torch::Tensor predicted(const PatchBound& bound, models::PatchDecoder& decoder,
   return bound.predicts_noise ? (noised - (1 - gamma).sqrt() * out) / gamma.sqrt() : out;
 }
 
-// Mean over a patch's numbers of -log p(x | x_1).
+// Mean over a patch's values of -log p(x | x_1).
 torch::Tensor last_step(const PatchBound& bound, const torch::Tensor& pixels, const torch::Tensor& mean) {
   const double deviation = std::sqrt(1 - bound.gammas[1]);
   const auto device = pixels.device();

@@ -1,4 +1,4 @@
-// Images drawn patch by patch by a trained task: what commands ask of it.
+// Generation of images patch by patch by a trained task, for commands.
 #pragma once
 
 #include "ops/torch.h"
@@ -13,15 +13,14 @@
 namespace tessera::tasks {
 
 struct DrawRequest {
-  // Images as they enter the model, [batch, 3, height, width]; of each the first `known` patches, in the order
-  // in which the model reads them, are kept, and the others drawn.
+  // Normalised images [batch, 3, height, width]. The first `known` patches of each, in the model's reading
+  // order, are kept; the others are drawn.
   torch::Tensor given = {};
   int64_t known = 0;
-  int64_t steps = 1000;    // of the reverse chain of each patch
-  double temperature = 1;  // of weights that draw tokens
-  std::span<const uint64_t> seeds =
-      {};  // one an image: what it becomes, in whatever batch, follows from its own
-  // Called after every patch with those done so far; returning false ends with ErrorKind::interrupted.
+  int64_t steps = 1000;                  // in each patch's reverse chain
+  double temperature = 1;                // for weights that draw tokens
+  std::span<const uint64_t> seeds = {};  // one per image; an image depends on its seed only, not on the batch
+  // Called after every patch with the patches done so far; returning false throws ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress = {};
 };
 
@@ -30,17 +29,17 @@ class DrawsPatches {
   virtual ~DrawsPatches() = default;
   virtual int64_t patches() const = 0;
   virtual std::array<int64_t, 2> image_size() const = 0;  // height, width
-  // Why these weights draw no images ("they predict normalised pixels"); empty if they do.
+  // Returns why these weights draw no images ("they predict normalised pixels"); empty if they do.
   virtual std::string drawing_refusal() const = 0;
-  // Whether a patch is drawn as a token, by its scores, so that there are no steps but a temperature.
+  // True if a patch is drawn as a token from its scores, so that there is a temperature but no steps.
   virtual bool draws_tokens() const = 0;
-  // The images of a request, [batch, 3, height, width].
+  // Returns the images of a request, [batch, 3, height, width].
   virtual torch::Tensor draw(const DrawRequest& request) = 0;
-  // Those images with patches that are not known in the colour of zeros, which is that of the mean.
+  // Returns the images with unknown patches set to zero, the mean colour.
   virtual torch::Tensor known_part(const torch::Tensor& images, int64_t known) = 0;
 };
 
-// Draws of patches of `pixels` numbers, for images of those seeds, which must outlive it.
+// Noise of `pixels` numbers per patch for images with those seeds, which must outlive it.
 models::PatchNoise patch_noise_of(std::span<const uint64_t> seeds, int64_t pixels,
                                   const torch::TensorOptions& options);
 

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSteps = 1000;
 constexpr double kLeastSignal = 1e-4;
 
-// Gammas of DDPM after each of its steps, [0] = 1.
+// DDPM's gammas after each step, [0] = 1.
 const std::vector<double>& ddpm_gammas() {
   static const std::vector<double> gammas = [] {
     std::vector<double> out = {1};
@@ -23,7 +23,7 @@ const std::vector<double>& ddpm_gammas() {
   return gammas;
 }
 
-// log of a Gamma(shape, 1) draw: for a shape below 1, Gamma(shape + 1) times u^(1 / shape).
+// log of a Gamma(shape, 1) draw; if shape < 1, Gamma(shape + 1) times u^(1 / shape).
 double draw_log_gamma(RandomStream& stream, double shape) {
   if (shape >= 1) return std::log(stream.gamma(shape));
   const double boost = std::log(1 - stream.uniform()) / shape;

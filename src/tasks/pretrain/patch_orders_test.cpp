@@ -10,7 +10,7 @@ namespace {
 
 using Orders = std::vector<std::vector<int64_t>>;
 
-// The orders that samples `first` to `first + size - 1` of a step get.
+// Orders of samples `first` to `first + size - 1` of a step.
 Orders drawn(int64_t first, int64_t size, const StepKey& key, const char* purpose = "order") {
   constexpr int64_t patches = 9;
   data::Batch batch;
@@ -38,7 +38,7 @@ TEST(PatchOrders, ArePermutationsOfTheirOwn) {
 TEST(PatchOrders, DependOnSeedStepSampleAndPurposeAlone) {
   const StepKey key{.seed = 3, .step = 5};
   const Orders whole = drawn(0, 12, key);
-  EXPECT_EQ(drawn(4, 5, key), Orders(whole.begin() + 4, whole.begin() + 9));  // another process' share
+  EXPECT_EQ(drawn(4, 5, key), Orders(whole.begin() + 4, whole.begin() + 9));  // the share of another process
   EXPECT_NE(drawn(0, 12, {.seed = 4, .step = 5}), whole);
   EXPECT_NE(drawn(0, 12, {.seed = 3, .step = 6}), whole);
   EXPECT_NE(drawn(0, 12, key, "mask"), whole);

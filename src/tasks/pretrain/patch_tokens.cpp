@@ -44,8 +44,7 @@ models::DecodesTokens* PatchTokens::decoder() {
 }
 
 std::string PatchTokens::picture_refusal() {
-  return decoder() ? ""
-                   : text(key_, " '", path_, "' holds an encoder alone, which makes no pictures of tokens");
+  return decoder() ? "" : text(key_, " '", path_, "' holds only an encoder, which decodes no tokens");
 }
 
 torch::Tensor PatchTokens::images_of(const torch::Tensor& tokens, int64_t height, int64_t width,

@@ -1,4 +1,5 @@
-// Tokens of images as targets or inputs: what a trained tokeniser (task dvae, or DALL-E's encoder) says of each patch.
+// Image tokens as targets or inputs: the output of a trained tokeniser (task dvae, or DALL-E's encoder) per
+// patch.
 #pragma once
 
 #include <memory>
@@ -9,44 +10,47 @@
 
 namespace tessera::tasks {
 
-// A tokeniser in a file, opened when it is first needed.
+// A tokeniser in a file, opened on first use.
 class PatchTokens {
  public:
   PatchTokens() = default;
-  // Images will be normalised as `setup.preprocess` says. Usage errors name `key`, the setting that holds the
-  // path, and `codes_key`, that of the number of codes.
+  // Images are normalised with `setup.preprocess`. Usage errors name the settings: `key` for the path,
+  // `codes_key` for the number of codes.
   PatchTokens(const TaskSetup& setup, std::string path, std::string key, std::string codes_key,
               int64_t codes);
 
-  // One token for each patch of a grid, int64 [batch, rows * columns]: images [batch, 3, height, width] as they
-  // enter a model are resized so that a token stands for a patch (as in BEiT, Bao et al. 2022).
+  // Returns one token for each patch of a grid, int64 [batch, rows * columns]. Normalised images [batch, 3,
+  // height, width] are resized so that a token covers a patch (as in BEiT, Bao et al. 2022).
   torch::Tensor operator()(const torch::Tensor& images, int64_t rows, int64_t columns);
-  // Opens it now; its file's checksum.
+  // Opens the file if needed; returns its checksum.
   const std::string& checksum();
 
-  // Why no pictures can be made of its tokens; "" if they can.
+  // Returns why its tokens cannot be decoded to pictures; "" if they can.
   std::string picture_refusal();
-  // Tokens int64 [batch, rows, columns] as images [batch, 3, height, width] of a model, on its device in its type.
+  // Decodes tokens int64 [batch, rows, columns] to normalised images [batch, 3, height, width], on the
+  // model's device and in its dtype.
   torch::Tensor images_of(const torch::Tensor& tokens, int64_t height, int64_t width,
                           const torch::TensorOptions& options);
 
  private:
   models::Tokeniser& opened();
-  models::DecodesTokens* decoder();  // null where the weights hold an encoder alone
+  models::DecodesTokens* decoder();  // null if the weights hold only an encoder
   std::string path_, key_, codes_key_;
   int64_t codes_ = 0;
   data::Preprocess preprocess_;
   std::function<OpenedBackbone(const std::string&)> open_;
   std::function<std::shared_ptr<Task>(const std::string&)> open_task_;
   OpenedBackbone tokeniser_;
-  std::shared_ptr<Task> whole_;  // opened when pictures are asked for
+  std::shared_ptr<Task> whole_;  // opened for pictures
 };
 
-// Images of a model as pixels in [0, 1], in its floating type; as they were before `preprocess`' mean and std.
+// Converts a model's images to pixels in [0, 1], in the same floating-point type, undoing `preprocess`' mean
+// and std.
 torch::Tensor pixels_of(const torch::Tensor& images, const data::Preprocess& preprocess);
-// And back.
+// The inverse of pixels_of.
 torch::Tensor images_of_pixels(const torch::Tensor& pixels, const data::Preprocess& preprocess);
-// Pixels resized, antialiased bicubic, clamped to [0, 1]; the same tensor where the size is right.
+// Resizes pixels by antialiased bicubic interpolation, clamped to [0, 1]; returns the same tensor if the size
+// matches.
 torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width);
 
 }  // namespace tessera::tasks

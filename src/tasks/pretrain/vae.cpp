@@ -16,11 +16,11 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kReconstructions = 8;  // images that are shown
-constexpr double kMomentum = 0.02;  // of the latents' running mean and variance: those of the last 50 steps
+constexpr int64_t kReconstructions = 8;  // images shown in the report
+constexpr double kMomentum = 0.02;  // for the latents' running mean and variance: about the last 50 steps
 constexpr double kLeastSquaredError = 1e-12;
 
-// Mean and variance over all numbers of the latents. The trainer averages buffers of these names over processes.
+// Mean and variance over all latent values. The trainer averages buffers of these names over processes.
 class LatentScale : public torch::nn::Module {
  public:
   LatentScale() {
@@ -74,7 +74,7 @@ class Vae final : public Task {
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
-  // Field "noise": normal numbers for each place of the latent.
+  // Adds the field "noise": normal numbers of the latent's shape.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     data::Batch& batch = batches[0];
     const std::vector<int64_t> image = batch.at("image").field.shape;
@@ -120,7 +120,7 @@ class Vae final : public Task {
   std::shared_ptr<LatentScale> scale_;
 };
 
-// Of each image the latent's mean is decoded, so that the figures do not depend on a draw.
+// Decodes each latent's mean, so metrics do not depend on a draw.
 Findings Vae::evaluate(const EvaluateOptions& options) {
   const torch::NoGradGuard no_grad;
   set_training(parts(), false);
@@ -195,7 +195,7 @@ torch::Tensor psnr(const torch::Tensor& decoded, const torch::Tensor& images) {
 TaskKind vae_kind() {
   return {
       .name = "vae",
-      .summary = "an auto-encoder of images, whose latents a generator learns",
+      .summary = "an auto-encoder of images, for a generator of its latents",
       .resolve = [](const Value& settings) { return write_config(read_config<VaeConfig>(settings, "task")); },
       .keys = [] { return describe_config(VaeConfig(), "task"); },
       .fit_model = [](Value&, const Value&, const data::Source*) {},
