@@ -18,7 +18,8 @@ void require_colours(const Value& settings, std::string_view who);
 
 // Fits a first layer's stored kernel for red, green and blue, [width, 3, rows, columns], to the shape
 // `wanted`, [width, channels, rows, columns], as timm does. One channel gets the sum of the three; more
-// channels repeat them, scaled so that the sum over channels stays. Returns undefined if `stored` is no such kernel.
+// channels repeat them, scaled so that the sum over channels stays. Returns undefined if `stored` is no such
+// kernel.
 torch::Tensor fit_input_channels(const torch::Tensor& stored, torch::IntArrayRef wanted);
 
 }  // namespace tessera::models
