@@ -1,8 +1,8 @@
 // Mask R-CNN (He et al. 2017) and Cascade R-CNN (Cai & Vasconcelos 2018) on a pyramid of maps:
 //
 //   RPN        classifies and moves the anchors of every cell: proposals (Ren et al. 2015)
-//   box head   pools proposals by RoIAlign, classifies and moves them again. A cascade has three, each with the
-//              boxes of the previous one and a stricter threshold
+//   box head   pools proposals by RoIAlign, classifies and moves them again. A cascade has three, each with
+//              the boxes of the previous one and a stricter threshold
 //   mask head  predicts a small mask for each class of a detected box
 //
 //   loss = CE(anchor) + smooth L1(anchor) + CE(box) + smooth L1(box) + BCE(mask)

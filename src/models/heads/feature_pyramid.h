@@ -1,9 +1,9 @@
 // Necks that turn the maps of a plain backbone, all on one grid, into maps of several sizes, for heads that
 // read a pyramid. Parameters have mmseg's names.
 //
-//   Feature2Pyramid (BEiT, Bao et al. 2022; MAE): 4x = two transposed convolutions of 2x2 cells, batch norm and
-//     GELU between them, 2x = one, 1x = the map itself, 0.5x and 0.25x = max pooling of 2x2 and 4x4 cells
-//   MultiLevelNeck (UperNet on ViT in mmseg): 1x1 convolution, bilinear resizing by the factor, 3x3 convolution
+//   Feature2Pyramid (BEiT, Bao et al. 2022; MAE): 4x = two transposed convolutions of 2x2 cells, batch norm
+//     and GELU between them, 2x = one, 1x = the map itself, 0.5x and 0.25x = max pooling of 2x2 and 4x4 cells
+//   MultiLevelNeck (UperNet on ViT in mmseg): 1x1 convolution, bilinear resizing by factor, 3x3 convolution
 //
 // Maps are [batch, channels, rows, columns].
 #pragma once

@@ -1,8 +1,8 @@
 // Heads that score each class in every cell of a map. Parameters have mmseg's names.
 //
 // UperNet (Xiao et al. 2018, "Unified perceptual parsing for scene understanding"), maps C_1 (finest) … C_n:
-//   P_n = conv3x3([C_n, resize(conv1x1(pool_s(C_n))) for s in 1, 2, 3, 6])    pyramid pooling (Zhao et al. 2017)
-//   P_i = conv1x1(C_i) + resize(P_{i+1})                                       i = n-1 … 1
+//   P_n = conv3x3([C_n, resize(conv1x1(pool_s(C_n))) for s in 1, 2, 3, 6]) pyramid pooling (Zhao et al. 2017)
+//   P_i = conv1x1(C_i) + resize(P_{i+1})                                    i = n-1 … 1
 //   scores = conv1x1(conv3x3([conv3x3(P_1), …, conv3x3(P_{n-1}), P_n], all on the grid of C_1))
 // FCN (Long et al. 2015): 3x3 convolutions on one map, then the scores; without convolutions it is a linear
 // head.
