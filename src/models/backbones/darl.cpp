@@ -115,7 +115,7 @@ struct Config : IsotropicSettings {
   }
 };
 
-// The plain ViT block, and both streams through it.
+// The plain ViT block, for one stream or both.
 class Block final : public AttentionBlock {
  public:
   Block(const Config& config, int64_t index, double drop_path)
@@ -414,7 +414,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   Config config_;
   int64_t rows_ = 0, columns_ = 0;
   torch::Tensor start_token_, query_token_, pos_embed_;
-  nn::MixedFrequencies mixed_;       // of positions = "rope_mixed"
+  nn::MixedFrequencies mixed_;       // for positions = "rope_mixed"
   nn::Linear patch_embed_{nullptr};  // for pixels
   torch::Tensor token_embed_;        // for tokens
   TokensOf tokens_of_;

@@ -34,7 +34,7 @@ struct TwinsSettings : PyramidSettings {
 // The rotation of queries and keys by position.
 struct TwinsRope {
   RotarySettings rotary{.rope = Rope::none};
-  double query_theta = 10000, key_theta = 10000;  // of global attention
+  double query_theta = 10000, key_theta = 10000;  // for global attention
   // True: GSA's key for cells sr i … sr i + sr - 1 has their mean position. Else (published code) its
   // position is sr i + 1 - 1 / sr, and the grid of keys is read with the number of columns of the queries'
   // grid.
@@ -58,7 +58,7 @@ struct TwinsBlockOptions {
 class SubsampledAttentionImpl : public torch::nn::Module {
  public:
   SubsampledAttentionImpl(int64_t width, int64_t heads, int64_t sub_sampling, bool qkv_bias);
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras,
                         const nn::Epilogue& epilogue);
   int64_t macs(int64_t rows, int64_t columns) const;
@@ -75,7 +75,7 @@ TORCH_MODULE(SubsampledAttention);
 class TwinsBlock : public ResidualBlock {
  public:
   explicit TwinsBlock(const TwinsBlockOptions& options);
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const Context& context);
   int64_t macs(int64_t rows, int64_t columns) const;
 

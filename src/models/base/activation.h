@@ -10,7 +10,7 @@
 
 namespace tessera::models {
 
-enum class Activation { published, gelu, gelu_tanh, quick_gelu, relu, silu };  // published: what the kind has
+enum class Activation { published, gelu, gelu_tanh, quick_gelu, relu, silu };  // published: the kind's own
 
 // Applies `activation` to a tensor of any shape; `published` is an error.
 torch::Tensor activate(const torch::Tensor& x, Activation activation);

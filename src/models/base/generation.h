@@ -84,7 +84,7 @@ struct NextTokenModel {
 
 struct Generated {
   torch::Tensor ids;     // int64 [rows, prompt + new tokens], padded
-  torch::Tensor scores;  // of beams, [rows]; else undefined
+  torch::Tensor scores;  // for beams, [rows]; else undefined
 };
 
 // Continues a prompt int64 [rows, tokens]. With beams, the rows of the result are the best of each prompt, in

@@ -117,7 +117,7 @@ Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image);
 // Scalars by name, in a fixed order; training minimises their sum.
 using NamedLosses = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// The anchors of one image that are trained as an object, and the object of each.
+// The anchors of one image that train as objects, and the object of each.
 struct AnchorMatches {
   torch::Tensor anchors;       // [n, 4] on the host
   std::vector<int64_t> truth;  // the object's number, 0 … objects - 1

@@ -25,7 +25,7 @@ enum class PatchDecoderKind { linear, mlp, transformer };
 struct PatchDecoderOptions {
   PatchDecoderKind kind = PatchDecoderKind::linear;
   int64_t width = 0;   // width of the trunk's tokens and the decoder's
-  int64_t pixels = 0;  // numbers of a patch
+  int64_t pixels = 0;  // pixel values per patch
   int64_t depth = 0;   // layers of the MLP, or blocks; 0 for linear
   int64_t heads = 1;   // attention heads of the transformer
   double mlp_ratio = 4;
