@@ -1,4 +1,4 @@
-// Classifies images with a weights file that `tessera train` has written: classify WEIGHTS IMAGE…
+// Classifies images with a weights file of `tessera train`: classify WEIGHTS IMAGE…
 #include <iostream>
 
 #include "core/error.h"
@@ -16,7 +16,7 @@ int main(int argc, char** argv) try {
   for (int i = 2; i < argc; ++i) {
     torch::Tensor image = torch::empty({1, 3, side, side});
     const tessera::data::Slot slot{static_cast<std::byte*>(image.mutable_data_ptr()), nullptr};
-    tessera::RandomStream unused(0, "classify");  // a test transform draws nothing
+    tessera::RandomStream unused(0, "classify");  // a test transform makes no random draws
     transform->apply(tessera::data::read_image_file(argv[i]), unused, {&slot, 1});
 
     const auto lines = opened.task->predict(image, /*most=*/1);

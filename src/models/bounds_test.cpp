@@ -1,5 +1,5 @@
-// Whatever number stands in a setting, of a recipe or of a file's metadata: it is refused, or the model can be
-// described in little memory.
+// A setting, of a recipe or of a file's metadata, may hold any number. Either it is refused, or the model can
+// be described in little memory.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{512} << 20;
 
-// The most memory that this process has held.
+// Returns the peak memory of this process.
 int64_t peak_bytes() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
   return int64_t{used.ru_maxrss} * 1024;
 }
 
-// The family's own settings with a block a stage: quick to build.
+// Returns the family's own settings with one block per stage: quick to build.
 Value smallest(const std::string& family) {
   Value settings = resolve_model(family).settings;
   for (auto& [key, value] : settings.as_table()) {
@@ -46,7 +46,7 @@ const std::vector<Value>& numbers() {
   return all;
 }
 
-// The setting with that number, in each of its places where it is a list; empty where it holds none.
+// Returns the setting with that number, in each element in turn if it is a list; empty without any number.
 std::vector<Value> variants(const Value& setting, const Value& number) {
   if (setting.is_number()) return {number};
   if (!setting.is_array()) return {};

@@ -1,4 +1,4 @@
-// What ResNet and ConvNeXt promise.
+// Properties of ResNet and ConvNeXt.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -29,7 +29,7 @@ double billions(const char* name, int64_t side = 224) {
   return static_cast<double>(meta_classifier(resolve_model(name))->macs(side, side)) * 1e-9;
 }
 
-// The digits of the papers' tables; of ResNet those of torchvision (stride in the 3x3 convolution).
+// The numbers in the papers' tables; for ResNet those of torchvision (stride in the 3x3 convolution).
 TEST(Macs, OfResNetAndConvNextAreThePublishedOnes) {
   EXPECT_NEAR(billions("resnet18"), 1.81, 0.01);
   EXPECT_NEAR(billions("resnet34"), 3.66, 0.01);
@@ -76,7 +76,7 @@ TEST(ResNet, MapsHalveUntilTheOutputStride) {
     }
 }
 
-// A dilated stage sees what the halving one sees: at every second cell the results are the same.
+// A dilated stage sees the same as the halving one: the results agree at every second cell.
 TEST(ResNet, DilationKeepsWhatTheStrideGives) {
   const torch::NoGradGuard no_grad;
   const auto halving = lively(small("resnet50"), 0.1),
@@ -95,10 +95,10 @@ TEST(ResNet, LastNormsStartAtZeroOnDemand) {
   EXPECT_EQ(starts_at("resnet50", true, "layer2.1.bn2.weight"), 1);
   EXPECT_EQ(starts_at("resnet18", true, "layer1.0.bn2.weight"), 0);
   EXPECT_EQ(starts_at("resnet50", false, "layer2.1.bn3.weight"), 1);
-  EXPECT_EQ(starts_at("resnet50_clip", true, "bn3.weight"), 1);  // the stem's
+  EXPECT_EQ(starts_at("resnet50_clip", true, "bn3.weight"), 1);  // in the stem
 }
 
-// The paper's form, which Caffe and detectron2's model zoo have.
+// The paper's form, as in Caffe and detectron2's model zoo.
 TEST(ResNet, TheFirstConvolutionOfABlockHalvesTheGridWhereAsked) {
   const auto build = [](bool first) { return lively(small("resnet50", {{"stride_first", first}}), 0.1); };
   const auto usual = build(false), paper = build(true);
@@ -131,7 +131,7 @@ TEST(ResNet, ReadsNamesOfClipAndPyTorch) {
   EXPECT_EQ(rename("visual.layer1.0.downsample.0.weight"), "layer1.0.downsample.0.weight");
   EXPECT_EQ(rename("visual.attnpool.positional_embedding"), "attnpool.positional_embedding");
   EXPECT_EQ(rename("layer1.0.bn1.num_batches_tracked"), "");
-  // detectron2's, with and without what stands in front of them, and OpenMMLab's.
+  // Names of detectron2, with and without its prefixes, and of OpenMMLab.
   EXPECT_EQ(rename("backbone.bottom_up.stem.conv1.weight"), "conv1.weight");
   EXPECT_EQ(rename("stem.conv1.norm.running_mean"), "bn1.running_mean");
   EXPECT_EQ(rename("res2.0.conv1.weight"), "layer1.0.conv1.weight");
@@ -199,7 +199,7 @@ TEST(ConvNext, FitsVectorsWithFurtherAxes) {
   EXPECT_FALSE(model->backbone->fit("stages.0.blocks.0.mlp.fc1.weight", torch::randn({64, 16})).defined());
 }
 
-// The norm in front of the head is the backbone's: a new head leaves it there.
+// The norm before the head belongs to the backbone: a new head does not replace it.
 TEST(ConvNext, ANewHeadKeepsTheNormInFrontOfIt) {
   const auto model = build_classifier(small("convnext_tiny"), 1);
   const Tensor before = model->backbone->named_parameters()["head.norm.weight"];
@@ -211,7 +211,7 @@ TEST(ConvNext, ANewHeadKeepsTheNormInFrontOfIt) {
   EXPECT_FALSE(model->backbone->named_parameters().contains("head.fc.weight"));
 }
 
-// With one scale for all, a response is divided by the mean response of the channels.
+// With one scale for all channels, a response is divided by the channels' mean response.
 TEST(ConvNext, ResponseNormStartsAsTheIdentity) {
   const auto plain = build_classifier(small("convnext_tiny", {{"init_values", 0.0}}), 1),
              normed = build_classifier(small("convnextv2_tiny"), 1);

@@ -1,4 +1,4 @@
-// What DiT, SiT and their LLaMA forms do; their numbers are checked against published code by tests/parity.
+// Properties of DiT, SiT and their LLaMA forms; tests/parity checks their numbers against published code.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -64,7 +64,7 @@ TEST(Dit, TimeClassAndPlaceMatter) {
     EXPECT_FALSE(torch::allclose(out, run(*model, x, 3, 2)));
     EXPECT_FALSE(torch::allclose(out, run(*model, x, 3, denoiser_of(*model).null_label())));
     EXPECT_FALSE(torch::allclose(out.roll(2, 3), run(*model, x.roll(2, 3), 3, 1)));
-    // Each sample by itself; other sizes of whole patches.
+    // Samples are independent; other sizes of whole patches work.
     EXPECT_TRUE(torch::allclose(out.slice(0, 1), run(*model, x.slice(0, 1), 3, 1)));
     EXPECT_EQ(run(*model, noised(1, 6, 10), 3, 1).sizes(), (std::vector<int64_t>{1, 8, 6, 10}));
     EXPECT_ANY_THROW(run(*model, noised(1, 7, 8), 3, 1));
@@ -82,8 +82,8 @@ TEST(Dit, SigmaIsLearnedDroppedOrNotThere) {
   EXPECT_LT(count_parameters(*none->backbone), count_parameters(*learned->backbone));
 }
 
-// The condition reaches every block; computing a block again must give its gradient too, also where it is the one of a
-// clean image of no class, which a backbone's maps are made with.
+// The condition reaches every block, and recomputing a block must also return the condition's gradient. This
+// holds for a backbone's maps too, with the condition of a clean image without a class.
 TEST(Dit, CheckpointingKeepsTheGradientOfTheCondition) {
   const auto model = lively(small(true), 0.2);
   model->backbone->train();
@@ -117,8 +117,8 @@ TEST(Dit, GradientsReachAllButTheFrozenPositions) {
   }
 }
 
-// Shift, scale and gate of each sample are computed with the linear layers around them; so they are where drop path
-// leaves samples out.
+// Shift, scale and gate of each sample are fused with the adjacent linear layers, also if drop path leaves
+// samples out.
 TEST(Dit, FusedIsTheComposition) {
   for (const bool llama : {false, true})
     for (const bool trained : {false, true}) {

@@ -38,7 +38,7 @@ torch::Tensor some_ids(int64_t rows, int64_t tokens, uint64_t seed) {
   return ids;
 }
 
-// What was read piece by piece gives the logits of the whole text, also with padding in front.
+// Reading piece by piece gives the logits of the whole text, also with padding on the left.
 TEST(LanguageModel, CachedEqualsWhole) {
   const torch::NoGradGuard no_grad;
   for (const LanguageKind kind : kKinds) {
@@ -64,7 +64,7 @@ TEST(LanguageModel, CachedEqualsWhole) {
   }
 }
 
-// A cache has room for 64 tokens more whenever it is full; rows that change their places take theirs along.
+// A full cache grows by room for at least 64 tokens. Reordered rows keep their cached tokens.
 TEST(LanguageModel, ACacheGrowsAndIsReordered) {
   const torch::NoGradGuard no_grad;
   for (const LanguageKind kind : {LanguageKind::llama, LanguageKind::mistral, LanguageKind::mpt}) {
@@ -86,7 +86,7 @@ TEST(LanguageModel, ACacheGrowsAndIsReordered) {
 }
 
 // A row's draws do not depend on its batch.
-// A published configuration that asks for what the models here do not compute is an error, not another model.
+// A published configuration with features that the models lack is an error, not another model.
 TEST(LanguageConfig, RefusesWhatItDoesNotCompute) {
   const auto message = [](const Value& config) {
     try {
@@ -105,7 +105,7 @@ TEST(LanguageConfig, RefusesWhatItDoesNotCompute) {
   EXPECT_EQ(message(qwen2), "");  // the window is off
   qwen2.set("use_sliding_window", true);
   qwen2.set("num_hidden_layers", 3);
-  EXPECT_EQ(language_config_of(qwen2, "config.json").window_from, 3);  // of 28 blocks, which it does not have
+  EXPECT_EQ(language_config_of(qwen2, "config.json").window_from, 3);  // of 28 blocks, more than it has
   qwen2.set("layer_types", Value::Array{"full_attention", "sliding_attention", "sliding_attention"});
   EXPECT_EQ(language_config_of(qwen2, "config.json").window_from, 1);
   qwen2.set("layer_types", Value::Array{"sliding_attention", "full_attention", "sliding_attention"});

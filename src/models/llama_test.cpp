@@ -1,4 +1,4 @@
-// VisionLLaMA (plain and pyramid), Twins and iLLaMA: what their options mean.
+// VisionLLaMA (plain and pyramid), Twins and iLLaMA: the effects of their options.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -13,7 +13,7 @@ using torch::Tensor;
 
 Value settings(Value::Table entries) { return Value(std::move(entries)); }
 
-// A small model in float64 with every parameter well away from zero, in evaluation.
+// Returns a small float64 model in evaluation mode, every parameter well away from zero.
 std::shared_ptr<Classifier> small(const char* family, Value::Table extra = {}) {
   const bool stages = std::string(family) == "visionllama_pyramid" || std::string(family) == "twins_svt";
   const auto list = [](std::vector<int64_t> items) {
@@ -43,7 +43,7 @@ Tensor image(int64_t height = 16, int64_t width = 16) {
   return torch::randn({2, 3, height, width}, torch::kFloat64);
 }
 
-// The image with its last patch of 4 x 4 changed.
+// Returns the image with its last patch of 4 x 4 changed.
 Tensor changed_at_the_end(const Tensor& images) {
   Tensor other = images.clone();
   other.slice(2, -4).slice(3, -4).add_(1);
@@ -81,7 +81,7 @@ TEST(ImageLlama, PaperFormNeverLooksAhead) {
   }
 }
 
-// Behind the softmax, a later token changes the weights of an earlier one by a common factor alone.
+// After the softmax, a later token changes an earlier one's weights only by a common factor.
 TEST(ImageLlama, PublishedFormLooksAheadThroughTheDenominatorOnly) {
   const torch::NoGradGuard no_grad;
   const Tensor x = image();
@@ -106,7 +106,7 @@ TEST(ImageLlama, AClassTokenInFrontSeesNothingUnlessTheMaskIsModified) {
   EXPECT_TRUE(embeds_alike("before"));  // the paper's attention collapse
   EXPECT_FALSE(embeds_alike("modified"));
   EXPECT_FALSE(embeds_alike("none"));
-  // The modified mask gives the patches nothing more.
+  // The modified mask shows the patches nothing more.
   const auto model = small("illama", {{"mask", "modified"}, {"class_token", "first"}});
   const Tensor weights = tapped(*model, image(), "blocks.1.attention");
   EXPECT_GT(weights.select(2, 0).min().item<double>(), 0);
@@ -134,7 +134,7 @@ TEST(ImageLlama, SoftMaskGoesFromBothDirectionsToCausal) {
   }
 }
 
-// The roadmap starts at ViT: with all of its steps taken back, iLLaMA is ViT, and so is VisionLLaMA.
+// The roadmap starts at ViT: without all of its steps, iLLaMA is ViT, and so is VisionLLaMA.
 TEST(ImageLlama, WithoutItsStepsIsVit) {
   const torch::NoGradGuard no_grad;
   const auto vit = small("vit");
@@ -243,8 +243,8 @@ TEST(Twins, WindowsAreIndependent) {
   for (Tensor& parameter : block.parameters()) parameter.copy_(torch::randn_like(parameter));
   const Tensor x = torch::randn({1, 5, 4, 8}, torch::kFloat64);
   Tensor other = x.clone();
-  // In the last of 2 x 2 windows, both sides padded; of one channel, since a norm takes away what is added to
-  // all.
+  // In the last of 2 x 2 windows, both sides padded. Only one channel changes, since a norm removes a shift
+  // of all.
   other[0][4][3][0].add_(1);
   const Tensor same = (block.forward(x, {}) - block.forward(other, {})).abs().amax(-1)[0] == 0;
   EXPECT_TRUE(same.slice(0, 0, 3).all().item<bool>());
@@ -252,7 +252,7 @@ TEST(Twins, WindowsAreIndependent) {
   EXPECT_FALSE(same.slice(0, 3).slice(1, 3).any().item<bool>());
 }
 
-// Of a single row of cells of two, the published places of the keys are the cells' means.
+// In a single row of two-cell keys, the published positions of the keys are their cells' means.
 TEST(VisionLlamaPyramid, KeysStandAtTheMeanOfTheirCells) {
   const torch::NoGradGuard no_grad;
   const auto differs = [](int64_t rows, int64_t cells) {
@@ -282,7 +282,7 @@ TEST(VisionLlamaPyramid, OptionsAreTakenBackByTheirNeutralValues) {
   const char* family = "visionllama_pyramid";
   const auto plain = small(family);
   const Tensor scores = plain->forward(image());
-  // At the anchor nothing is scaled, in windows neither.
+  // At the anchor nothing is scaled, not even in windows.
   const auto scaled = small(family, {{"auto_scale", true}, {"auto_scale_local", true}});
   EXPECT_TRUE(close(scaled->forward(image()), scores));
   EXPECT_FALSE(close(scaled->forward(image(24, 24)), plain->forward(image(24, 24))));
@@ -324,7 +324,7 @@ TEST(VisionLlamaPyramid, LearnedPositionsAreFittedToTheGrid) {
   EXPECT_EQ(model->forward(image(24, 20)).sizes(), (std::vector<int64_t>{2, 3}));
 }
 
-// Conditional positions stand outside what is recomputed: their parameters keep their gradients.
+// Conditional positions are outside the recomputed blocks: their parameters keep their gradients.
 TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
   for (const char* family : {"visionllama", "visionllama_pyramid"}) {
     const auto model = small(family, {{"peg", true}});
@@ -350,7 +350,7 @@ TEST(ConditionalPositions, GetTheirGradientWithCheckpointing) {
 
 constexpr const char* kScalings[] = {"linear", "ntk", "yarn", "llama3"};
 
-// Stages of the pyramid wide enough for NTK: more than one frequency along an axis.
+// Pyramid stages wide enough for NTK: more than one frequency per axis.
 std::shared_ptr<Classifier> scaled(const char* family, const char* scaling, Value::Table extra = {}) {
   if (std::string(family) == "visionllama_pyramid") extra.emplace_back("dims", Value::Array{16, 32});
   extra.emplace_back("rope_scaling", scaling);
@@ -379,10 +379,10 @@ TEST(RopeScaling, LinearIsAutoScaleFromTheBuiltSize) {
     EXPECT_TRUE(close(linear->forward(image(32, 32)), automatic->forward(image(32, 32)))) << family;
   };
   same("visionllama", {{"auto_scale", true}, {"rope_anchor", 16.0}});
-  same("visionllama_pyramid", {{"auto_scale", true}});  // anchors: rows of the stages
+  same("visionllama_pyramid", {{"auto_scale", true}});  // anchors: rows of the stages' grids
 }
 
-// YaRN lengthens what it rotates: inside the kernel and in its gradient too.
+// YaRN lengthens the rotated vectors, also inside the kernel and in its gradient.
 TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
   for (const char* family : {"visionllama", "visionllama_pyramid"}) {
     const auto model = scaled(family, "yarn");
@@ -405,7 +405,7 @@ TEST(RopeScaling, MagnitudesGoThroughTheFusedAttention) {
   }
 }
 
-// MAE's linear probing: the head reads the features behind a batch norm whose statistics are the model's own.
+// MAE's linear probing: the head reads the features after a batch norm with statistics of its own.
 TEST(HeadBatchNorm, StandsBetweenFeaturesAndHead) {
   for (const char* family : {"visionllama", "darl"}) {
     const auto model = small(family, {{"head_batch_norm", true}});
@@ -460,7 +460,7 @@ TEST(LlamaSettings, ErrorsNameTheKey) {
   EXPECT_NE(message("illama", {{"soft_mask", 1.5}}).find("soft_mask"), std::string::npos);
 }
 
-// The digits that the papers print, in units of 10^9.
+// The numbers that the papers print, in units of 10^9.
 TEST(Macs, OfTheLlamasAreThoseOfThePapers) {
   const auto billions = [](const char* name) {
     const ModelSpec spec = resolve_model(name);

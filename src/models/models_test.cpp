@@ -98,7 +98,7 @@ TEST(Vit, OptionsChangeTheTreeAsTimmDoes) {
               0.25, 1e-7);
 }
 
-// With every position a bias of the scores, what a patch sees depends on offsets alone.
+// If all positions are biases of the scores, the attention of a patch depends only on offsets.
 TEST(Vit, BiasesArePositions) {
   const torch::NoGradGuard no_grad;
   for (const char* kind : {"relative", "alibi"}) {
@@ -146,7 +146,7 @@ TEST(Vit, RelativePositionsLearnUnderCheckpointingToo) {
   }
 }
 
-// BEiT's tables of relative positions start at 0, where the model is the one without them.
+// BEiT's tables of relative positions start at 0: the model then equals one without them.
 TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
   const torch::NoGradGuard no_grad;
   for (const bool class_token : {true, false}) {
@@ -159,7 +159,7 @@ TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
     tabled->backbone->eval();
     const Tensor x = torch::randn({2, 3, 16, 16}), wide = torch::randn({1, 3, 16, 24});
     auto parameters = tabled->backbone->named_parameters();
-    for (auto& entry : plain->backbone->named_parameters())  // so that attention counts
+    for (auto& entry : plain->backbone->named_parameters())  // so that attention matters
       if (entry.key().find("attn.") != std::string::npos)
         parameters[entry.key()].copy_(entry.value().normal_(0, 0.2));
     EXPECT_TRUE(torch::allclose(plain->backbone->embed(x), tabled->backbone->embed(x), 1e-4, 1e-5));
@@ -172,7 +172,7 @@ TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
   EXPECT_EQ(find_family("vit").rename("blocks.3.attn.relative_position_index"), "");
 }
 
-// The rows that a table has for a token are those that its attention shows.
+// The table's rows for a class token appear in that token's attention.
 TEST(Vit, RelativeTablesBiasTheScores) {
   const torch::NoGradGuard no_grad;
   const auto model = build_classifier(small_vit(settings({{"relative_table", true}})), 4);
@@ -190,11 +190,11 @@ TEST(Vit, RelativeTablesBiasTheScores) {
 TEST(Vit, RelativeTablesFitAnotherGrid) {
   const auto model = build_classifier(small_vit(settings({{"relative_table", true}})), 0);  // 4 x 4 patches
   const std::string name = "blocks.1.attn.relative_position_bias_table";
-  const Tensor stored = torch::randn({11 * 11 + 3, 2});  // of 6 x 6
+  const Tensor stored = torch::randn({11 * 11 + 3, 2});  // for 6 x 6
   const Tensor fitted = model->backbone->fit(name, stored);
   EXPECT_EQ(fitted.sizes(), (std::vector<int64_t>{7 * 7 + 3, 2}));
   EXPECT_TRUE(torch::equal(fitted.slice(0, 49), stored.slice(0, 121)));
-  EXPECT_FALSE(model->backbone->fit(name, torch::randn({10 * 10 + 3, 2})).defined());  // no grid has that
+  EXPECT_FALSE(model->backbone->fit(name, torch::randn({10 * 10 + 3, 2})).defined());  // fits no grid
   EXPECT_FALSE(model->backbone->fit(name, torch::randn({11 * 11 + 3, 4})).defined());  // other heads
   const auto decayed_not = model->backbone->no_weight_decay();
   EXPECT_NE(std::find(decayed_not.begin(), decayed_not.end(), name), decayed_not.end());
@@ -208,7 +208,7 @@ TEST(Vit, RelativeTablesFitAnotherGrid) {
             std::string::npos);
 }
 
-// With conditional positions alone a ViT tells an image from the same patches in another place.
+// With only conditional positions, a ViT distinguishes an image from the same patches in other places.
 TEST(Vit, ConditionalPositionsTellPlacesApart) {
   const torch::NoGradGuard no_grad;
   const Tensor x = torch::randn({1, 3, 16, 16}), rolled = torch::cat({x.slice(2, 8), x.slice(2, 0, 8)}, 2);
@@ -272,7 +272,7 @@ TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {
   EXPECT_FALSE(torch::allclose(input->forward(wide), built->forward(wide), 1e-3, 1e-7));
   const Tensor square = torch::randn({1, 3, 16, 16});
   EXPECT_TRUE(torch::equal(input->forward(square), built->forward(square)));
-  EXPECT_ANY_THROW(built->forward(torch::randn({1, 3, 20, 12})));  // 15 tokens make no 4 rows
+  EXPECT_ANY_THROW(built->forward(torch::randn({1, 3, 20, 12})));  // 15 tokens do not fill 4 rows
 }
 
 TEST(Vil, FeaturesModeGivesTokensOrAMap) {
@@ -291,7 +291,7 @@ TEST(Vil, FeaturesModeGivesTokensOrAMap) {
   EXPECT_ANY_THROW(features(*build_classifier(small_vil(), 1)));
 }
 
-// The digits that the papers print, in units of 10^9.
+// The numbers that the papers print, in units of 10^9.
 TEST(Macs, AreThoseOfThePapers) {
   const auto billions = [](const char* name, int64_t side, Value overrides = {}) {
     return static_cast<double>(meta_classifier(resolve_model(name, overrides))->macs(side, side)) * 1e-9;
@@ -311,7 +311,7 @@ TEST(Macs, AreThoseOfThePapers) {
   EXPECT_NEAR(billions("swin_tiny_patch4_window7_224", 224), 4.5, 0.05);
   EXPECT_NEAR(billions("swin_small_patch4_window7_224", 224), 8.7, 0.05);
   EXPECT_NEAR(billions("swin_base_patch4_window7_224", 224), 15.4, 0.05);
-  EXPECT_NEAR(billions("swin_base_patch4_window12_384", 384), 47.0, 0.1);  // 47.08: the paper cuts
+  EXPECT_NEAR(billions("swin_base_patch4_window12_384", 384), 47.0, 0.1);  // 47.08: the paper truncates
   EXPECT_NEAR(billions("swin_large_patch4_window7_224", 224), 34.5, 0.05);
 }
 

@@ -1,4 +1,4 @@
-// Digits that the papers print of sizes, costs and first weights, beside those in models_test and llama_test.
+// Sizes, costs and initial weights that the papers print, in addition to those in models_test and llama_test.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ TEST(Sizes, AreThoseOfThePapers) {
   EXPECT_EQ(std::lround(million_parameters("visionllama_large_mae_patch16_224")), 914);
 }
 
-// Vision-LSTM, section A.1: hidden widths 192, 384, 768, 1024, where L has twice the blocks.
+// Vision-LSTM, section A.1: hidden widths 192, 384, 768, 1024; L has twice the blocks.
 TEST(Sizes, VisionLstmLargeHasTwiceTheBlocks) {
   const auto settings_of = [](const char* name, const char* key) {
     return resolve_model(name).settings.find(key)->as_int();
@@ -68,7 +68,7 @@ TEST(MaskedAttention, FollowsTheSettings) {
   const int64_t causal = of("illama_tiny", {});
   EXPECT_EQ(of("illama_tiny", {{"mask", "before"}}), causal);
   EXPECT_EQ(of("illama_tiny", {{"mask", "none"}}), 0);
-  // The last token sees all anyway; one in front sees 196 more.
+  // The last token sees all anyway; a first one sees 196 more.
   EXPECT_EQ(of("illama_tiny", {{"mask", "modified"}}), causal);
   EXPECT_EQ(of("illama_tiny", {{"mask", "modified"}, {"class_token", "first"}}), causal - 12 * 196 * 192);
   EXPECT_EQ(of("darl_base_patch16_224", {}), 0);
@@ -76,7 +76,7 @@ TEST(MaskedAttention, FollowsTheSettings) {
 
 double deviation(const torch::Tensor& values) { return values.std().item<double>(); }
 
-// iLLaMA, Tables 12 to 15 print a truncated normal of 0.2, its code has 0.02.
+// iLLaMA: Tables 12 to 15 print a truncated normal of 0.2, its code has 0.02.
 TEST(FirstWeights, OfIllamaHaveTheDeviationAskedFor) {
   const auto with = [](Value::Table extra) {
     Value all(Value::Table{{"dim", 64}, {"heads", 2}, {"depth", 1}, {"image_size", 32}, {"classes", 50}});

@@ -60,7 +60,7 @@ ModelSpec resolve_model(const std::string& name, const Value& overrides) {
   const PublishedName published = split_published_name(name);
   std::vector<std::string> known;
   const auto spec = [&](const Family& family, Value settings) {
-    tag_preprocess(published);  // refuses tags that there are not
+    tag_preprocess(published);  // refuses unknown tags
     merge(settings, overrides);
     return ModelSpec{name, family.name, family.resolve(settings)};
   };

@@ -1,4 +1,4 @@
-// What the windows and options of Swin promise.
+// Properties of the windows and options of Swin.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -9,7 +9,7 @@ namespace {
 
 using torch::Tensor;
 
-// Two stages on patches of one pixel, in double, with healthy weights everywhere.
+// Builds two stages on patches of one pixel, in double, with all weights well away from zero.
 std::shared_ptr<Classifier> lively(Value::Table entries) {
   Value all(Value::Table{{"patch_size", 1},
                          {"image_size", 8},
@@ -27,7 +27,7 @@ Tensor picture(int64_t height = 8, int64_t width = 8) {
   return torch::randn({1, 3, height, width}, torch::kFloat64);
 }
 
-// Cells of the first stage that change when the picture's top left pixel does, [rows, columns].
+// Returns the cells of the first stage that change with the image's top left pixel, [rows, columns].
 Tensor reached(const Classifier& model) {
   const torch::NoGradGuard no_grad;
   Tensor changed = picture();
@@ -41,13 +41,13 @@ TEST(Swin, ShiftedWindowsReachTheirNeighbours) {
   const Tensor apart = reached(*lively({{"shift", false}})), across = reached(*lively({}));
   EXPECT_EQ(apart.sum().item<int64_t>(), 16);
   EXPECT_EQ(apart.slice(0, 0, 4).slice(1, 0, 4).sum().item<int64_t>(), 16);
-  // From the first window on to all that share a shifted window with it: 6 x 6 cells, and none beyond the
+  // From the first window to all cells that share a shifted window with it: 6 x 6, and none across the
   // border.
   EXPECT_EQ(across.sum().item<int64_t>(), 36);
   EXPECT_EQ(across.slice(0, 0, 6).slice(1, 0, 6).sum().item<int64_t>(), 36);
 }
 
-// One window without biases is global attention: it does not know where a cell stands.
+// One window without biases is global attention, which does not depend on the places of cells.
 TEST(Swin, OneWindowIsGlobalAttention) {
   const torch::NoGradGuard no_grad;
   const Tensor order = torch::randperm(64);
@@ -66,11 +66,11 @@ TEST(Swin, OneWindowIsGlobalAttention) {
   EXPECT_TRUE(knows_places({{"window_size", 8}, {"relative_bias", false}, {"positions", "learned"}}));
 }
 
-// The bias of a pair of cells depends on the offset between them alone.
+// The bias of a pair of cells depends only on the offset between them.
 TEST(Swin, TheBiasIsRelative) {
   const auto model = lively({{"window_size", 8}});
   const torch::NoGradGuard no_grad;
-  for (const auto& entry : model->backbone->named_parameters())  // scores are the bias alone
+  for (const auto& entry : model->backbone->named_parameters())  // scores are only the bias
     if (entry.key().find("attn.qkv") != std::string::npos) entry.value().zero_();
   Taps taps;
   model->forward(picture(), {.taps = &taps});

@@ -1,4 +1,4 @@
-// The text tower, CoCa, SimVLM and the search of captions, by what must hold of them; numbers are in the goldens.
+// Properties of the text tower, CoCa, SimVLM and the search of captions; their numbers are in the goldens.
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -32,7 +32,7 @@ std::shared_ptr<Model> ready(const std::shared_ptr<Model>& model) {
   return model;
 }
 
-// What stands behind the end is not computed, and changes nothing.
+// Tokens after the end are not computed and change nothing.
 TEST(TextTower, WhatIsBehindTheEndIsNotRead) {
   for (const TextPool pool : {TextPool::largest, TextPool::end_token}) {
     const auto tower = ready(std::make_shared<TextTower>(small(pool)));
@@ -98,7 +98,7 @@ TEST(SimVlm, ThePrefixIsReadInBothDirectionsAndTheRestIsNot) {
     Tensor ids = torch::tensor({{1, 4, 7, 9, 3, 2}}, torch::kInt64);
     const auto logits = [&] { return model->forward(image, ids, numbers(3), numbers(6)); };
     const Tensor before = logits();
-    ids[0][4] = 11;  // behind the prefix: seen by what follows alone
+    ids[0][4] = 11;  // after the prefix: seen only by later tokens
     const Tensor later = logits();
     EXPECT_LT((before - later).slice(1, 2, 4).abs().max().item<double>(), 1e-12);
     EXPECT_GT((before - later).select(1, 4).abs().max().item<double>(), 1e-6);
@@ -108,12 +108,12 @@ TEST(SimVlm, ThePrefixIsReadInBothDirectionsAndTheRestIsNot) {
   }
 }
 
-// A table of scores of the next token by the last one.
+// Returns scores of the next token from a table, by the last token.
 NextToken chain(const Tensor& table) {
   return [table](const Tensor& ids, const Tensor&) { return table.index_select(0, ids.select(1, -1)); };
 }
 
-// The likeliest first token leads nowhere: its continuations share what is left.
+// The likeliest first token is a trap: its continuations share its probability.
 TEST(CaptionSearch, BeamsSeeBehindTheFirstToken) {
   Tensor table = torch::full({5, 5}, 1e-4, torch::kFloat64);
   table[1][3] = 0.55, table[1][4] = 0.45;

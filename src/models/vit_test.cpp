@@ -1,4 +1,4 @@
-// What the ViT's options make of names, groups and settings; the numbers are in tests/parity.
+// Effects of the ViT's options on names, groups and settings; the numbers are in tests/parity.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Value with(const char* key, Value value) {
 
 bool has(const Backbone& model, const std::string& name) { return model.named_parameters().contains(name); }
 
-// timm leaves the decay of weights away for every token and position.
+// timm applies no weight decay to any token or position.
 TEST(Vit, TokensAndPositionsTakeNoDecay) {
   const auto model = meta_backbone(resolve_model("vit", small(with("reg_tokens", 2))));
   const std::vector<std::string> names = model->no_weight_decay();

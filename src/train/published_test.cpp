@@ -74,7 +74,7 @@ TEST(PublishedNames, MayHaveATag) {
   EXPECT_EQ(error_of([] { models::resolve_model("twins_svt_small.in22k"); }),
             "'twins_svt_small' has no weights 'in22k', must be one of in1k");
   EXPECT_EQ(error_of([] { models::resolve_model("vil2-tiny.in1k"); }),
-            "'vil2-tiny' has no weights 'in1k': a name of it has no tag");
+            "'vil2-tiny' has no weights 'in1k': its weights have no tags");
 }
 
 TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {

@@ -1,14 +1,15 @@
-// The variational auto-encoder of latent diffusion (Rombach et al. 2022, "High-resolution image synthesis with latent
-// diffusion models", Section 3.1 and Appendix G; CompVis/latent-diffusion), with the published names of its tensors.
+// The variational auto-encoder of latent diffusion (Rombach et al. 2022, "High-resolution image synthesis
+// with latent diffusion models", Section 3.1 and Appendix G; CompVis/latent-diffusion), with its published
+// tensor names.
 //
 //   moments = quant_conv(encoder(x)),  z ~ N(mean, exp(logvar)),  x' = decoder(post_quant_conv(z))
-//   encoder:  3x3 convolution; levels of residual blocks, each but the last halving the grid; two residual blocks with
-//             attention between them; norm, SiLU, 3x3 convolution
-//   decoder:  the same backwards, with a block more in a level, nearest neighbours doubling the grid
+//   encoder:  3x3 convolution; levels of residual blocks, each except the last halving the grid; two residual
+//             blocks with attention between them; norm, SiLU, 3x3 convolution
+//   decoder:  the reverse, with one more block per level, doubling the grid by nearest neighbours
 //   block:    x + conv(silu(norm(conv(silu(norm x)))))
-// Stable Diffusion 3's has no 1x1 convolutions at the latent, and a generator's latents are z less a number
-// (shift_factor); others leave out the attention. Group norms with eps 1e-6. A convolution that halves the grid pads
-// right and bottom only. Tensors inside are [batch, rows, columns, channels].
+// Stable Diffusion 3's form has no 1x1 convolutions at the latent, and subtracts a number (shift_factor) from
+// a generator's latents; others have no attention. Group norms have eps 1e-6. A convolution that halves the
+// grid pads right and bottom only. Tensors inside are [batch, rows, columns, channels].
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
@@ -42,15 +43,15 @@ struct Config {
 
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, "side in pixels, or [height, width]; any whole number of places will do");
+    v("image_size", image_size,
+      "side in pixels, or [height, width]; any whole number of cells of the latent");
     v("dims", dims, kWidth, "channels of each level, the finest first; each but the last halves the grid");
     v("depth", depth, kDepth, "residual blocks of a level; the decoder has one more");
     v("latent_channels", latent_channels, between(1, 256), "channels of the latent");
     v("groups", groups, between(1, 1024), "groups of channels of the norms");
     v("scaling_factor", scaling_factor, between(0, 1e6),
-      "what a generator's latents are multiplied by, 0 = as their deviation says");
-    v("shift_factor", shift_factor, between(-1e6, 1e6),
-      "what is taken off latents and added before decoding");
+      "factor of a generator's latents, 0 = from their deviation");
+    v("shift_factor", shift_factor, between(-1e6, 1e6), "subtracted from latents, and added before decoding");
     v("quant_conv", quant_conv, "1x1 convolutions on both sides of the latent");
     v("attention", attention, "attention between the middle's two residual blocks");
   }
@@ -65,7 +66,7 @@ struct Config {
     const Extent image = extent_of(image_size, "image_size");
     if (image.height % factor() != 0 || image.width % factor() != 0)
       fail_usage("model.image_size is ", image.height, "x", image.width, ", must be a multiple of ", factor(),
-                 ", the pixels to a place of the latent");
+                 ", the pixels per cell of the latent");
     check_tokens(image.height, image.width, dims.front());
   }
 };
@@ -102,7 +103,7 @@ class ResidualUnit : public torch::nn::Module {
   nn::Conv2d conv2_{nullptr}, shortcut_{nullptr};
 };
 
-// One head over all places.
+// Attention with one head over all places.
 class PlaceAttention : public torch::nn::Module {
  public:
   PlaceAttention(int64_t width, int64_t groups)
@@ -172,7 +173,7 @@ class Level : public torch::nn::Module {
     const std::vector<int64_t> size{2 * x.size(1), 2 * x.size(2)};
     return resize_->forward(torch::upsample_nearest2d(x.permute({0, 3, 1, 2}), size).permute({0, 2, 3, 1}));
   }
-  // Of a grid of so many places in front of the resizing convolution.
+  // Counts a grid of `places` cells before the resizing convolution.
   int64_t macs(int64_t places) const {
     int64_t total = 0;
     for (const auto& block : blocks_) total += places * block->macs();
@@ -203,7 +204,7 @@ class Encoder : public torch::nn::Module {
     norm_out_ = register_module("norm_out", nn::GroupNorm(dims.back(), config.groups, kEps));
     conv_out_ = register_module("conv_out", nn::Conv2d(conv(dims.back(), 2 * config.latent_channels, 3)));
   }
-  // `maps`, if asked for, get the output of each level in front of its resizing.
+  // `maps`, if not null, receives the output of each level before resizing.
   torch::Tensor forward(const torch::Tensor& images, std::vector<torch::Tensor>* maps = nullptr) {
     torch::Tensor x = conv_in_->forward(images.permute({0, 2, 3, 1}));
     for (const auto& level : levels_) {
@@ -252,7 +253,7 @@ class Decoder : public torch::nn::Module {
       x = (*level)->resize((*level)->blocks(x));
     return conv_out_->forward(norm_out_->forward_silu(x));
   }
-  int64_t macs(int64_t places) const {  // of the latent
+  int64_t macs(int64_t places) const {  // `places` of the latent
     int64_t total = places * conv_in_->macs() + mid_->macs(places);
     for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
       total += (*level)->macs(places);
@@ -310,7 +311,7 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
   int64_t factor() const override { return config_.factor(); }
   double scaling_factor() const override { return config_.scaling_factor; }
 
-  // Of the encoder's levels.
+  // Returns the maps of the encoder's levels.
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                       const Context&) override {
     std::vector<torch::Tensor> maps, chosen;
@@ -322,7 +323,7 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
     }
     return chosen;
   }
-  // The latent's mean over its places.
+  // Returns the mean of the latent over its places.
   torch::Tensor embed(const torch::Tensor& images, const Context&) override {
     return encode(images).mean.mean({2, 3});
   }
@@ -340,13 +341,13 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
            (post_quant_conv_ ? rows * columns * post_quant_conv_->macs() : 0);
   }
 
-  // The attention's layers are 1x1 convolutions in CompVis' files.
+  // In CompVis' files, the attention's layers are 1x1 convolutions.
   torch::Tensor fit(const std::string&, const torch::Tensor& stored) const override {
     return stored.dim() == 4 && stored.size(2) == 1 && stored.size(3) == 1 ? stored.flatten(1)
                                                                            : torch::Tensor();
   }
 
-  // PyTorch's own first values of convolutions.
+  // PyTorch's own initial values of convolutions.
   void first_values(const std::string& name, const torch::Tensor&, const nn::Filler& fill) const override {
     const auto found = fan_in_.find(name.substr(0, name.rfind('.')));
     if (found != fan_in_.end()) fill.fan_in_uniform(found->second);
@@ -357,7 +358,7 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
   std::shared_ptr<Encoder> encoder_;
   std::shared_ptr<Decoder> decoder_;
   nn::Conv2d quant_conv_{nullptr}, post_quant_conv_{nullptr};
-  std::map<std::string, int64_t> fan_in_;  // by layer
+  std::map<std::string, int64_t> fan_in_;  // per layer
 };
 
 // Published names that are ours, piece by piece. CompVis' own are; diffusers' are those, and its blocks of the decoder

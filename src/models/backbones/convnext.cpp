@@ -1,7 +1,7 @@
-// ConvNeXt (Liu et al. 2022, "A ConvNet for the 2020s") and ConvNeXt V2 (Woo et al. 2023). Names of parameters
-// and sizes are timm's; the papers' own files and torchvision's are renamed on loading.
+// ConvNeXt (Liu et al. 2022, "A ConvNet for the 2020s") and ConvNeXt V2 (Woo et al. 2023). Names of
+// parameters and sizes are timm's; the papers' own files and torchvision's are renamed on loading.
 //
-//   a block:         x' = x + gamma * fc2(gelu(fc1(norm(conv(x))))), conv of 7x7 cells, each channel by itself
+//   a block:         x' = x + gamma * fc2(gelu(fc1(norm(conv(x))))), conv depthwise over 7x7 cells
 //   V2:              without gamma, and with y = h + weight * h * N(h) + bias between gelu and fc2,
 //                    N(h) = G(h) / mean over the channels of G(h), G(h) = |h| over the cells (eq. 1 to 3)
 //   stem:            patches of 4x4 pixels, normed
@@ -60,14 +60,14 @@ struct Config : DropPathSettings {
   }
 };
 
-// h + weight * h * N(h) + bias for each channel; zero at first. Parameters weight, bias [width].
+// h + weight * h * N(h) + bias per channel; zero at first. Parameters weight, bias [width].
 class ResponseNorm : public torch::nn::Module {
  public:
   explicit ResponseNorm(int64_t width) {
     weight_ = register_parameter("weight", nn::zeros({width}));
     bias_ = register_parameter("bias", nn::zeros({width}));
   }
-  // h [batch, rows, columns, width] -> the same.
+  // Maps h [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& h) const {
     constexpr double kEps = 1e-6;
     const torch::Tensor response = torch::linalg_vector_norm(h, 2, {1, 2}, /*keepdim=*/true);
@@ -90,7 +90,7 @@ class FeedForward : public torch::nn::Module {
     const torch::Tensor hidden = fc1_->forward_gelu(x);
     return fc2_->forward(response_ ? response_->forward(hidden) : hidden, epilogue);
   }
-  int64_t macs() const { return fc1_->macs() + fc2_->macs(); }  // of a cell
+  int64_t macs() const { return fc1_->macs() + fc2_->macs(); }  // per cell
 
  private:
   nn::Linear fc1_{nullptr}, fc2_{nullptr};
@@ -99,7 +99,7 @@ class FeedForward : public torch::nn::Module {
 
 class ConvNextBlock : public torch::nn::Module {
  public:
-  // `index` among all blocks of the model keys the draws of drop path.
+  // `index`: number among all blocks of the model, keys the draws of drop path.
   ConvNextBlock(int64_t width, int64_t index, double drop_path, const Config& config)
       : index_(index), drop_path_(drop_path) {
     if (config.init_values > 0)
@@ -114,7 +114,7 @@ class ConvNextBlock : public torch::nn::Module {
     mlp_ = register_module("mlp", std::make_shared<FeedForward>(width, config.response_norm));
   }
 
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     return nn::residual(x, gamma_, drop_path_, is_training(), index_, context,
                         [&](const torch::Tensor& kept, const nn::Epilogue& epilogue) {
@@ -122,7 +122,7 @@ class ConvNextBlock : public torch::nn::Module {
                         });
   }
 
-  int64_t macs() const { return conv_->macs() + mlp_->macs(); }  // of a cell
+  int64_t macs() const { return conv_->macs() + mlp_->macs(); }  // per cell
 
  private:
   int64_t index_;
@@ -170,7 +170,7 @@ class ConvNext final : public PyramidBackbone {
     return total;
   }
 
-  // The papers' files of V2 and torchvision's have further axes of one number.
+  // The papers' V2 files and torchvision's files have additional axes of size 1.
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
     const auto parameters = named_parameters();
     const torch::Tensor* parameter = parameters.find(name);
@@ -193,7 +193,7 @@ class ConvNext final : public PyramidBackbone {
     check(before.dim() == 4 && before.size(1) == config_.in_channels && before.size(2) >= side &&
               before.size(3) >= side,
           "images have shape ", before.sizes(), ", must be [batch, ", config_.in_channels,
-          ", height, width], of ", side, " pixels at least");
+          ", height, width], with sides of at least ", side, " pixels");
     return stem_norm_(nn::embed_patches(before, patches_->weight, patches_->bias, *cache_));
   }
 

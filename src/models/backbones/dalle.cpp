@@ -1,13 +1,13 @@
 // The encoder of DALL-E's discrete VAE (Ramesh et al. 2021, "Zero-shot text-to-image generation", appendix A;
-// the tokeniser of BEiT). Names of parameters are those of the published safetensors
-// (facebook/flava-image-codebook); DALL-E's own files are pickled modules, which are not read.
+// the tokeniser of BEiT). Parameters have the names of the published safetensors
+// (facebook/flava-image-codebook). DALL-E's own files are pickled modules, which are not supported.
 //
 //   x0 = conv7x7(0.8 x + 0.1)                                            x: pixels in [0, 1]
-//   a group: its blocks, with a maximum over 2x2 cells in front of every group but the first
+//   a group: its blocks, with max pooling of 2x2 cells before every group except the first
 //   a block: x' = id(x) + g conv1x1(relu conv3x3(relu conv3x3(relu conv3x3(relu x)))),  g = 1 / blocks^2
-//   outputs = conv1x1(relu x_L), one place for every 8x8 pixels; the token is that of the largest output
-// id is a convolution of 1x1 where the width changes. With a codebook the outputs are vectors, and the token
-// is the nearest code (van den Oord et al. 2017).
+//   outputs = conv1x1(relu x_L), one place per 8x8 pixels; the token is the index of the largest output
+// id is a 1x1 convolution if the width changes. With a codebook the outputs are vectors, and the token is the
+// nearest code (van den Oord et al. 2017).
 #include "models/backbones/dalle.h"
 
 #include <cmath>
@@ -40,7 +40,7 @@ struct Config : DropPathSettings {
     v("depths", depths, kDepth, "blocks of a group");
     v("outputs", outputs, between(1, 65536),
       "channels of the last layer: a score of each code, or with a codebook a vector");
-    v("codebook", codebook, between(0, 1 << 20), "vectors among which a token is the nearest, 0 = scores");
+    v("codebook", codebook, between(0, 1 << 20), "code vectors (a token is the nearest one), 0 = scores");
     visit_drop_path(v);
   }
 
@@ -52,13 +52,13 @@ struct Config : DropPathSettings {
       if (dim % kNarrowing != 0) fail_usage("model.dims holds ", dim, ", must be a multiple of ", kNarrowing);
     const int64_t cell = int64_t{1} << (dims.size() - 1);
     if (image.height % cell != 0 || image.width % cell != 0)
-      fail_usage("model.image_size must be a multiple of ", cell, " pixels, what a token stands for");
+      fail_usage("model.image_size must be a multiple of ", cell, " pixels, the side of a token's cell");
     check_tokens(image.height, image.width, dims[0]);
   }
   int64_t blocks() const { return std::accumulate(depths.begin(), depths.end(), int64_t{0}); }
 };
 
-// x [batch, rows, columns, in] -> [batch, rows, columns, out].
+// Maps x [batch, rows, columns, in] to [batch, rows, columns, out].
 class CodeBlock : public torch::nn::Module {
  public:
   CodeBlock(int64_t in, int64_t out, int64_t index, double gain, double drop_path)
@@ -90,7 +90,7 @@ class CodeBlock : public torch::nn::Module {
         });
   }
 
-  int64_t macs() const {  // of a cell
+  int64_t macs() const {  // per cell
     int64_t total = id_ ? id_->macs() : 0;
     for (const nn::Conv2d& conv : convs_) total += conv->macs();
     return total;
@@ -147,7 +147,8 @@ class Dalle final : public PyramidBackbone, public Tokeniser {
     return total + cells * output_->macs();
   }
 
-  // As DALL-E's code: normal with deviation 1 / sqrt(fan in). Codes begin on vectors of the first batch.
+  // As DALL-E's code: normal with deviation 1 / sqrt(fan in). Codes are then set to vectors of the first
+  // batch.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "head.weight")
@@ -173,8 +174,8 @@ class Dalle final : public PyramidBackbone, public Tokeniser {
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return torch::max_pool2d(before.permute({0, 3, 1, 2}), 2).permute({0, 2, 3, 1});
     check(before.dim() == 4 && before.size(1) == 3 && before.size(2) >= cell() && before.size(3) >= cell(),
-          "images have shape ", before.sizes(), ", must be [batch, 3, height, width], of ", cell(),
-          " pixels at least");
+          "images have shape ", before.sizes(),
+          ", must be [batch, 3, height, width], with sides of at least ", cell(), " pixels");
     return input_((before * kScale + kShift).permute({0, 2, 3, 1}));
   }
 

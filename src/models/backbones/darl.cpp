@@ -1,14 +1,15 @@
 // DARL (Li, Bornschein & Chen 2024, "Denoising autoregressive representation learning"): a ViT trunk that
-// reads [start, patches] and, in pre-training, predicts each patch from those before it. There is no
-// published code; where the paper is silent, docs/models.md says what was chosen.
+// reads [start, patches] and, in pre-training, predicts each patch from those before it. No published code
+// exists; docs/models.md records the choices that the paper leaves open.
 //
 //   tokens = [start, patches W + b]                q and k rotated by decomposed 2-D RoPE:
 //   y  = x + attention(norm1(x))                   half of a head's channels by x, half by y
-//   x' = y + mlp(norm2(y))                         start stands at (-1, -1)
+//   x' = y + mlp(norm2(y))                         start has position (-1, -1)
 //   scores = head(norm(x_L)[last patch])
-// With `codes` the tokens of a discrete autoencoder are embedded instead of pixels: E[token] for patches W + b (Table 16).
-// Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else shared. Without a start
-// token the content that a query sees is that of XLNet's strictly lower mask; the first query sees nothing.
+// With `codes` the tokens of a discrete autoencoder are embedded instead of pixels: E[token] for patches W +
+// b (Table 16). Two streams: g' = g + attention(query(norm1(g)); keys, values of the content) etc., all else
+// shared. Without a start token, the content that a query sees is that of XLNet's strictly lower mask; the
+// first query sees nothing.
 #include "models/backbones/darl.h"
 
 #include <algorithm>
@@ -74,20 +75,19 @@ struct Config : IsotropicSettings {
     v("rope_turns", rope_turns, "angles in turns, 2 pi m theta, as section 3.4 prints them");
     v("interpolate", interpolate,
       "rotary positions of another grid are scaled to span the grid of image_size, else they run on");
-    v("causal", causal, "the class head's tokens see only those before them (pre-training always does)");
+    v("causal", causal, "the class head's tokens see only earlier ones (pre-training always does)");
     v("pooling", pooling, choice<Pooling>(), "the head reads the last patch or the mean of all patches");
     v("two_stream", two_stream, "a query stream for pre-training with orders that change");
     v("codes", codes, between(0, 1 << 20),
-      "reads the tokens of so many codes that `tokeniser` gives; 0 = pixels");
+      "number of codes of the tokens from `tokeniser`, 0 = the model reads pixels");
     v("tokeniser", tokeniser, "weights of task dvae, or of DALL-E's encoder");
     v("start_token", start_token,
-      "a learned token in front of the patches; false goes with two_stream: the query of the first patch "
-      "then sees "
-      "nothing (XLNet)");
+      "a learned token before the patches; false goes with two_stream: the query of the first patch then "
+      "sees nothing (XLNet)");
     visit_drop_path(v);
   }
 
-  int64_t before() const { return start_token ? 1 : 0; }  // tokens in front of the patches
+  int64_t before() const { return start_token ? 1 : 0; }  // tokens before the patches
   bool rotary() const { return positions >= Positions::rope_1d; }
 
   void check() const {
@@ -97,13 +97,13 @@ struct Config : IsotropicSettings {
       fail_usage("model.two_stream = true has no drop path: set model.drop_path = 0");
     if ((codes > 0) == tokeniser.empty())
       fail_usage(
-          "model.codes and model.tokeniser go together: the tokens that are read, and the weights that give ",
-          "them");
+          "model.codes and model.tokeniser go together: the number of codes, and the weights that produce ",
+          "the tokens");
     if (codes == 1 || (codes > 0 && in_channels != 3))
       fail_usage("model.codes = ", codes, ", must be at least 2, of images with 3 channels");
     if (!start_token && !two_stream)
       fail_usage(
-          "model.start_token = false goes with model.two_stream = true: nothing else stands before the first "
+          "model.start_token = false goes with model.two_stream = true: nothing else precedes the first "
           "patch");
     if (!start_token && grid().height * grid().width < 2)
       fail_usage("model.start_token = false needs two patches or more, model.image_size holds one");
@@ -115,7 +115,7 @@ struct Config : IsotropicSettings {
   }
 };
 
-// The plain ViT block, and both streams through it.
+// The plain ViT block, for one stream or both.
 class Block final : public AttentionBlock {
  public:
   Block(const Config& config, int64_t index, double drop_path)
@@ -127,9 +127,9 @@ class Block final : public AttentionBlock {
                         .name = "blocks." + std::to_string(index)},
                        config.heads, /*qkv_bias=*/true) {}
 
-  // Both streams, causal: query t sees content 0 … t, of which the last is the patch before its own. Content that is one
-  // shorter than the queries has no start token: query t sees content 0 … t - 1, the first none.
-  // `query_projection` makes the query stream's queries.
+  // Runs both streams, causal: query t sees content 0 … t, and content t is the patch before its own. Content
+  // that is one shorter than the queries has no start token: query t sees content 0 … t - 1, the first none.
+  // `query_projection` computes the queries of the query stream.
   NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& query_projection,
                                  const nn::Rotation& content_places, const nn::Rotation& query_places) {
     const auto [q, k_in, v] = attn_->project(norm1_.before_linear(in.content));
@@ -148,7 +148,7 @@ class Block final : public AttentionBlock {
             stream(in.content, nn::rotate(q, content_places))};
   }
 
-  // One query x [batch, 1, dim] on the keys and values of `state`; an empty one gives it nothing.
+  // Runs one query x [batch, 1, dim] on the keys and values of `state`; it reads nothing from an empty state.
   torch::Tensor query_step(const torch::Tensor& x, nn::Linear& query_projection, const nn::Rotation& at,
                            const std::vector<torch::Tensor>& state) {
     const torch::Tensor q = nn::rotate(attn_->split(query_projection(norm1_.before_linear(x))), at);
@@ -196,7 +196,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t patches = config_.patches(height, width);
-    int64_t total = patch_embed_ ? patches * patch_embed_->macs() : 0;  // the tokeniser is not counted
+    int64_t total = patch_embed_ ? patches * patch_embed_->macs() : 0;  // without the tokeniser
     for (const auto& block : blocks_) total += block->macs(patches + config_.before());
     return total;
   }
@@ -224,8 +224,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order,
                                   const Context& context) override {
-    check(config_.start_token,
-          "without a start token only a query stream knows what is before the first patch");
+    check(config_.start_token, "without a start token only a query stream can predict the first patch");
     Tokens tokens = arrange(images, order, /*all=*/false);
     tokens.extras.causal = true;
     return norm_(run(tokens, context));
@@ -286,7 +285,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
   torch::Tensor front_tokens() const override { return start_token_; }
 
-  // As MAE (He et al. 2022), whose recipe the paper follows.
+  // As MAE (He et al. 2022), since the paper follows its recipe.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "head.weight")
@@ -300,7 +299,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
  protected:
   int64_t sequence_length() const override { return rows_ * columns_ + config_.before(); }
 
-  // The start token has none.
+  // The start token has no position.
   torch::Tensor position_at(int64_t place) const override {
     const torch::Tensor table = position_table(rows_, columns_);
     const int64_t patch = place - config_.before();
@@ -327,7 +326,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
 
  private:
-  // [patches] or [batch, patches].
+  // Returns the order, or raster order: [patches] or [batch, patches].
   static torch::Tensor order_or_raster(const torch::Tensor& order, int64_t batch, int64_t patches) {
     if (!order.defined()) return torch::arange(patches, torch::kInt64);
     check((order.dim() == 1 || (order.dim() == 2 && order.size(0) == batch)) && order.size(-1) == patches &&
@@ -340,13 +339,13 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     return order;
   }
 
-  // Rows of x [batch or 1, patches, dim] in the order of all samples or of each.
+  // Returns rows of x [batch or 1, patches, dim] in the order of all samples or of each.
   static torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& order) {
     if (order.dim() == 1) return x.index_select(1, order.to(x.device()));
     return rows_at_places(x.expand({order.size(0), -1, -1}), order);
   }
 
-  // Absolute positions of the grid, [1, rows * columns, dim], or undefined.
+  // Returns the absolute positions of the grid, [1, rows * columns, dim], or undefined.
   torch::Tensor position_table(int64_t rows, int64_t columns) const {
     if (config_.positions == Positions::learned)
       return nn::resample_tokens(pos_embed_, 0, rows_, columns_, rows, columns, nn::Resample::bicubic);
@@ -355,7 +354,8 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     return nn::sincos_2d(rows, columns, config_.dim).unsqueeze(0).to(like.device(), like.scalar_type());
   }
 
-  // The rotation of patches by their place in the raster, [tokens] or [batch, tokens]; -1 is the start token.
+  // Returns the rotation of patches by their place in the raster, [tokens] or [batch, tokens]; -1 is the
+  // start token.
   nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
     if (places.dim() == 1) return rotation_of(places, rows, columns);
     const nn::Rotation all = rotation_of(places.flatten(), rows, columns);
@@ -384,14 +384,14 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   bool reads_tokens() const { return config_.codes > 0; }
 
-  // [batch, patches, dim] in raster order.
+  // Embeds the tokens of images in raster order, [batch, patches, dim].
   torch::Tensor embedded_tokens(const torch::Tensor& images, int64_t rows, int64_t columns) const {
-    check(static_cast<bool>(tokens_of_), "this model reads tokens, and nothing gives them: model.tokeniser '",
-          config_.tokeniser, "' was not opened");
+    check(static_cast<bool>(tokens_of_), "this model reads tokens, but model.tokeniser '", config_.tokeniser,
+          "' was not opened");
     return torch::embedding(token_embed_, tokens_of_(images, rows, columns));
   }
 
-  // [start, patches in order], all of them or without the last.
+  // Returns [start, patches in order], with or without the last patch.
   Tokens arrange(const torch::Tensor& images, const torch::Tensor& order, bool all) const {
     const int64_t rows = images.size(2) / config_.patch_size, columns = images.size(3) / config_.patch_size;
     torch::Tensor x = reads_tokens() ? embedded_tokens(images, rows, columns)
@@ -414,13 +414,13 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   Config config_;
   int64_t rows_ = 0, columns_ = 0;
   torch::Tensor start_token_, query_token_, pos_embed_;
-  nn::MixedFrequencies mixed_;       // of positions = "rope_mixed"
-  nn::Linear patch_embed_{nullptr};  // of pixels
-  torch::Tensor token_embed_;        // of tokens
+  nn::MixedFrequencies mixed_;       // for positions = "rope_mixed"
+  nn::Linear patch_embed_{nullptr};  // for pixels
+  torch::Tensor token_embed_;        // for tokens
   TokensOf tokens_of_;
   std::string tokens_checksum_;
   std::vector<std::shared_ptr<Block>> blocks_;
-  std::vector<nn::Linear> query_projections_;  // queries of the query stream, one a block
+  std::vector<nn::Linear> query_projections_;  // for the query stream, one per block
   nn::LayerNorm norm_{nullptr};
 };
 

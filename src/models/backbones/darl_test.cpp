@@ -31,7 +31,7 @@ Tensor picture(int64_t height = 16, int64_t width = 16) {
   return torch::randn({1, 3, height, width}, torch::kFloat64);
 }
 
-// The picture with the patch at one place of the raster changed.
+// Returns the image with the patch at one place of the raster changed.
 Tensor with_patch_changed(const Tensor& image, int64_t place) {
   Tensor changed = image.clone();
   const int64_t columns = image.size(3) / 4, y = place / columns * 4, x = place % columns * 4;
@@ -39,7 +39,7 @@ Tensor with_patch_changed(const Tensor& image, int64_t place) {
   return changed;
 }
 
-// Which rows [1, rows, dim] differ.
+// Returns which rows of [1, rows, dim] differ.
 std::vector<bool> rows_that_differ(const Tensor& a, const Tensor& b) {
   const Tensor difference = (a - b).abs().amax(-1).squeeze(0);
   std::vector<bool> rows;
@@ -63,7 +63,7 @@ TEST(Darl, ParametersFollowFromTheFormula) {
   EXPECT_EQ(parameters("darl-h14"), count(14, 1280, 32));
 }
 
-// Tokens of patches by their mean, in 8 steps.
+// Returns tokens of patches: their mean, quantised to 8 steps.
 Tensor mean_tokens(const Tensor& images, int64_t rows, int64_t columns) {
   const Tensor means = nn::patchify(images, images.size(2) / rows).mean(-1);
   EXPECT_EQ(means.size(1), rows * columns);
@@ -74,17 +74,17 @@ TEST(Darl, ReadsTokensInsteadOfPixels) {
   const auto model = lively({{"codes", 8}, {"tokeniser", "somewhere"}});
   auto& reader = dynamic_cast<ReadsTokens&>(*model->backbone);
   const Tensor image = picture();
-  EXPECT_THROW(next_patch(*model).before_each_patch(image), Error);  // nothing gives tokens
+  EXPECT_THROW(next_patch(*model).before_each_patch(image), Error);  // no source of tokens
   reader.set_tokens(mean_tokens, "a");
   const Tensor before = next_patch(*model).before_each_patch(image);
-  // Of a patch only its token counts, and only for the patches behind it.
+  // Only a patch's token matters, and only for later patches.
   Tensor shuffled = image.clone();
   shuffled.slice(2, 4, 8).slice(3, 8, 12).copy_(shuffled.slice(2, 4, 8).slice(3, 8, 12).flip(3));
   EXPECT_TRUE(torch::equal(before, next_patch(*model).before_each_patch(shuffled)));
   const auto differ =
       rows_that_differ(before, next_patch(*model).before_each_patch(with_patch_changed(image, 6)));
   for (int64_t row = 0; row < 16; ++row) EXPECT_EQ(differ[static_cast<size_t>(row)], row > 6) << row;
-  // Codes that no image has get no gradient.
+  // Codes that occur in no image get no gradient.
   reader.set_tokens(
       [](const Tensor& images, int64_t rows, int64_t columns) {
         return torch::full({images.size(0), rows * columns}, 5, torch::kInt64);
@@ -125,12 +125,12 @@ TEST(Darl, NoPatchSeesItselfOrALaterOne) {
     }
 }
 
-// The query stream is asked by place alone: two orders that agree on what came before and on the target give
-// the same row, whatever comes after.
+// The query stream depends on places only. Two orders with the same past and target have the same row,
+// whatever comes after.
 TEST(Darl, AQueryDependsOnWhatWasSeenAndOnItsPlace) {
   const auto model = lively({{"two_stream", true}});
   const Tensor order = torch::arange(16, torch::kInt64), other = order.clone(), elsewhere = order.clone();
-  other.slice(0, 8).copy_(order.slice(0, 8).flip(0));            // the same but for places 8 …
+  other.slice(0, 8).copy_(order.slice(0, 8).flip(0));            // the same except for places 8 …
   elsewhere.slice(0, 0, 7).copy_(order.slice(0, 0, 7).flip(0));  // other order of the same first patches
   const Tensor a = next_patch(*model).two_streams(picture(), order).query,
                b = next_patch(*model).two_streams(picture(), other).query,
@@ -141,7 +141,7 @@ TEST(Darl, AQueryDependsOnWhatWasSeenAndOnItsPlace) {
   EXPECT_ANY_THROW(next_patch(*lively({})).two_streams(picture(), order));
 }
 
-// XLNet's layout: with content t the patch t itself, query t sees content 0 … t - 1.
+// XLNet's layout: content row t is patch t itself, and query t sees content 0 … t - 1.
 TEST(Darl, WithoutAStartTokenTheFirstQuerySeesNothing) {
   torch::manual_seed(5);
   const Tensor images = torch::randn({2, 3, 16, 16}, torch::kFloat64),
@@ -151,7 +151,7 @@ TEST(Darl, WithoutAStartTokenTheFirstQuerySeesNothing) {
     const NextPatch::Streams streams = next_patch(*model).two_streams(images, order);
     ASSERT_EQ(streams.query.size(1), 16);
     ASSERT_EQ(streams.content.size(1), 15);
-    EXPECT_TRUE(torch::allclose(streams.query[0][0], streams.query[1][0])) << positions;  // of any image
+    EXPECT_TRUE(torch::allclose(streams.query[0][0], streams.query[1][0])) << positions;  // for any image
     EXPECT_FALSE(torch::allclose(streams.query[0][1], streams.query[1][1])) << positions;
     Tensor loss = model->forward(images).square().sum() + streams.query.square().sum();
     loss.backward();
@@ -165,7 +165,7 @@ TEST(Darl, WithoutAStartTokenTheFirstQuerySeesNothing) {
   EXPECT_ANY_THROW(lively({{"two_stream", true}, {"start_token", false}, {"image_size", 4}}));  // one patch
 }
 
-// An order for each sample gives each what that order for all gives it.
+// With an order per sample, each sample gets the same as with that order for all.
 TEST(Darl, EverySampleMayHaveItsOwnOrder) {
   torch::manual_seed(5);
   const Tensor images = torch::randn({3, 3, 16, 24}, torch::kFloat64);
@@ -185,9 +185,8 @@ TEST(Darl, EverySampleMayHaveItsOwnOrder) {
     }
   }
   const auto model = lively({{"two_stream", true}});
-  EXPECT_ANY_THROW(
-      next_patch(*model).two_streams(images, orders.slice(0, 0, 2)));              // for two of three samples
-  EXPECT_ANY_THROW(next_patch(*model).two_streams(images, orders.clamp_max(22)));  // no permutations
+  EXPECT_ANY_THROW(next_patch(*model).two_streams(images, orders.slice(0, 0, 2)));  // two of three samples
+  EXPECT_ANY_THROW(next_patch(*model).two_streams(images, orders.clamp_max(22)));   // no permutations
 }
 
 TEST(Darl, CausalOrBidirectionalAtUse) {
@@ -220,7 +219,7 @@ TEST(Darl, EveryKindOfPositionsRunsAtAnyGridAndLearns) {
     }
 }
 
-// Without positions the mean does not care where patches stand; with any it does.
+// Without positions, the mean does not depend on the places of patches; with any, it does.
 TEST(Darl, PositionsTellPlacesApart) {
   const Tensor image = picture(), rolled = torch::cat({image.slice(2, 8), image.slice(2, 0, 8)}, 2);
   for (const char* positions : {"none", "absolute", "learned", "rope_1d", "rope_2d", "rope_mixed"}) {
@@ -231,7 +230,7 @@ TEST(Darl, PositionsTellPlacesApart) {
   }
 }
 
-// Rotary positions of a grid twice as fine are half as far apart; at the own grid nothing changes.
+// Rotary positions of a grid twice as fine are half as far apart; the original grid stays the same.
 TEST(Darl, InterpolatedPositionsSpanTheGridOfTraining) {
   for (const char* positions : {"rope_1d", "rope_2d", "rope_mixed"}) {
     const auto scaled = lively({{"positions", positions}}),
@@ -239,7 +238,7 @@ TEST(Darl, InterpolatedPositionsSpanTheGridOfTraining) {
     EXPECT_TRUE(torch::equal(scaled->backbone->embed(picture()), onward->backbone->embed(picture())));
     EXPECT_FALSE(
         torch::allclose(scaled->backbone->embed(picture(32, 32)), onward->backbone->embed(picture(32, 32))));
-    // Built for the larger grid, scaling and running on agree there again.
+    // Built for the larger grid, scaled and continued positions agree.
     const auto large = lively({{"positions", positions}, {"image_size", 32}});
     EXPECT_TRUE(
         torch::equal(large->backbone->embed(picture(32, 32)), onward->backbone->embed(picture(32, 32))));

@@ -1,13 +1,15 @@
-// DiT (Peebles & Xie 2023, "Scalable diffusion models with transformers"), SiT (Ma et al. 2024), and both with
-// VisionLLaMA's blocks (Chu et al. 2024, sections 4.1 and A.1). Names of parameters are those of the published code.
+// DiT (Peebles & Xie 2023, "Scalable diffusion models with transformers"), SiT (Ma et al. 2024), and both
+// with VisionLLaMA's blocks (Chu et al. 2024, sections 4.1 and A.1). Parameters have the names of the
+// published code.
 //
 //   c  = mlp([cos(t f), sin(t f)]) + table[label]
 //   shift1, scale1, gate1, shift2, scale2, gate2 = silu(c) W + b       adaLN-Zero: W and b start at zero
 //   y  = x + gate1 * attention(norm(x) (1 + scale1) + shift1)
 //   x' = y + gate2 * mlp(norm(y) (1 + scale2) + shift2)
-//   output = patches put back of (norm(x_L) (1 + scale) + shift) W + b
-// The norms have no weights. DiT and SiT add sine-cosine positions; the LLaMA forms rotate q and k by 2-D RoPE and
-// have SwiGLU. SiT's networks are DiT's: the published ones compute a second half of channels and drop it.
+//   output = patches of (norm(x_L) (1 + scale) + shift) W + b, back on the grid
+// The norms have no weights. DiT and SiT add sine-cosine positions; the LLaMA forms rotate q and k by 2-D
+// RoPE and have SwiGLU. SiT's networks are DiT's: the published ones compute a second half of channels and
+// drop it.
 #include <numbers>
 
 #include "core/error.h"
@@ -38,7 +40,7 @@ namespace tessera::models {
 namespace {
 
 constexpr double kEps = 1e-6;
-constexpr int64_t kFrequencies = 128;  // of the time embedding
+constexpr int64_t kFrequencies = 128;  // frequencies of the time embedding
 constexpr double kLongestWave = 10000;
 
 struct Config : IsotropicSettings {
@@ -53,8 +55,8 @@ struct Config : IsotropicSettings {
   void visit(V& v) {
     visit_size(v);
     v("channels", channels, between(1, 4096), "channels of the input: 3 of pixels, 4 of latents");
-    v("labels", labels, between(1, 1 << 24), "classes that an image can be asked for");
-    v("null_label", null_label, "an embedding of no class besides, for guidance");
+    v("labels", labels, between(1, 1 << 24), "classes of the images");
+    v("null_label", null_label, "an additional embedding for no class, for guidance");
     v("llama", llama, "VisionLLaMA's block: 2-D RoPE and SwiGLU");
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim; not for llama");
     v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
@@ -65,7 +67,7 @@ struct Config : IsotropicSettings {
 
   int64_t out_channels() const {
     return sigma == Sigma::none ? channels : 2 * channels;
-  }  // of the last layer
+  }  // channels of the last layer's output
 
   void check() const {
     check_size();
@@ -80,19 +82,20 @@ torch::Tensor norm_without_weights(const torch::Tensor& x) {
   return at::layer_norm(x, {x.size(-1)}, {}, {}, kEps);
 }
 
-// norm(x) (1 + scale) + shift, for the linear layer behind it; x [batch, tokens, dim], shift and scale [batch, dim].
+// Returns norm(x) (1 + scale) + shift for the next linear layer; x [batch, tokens, dim], shift and scale
+// [batch, dim].
 nn::DeferredNorm modulated(const torch::Tensor& x, const torch::Tensor& shift, const torch::Tensor& scale) {
   return {x, {.weight = 1 + scale, .bias = shift, .eps = kEps}};
 }
 
-// A linear layer behind SiLU, parameters 1.weight and 1.bias.
+// A linear layer after SiLU, parameters 1.weight and 1.bias.
 class Modulation final : public torch::nn::Module {
  public:
   Modulation(int64_t dim, int64_t count) : count_(count) {
     linear_ = register_module("1", nn::Linear(dim, count * dim));
   }
-  // `count` tensors [batch, dim] of the condition [batch, dim], of the parameters' type also under autocast: half
-  // precision would take bits off 1 + scale.
+  // Maps the condition [batch, dim] to `count` tensors [batch, dim]. They keep the parameters' type under
+  // autocast: half precision would lose bits of 1 + scale.
   std::vector<torch::Tensor> forward(const torch::Tensor& condition) {
     return linear_(torch::silu(condition)).to(linear_->weight.scalar_type()).chunk(count_, -1);
   }
@@ -138,7 +141,7 @@ class Block final : public torch::nn::Module {
   }
 
  private:
-  // x + gate * branch(norm(x) (1 + scale) + shift), the three at `first` of the modulation.
+  // Returns x + gate * branch(norm(x) (1 + scale) + shift), with the three at `first` of the modulation.
   template <class Branch>
   torch::Tensor add(const torch::Tensor& x, const std::vector<torch::Tensor>& modulation, size_t first,
                     const Context& context, const Branch& branch) {
@@ -161,7 +164,7 @@ class Block final : public torch::nn::Module {
   std::shared_ptr<Modulation> modulation_;
 };
 
-// Parameters mlp.0 and mlp.2 on waves of the time.
+// Parameters mlp.0 and mlp.2, applied to waves of the time.
 class TimeEmbedder final : public torch::nn::Module {
  public:
   explicit TimeEmbedder(int64_t dim) {
@@ -169,7 +172,7 @@ class TimeEmbedder final : public torch::nn::Module {
     first_ = mlp->register_module("0", nn::Linear(2 * kFrequencies, dim));
     second_ = mlp->register_module("2", nn::Linear(dim, dim));
   }
-  // time [batch] -> [batch, dim].
+  // Maps time [batch] to [batch, dim].
   torch::Tensor forward(const torch::Tensor& time) {
     const torch::Tensor steps =
         torch::arange(kFrequencies, torch::TensorOptions().dtype(torch::kFloat64).device(time.device()));
@@ -281,7 +284,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
   }
-  // Where nothing says otherwise an image is clean and of no class, or of the first where there must be one.
+  // Without a condition, an image is clean and has no class, or the first class if it must have one.
   torch::Tensor usual_condition(const torch::Tensor& like) override {
     const auto options = torch::TensorOptions().device(like.device());
     return condition(
@@ -294,7 +297,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   }
 
  private:
-  // The blocks, but for a span that adds what it added last where that is young enough and of the same shape.
+  // Runs the blocks. A span adds its last addend again if that is recent enough and has the same shape.
   torch::Tensor run_reusing(const Tokens& tokens, const Context& context, BlockReuse& reuse) {
     check(0 <= reuse.first && reuse.first < reuse.last && reuse.last <= block_count() && !is_training() &&
               !context.taps,
@@ -323,7 +326,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
     return time_->forward(time) + torch::embedding(label_table_, labels);
   }
 
-  // Tokens [batch, rows * columns, dim] -> [batch, channels, height, width].
+  // Maps tokens [batch, rows * columns, dim] to [batch, channels, height, width].
   torch::Tensor output(const torch::Tensor& last, const torch::Tensor& condition, const Tokens& tokens) {
     const std::vector<torch::Tensor> m = last_modulation_->forward(condition);
     const int64_t patch = config_.patch_size, channels = config_.out_channels();
@@ -424,7 +427,7 @@ std::vector<Size> published_sizes() {
 Family dit_family() {
   Family family = make_family<Dit, Config>(
       "dit", "DiT and SiT, also with VisionLLaMA's blocks: image generation", published_sizes(), rename);
-  // Images between -1 and 1, the whole short side (Dhariwal & Nichol 2021).
+  // Pixels between -1 and 1, center crop of the whole short side (Dhariwal & Nichol 2021).
   family.preprocess =
       table({{"crop", 1.0}, {"mean", Value::Array{0.5, 0.5, 0.5}}, {"std", Value::Array{0.5, 0.5, 0.5}}});
   return family;

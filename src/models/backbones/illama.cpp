@@ -1,12 +1,12 @@
 // iLLaMA (Wang et al. 2024, "Adapting LLaMA decoder to vision transformer"): a LLaMA block on image patches,
-// causal, with the class token behind the patches. Names of parameters are those of the published code.
+// causal, with the class token after the patches. Parameters have the names of the published code.
 //
 //   x_0 = [patches W; class token] + positions
 //   y   = x + A(rms(x))       A = (softmax(R q (R k)^T / sqrt(d)) * S) v, R: 1-D RoPE
 //   x'  = y + fc2(silu(fc1 rms(y)) * fc3 rms(y))
 //   scores = head(rms(x_L)[last token])
 // S is the lower triangle, or softly alpha + (1 - alpha) * lower triangle early in training. The published
-// code puts it behind the softmax; mask = "before" is the paper's Softmax(A + M).
+// code applies it after the softmax; mask = "before" is the paper's Softmax(A + M).
 #include "models/backbones/illama.h"
 
 #include "core/error.h"
@@ -77,7 +77,7 @@ struct Config : IsotropicSettings, WindowSettings {
       "the share is on until soft_mask_cutoff, throughout, or from then on");
     v("soft_mask_shape", soft_mask_shape, choice<RateShape>(), "mode soft: the share falls to 0, or stays");
     v("soft_mask_cutoff", soft_mask_cutoff, at_least(0), "epoch at which modes soft and late change");
-    v("class_token", class_token, choice<ClassToken>(), "behind the patches or in front of them");
+    v("class_token", class_token, choice<ClassToken>(), "after the patches or before them");
     v("positions", positions, choice<Positions>(), "rotary and learned positions");
     v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
@@ -109,7 +109,7 @@ struct Config : IsotropicSettings, WindowSettings {
       fail_usage("model.soft_mask = ", shortest(soft_mask), " with model.mask = \"none\": there is no mask");
     if (soft_mask > 0 && soft_mask_mode == RateMode::soft && soft_mask_cutoff == 0)
       fail_usage("model.soft_mask = ", shortest(soft_mask),
-                 " is over before it begins with model.soft_mask_cutoff = 0: say when it ends");
+                 " ends before it begins with model.soft_mask_cutoff = 0: set the epoch at which it ends");
     if (ropes() && dim / heads % 2 != 0)
       fail_usage("model.dim / model.heads is ", dim / heads, ", RoPE needs it even");
   }
@@ -139,7 +139,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
 
-  // The share of the bi-directional mask in the step that comes.
+  // Sets the share of the bi-directional mask for the next step.
   void before_step(const TrainingStep& at) override {
     if (config_.soft_mask == 0) return;
     tessera::check(at.steps_per_epoch > 0, "a step of an epoch of ", at.steps_per_epoch, " steps");
@@ -164,7 +164,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return total;
   }
 
-  // The modified mask lets a class token in front see the tokens behind it.
+  // The modified mask shows a class token at the front the tokens after it.
   int64_t masked_out_macs(int64_t height, int64_t width) const override {
     if (config_.mask == Mask::none) return 0;
     const int64_t tokens = config_.patches(height, width) + 1;
@@ -207,7 +207,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return tokens;
   }
 
-  // The causal mask follows from the new order.
+  // The new order determines the causal mask.
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override {
     Tokens chosen = IsotropicBackbone::keep(tokens, index);
     chosen.extras = masked(chosen.extras, chosen.count(), last() ? chosen.count() - 1 : 0, chosen.x);
@@ -267,7 +267,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     const auto& block = blocks_[static_cast<size_t>(index)];
     const int64_t side = config_.window_of(index), count = side * side;
     if (side == 0) return block->forward(x, tokens.extras, context);
-    // A window is a sequence of its own, row by row.
+    // A window is its own sequence in row-major order.
     nn::AttentionExtras inside;
     if (config_.ropes()) inside.rotation = rotation(torch::arange(count, torch::kFloat64));
     return block->forward_in_windows(x, tokens, {side, masked(inside, count, -1, x)}, context);
@@ -299,11 +299,11 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return config_.conv_blocks.empty() ? "" : "model.conv_blocks read the neighbours of every patch";
   }
 
-  // The same with the causal mask of `count` tokens, of which the modified one shows all to token `all_seeing` (-1 =
+  // Adds the causal mask of `count` tokens. The modified mask shows all of them to token `all_seeing` (-1 =
   // none). `like` has the type and device of the tokens.
   nn::AttentionExtras masked(nn::AttentionExtras extras, int64_t count, int64_t all_seeing,
                              const torch::Tensor& like) const {
-    // In evaluation the mask is the causal one; a soft share belongs to training.
+    // Evaluation uses the causal mask; a soft share is for training only.
     const double soft = is_training() ? soft_ : 0;
     if (config_.mask == Mask::none) return extras;
     if (config_.mask == Mask::after) {
@@ -336,7 +336,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, int64_t image = 224) {
 }  // namespace
 
 Family illama_family() {
-  const Value whole_image = table({{"crop", 1.0}, {"crop_mode", "squash"}});  // as its code does from 384 on
+  const Value whole_image = table({{"crop", 1.0}, {"crop_mode", "squash"}});  // the code's, from 384 on
   return make_family<ImageLlama, Config>(
       "illama", "iLLaMA: a causal LLaMA block on patches",
       {

@@ -1,5 +1,5 @@
-// Training of iLLaMA besides the model: schedules of a rate (its soft mask, its dropout), and first weights
-// cut out of a larger model's.
+// Training of iLLaMA in addition to the model: schedules of a rate (its soft mask, its dropout), and initial
+// weights selected from a larger model.
 #pragma once
 
 #include "ops/torch.h"
@@ -11,11 +11,11 @@
 
 namespace tessera::models {
 
-// When a rate is on: until the cut-off and 0 from then on (soft), throughout (standard), or from the cut-off
-// on and 0 until then (late). The published code calls soft "early" for dropout.
+// When a rate is on: before the cut-off (soft), throughout (standard), or from the cut-off on (late); else it
+// is 0. For dropout, the published code calls soft "early".
 enum class RateMode { soft, standard, late };
-// The rate of mode soft falls linearly from `rate` to 0 over the steps before the cut-off, both ends
-// included, or is constant.
+// In mode soft, the rate is constant or falls linearly from `rate` to 0 over the steps before the cut-off,
+// both ends included.
 enum class RateShape { linear, constant };
 
 struct RateSchedule {
@@ -25,11 +25,12 @@ struct RateSchedule {
   RateShape shape = RateShape::linear;
 };
 double rate_at(const RateSchedule& schedule, int64_t step);
-// One value a step of all epochs.
+// Returns one value per step of all epochs.
 std::vector<double> rates(const RateSchedule& schedule);
 
-// Weight selection (Xu et al. 2024, "Initializing models with larger ones"), uniform: along each axis every
-// (a/b)-th element where b divides a, else the elements nearest to b evenly spaced places, halves to even.
+// Selects weights uniformly (Xu et al. 2024, "Initializing models with larger ones"). Along each axis, it
+// takes every (a/b)-th element if b divides a. Else it takes the elements nearest to b evenly spaced places,
+// halves to even.
 torch::Tensor select_weights(const torch::Tensor& large, torch::IntArrayRef shape);
 
 }  // namespace tessera::models

@@ -16,7 +16,7 @@ double rate_at(const RateSchedule& s, int64_t step) {
 std::vector<double> rates(const RateSchedule& s) {
   check(s.epochs >= 0 && s.steps_per_epoch >= 0 && s.cutoff_epoch >= 0 && s.cutoff_epoch <= s.epochs,
         "rate schedule: ", s.epochs, " epochs of ", s.steps_per_epoch, " steps with a cut-off at epoch ",
-        s.cutoff_epoch, ": the cut-off must lie within the epochs");
+        s.cutoff_epoch, ": the cut-off must be within the epochs");
   std::vector<double> values;
   for (int64_t step = 0; step < s.epochs * s.steps_per_epoch; ++step) values.push_back(rate_at(s, step));
   return values;

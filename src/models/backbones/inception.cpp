@@ -18,16 +18,16 @@ constexpr double kEps = 1e-3;
 constexpr int64_t kSpatialChannels =
     7;  // 7 x 17 x 17 numbers: about as many as the 2048 of the pooled features
 
-// A convolution of a block: its name, outputs, kernel and stride.
+// A convolution of a block: name, output channels, kernel and stride.
 struct Layer {
   std::string name;
   int64_t out = 0, rows = 1, columns = 1, stride = 1;
 };
 
-// What a branch does first.
+// The first operation of a branch.
 enum class Pool { none, average, largest, halving };
 
-// Layers one behind the other; with `fork` the last two stand side by side on what is before them.
+// Consecutive layers; with `fork`, the last two both read the output of the layers before them.
 struct Branch {
   std::vector<Layer> layers = {};
   Pool pool = Pool::none;
@@ -94,7 +94,7 @@ torch::Tensor pooled(const torch::Tensor& x, Pool pool) {
   }
 }
 
-// Two neighbours along an axis and their shares, without half pixels (TensorFlow 1).
+// Interpolates two neighbours along an axis, without half pixels (TensorFlow 1).
 torch::Tensor stretched(const torch::Tensor& x, int64_t axis) {
   const int64_t in = x.size(axis);
   std::vector<int64_t> low(kSide), high(kSide);
@@ -120,7 +120,7 @@ torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, tor
   check(
       images.dim() == 4 && images.size(1) == 3 && images.numel() > 0 && images.scalar_type() == torch::kUInt8,
       "images for Inception have shape ", images.sizes(), ", must be bytes [batch, 3, height, width]");
-  // In double: places between pixels would be rounded at the size of the image's sides.
+  // In double: sampling positions between pixels would lose precision in proportion to the image's side.
   const torch::Tensor x = images.to(torch::kCPU, torch::kFloat64);
   if (protocol == FidProtocol::tf) return stretched(stretched(x, 2), 3).to(type);
   if (protocol == FidProtocol::pytorch)
@@ -133,7 +133,7 @@ torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torc
   return protocol == FidProtocol::pytorch ? x / 127.5 - 1 : (x - 128) / 128;
 }
 
-// relu(norm(conv(x))), no padding or half of the kernel's sides.
+// relu(norm(conv(x))), without padding or padded by half of the kernel's sides.
 class InceptionFid::ConvNorm : public torch::nn::Module {
  public:
   ConvNorm(int64_t in, const Layer& layer, bool pad) : stride_(layer.stride) {
@@ -242,7 +242,7 @@ InceptionFeatures InceptionFid::forward(const torch::Tensor& pixels) {
   constexpr size_t kMixed6d = 6, kMixed6e = 7;
   for (size_t i = 0; i < mixed_.size(); ++i) {
     x = mixed_[i]->forward(x);
-    // The first channels of a block are those of its branch of 1x1 convolutions.
+    // The first channels of a block are those of its 1x1 branch.
     if (i == kMixed6d) out.spatial = x.narrow(1, 0, kSpatialChannels).contiguous();
     if (i == kMixed6e) out.middle768 = x.mean({2, 3});
   }

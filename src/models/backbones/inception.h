@@ -1,6 +1,6 @@
-// Inception-v3 (Szegedy et al. 2016, "Rethinking the Inception architecture for computer vision") in the form that
-// measures generated images (Heusel et al. 2017), with the tensors' names of pt_inception-2015-12-05: no auxiliary
-// head, 1008 outputs, average pools that do not count padding, a maximum in the last block's pool.
+// Inception-v3 (Szegedy et al. 2016, "Rethinking the Inception architecture for computer vision") as used to
+// measure generated images (Heusel et al. 2017), with the tensor names of pt_inception-2015-12-05. It has no
+// auxiliary head, 1008 outputs, average pools that do not count padding, and max pooling in the last block.
 #pragma once
 
 #include "ops/torch.h"
@@ -15,31 +15,32 @@
 
 namespace tessera::models {
 
-// How images are prepared. tf: the first evaluation's and ADM's (TensorFlow 1's bilinear resizing: source = i in / out,
-// no antialiasing), as torch-fidelity has it. pytorch: pytorch-fid's (bilinear with half pixels, no antialiasing).
-// clean: clean-fid's (Parmar et al. 2022, "On aliased resizing": Pillow's bicubic with antialiasing on floats).
+// Image preprocessing. tf: that of the first evaluation and of ADM, as in torch-fidelity (TensorFlow 1's
+// bilinear resizing: source = i in / out, no antialiasing). pytorch: pytorch-fid's (bilinear with half
+// pixels, no antialiasing). clean: clean-fid's (Parmar et al. 2022, "On aliased resizing": Pillow's bicubic
+// with antialiasing on floats).
 enum class FidProtocol { tf, pytorch, clean };
 
-// Images of one size, bytes [batch, 3, height, width], resized to 299 x 299 in `type`, values 0 to 255.
+// Resizes images of one size, bytes [batch, 3, height, width], to 299 x 299 in `type`, values 0 to 255.
 torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
-// The same in the range that the network takes, about [-1, 1].
+// As fid_resized(), in the network's input range, about [-1, 1].
 torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
 
 struct InceptionFeatures {
   torch::Tensor early64, early192, middle768;  // means over places, [batch, 64], [batch, 192], [batch, 768]
-  torch::Tensor pooled;                        // [batch, 2048]: what FID compares
-  torch::Tensor spatial;          // [batch, 7, 17, 17]: what sFID compares, flattened channel last
+  torch::Tensor pooled;                        // [batch, 2048]: the features of FID
+  torch::Tensor spatial;          // [batch, 7, 17, 17]: the features of sFID, flattened channel last
   torch::Tensor logits;           // [batch, 1008]
-  torch::Tensor unbiased_logits;  // without the last layer's bias: the Inception Score's
+  torch::Tensor unbiased_logits;  // without the last layer's bias: for the Inception Score
 
   torch::Tensor flat_spatial() const { return spatial.permute({0, 2, 3, 1}).flatten(1); }  // [batch, 2023]
 };
 
-// Inference alone: batch norms use their running statistics and are folded into the convolutions.
+// For inference only: batch norms use their running statistics and are folded into the convolutions.
 class InceptionFid : public torch::nn::Module {
  public:
   InceptionFid();
-  // `pixels` [batch, 3, 299, 299] of fid_pixels; other sizes that leave a place behind the last block will do.
+  // `pixels` [batch, 3, 299, 299] of fid_pixels. Other sizes work if the last block's grid is not empty.
   InceptionFeatures forward(const torch::Tensor& pixels);
 
  private:
@@ -52,8 +53,9 @@ class InceptionFid : public torch::nn::Module {
   torch::Tensor fc_weight_, fc_bias_;
 };
 
-// Puts tensors under the published names into the network. `find` gives a tensor, or an undefined one where the file
-// has none of that name; `where` begins errors. What else the file holds (num_batches_tracked) does not matter.
+// Loads tensors by their published names into the network. `find` returns a tensor, or an undefined one if
+// the file does not have it; `where` begins errors. Other tensors of the file (num_batches_tracked) are
+// ignored.
 void load_inception(InceptionFid& network, const std::function<torch::Tensor(const std::string& name)>& find,
                     const std::string& where);
 

@@ -31,7 +31,7 @@ TEST(FidPixels, ConstantsStayConstant) {
   EXPECT_NEAR(fid_pixels(x, FidProtocol::tf, torch::kFloat64).max().item<double>(), 72.0 / 128, 1e-9);
 }
 
-// TensorFlow 1 reads at i * in / out, so that the last columns repeat the last pixel.
+// TensorFlow 1 samples at i * in / out, so that the last columns repeat the last pixel.
 TEST(FidPixels, TensorFlowHasNoHalfPixels) {
   const torch::Tensor x = bytes(8, 5), y = fid_resized(x, FidProtocol::tf, torch::kFloat64);
   for (const int64_t i : {0, 1, 37, 150, 298}) {

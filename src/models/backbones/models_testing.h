@@ -1,4 +1,4 @@
-// What the tests of the families share.
+// Shared parts of the families' tests.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace tessera::models {
 
-// The model in double and in evaluation, every parameter well away from zero: gates, biases and heads start
-// there, and would hide what a test looks for.
+// Returns the model in double and evaluation mode, every parameter well away from zero. Gates, biases and
+// heads start at zero, which would hide the effects under test.
 inline std::shared_ptr<Classifier> lively(const ModelSpec& spec, double amount) {
   const auto model = build_classifier(spec, 1);
   model->backbone->to(torch::kFloat64);

@@ -32,7 +32,7 @@ PatchPredictor::PatchPredictor(std::shared_ptr<Backbone> trunk, const ModelSpec&
         " patches, the image has ", rows_ * columns_);
   if (std::is_sorted(order_.begin(), order_.end())) return;
   index_ = torch::tensor(order_, torch::kInt64);
-  // The cache needs no grid, but a pass over whole images chooses among tokens.
+  // The cache needs no grid, but a pass over whole images selects tokens.
   if (const std::string why = encoder_->keep_refusal(); !next_ && !why.empty())
     fail_usage(who, " reads the patches in another order: ", why);
 }
@@ -44,7 +44,7 @@ bool PatchPredictor::knows_next_place() const { return next_ && next_->has_two_s
 torch::Tensor PatchPredictor::before_each_patch(const torch::Tensor& images, const torch::Tensor& start,
                                                 const Context& context, const torch::Tensor& orders) {
   if (knows_next_place()) return next_->two_streams(images, orders.defined() ? orders : index_).query;
-  check(!orders.defined(), "this trunk is not told which patch comes next");
+  check(!orders.defined(), "this trunk does not read the place of the next patch");
   if (next_) return next_->before_each_patch(images, index_, context);
   Tokens tokens = encoder_->tokenise(images, context);
   const int64_t batch = images.size(0);

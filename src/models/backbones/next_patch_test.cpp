@@ -103,7 +103,7 @@ TEST(NextPatch, APredictionHasNoGradientFromItsPatchAndLaterOnes) {
     }
 }
 
-// The trunk is run anew on the image so far for each patch.
+// Runs the trunk again on the image so far for each patch.
 Tensor draw_without_cache(PatchPredictor& predictor, PatchDecoder& decoder, const Tensor& given,
                           int64_t known, const PatchSampling& sampling, const PatchNoise& noise) {
   Tensor pixels = given.clone();
@@ -151,7 +151,7 @@ TEST(NextPatch, DrawingWithACacheIsDrawingWithout) {
     }
 }
 
-// Images whose patches are as bright as their tokens are large.
+// Images in which a patch's brightness grows with its token.
 TEST(NextPatch, DrawingTokensWithACacheIsDrawingWithout) {
   const torch::NoGradGuard no_grad;
   constexpr int64_t kCodes = 6;

@@ -1,6 +1,5 @@
-// ResNet (He et al. 2016, "Deep residual learning for image recognition"), and the form of it that CLIP has for
-// images (Radford et al. 2021, Section 2.4). Names of parameters are torchvision's and timm's; OpenAI's for
-// CLIP's.
+// ResNet (He et al. 2016, "Deep residual learning for image recognition"), and CLIP's form of it (Radford et
+// al. 2021, Section 2.4). Parameters have the names of torchvision and timm; of OpenAI for CLIP's form.
 //
 //   a block:      y = relu(x + branch(x)), x through a 1x1 convolution where shapes differ (eq. 1 and 2)
 //   basic:        branch = norm(conv3x3(relu(norm(conv3x3(x)))))
@@ -8,10 +7,11 @@
 //   stem:         convolution of 7x7 cells and max pooling, each halving the grid
 //   scores = fc(mean over the cells of x_L)
 //
-// The grid is halved by the 3x3 convolution of a stage's first block (torchvision's v1.5), or by its first 1x1 one as
-// the paper has it (`stride_first`): 4.09 and 3.8 G multiply-adds. CLIP's form has three 3x3 convolutions as stem,
-// halves by averaging 2x2 cells in front of the 1x1 convolutions, and reads the map by attention of its mean. Three such
-// convolutions and max pooling are the stem of v1c (He et al. 2019, "Bag of tricks", ResNet-C), which mmseg uses.
+// The 3x3 convolution of a stage's first block halves the grid (torchvision's v1.5), or its first 1x1 one as
+// in the paper (`stride_first`): 4.09 and 3.8 G multiply-adds. CLIP's form has a stem of three 3x3
+// convolutions, halves by averaging 2x2 cells before the 1x1 convolutions, and reads the map by attention of
+// its mean. Three such convolutions and max pooling are the stem of v1c (He et al. 2019, "Bag of tricks",
+// ResNet-C), which mmseg uses.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <array>
@@ -74,13 +74,13 @@ struct Config : DropPathSettings {
   void visit(V& v) {
     v("image_size", image_size, "side in pixels, or [height, width]");
     v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
-    v("dims", dims, kWidth, "channels that leave a stage");
+    v("dims", dims, kWidth, "output channels of a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("block", block, choice<BlockKind>(), "two 3x3 convolutions, or one between two of 1x1");
     v("stem", stem, choice<Stem>(),
       "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP) or max pooling (v1c)");
     v("stem_dim", stem_dim, kHidden,
-      "channels that leave the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
+      "output channels of the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
     v("stride_first", stride_first,
       "bottlenecks: the first 1x1 convolution halves the grid (the paper, Caffe, detectron2's zoo), not the "
       "3x3 one");
@@ -89,7 +89,7 @@ struct Config : DropPathSettings {
     v("heads", heads, kHeads, "heads of attention pooling");
     v("embed_dim", embed_dim, kWidth, "outputs of attention pooling");
     v("output_stride", output_stride, between(4, 256),
-      "pixels a cell of the last map; from there on stages dilate instead of halving the grid (DC5: 16)");
+      "pixels per cell of the last map; from there on stages dilate instead of halving the grid (DC5: 16)");
     v("zero_init_last", zero_init_last, "the last norm of each block starts at 0");
     visit_drop_path(v);
   }
@@ -105,7 +105,7 @@ struct Config : DropPathSettings {
       fail_usage("the deep stem is ", stem_width(),
                  " channels wide, must be even: model.stem_dim, or a quarter of model.dims[0]");
     if (stride_first && (block == BlockKind::basic || average_strides))
-      fail_usage("model.stride_first goes with bottlenecks whose convolutions halve the grid, not with ",
+      fail_usage("model.stride_first goes with bottlenecks that halve the grid by a convolution, not with ",
                  average_strides ? "model.average_strides" : "model.block = \"basic\"");
     if (pooling == Pooling::attention) check_width(dims.back(), heads);
   }
@@ -136,7 +136,7 @@ class Downsample : public torch::nn::Module {
 
 struct BlockPlace {
   int64_t in = 0, out = 0, stride = 1, dilation = 1;
-  int64_t index = 0;  // among all blocks of the model, keys the draws of drop path
+  int64_t index = 0;  // among all blocks of the model: keys the draws of drop path
   double drop_path = 0;
 };
 
@@ -161,7 +161,7 @@ class ResidualUnit : public torch::nn::Module {
       downsample_ = register_module("downsample", std::make_shared<Downsample>(in, out, stride, average));
   }
 
-  // x [batch, rows, columns, in] -> [batch, rows / stride, columns / stride, out].
+  // Maps x [batch, rows, columns, in] to [batch, rows / stride, columns / stride, out].
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     const torch::Tensor shortcut = downsample_ ? downsample_->forward(x) : x;
     torch::Tensor y = x;
@@ -173,7 +173,7 @@ class ResidualUnit : public torch::nn::Module {
     return torch::relu(shortcut + kept(nn::convolve(convs_[last], norms_[last], y, false), context));
   }
 
-  // The grid of the result, and multiply-adds, for the grid of x.
+  // Return the grid of the result, and the multiply-adds, for the grid of x.
   Extent grid(Extent in) const { return {half(in.height), half(in.width)}; }
   int64_t macs(Extent in) const {
     const Extent out = grid(in);
@@ -201,8 +201,8 @@ class ResidualUnit : public torch::nn::Module {
 
   int64_t half(int64_t size) const { return cells_ > 1 ? size / cells_ : (size - 1) / place_.stride + 1; }
 
-  // The branch of the samples that keep it. Statistics of the norms are those of all samples, so all of them
-  // are computed.
+  // Keeps the branch of the samples that drop path selects. The norms' statistics are over all samples, so
+  // all of them are computed.
   torch::Tensor kept(const torch::Tensor& branch, const Context& context) const {
     const double rate = place_.drop_path;
     torch::Tensor factor = torch::zeros({branch.size(0), 1, 1, 1});
@@ -212,14 +212,14 @@ class ResidualUnit : public torch::nn::Module {
   }
 
   BlockPlace place_;
-  int64_t cells_ = 1;   // side of the means that halve the grid, 1 = a convolution halves it
-  size_t strided_ = 0;  // which convolution that is
+  int64_t cells_ = 1;   // side of the averaged cells that halve the grid, 1 = a convolution halves it
+  size_t strided_ = 0;  // index of that convolution
   std::vector<nn::Conv2d> convs_;
   std::vector<nn::BatchNorm2d> norms_;
   std::shared_ptr<Downsample> downsample_;
 };
 
-// The mean of the cells attends to itself and to all of them, with learned positions; its output is the vector.
+// The mean of the cells attends to itself and all cells, with learned positions; its output is the vector.
 class AttentionPool : public torch::nn::Module {
  public:
   AttentionPool(Extent grid, int64_t width, int64_t heads, int64_t out) : built_(grid), heads_(heads) {
@@ -230,7 +230,7 @@ class AttentionPool : public torch::nn::Module {
     c_ = register_module("c_proj", nn::Linear(width, out));
   }
 
-  // x [batch, rows, columns, width] -> [batch, out].
+  // Maps x [batch, rows, columns, width] to [batch, out].
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor cells = x.flatten(1, 2);
     const torch::Tensor positions = nn::resample_tokens(
@@ -306,7 +306,7 @@ class ResNet final : public PyramidBackbone {
     return pool_ && name == "attnpool.positional_embedding" ? pool_->fit(stored) : torch::Tensor();
   }
 
-  // torchvision's: convolutions normal by their outputs, linear layers PyTorch's own; CLIP's: convolutions
+  // As torchvision: convolutions normal by fan-out, linear layers PyTorch's own. As CLIP: convolutions
   // PyTorch's own, attention pooling normal by its width.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
@@ -354,7 +354,7 @@ class ResNet final : public PyramidBackbone {
     stem_norms_.push_back(register_module("bn" + number, nn::BatchNorm2d(options.out)));
   }
 
-  // The grid behind the stem, for an image's.
+  // Returns the grid after the stem for an image of this size.
   Extent stem_grid(Extent image) const {
     const auto size = [&](int64_t side) {
       const int64_t halved = stem_[0]->extent(side);
@@ -369,7 +369,7 @@ class ResNet final : public PyramidBackbone {
     int64_t in = config_.stem_width(), index = 0, reached = 4, dilation = 1;
     for (size_t stage = 0; stage < config_.dims.size(); ++stage) {
       const auto blocks = register_module("layer" + std::to_string(stage + 1), torch::nn::ModuleList());
-      const int64_t before = dilation;  // as published, a stage's first block dilates like the stage before
+      const int64_t before = dilation;  // as published: a stage's first block keeps the old dilation
       int64_t stride = stage == 0 ? 1 : 2;
       if (reached * stride > config_.output_stride) dilation *= std::exchange(stride, 1);
       reached *= stride;
@@ -407,7 +407,7 @@ Value plain(BlockKind block, const std::vector<int64_t>& depths) {
                 {"depths", list(depths)}});
 }
 
-// mmseg's usual backbones.
+// mmseg's usual backbones have this stem.
 Value deep_stem(Value settings) {
   settings.set("stem", "deep_max");
   return settings;
@@ -426,7 +426,7 @@ Value clip(int64_t width, const std::vector<int64_t>& depths, int64_t embed_dim,
                 {"classes", 0}});
 }
 
-// Of CLIP's own images.
+// The preprocessing of CLIP's own images.
 Value clip_preprocess() {
   return table({{"crop", 1.0},
                 {"mean", Value::Array{0.48145466, 0.4578275, 0.40821073}},

@@ -1,17 +1,17 @@
 // Swin Transformer (Liu et al. 2021, "Swin Transformer: hierarchical vision transformer using shifted
 // windows"). Names of parameters and sizes are timm's.
 //
-//   a block:         y = x + windows(norm(x)),  x' = y + mlp(norm(y));  every second one shifts the windows
-//                    by half
-//   windows:         softmax(q k^T / sqrt(d) + B) v, B a learned number for each offset between two cells
+//   a block:         y = x + windows(norm(x)),  x' = y + mlp(norm(y));  every second block shifts the
+//                    windows by half
+//   windows:         softmax(q k^T / sqrt(d) + B) v, B a learned number per offset between two cells
 //   between stages:  2 x 2 cells become one, 4 C channels normed and mapped to the next width
 //   scores = head(mean over the cells of norm(x_L))
 //
-// Any size of picture goes: a border that fills no patch, no window or no 2 x 2 cells is padded with zeros.
-// As in timm the map is shifted before it is padded, and a stage whose grid is not larger than a window has one
-// window of the grid's size. The published codes for dense prediction do otherwise (`form`): they pad first and
-// never shrink a window; mmseg and mmdet merge cells channel by channel. With `stage_norms` each stage's map has a norm
-// of its own, which the next stage does not see.
+// Images of any size are supported: incomplete patches, windows and groups of 2 x 2 cells are padded with
+// zeros. As in timm, the map is shifted before padding, and a grid not larger than a window has one window of
+// its own size. The published codes for dense prediction differ (`form`): they pad first and never shrink a
+// window; mmseg and mmdet merge cells channel by channel. With `stage_norms` each stage's map has its own
+// norm, which the next stage does not see.
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/error.h"
@@ -71,12 +71,12 @@ struct Config : PyramidSettings {
     v("window_size", window_size, between(1, 128), "cells along a side of a window");
     v("shift", shift, "shift the windows of every second block by half a window");
     v("relative_bias", relative_bias, "a learned bias for each offset between two cells of a window");
-    v("positions", positions, choice<Positions>(), "absolute positions of the patches besides");
+    v("positions", positions, choice<Positions>(), "additional absolute positions of the patches");
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("form", form, choice<Form>(),
-      "whose code is followed in padding, shifting and merging (dense prediction)");
-    v("patch_norm", patch_norm, "a norm behind the patch embedding");
+      "the published code to follow in padding, shifting and merging (dense prediction)");
+    v("patch_norm", patch_norm, "a norm after the patch embedding");
     v("block_norm_eps", block_norm_eps, above(0),
       "eps of the blocks' norms (transformers' layer_norm_eps); other norms have 1e-5");
     v("stage_norms", stage_norms,
@@ -111,7 +111,7 @@ class WindowAttention : public torch::nn::Module {
     for (const auto& part : attention_->named_children()) register_module(part.key(), part.value());
   }
 
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name,
                         const nn::Epilogue& epilogue) {
     const bool shifted = shift_.height > 0 || shift_.width > 0;
@@ -120,7 +120,7 @@ class WindowAttention : public torch::nn::Module {
     const torch::Tensor rolled =
         shifted ? torch::roll(whole, {-shift_.height, -shift_.width}, {1, 2}) : whole;
     torch::Tensor bias = relative_bias();
-    if (shifted) {  // [windows, heads or 1, cells, cells]: for the windows of every picture
+    if (shifted) {  // [windows, heads or 1, cells, cells]: for the windows of every image
       const torch::Tensor mask = shift_mask(x);
       bias = bias.defined() ? bias + mask : mask;
     }
@@ -138,8 +138,8 @@ class WindowAttention : public torch::nn::Module {
     return windows * attention_->mix_macs(cells()) + rows * columns * attention_->output_macs();
   }
 
-  // A stored table of another window, moved to this one as the first published code does; undefined if it is
-  // none.
+  // Fits a stored table of another window to this one as the first published code does; undefined if it is no
+  // such table.
   torch::Tensor fit(const torch::Tensor& stored) const {
     if (!table_.defined()) return {};
     return nn::fit_offset_bias(stored, window_.height, window_.width, table_.size(1), /*class_token=*/false);
@@ -148,12 +148,12 @@ class WindowAttention : public torch::nn::Module {
  private:
   int64_t cells() const { return window_.height * window_.width; }
 
-  // The bias of each pair of cells, [1, heads, cells, cells].
+  // Returns the bias of each pair of cells, [1, heads, cells, cells].
   torch::Tensor relative_bias() const {
     return table_.defined() ? nn::offset_bias(table_, window_.height, window_.width) : torch::Tensor();
   }
 
-  // Along one side of the shifted map: 0 where no window wraps around, 1 and 2 for what came from either end.
+  // Labels one side of the shifted map: 0 if no window wraps around, 1 and 2 for cells from either end.
   static torch::Tensor regions(int64_t size, int64_t window, int64_t shift) {
     torch::Tensor region = torch::zeros({size}, torch::kInt64);
     if (shift == 0) return region;
@@ -162,8 +162,8 @@ class WindowAttention : public torch::nn::Module {
     return region;
   }
 
-  // -100 between cells of the padded map x that were no neighbours before the shift, [windows, 1, cells,
-  // cells].
+  // Returns -100 between cells of the padded map x that were not neighbours before the shift, [windows, 1,
+  // cells, cells].
   torch::Tensor shift_mask(const torch::Tensor& x) const {
     const int64_t rows = ceil_div(x.size(1), window_.height) * window_.height;
     const int64_t columns = ceil_div(x.size(2), window_.width) * window_.width;
@@ -185,7 +185,7 @@ struct BlockPlace {
   int64_t dim = 0, heads = 1, index = 0;  // index: among all blocks of the model, keys the draws of drop path
   double drop_path = 0;
   Extent window = {}, shift = {};
-  std::string name = {};  // before the names of taps
+  std::string name = {};  // prefix of the names of taps
 };
 
 class SwinBlock : public torch::nn::Module {
@@ -199,7 +199,7 @@ class SwinBlock : public torch::nn::Module {
     mlp_ = register_module("mlp", nn::Mlp(place.dim, hidden));
   }
 
-  // x [batch, rows, columns, dim] -> the same.
+  // Maps x [batch, rows, columns, dim] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     const auto branch = [&](const torch::Tensor& in, int64_t number, const auto& body) {
       return nn::residual(in, {}, place_.drop_path, is_training(), 2 * place_.index + number, context, body);
@@ -223,8 +223,9 @@ class SwinBlock : public torch::nn::Module {
   nn::Mlp mlp_{nullptr};
 };
 
-// 2 x 2 cells to one: their channels in the order (0, 0), (1, 0), (0, 1), (1, 1) of row and column; `by_channel`
-// (mmseg): the four cells of a channel side by side, in the order (0, 0), (0, 1), (1, 0), (1, 1).
+// Merges 2 x 2 cells into one. Their channels are in the order (0, 0), (1, 0), (0, 1), (1, 1) of row and
+// column. `by_channel` (mmseg): a channel's four cells are adjacent, in the order (0, 0), (0, 1), (1, 0), (1,
+// 1).
 class PatchMerging : public torch::nn::Module {
  public:
   PatchMerging(int64_t in, int64_t out, const Config& config) : by_channel_(config.form == Form::mmseg) {
@@ -241,7 +242,7 @@ class PatchMerging : public torch::nn::Module {
     return reduction_(norm_->before_linear(cells));
   }
 
-  int64_t macs() const { return reduction_->macs(); }  // of one new cell
+  int64_t macs() const { return reduction_->macs(); }  // per new cell
 
  private:
   bool by_channel_;
@@ -316,7 +317,7 @@ class Swin final : public PyramidBackbone {
     return {};
   }
 
-  // timm's: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
+  // As timm: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "patch_embed.proj.weight")
@@ -387,7 +388,7 @@ class Swin final : public PyramidBackbone {
   }
 
   Config config_;
-  Extent built_;  // grid of the pictures that the model was built for
+  Extent built_;  // grid of the images that the model was built for
   nn::PatchEmbed patch_embed_{nullptr};
   nn::LayerNorm patch_norm_{nullptr}, norm_{nullptr};
   std::vector<nn::LayerNorm> stage_norms_;

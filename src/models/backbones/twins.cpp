@@ -3,7 +3,7 @@
 //
 //   a stage: patches of the map before, a norm, then blocks
 //     y  = x + LSA or GSA(norm(x)),   x' = y + mlp(norm(y))
-//     behind its first block          x + depthwise 3x3 convolution of x  (conditional positions)
+//     after its first block           x + depthwise 3x3 convolution of x  (conditional positions)
 //   scores = head(mean over the tokens of norm(x_L))
 #include "core/error.h"
 #include "models/backbones/twins_stages.h"
@@ -20,7 +20,7 @@ struct Config : TwinsSettings {
   void visit(V& v) {
     visit_stages(v);
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of the token's");
-    v("mlp_ratios", mlp_ratios, kMlpRatio, "the same a stage each, instead of one for all");
+    v("mlp_ratios", mlp_ratios, kMlpRatio, "one ratio per stage, instead of one for all");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     visit_drop_path(v);
   }
@@ -28,8 +28,8 @@ struct Config : TwinsSettings {
   void check() const {
     check_stages();
     if (!mlp_ratios.empty() && mlp_ratios.size() != dims.size())
-      fail_usage("model.mlp_ratios has ", mlp_ratios.size(), " numbers, must have one a stage, ", dims.size(),
-                 ", or none");
+      fail_usage("model.mlp_ratios has ", mlp_ratios.size(), " numbers, must have one per stage, ",
+                 dims.size(), ", or none");
   }
 
   TwinsPlan plan() const {

@@ -10,7 +10,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr double kEmbedEps = 1e-5;  // of the norms behind a convolution, in both published codes
+constexpr double kEmbedEps = 1e-5;  // norms after a convolution, in both published codes
 
 }  // namespace
 
@@ -173,7 +173,7 @@ torch::Tensor TwinsBackbone::enter(int64_t stage, const torch::Tensor& before) {
           before.size(3), ", both sides must be at least ", least);
     return embed->forward(before);
   }
-  // An odd last row or column is left out, as a convolution of stride 2 does.
+  // An odd last row or column is dropped, as a convolution of stride 2 does.
   const torch::Tensor even = before.slice(1, 0, before.size(1) / 2 * 2).slice(2, 0, before.size(2) / 2 * 2);
   return embed->forward(even.permute({0, 3, 1, 2}));
 }
@@ -188,7 +188,7 @@ torch::Tensor TwinsBackbone::after_block(int64_t stage, int64_t index, const tor
   return pegs_[static_cast<size_t>(stage)](x.flatten(1, 2), x.size(1), x.size(2)).reshape(x.sizes());
 }
 
-// Both published codes: truncated normal for linear layers, normal by fan-out for convolutions.
+// As both published codes: truncated normal for linear layers, normal by fan-out for convolutions.
 void TwinsBackbone::first_values(const std::string& name, const torch::Tensor& parameter,
                                  const nn::Filler& fill) const {
   if (parameter.dim() == 2) fill.truncated_normal(0.02);
@@ -232,7 +232,7 @@ void TwinsSettings::check_stages() const {
   const size_t stages = dims.size();
   if (stages < 1 || stages > 8 || depths.size() != stages || heads.size() != stages ||
       windows.size() != stages || sub_sampling.size() != stages)
-    fail_usage("model.dims, depths, heads, windows and sub_sampling must have an entry a stage (1 to 8)");
+    fail_usage("model.dims, depths, heads, windows and sub_sampling must have one entry per stage (1 to 8)");
   PyramidSettings::check_stages();
   const Extent image = extent_of(image_size, "image_size");
   if (std::min(image.height, image.width) < smallest_side())

@@ -1,6 +1,6 @@
 // The stages of Twins-SVT (Chu et al. 2021, "Twins: revisiting the design of spatial attention in vision
-// transformers"), which pyramid VisionLLaMA keeps: blocks that attend inside windows (LSA) and blocks that
-// attend from all tokens to sub-sampled keys (GSA) alternate.
+// transformers"), which pyramid VisionLLaMA keeps. Blocks that attend inside windows (LSA) alternate with
+// blocks that attend from all tokens to sub-sampled keys (GSA).
 #pragma once
 
 #include <string>
@@ -28,19 +28,20 @@ struct TwinsSettings : PyramidSettings {
       "cells along a side that share a key of global attention");
   }
   void check_stages() const;
-  int64_t smallest_side() const;  // of an image that leaves every stage a key
+  int64_t smallest_side() const;  // the smallest image side that leaves every stage a key
 };
 
-// How queries and keys are rotated by position.
+// The rotation of queries and keys by position.
 struct TwinsRope {
   RotarySettings rotary{.rope = Rope::none};
-  double query_theta = 10000, key_theta = 10000;  // of global attention
-  // GSA's key for cells sr i … sr i + sr - 1 stands at their mean; else (published code) at sr i + 1 - 1 /
-  // sr, and the grid of keys is read with as many columns as the queries' grid has.
+  double query_theta = 10000, key_theta = 10000;  // for global attention
+  // True: GSA's key for cells sr i … sr i + sr - 1 has their mean position. Else (published code) its
+  // position is sr i + 1 - 1 / sr, and the grid of keys is read with the number of columns of the queries'
+  // grid.
   bool mean_keys = false;
   double anchor = 0;         // AS2DRoPE: positions times anchor / rows of the grid, 0 = as they are
   bool scale_local = false;  // inside windows too
-  Extent built = {};         // the stage's grid for image_size: what rope_scaling starts from
+  Extent built = {};         // the stage's grid for image_size: the reference of rope_scaling
 };
 
 struct TwinsBlockOptions {
@@ -52,12 +53,12 @@ struct TwinsBlockOptions {
   TwinsRope rope = {};
 };
 
-// Attention from every token to keys that stand for sub_sampling x sub_sampling cells each (GSA). Parameters
-// q, kv, proj, and with sub_sampling > 1 the convolution sr and a LayerNorm norm behind it.
+// Attention from every token to keys that each summarise sub_sampling x sub_sampling cells (GSA). Parameters
+// q, kv, proj, and with sub_sampling > 1 the convolution sr followed by a LayerNorm norm.
 class SubsampledAttentionImpl : public torch::nn::Module {
  public:
   SubsampledAttentionImpl(int64_t width, int64_t heads, int64_t sub_sampling, bool qkv_bias);
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& extras,
                         const nn::Epilogue& epilogue);
   int64_t macs(int64_t rows, int64_t columns) const;
@@ -74,7 +75,7 @@ TORCH_MODULE(SubsampledAttention);
 class TwinsBlock : public ResidualBlock {
  public:
   explicit TwinsBlock(const TwinsBlockOptions& options);
-  // x [batch, rows, columns, width] -> the same.
+  // Maps x [batch, rows, columns, width] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const Context& context);
   int64_t macs(int64_t rows, int64_t columns) const;
 
@@ -82,7 +83,7 @@ class TwinsBlock : public ResidualBlock {
   torch::Tensor attend_in_windows(const torch::Tensor& x, const Context& context,
                                   const nn::Epilogue& epilogue);
   torch::Tensor attend_globally(const torch::Tensor& x, const Context& context, const nn::Epilogue& epilogue);
-  // The rotation of tokens at these places, times `scale`, of a grid with `columns` columns.
+  // Returns the rotation of tokens at these places, times `scale`, of a grid with `columns` columns.
   nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
                         const nn::RopeScaling& scaling) const;
   int64_t dim_, heads_, window_, sub_sampling_;
@@ -91,20 +92,20 @@ class TwinsBlock : public ResidualBlock {
   SubsampledAttention global_{nullptr};
 };
 
-// What a family makes of its settings; vectors hold an entry a stage.
+// A family's plan from its settings; vectors have one entry per stage.
 struct TwinsPlan {
   TwinsSettings settings = {};
   std::vector<int64_t> hidden = {};   // width inside the MLPs
-  TwinsBlockOptions block = {};       // what all blocks share; the rest is filled in for each
+  TwinsBlockOptions block = {};       // shared by all blocks; the rest is set for each
   std::vector<TwinsRope> ropes = {};  // empty = none
-  std::string pegs = {};  // name of the list of conditional positions behind the first blocks, "" = none
+  std::string pegs = {};              // list of conditional positions after the first blocks, "" = none
   bool nested_pegs = false;
   bool final_norm = true;
 };
-// The plan of blocks with this MLP.
+// Returns the plan of blocks with this MLP.
 TwinsPlan plan_stages(const TwinsSettings& settings, MlpKind mlp);
 
-// Parameters patch_embeds, blocks, norm, and conditional positions if there are any.
+// Parameters patch_embeds, blocks, norm, and conditional positions if any.
 class TwinsBackbone : public PyramidBackbone {
  public:
   int64_t embed_width() const override { return plan_.settings.dims.back(); }
@@ -123,7 +124,7 @@ class TwinsBackbone : public PyramidBackbone {
   Norm norm_;
 
  private:
-  // Patches and a LayerNorm behind them.
+  // The patch embedding and its LayerNorm.
   class StageEmbed : public nn::PatchEmbedImpl {
    public:
     StageEmbed(int64_t patch, int64_t channels, int64_t width);
@@ -139,7 +140,7 @@ class TwinsBackbone : public PyramidBackbone {
   std::vector<nn::ConditionalPositions> pegs_;
 };
 
-// The settings of a published size: dims, depths and heads of its stages.
+// Returns the settings of a published size: dims, depths and heads of its stages.
 Value stages_table(const std::vector<int64_t>& dims, const std::vector<int64_t>& depths,
                    const std::vector<int64_t>& heads);
 

@@ -6,14 +6,14 @@
 //                    x' = y + flip(layer(norm(flip(y))))
 //   layer:           proj_up, mLSTM mixer (ops/mlstm_mixer.h), proj_down
 //   scores = head(legacy_norm([x_first, x_last] of norm(x)))
-// All that a config can change, the ablations of the paper's Tables 4 and 5 among it, is in vil.h.
+// All settings, including the ablations of the paper's Tables 4 and 5, are in vil.h.
 #include "models/backbones/vil.h"
 #include "core/text.h"
 
 namespace tessera::models {
 namespace {
 
-// The published inference class has the eps of its two last norms the other way round than the training.
+// In the published inference class, the eps of the last two norms are swapped relative to the training.
 constexpr VilVersion kVersion{.pairs = true,
                               .conv_name = "conv",
                               .token_norm = "norm",

@@ -1,7 +1,7 @@
-// The two versions of Vision-LSTM but for the layout of their blocks and the order of their last norms. The
-// families are in vil.cpp and vil1.cpp.
+// The shared parts of both versions of Vision-LSTM, which differ in the layout of their blocks and the order
+// of their last norms. The families are in vil.cpp and vil1.cpp.
 //
-//   x = patches W + positions, with class tokens among them where the head reads those
+//   x = patches W + positions, with class tokens among them if the head reads those
 //   x' = x + layer(norm(x))                              alternating: each block has its own direction
 //   x' = x + sum over directions of layer_d(norm_d(x))   parallel (Vision-LSTM, eq. 15)
 //   x' = x + layer(norm(x)), the layer summing its directions    in_layer (the training source)
@@ -24,9 +24,9 @@ namespace tessera::models {
 
 // classifier, or features: a model without a class head (VilBackbone::published_features).
 enum class VilMode { classifier, features };
-// The tokens that the head reads (Table 5): the first and last side by side, or their mean; the mean of all
-// patches, of the (up to) four in the middle, the one in the middle; or class tokens side by side. In mode
-// features the published class gives all tokens, or a map.
+// The tokens that the head reads (Table 5): the first and last concatenated, or their mean; the mean of all
+// patches or of the (up to) four in the middle; the middle patch; or class tokens concatenated. In mode
+// features, the published class returns all tokens, or a map.
 enum class VilPooling {
   bilateral_flatten,
   bilateral_avg,
@@ -86,13 +86,13 @@ struct VilConfig : IsotropicSettings, WindowSettings {
     v("pooling", pooling, choice<VilPooling>(), "Table 5: tokens that the head reads");
     v("directions", directions, choice<VilDirections>(), "Figure 4");
     v("traversal", traversal, choice<VilTraversal>(),
-      "one direction a block, a block for each with outputs summed (eq. 15), or all between one pair of "
+      "one direction per block, a block for each with outputs summed (eq. 15), or all between one pair of "
       "projections (the training source)");
     v("positions", positions, "learned absolute positions");
     v("legacy_norm", legacy_norm, "a second norm before the head, as in the published training");
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("norm_eps", norm_eps, choice<VilNormEps>(),
-      "of the last two norms: of the inference code, or as the weights were trained");
+      "eps of the last two norms: the inference code's, or the training's");
     v("cell", cell, choice<VilCell>(), "paper: eq. 3 to 9 (ops/mlstm_mixer.h)");
     v("conv_kind", conv_kind, choice<nn::MlstmConv>(), "depthwise convolution before q and k (Table 4)");
     v("conv_grid", conv_grid, choice<VilConvGrid>(),
@@ -114,24 +114,24 @@ struct VilConfig : IsotropicSettings, WindowSettings {
   void check() const;  // relations between settings
 
   int64_t direction_count() const { return int64_t{1} << static_cast<int64_t>(directions); }
-  int64_t inner() const {  // of the cell
+  int64_t inner() const {  // width of the cell
     return static_cast<int64_t>(
                std::ceil(expansion * static_cast<double>(dim) / static_cast<double>(inner_multiple))) *
            inner_multiple;
   }
-  // The places of class tokens among the patches of a grid.
+  // Returns the places of class tokens among the patches of a grid.
   TokenPlaces places(int64_t rows, int64_t columns) const;
   int64_t class_tokens() const;
-  int64_t read_width() const;  // of the vector that the head reads
+  int64_t read_width() const;  // width of the vector that the head reads
 };
 
 // The differences between the published codes of the two versions.
 struct VilVersion {
   bool pairs;                 // blocks.N holds two blocks by the names of their directions, else one
-  const char* conv_name;      // of the convolution's module
+  const char* conv_name;      // name of the convolution's module
   const char* token_norm;     // over all tokens after the last block: residual scale, biases as norm_bias
   const char* read_norm;      // over the vector that the head reads: plain, with bias
-  bool token_norm_is_legacy;  // which of the two legacy_norm = false takes away
+  bool token_norm_is_legacy;  // the norm that legacy_norm = false removes
   double token_eps, read_eps;
 };
 
@@ -155,8 +155,8 @@ class VilBackbone : public CausalBackbone, public MlstmCells {
   std::string next_refusal() const override;
   torch::Tensor embed_patches(const torch::Tensor& images) const override;
   torch::Tensor front_tokens() const override;
-  // The output of the published class in mode features: all tokens after both last norms, [batch, tokens,
-  // dim], or with pooling to_image as a map [batch, dim, rows, columns]. Fails in mode classifier.
+  // Returns the output of the published class in mode features: all tokens after both last norms, [batch,
+  // tokens, dim], or with pooling to_image a map [batch, dim, rows, columns]. Fails in mode classifier.
   torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});
 
  protected:
@@ -174,15 +174,15 @@ class VilBackbone : public CausalBackbone, public MlstmCells {
     torch::Tensor embed;  // [1, rows, columns, dim]
   };
   void make_norms(const VilVersion& version);
-  // Multiply-adds with a cell that costs `cell(tokens)` in each direction.
+  // Counts multiply-adds with a cell that costs `cell(tokens)` in each direction.
   int64_t count_macs(int64_t height, int64_t width, const std::function<double(double tokens)>& cell) const;
-  double exact_cell(MlstmForm form, double tokens) const;  // of one direction of a layer
+  double exact_cell(MlstmForm form, double tokens) const;  // for one direction of a layer
   nn::TokenGrid grid_of(const TokenPlaces& places) const;
-  TokenPlaces built_places() const;                                   // of an image of image_size
+  TokenPlaces built_places() const;                                   // for an image of image_size
   torch::Tensor position_table(int64_t rows, int64_t columns) const;  // [rows, columns, dim]
 
   VilConfig config_;
-  nn::MlstmLayerOptions layer_;  // of every layer, but for its directions
+  nn::MlstmLayerOptions layer_;  // shared by all layers, without their directions
   int64_t rows_ = 0, columns_ = 0;
   nn::PatchEmbed patch_embed_{nullptr};
   std::shared_ptr<PositionTable> pos_embed_;

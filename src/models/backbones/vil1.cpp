@@ -1,6 +1,6 @@
-// Vision-LSTM, version 1 (Alkin et al. 2024, the preprint's first version; the names of parameters are those
-// of the published inference code). Against version 2 (vil.cpp): a causal convolution over the sequence, no
-// biases in projections and block norms, blocks numbered one by one, and the last norms
+// Vision-LSTM, version 1 (Alkin et al. 2024, the preprint's first version). Parameters have the names of the
+// published inference code. Differences from version 2 (vil.cpp): a causal convolution over the sequence, no
+// biases in projections and block norms, single numbered blocks, and the last norms
 //
 //   scores = head(norm(mean of first and last token of legacy_norm(x)))
 //

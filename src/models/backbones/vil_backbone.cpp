@@ -8,14 +8,14 @@
 namespace tessera::models {
 namespace {
 
-// Tokens in a chunk of the mLSTM that give every printed figure of the paper's Tables 1 and 2.
+// Tokens per chunk of the mLSTM that reproduce every figure of the paper's Tables 1 and 2.
 constexpr double kChunk = 49;
 
 torch::Tensor index_of(const std::vector<int64_t>& places, const torch::Tensor& x) {
   return torch::tensor(places, torch::kInt64).to(x.device());
 }
 
-// Rows or columns in the middle: one for an odd number, two for an even one.
+// Returns the middle rows or columns: one for an odd number, two for an even one.
 std::vector<int64_t> middle(int64_t size) {
   return size % 2 == 1 ? std::vector<int64_t>{size / 2} : std::vector<int64_t>{size / 2 - 1, size / 2};
 }
@@ -217,7 +217,7 @@ TokenPlaces VilBackbone::built_places() const {
   return config_.places(patch_embed_->rows(image.height), patch_embed_->rows(image.width));
 }
 
-// A class token has none.
+// A class token has no position.
 torch::Tensor VilBackbone::position_at(int64_t place) const {
   const TokenPlaces built = built_places();
   int64_t patch = place;
@@ -234,7 +234,7 @@ torch::Tensor VilBackbone::step_block(int64_t index, const torch::Tensor& x, int
   return units_[static_cast<size_t>(index)]->step(x, state);
 }
 
-// Patches that were chosen are a sequence without a grid.
+// Selected patches are a sequence without a grid.
 nn::TokenGrid VilBackbone::grid_of(const TokenPlaces& places) const {
   if (places.kept.defined()) return {1, places.patches(), places.others()};
   const int64_t patches = places.patches();
@@ -313,8 +313,8 @@ int64_t VilBackbone::count_macs(int64_t height, int64_t width,
   return total;
 }
 
-// Counted as the paper's appendix B.2: the chunkwise form, inside a chunk the two products over half the
-// matrix, and per chunk two products with a d x d state.
+// Counts as the paper's appendix B.2: the chunkwise form, with two products over half the matrix inside a
+// chunk, and per chunk two products with a d x d state.
 int64_t VilBackbone::macs(int64_t height, int64_t width) const {
   const auto inner = static_cast<double>(layer_.inner);
   return count_macs(height, width, [inner](double tokens) {
@@ -322,8 +322,8 @@ int64_t VilBackbone::macs(int64_t height, int64_t width) const {
   });
 }
 
-// Every product. Of a chunk: inside it scores, their sums' values; each token reads the state of its head before the
-// chunk and is written into it, but for the first chunk and the last.
+// Counts every product. Inside a chunk: the scores, and their weighted values. Each token also reads its
+// head's state before the chunk, except in the first chunk, and is written into it, except in the last.
 double VilBackbone::exact_cell(MlstmForm form, double tokens) const {
   const auto heads = static_cast<double>(layer_.heads), d = static_cast<double>(layer_.inner) / heads;
   if (form == MlstmForm::recurrent) return heads * tokens * 2 * (d * d + d);

@@ -30,7 +30,7 @@ VilBlock::VilBlock(const VilBlockOptions& options, const std::vector<nn::Travers
 torch::Tensor VilBlock::branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
                                const nn::Epilogue& epilogue) {
   if (window_ == 0) return layer_->forward(norm_.before_linear(x), grid, epilogue, context.taps, name_);
-  // Each window is a grid of its own; what stands behind the layer is of the whole grid again.
+  // Each window is a grid of its own; the layer's output covers the whole grid again.
   check(grid.off_grid.empty() && !epilogue.scale.defined(), name_, ": windows hold patches alone");
   const torch::Tensor normed = norm_.before_linear(x);
   const torch::Tensor windows =
@@ -75,7 +75,7 @@ torch::Tensor VilGroup::forward(const torch::Tensor& x, const nn::TokenGrid& gri
 }
 
 torch::Tensor VilGroup::step(const torch::Tensor& x, std::vector<torch::Tensor>& state) {
-  check(!parallel_, "blocks side by side have several directions, which no step has");
+  check(!parallel_, "parallel blocks have several directions, which step() does not support");
   torch::Tensor y = x;
   std::vector<torch::Tensor> after;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -121,7 +121,7 @@ std::vector<std::shared_ptr<VilUnit>> make_units(const VilStack& stack) {
       case Layout::pairs:
         for (int64_t half = 0; half < 2; ++half) {
           const nn::Traversal way = next_way();
-          // Two blocks of one direction need two names.
+          // Two blocks of the same direction need different names.
           const std::string inside = way.name() + (ways.size() == 1 && half == 1 ? "_again" : "");
           named.emplace_back(inside, block({way}, "." + inside));
         }

@@ -1,5 +1,4 @@
-// The blocks of Vision-LSTM: a norm and an mLSTM layer in one direction or several, one after the other or
-// side by side.
+// The blocks of Vision-LSTM: a norm and an mLSTM layer in one or several directions, sequential or parallel.
 #pragma once
 
 #include <memory>
@@ -11,31 +10,32 @@
 
 namespace tessera::models {
 
-// Settings that all blocks of a model have in common.
+// Settings shared by all blocks of a model.
 struct VilBlockOptions {
   NormKind norm = NormKind::layer;
   bool norm_bias = true;
   nn::MlstmLayerOptions layer = {};
-  int64_t window = 0;  // side of the windows that a block reads one by one, 0 = the whole grid
+  int64_t window = 0;  // side of the windows that a block reads one at a time, 0 = the whole grid
 };
 
-// A residual-scaled LayerNorm (xLSTM's), or an RMS norm.
+// Registers a residual-scaled LayerNorm (xLSTM's), or an RMS norm.
 Norm register_scaled_norm(torch::nn::Module& owner, const char* name, const VilBlockOptions& options,
                           double eps);
 
-// One entry of `blocks`: what features() and taps can name.
+// One entry of `blocks`, as features() and taps count them.
 class VilUnit : public torch::nn::Module {
  public:
-  // x [batch, grid.tokens(), dim] -> the same.
+  // Maps x [batch, grid.tokens(), dim] to the same shape.
   virtual torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid,
                                 const Context& context) = 0;
-  // One token more, x [batch, 1, dim] -> the same; `state` holds that of the layers, {} before the first.
+  // Runs one more token, x [batch, 1, dim] -> the same shape; `state` holds the layers' state, {} before the
+  // first.
   virtual torch::Tensor step(const torch::Tensor& x, std::vector<torch::Tensor>& state) = 0;
-  // The layers inside, in the order in which they run.
+  // Returns the layers inside, in the order in which they run.
   virtual std::vector<nn::MlstmLayer> layers() const = 0;
 };
 
-// x + layer(norm(x)); `index` keys the draws of drop path, `name` stands before the names of taps.
+// x + layer(norm(x)); `index` keys the draws of drop path, `name` is the prefix of the taps' names.
 class VilBlock final : public VilUnit {
  public:
   VilBlock(const VilBlockOptions& options, const std::vector<nn::Traversal>& directions, double drop_path,
@@ -43,7 +43,7 @@ class VilBlock final : public VilUnit {
   torch::Tensor forward(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context) override;
   torch::Tensor step(const torch::Tensor& x, std::vector<torch::Tensor>& state) override;
   std::vector<nn::MlstmLayer> layers() const override { return {layer_}; }
-  // layer(norm(x)) with the epilogue alone.
+  // Computes layer(norm(x)) with the epilogue, without the residual.
   torch::Tensor branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
                        const nn::Epilogue& epilogue);
 
@@ -55,7 +55,7 @@ class VilBlock final : public VilUnit {
   nn::MlstmLayer layer_{nullptr};
 };
 
-// Blocks by their names, one after the other, or side by side with their outputs summed.
+// Named blocks, sequential or parallel with their outputs summed.
 class VilGroup final : public VilUnit {
  public:
   using Named = std::vector<std::pair<std::string, std::shared_ptr<VilBlock>>>;
@@ -71,13 +71,13 @@ class VilGroup final : public VilUnit {
   std::vector<std::shared_ptr<VilBlock>> blocks_;
 };
 
-// All units of a model: how many, in which directions, side by side or not.
+// All units of a model: their number, directions and layout.
 struct VilStack {
   VilBlockOptions block = {};
   int64_t depth = 0, directions = 2;
   enum class Layout { pairs, singles, parallel, in_layer } layout = Layout::pairs;
-  std::vector<double> drop_path = {};  // of each unit
-  std::vector<int64_t> windows = {};   // of each unit, as VilBlockOptions::window
+  std::vector<double> drop_path = {};  // per unit
+  std::vector<int64_t> windows = {};   // per unit, as VilBlockOptions::window
 };
 std::vector<std::shared_ptr<VilUnit>> make_units(const VilStack& stack);
 

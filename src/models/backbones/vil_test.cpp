@@ -1,4 +1,4 @@
-// What the options of Vision-LSTM promise.
+// Properties of the options of Vision-LSTM.
 #include "models/backbones/vil.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ void copy_weights(Classifier& from, Classifier& to) {
     if (Tensor* target = targets.find(entry.key())) target->copy_(entry.value());
 }
 
-// After the last block and its norm, [batch, tokens, dim].
+// Returns the tokens after the last block and its norm, [batch, tokens, dim].
 Tensor tokens_of(const Classifier& model, const Tensor& images) {
   auto& encoder = dynamic_cast<TokenEncoder&>(*model.backbone);
   return encoder.encode(encoder.tokenise(images)).tokens;
@@ -51,7 +51,7 @@ TEST(VilOptions, AllOfThemRunAndLearnEverywhere) {
     cases.push_back({{"conv_kind", conv}, {"conv_kernel", 3}});
   for (const char* pooling : {"bilateral_flatten", "bilateral_avg", "mean", "center_mean", "middle",
                               "cls_first", "cls_last", "cls_bilateral", "cls_middle", "cls_middle_bilateral"})
-    // Where the last walk goes backwards, a class token at the end sees nothing on it.
+    // If the last traversal runs backwards, a class token at the end comes first in it and sees nothing.
     cases.push_back(
         {{"pooling", pooling}, {"directions", std::string(pooling) == "cls_last" ? "uni" : "quad"}});
   for (const char* off : {"positions", "skip", "norm_bias", "proj_bias", "conv_bias", "legacy_norm"})
@@ -90,10 +90,10 @@ TEST(VilOptions, AllOfThemRunAndLearnEverywhere) {
     }
 }
 
-// In one direction and with nothing that looks ahead, a token depends on those before it alone.
+// In one direction, and without a lookahead, a token depends only on those before it.
 TEST(VilOptions, OneDirectionIsCausal) {
   const Tensor x = picture();
-  Tensor changed = x.clone();  // the patches of the third row on: tokens 8 to 15
+  Tensor changed = x.clone();  // from the third row on: tokens 8 to 15
   changed.slice(2, 8).add_(1);
   for (const char* family : {"vil", "vil1"})
     for (const char* conv : {"causal1d", "none", "conv1d", "2d"}) {
@@ -124,7 +124,7 @@ TEST(VilOptions, ReadOutsAreWhatTheySay) {
   EXPECT_TRUE(torch::allclose(read("center_mean"), (tokens.select(1, 7) + tokens.select(1, 12)) / 2));
 }
 
-// Class tokens stand first, in the middle and last; reversing the walk moves none of them.
+// Class tokens are first, in the middle and last; a reversed traversal does not move them.
 TEST(VilOptions, ClassTokensStandWhereTheirNamesSay) {
   VilConfig config;
   const auto places = [&](const char* pooling) {
@@ -137,7 +137,7 @@ TEST(VilOptions, ClassTokensStandWhereTheirNamesSay) {
   EXPECT_EQ(places("cls_middle"), (std::vector<int64_t>{8}));
   EXPECT_EQ(places("cls_middle_bilateral"), (std::vector<int64_t>{0, 9, 18}));
   EXPECT_TRUE(places("mean").empty());
-  // A token at the front of a causal walk sees nothing of the image, one at the end does.
+  // In a causal traversal, a token at the front sees nothing of the image, one at the end does.
   for (const auto& [pooling, sees] :
        {std::pair{"cls_first", false}, {"cls_last", true}, {"cls_middle", true}}) {
     const auto model = lively(small("vil", {{"directions", "uni"}, {"pooling", pooling}}));
@@ -148,9 +148,9 @@ TEST(VilOptions, ClassTokensStandWhereTheirNamesSay) {
   }
 }
 
-// Equation 15: both blocks read the same tokens, and what they add is added.
+// Equation 15: both blocks read the same tokens, and their outputs are added.
 TEST(VilOptions, ParallelTraversalAddsBothDirections) {
-  const auto change = [&](Classifier& model) {  // what the only group adds to its input
+  const auto change = [&](Classifier& model) {  // the addend of the only group
     Taps with, without;
     model.backbone->embed(picture(), {.taps = &with});
     const Tensor after = with.kept.at("blocks.0");
@@ -175,7 +175,7 @@ TEST(VilOptions, ParallelTraversalAddsBothDirections) {
   EXPECT_TRUE(torch::allclose(change(*parallel), down + up));
 }
 
-// One set of weights for all directions is a set for each with the same numbers in it.
+// One set of weights for all directions equals one set per direction with the same numbers.
 TEST(VilOptions, SharedDirectionsAreEqualOnes) {
   for (const char* family : {"vil", "vil1"}) {
     Value::Table entries{{"directions", "quad"}, {"traversal", "in_layer"}, {"norm_bias", false}};
@@ -214,7 +214,7 @@ TEST(VilOptions, ConvolutionsOfTheirOwnMayBeTheSame) {
   }
 }
 
-// Where v's convolution is silent, its layer adds nothing; v that is not convolved does not care.
+// If v's convolution is zero, its layer adds nothing; a v without convolution is unaffected.
 TEST(VilOptions, ValuesReadTheirConvolution) {
   for (const bool reads : {false, true}) {
     const auto model = lively(small("vil", {{"depth", 1},
@@ -288,7 +288,7 @@ TEST(Vil1, KnowsThePublishedNames) {
     EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
-// The paper counts the state once for all heads and per chunk; the products carried out are more.
+// The paper counts the state once for all heads and per chunk; more products are computed.
 TEST(Vil, ExactMultiplyAddsAreTheChunkwiseProducts) {
   const ModelSpec spec = resolve_model("vil_tiny_patch16_224");
   const int64_t cells = 24, heads = 4, d = 96;

@@ -1,5 +1,5 @@
-// VisionLLaMA, plain (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"). Names of
-// parameters are those of the published code.
+// VisionLLaMA, plain (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"). Parameters
+// have the names of the published code.
 //
 //   y  = x + gamma_1 * attention(norm(x))     q and k rotated by 2-D RoPE, the same in all heads
 //   x' = y + gamma_2 * swiglu(norm(y))
@@ -61,12 +61,11 @@ struct Config : IsotropicSettings, RotarySettings, WindowSettings {
   template <class V>
   void visit(V& v) {
     visit_size(v);
-    v("class_token", class_token,
-      "read a learned token in front of the patches, else the mean of the patches");
+    v("class_token", class_token, "read a learned token before the patches, else the mean of the patches");
     v("norm_before_mean", norm_before_mean,
       "without class token: norm, then mean (published 1-D model), else mean first");
     v("token_norm", token_norm,
-      "without class token: a norm of all tokens besides the one behind the mean (mmpretrain's final_norm)");
+      "without class token: a norm of all tokens before the mean and one after it (mmpretrain's final_norm)");
     v("final_norm", final_norm, "the norm before the head (published segmentation backbone: without)");
     v("norm", norm, choice<NormKind>(), "in the blocks and before the head");
     v("mlp", mlp, choice<MlpKind>(), "swiglu_packed: one matrix, biases (the masked pre-training code)");
@@ -74,7 +73,7 @@ struct Config : IsotropicSettings, RotarySettings, WindowSettings {
     v("mlp_hidden", mlp_hidden, kHidden, "hidden width of the MLP, 0 = mlp_ratio or LLaMA's rule");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
-    v("positions", positions, choice<Positions>(), "absolute positions besides RoPE");
+    v("positions", positions, choice<Positions>(), "absolute positions in addition to RoPE");
     v("peg", peg, "conditional positional encoding after the first block (Chu et al. 2021)");
     visit_rope(v);
     v("rope_scale", rope_scale, "factor of all positions");
@@ -84,9 +83,9 @@ struct Config : IsotropicSettings, RotarySettings, WindowSettings {
     v("rope_grid", rope_grid, choice<RopeGrid>(),
       "columns of the grid: the input's, or the root of the number of patches (published code)");
     v("auto_scale", auto_scale, "AS2DRoPE: positions times rope_anchor / image height");
-    v("rope_anchor", rope_anchor, above(0), "image height in pixels whose positions are not scaled");
+    v("rope_anchor", rope_anchor, above(0), "image height in pixels at which positions are not scaled");
     v("class_position", class_position,
-      "x and y of the class token, -1 = what floor division gives for index -1");
+      "x and y of the class token, -1 = the result of floor division for index -1");
     visit_windows(v);
     visit_drop_path(v);
   }
@@ -110,7 +109,7 @@ struct Config : IsotropicSettings, RotarySettings, WindowSettings {
     if (token_norm && (class_token || norm_before_mean))
       fail_usage("model.token_norm goes with class_token = false and norm_before_mean = false");
     if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
-      fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
+      fail_usage("model.rope_scaling goes with auto_scale = false: both adapt to larger grids");
     if (positions == Positions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
   }
@@ -199,7 +198,7 @@ class VisionLlama final : public IsotropicBackbone {
     const auto& block = blocks_[static_cast<size_t>(index)];
     const int64_t side = config_.window_of(index);
     if (side == 0) return block->forward(x, tokens.extras, context);
-    // A window's positions are those of an image of its size.
+    // A window has the positions of an image of its size.
     return block->forward_in_windows(
         x, tokens, {side, {.rotation = rotation(side, side, side * config_.patch_size, 0)}}, context);
   }
@@ -209,7 +208,7 @@ class VisionLlama final : public IsotropicBackbone {
     return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
   }
 
-  // With a norm of all tokens and another behind the mean, the first.
+  // With one norm of all tokens and another after the mean, applies the first.
   torch::Tensor norm_tokens(const torch::Tensor& last) override {
     return token_norm_ ? token_norm_(last) : last_norm(last);
   }
@@ -229,7 +228,8 @@ class VisionLlama final : public IsotropicBackbone {
         .unsqueeze(0);
   }
 
-  // Of a map of these sides from an image of this height, behind `prefix` tokens that are no patches.
+  // Returns the rotation for a map of these sides from an image of this height, after `prefix` non-patch
+  // tokens.
   nn::Rotation rotation(int64_t rows, int64_t columns, int64_t height, int64_t prefix) const {
     const int64_t channels = config_.rope_channels(config_.dim, config_.heads), patches = rows * columns;
     if (channels == 0) return {};
@@ -302,7 +302,7 @@ void upgrade_names(std::vector<std::string>& names) {
   }
 }
 
-// The published segmentation backbone: no norm behind the last block, no head.
+// The published segmentation backbone: no norm after the last block, no head.
 Value segmentation(Value settings) {
   settings.set("final_norm", false);
   settings.set("classes", 0);
@@ -313,8 +313,8 @@ Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
   return table({{"dim", dim}, {"depth", depth}, {"heads", heads}, {"auto_scale", auto_scale}});
 }
 
-// The encoder of the published masked pre-training, whose code widens an MLP that is wide already: no class token in
-// its blocks, no layer scale, no head.
+// The encoder of the published masked pre-training: no class token in its blocks, no layer scale, no head.
+// That code widens an already wide MLP.
 Value masked_pretraining(int64_t dim, int64_t depth, int64_t heads, int64_t hidden) {
   return table({{"dim", dim},
                 {"depth", depth},

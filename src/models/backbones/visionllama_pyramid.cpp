@@ -1,11 +1,12 @@
 // VisionLLaMA, pyramid (Chu et al. 2024, "VisionLLaMA: a unified LLaMA backbone for vision tasks"): the
-// stages of Twins-SVT with SwiGLU and 2-D RoPE. Names of parameters are those of the published code.
+// stages of Twins-SVT with SwiGLU and 2-D RoPE. Parameters have the names of the published code.
 //
-//   LSA  q, k rotated by the place inside their window;   GSA  q by the place on the grid, k by that of its
-//   cells scores = head(norm(mean over the tokens of norm(x_L)))
-// AS2DRoPE multiplies GSA's positions by rope_anchor / rows of the stage's grid. Where the paper and the
-// published code differ, the code is the default: auto_scale_local, rope_keys = "mean" and rope_anchor = [56,
-// 28, 14, 7] are the paper's forms, and windows = [7, 7, 7, 0] its Table 16.
+//   LSA  q, k rotated by the place inside their window
+//   GSA  q rotated by the place on the grid, k by that of its cells
+//   scores = head(norm(mean over the tokens of norm(x_L)))
+// AS2DRoPE multiplies GSA's positions by rope_anchor / rows of the stage's grid. If the paper and the
+// published code differ, the code is the default. The paper's forms are auto_scale_local, rope_keys = "mean"
+// and rope_anchor = [56, 28, 14, 7]; its Table 16 is windows = [7, 7, 7, 0].
 #include <algorithm>
 
 #include "core/error.h"
@@ -52,22 +53,21 @@ struct Config : TwinsSettings, RotarySettings {
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("init_values", init_values, "first value of layer scale, 0 = none");
     v("stage_norms", stage_norms,
-      "a norm behind every stage instead of the last alone (published segmentation backbone)");
+      "a norm after every stage instead of the last alone (published segmentation backbone)");
     v("final_norm", final_norm,
       "the norm before the head (published segmentation backbone without stage norms: false)");
-    v("positions", positions, choice<Positions>(), "absolute positions of every stage besides RoPE");
+    v("positions", positions, choice<Positions>(), "absolute positions of every stage in addition to RoPE");
     v("peg", peg, "conditional positional encoding after the first block of a stage (Chu et al. 2021)");
     visit_rope(v);
     v("rope_ntk", rope_ntk, above(0), "NTK-aware scaling: the base of global attention's queries times this");
-    v("rope_ntk_keys", rope_ntk_keys, "of its keys too (the published code scales the queries alone)");
+    v("rope_ntk_keys", rope_ntk_keys, "the same for its keys (the published code scales the queries alone)");
     v("rope_keys", rope_keys, choice<RopeKeys>(),
-      "where a sub-sampled key stands: published (s i + 1 - 1 / s, read in rows of the full grid) or mean "
-      "(of "
+      "place of a sub-sampled key: published (s i + 1 - 1 / s, read in rows of the full grid) or mean (of "
       "its cells: s i + (s - 1) / 2)");
     v("auto_scale", auto_scale, "AS2DRoPE: positions times rope_anchor / rows of the stage's grid");
     v("auto_scale_local", auto_scale_local, "inside windows too (the paper's form)");
     v("rope_anchor", rope_anchor, above(0),
-      "rows of each stage's grid whose positions are not scaled (published code: 14 in all stages)");
+      "rows of each stage's grid at which positions are not scaled (published code: 14 in all stages)");
     visit_drop_path(v);
   }
 
@@ -75,9 +75,9 @@ struct Config : TwinsSettings, RotarySettings {
     check_stages();
     for (size_t s = 0; s < dims.size(); ++s) check_rope(dims[s], heads[s], text(" in stage ", s));
     if (auto_scale && rope_scaling != nn::RopeScalingKind::none)
-      fail_usage("model.rope_scaling goes with auto_scale = false: both make room for larger grids");
+      fail_usage("model.rope_scaling goes with auto_scale = false: both adapt to larger grids");
     if (rope_anchor.empty() || (rope_anchor.size() != dims.size() && !same_anchor()))
-      fail_usage("model.rope_anchor has ", rope_anchor.size(), " numbers, must have one a stage, ",
+      fail_usage("model.rope_anchor has ", rope_anchor.size(), " numbers, must have one per stage, ",
                  dims.size(), ", or the same for all");
     if (positions == Positions::sincos &&
         std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim % 4 != 0; }))
@@ -90,7 +90,7 @@ struct Config : TwinsSettings, RotarySettings {
   }
   double anchor(size_t stage) const { return same_anchor() ? rope_anchor[0] : rope_anchor[stage]; }
 
-  // Of each stage, for image_size.
+  // Returns the grid of each stage for image_size.
   std::vector<Extent> grids() const {
     const Extent image = extent_of(image_size, "image_size");
     std::vector<Extent> all;

@@ -1,6 +1,7 @@
-// Vision Transformer (Dosovitskiy et al. 2021, "An image is worth 16x16 words"), with what DeiT (Touvron et
-// al. 2021), DeiT III (2022), CPVT (Chu et al. 2021, conditional positions) and BEiT (Bao et al. 2022, relative
-// positions) add. Names of parameters and sizes are timm's, of the table of relative positions BEiT's.
+// Vision Transformer (Dosovitskiy et al. 2021, "An image is worth 16x16 words"), with the additions of DeiT
+// (Touvron et al. 2021), DeiT III (2022), CPVT (Chu et al. 2021, conditional positions) and BEiT (Bao et al.
+// 2022, relative positions). Names of parameters and sizes are timm's; the table of relative positions has
+// BEiT's name.
 //
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
@@ -51,7 +52,7 @@ class Block : public torch::nn::Module {
     }
   }
 
-  // x [batch, tokens, dim], placed and biased as `tokens` says.
+  // Runs the block on x [batch, tokens, dim], with the places and biases of `tokens`.
   torch::Tensor forward(const torch::Tensor& x, const Tokens& tokens, const Context& context) {
     const nn::AttentionExtras extras{.bias = bias(tokens), .taps = context.taps, .name = name_};
     const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
@@ -72,7 +73,7 @@ class Block : public torch::nn::Module {
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_->macs(); }
 
  private:
-  // The bias of the scores: the block's own and that which all blocks are told.
+  // Returns the bias of the scores: the block's own plus the one shared by all blocks.
   torch::Tensor bias(const Tokens& tokens) {
     if (!relative_ && !table_.defined()) return tokens.extras.bias;
     torch::Tensor own =
@@ -95,7 +96,7 @@ class Block : public torch::nn::Module {
   nn::AnyMlp mlp_{nullptr};
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
   nn::GridBias relative_{nullptr};
-  torch::Tensor table_;  // of relative_table, for the grid that the model was built for
+  torch::Tensor table_;  // relative_table, for the grid that the model was built for
   Extent built_;
   bool class_token_ = false;
 };
@@ -141,7 +142,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
   }
 
-  // The class token, and the distillation token for the head that learns from the teacher.
+  // Returns the class token, and the distillation token for the head that learns from the teacher.
   std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context) override {
     if (!config_.distilled) return Backbone::read_outs(images, context);
     const Tokens tokens = tokenise(images, context);
@@ -176,7 +177,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     return names;
   }
 
-  // Tables of relative positions are 0 at first: a ViT without them is fine-tuned with them (Alkin et al. 2024,
+  // Tables of relative positions start at 0: a ViT without them is fine-tuned with them (Alkin et al. 2024,
   // section B.5).
   std::vector<std::string> neutral_names() const override {
     std::vector<std::string> names;
@@ -200,7 +201,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
                                  nn::Resample::bicubic_antialias);
   }
 
-  // timm's: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
+  // As timm: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "pos_embed" || name == "dist_token")
@@ -287,7 +288,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
 
   int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
 
-  // The fixed table, with zeros for the tokens in front.
+  // Returns the fixed table, with zeros for the tokens before the patches.
   torch::Tensor fixed_positions() const {
     if (nn::ShapesOnly::active()) return nn::zeros({1, rows_ * columns_ + position_prefix(), config_.dim});
     const torch::Tensor table = nn::sincos_2d(rows_, columns_, config_.dim);
@@ -320,7 +321,7 @@ Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extr
   return settings;
 }
 
-// Attention pooling in place of a class token, no class head.
+// Attention pooling instead of a class token, no class head.
 Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t heads, double mlp_ratio = 4) {
   return size(patch, dim, depth, heads,
               table({{"image_size", image},
@@ -330,7 +331,7 @@ Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t h
                      {"classes", 0}}));
 }
 
-// CPVT-GAP: conditional positions alone, the mean of the normed patches as in the authors' Twins.
+// CPVT-GAP: only conditional positions; the mean of the normed patches, as in the authors' Twins.
 Value cpvt_gap(int64_t dim, int64_t heads) {
   return size(16, dim, 12, heads,
               table({{"positions", "none"},
@@ -369,7 +370,7 @@ Value registers_and_mean(int64_t dim, int64_t heads) {
 // The test crops of timm's configurations: 0.9, and the whole image at 384.
 Value most() { return table({{"crop", 0.9}}); }
 Value whole() { return table({{"crop", 1.0}}); }
-// timm's weights of AugReg, and the original ones, see pixels from -1 to 1.
+// timm's AugReg weights, and the original ones, read pixels from -1 to 1.
 Value augreg(Value crop = most()) {
   const Value half = Value::Array{0.5, 0.5, 0.5};
   merge(crop, table({{"mean", half}, {"std", half}}));
@@ -411,7 +412,7 @@ Family vit_family() {
           {"deit_small_distilled_patch16_224", {}, distilled(384, 6), most()},
           {"deit_base_distilled_patch16_224", {}, distilled(768, 12), most()},
           {"deit_base_distilled_patch16_384", {}, distilled(768, 12, of_384()), whole()},
-          {"deit3_tiny_patch16_224",  // of the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
+          {"deit3_tiny_patch16_224",  // by the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,
                 table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),

@@ -1,4 +1,4 @@
-// The settings of `vit`: what ViT, DeiT, DeiT III, CPVT, BEiT, CLIP, SigLIP and DINOv2 differ in.
+// The settings of `vit`: the differences between ViT, DeiT, DeiT III, CPVT, BEiT, CLIP, SigLIP and DINOv2.
 #pragma once
 
 #include <array>
@@ -64,30 +64,30 @@ struct VitConfig : IsotropicSettings {
     v("norm", norm, choice<NormKind>(), "all norms");
     v("norm_eps", norm_eps, above(0), "eps of all norms (CLIP: 1e-5)");
     v("qkv_bias", qkv_bias, "biases of q, k, v");
-    v("proj_bias", proj_bias, "biases of the projection behind attention and of the MLP");
+    v("proj_bias", proj_bias, "biases of the projection after attention and of the MLP");
     v("qk_norm", qk_norm, "normalise q and k in each head");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
     v("global_pool", global_pool, choice<VitPool>(),
-      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or what "
-      "a learned query reads (map, SigLIP)");
+      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or the "
+      "output of a learned query (map, SigLIP)");
     v("fc_norm", fc_norm, choice<VitFcNorm>(),
       "norm after the pooling instead of before; auto: with avg, avgmax and max");
-    v("final_norm", final_norm, "a norm behind the last block, before or after the pooling");
-    v("class_token", class_token, "a learned token in front of the patches");
+    v("final_norm", final_norm, "a norm after the last block, before or after the pooling");
+    v("class_token", class_token, "a learned token before the patches");
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
     v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
-    v("patch_bias", patch_bias, "a bias of the patch embedding, where pre_norm is false");
+    v("patch_bias", patch_bias, "a bias of the patch embedding, if pre_norm is false");
     v("drop_border", drop_border,
-      "images may be larger than a whole number of patches: what is over is left out (SigLIP at 384 in "
+      "images may be larger than a whole number of patches: the rest is cropped (SigLIP at 384 in "
       "patches of 14)");
     v("positions", positions, choice<VitPositions>(),
-      "sincos: fixed; relative: a learned bias a head for row and column offsets, in each block; alibi: a "
+      "sincos: fixed; relative: a learned bias per head for row and column offsets, in each block; alibi: a "
       "fixed bias that falls with the distance");
     v("relative_table", relative_table,
-      "besides positions, in each block a learned bias a head for every offset of two patches, from 0 "
-      "(BEiT)");
+      "in addition to positions, in each block a learned bias per head for every offset of two patches, "
+      "initially 0 (BEiT)");
     v("peg", peg, "conditional positional encoding after the first block (CPVT)");
     visit_drop_path(v);
   }

@@ -1,12 +1,12 @@
-// The plain ViT of ViTDet (Li, Mao, Girshick & He 2022, "Exploring plain vision transformer backbones for object
-// detection"). Names of parameters are detectron2's.
+// The plain ViT of ViTDet (Li, Mao, Girshick & He 2022, "Exploring plain vision transformer backbones for
+// object detection"). Parameters have detectron2's names.
 //
-//   tokens stay a map of patches; no class token, no norm behind the last block
-//   most blocks attend inside windows of 14 x 14 patches, four of them (model.global_blocks) over the whole map
-//   or: every block inside windows, and behind some (model.conv_blocks) a residual bottleneck of convolutions
-//   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector for each offset of rows, of columns
+//   tokens stay a map of patches; no class token, no norm after the last block
+//   most blocks attend inside windows of 14 x 14 patches, four (model.global_blocks) over the whole map
+//   or: every block inside windows, and a residual bottleneck of convolutions after some (model.conv_blocks)
+//   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector per row and column offset
 //
-// A table of offsets is interpolated for a map of another size, as the learned positions are.
+// A table of offsets is interpolated for maps of other sizes, like the learned positions.
 #include "models/backbones/vitdet.h"
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -57,7 +57,7 @@ struct Config : DropPathSettings, WindowSettings {
     v("position_grid", position_grid, between(1, 1024),
       "side of the grid of learned positions (pre-training's)");
     v("class_position", class_position,
-      "the learned positions begin with one of a class token, which is not used");
+      "the learned positions begin with one for a class token, which is not used");
     visit_drop_path(v);
   }
   void check() const {
@@ -69,7 +69,7 @@ struct Config : DropPathSettings, WindowSettings {
   }
 };
 
-// A vector [head width] for each pair of a row (or column) of the queries and one of the keys: [size, size, width].
+// Returns a vector [head width] for each pair of query and key rows (or columns): [size, size, width].
 torch::Tensor offset_rows(const torch::Tensor& table, int64_t size) {
   torch::Tensor of_size = table;
   if (table.size(0) != 2 * size - 1)
@@ -94,7 +94,7 @@ class MapAttention : public torch::nn::Module {
     for (const auto& part : attention_->named_children()) register_module(part.key(), part.value());
   }
 
-  // x [batch, rows * columns, dim] of a map of these sides -> the same before the last layer.
+  // Maps x [batch, rows * columns, dim] of a map with these sides to the same shape, without the last layer.
   torch::Tensor mix(const nn::DeferredNorm& x, int64_t rows, int64_t columns, Taps* taps,
                     const std::string& name) {
     const auto [q, k, v] = attention_->project(x);
@@ -137,7 +137,7 @@ class MapBlock : public ResidualBlock {
       residual_ = register_module("residual", std::make_shared<ConvBottleneck>(config.dim));
   }
 
-  // x [batch, rows, columns, dim] -> the same.
+  // Maps x [batch, rows, columns, dim] to the same shape.
   torch::Tensor forward(const torch::Tensor& x, const Context& context) {
     const int64_t rows = x.size(1), columns = x.size(2);
     const torch::Tensor y = apply(
@@ -217,7 +217,8 @@ class VitDet final : public Backbone {
     return names;
   }
 
-  // A table of offsets of another map: interpolated as at work; learned positions of another grid likewise.
+  // Interpolates a table of offsets of another map as at run time, and learned positions of another grid
+  // likewise.
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
     if (name == "pos_embed")
       return nn::fit_square_tokens(stored, config_.class_position ? 1 : 0, config_.position_grid,

@@ -22,7 +22,7 @@ torch::Tensor activate(const torch::Tensor& x, Activation activation) {
     case Activation::published:
       break;
   }
-  fail("an activation of no kind of model was asked for");
+  fail("Activation::published must be resolved before it is applied");
 }
 
 Activation published_activation(const std::string& name, const std::string& where) {

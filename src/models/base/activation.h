@@ -10,13 +10,13 @@
 
 namespace tessera::models {
 
-enum class Activation { published, gelu, gelu_tanh, quick_gelu, relu, silu };  // published: what the kind has
+enum class Activation { published, gelu, gelu_tanh, quick_gelu, relu, silu };  // published: the kind's own
 
-// Of a tensor of any shape; not of `published`.
+// Applies `activation` to a tensor of any shape; `published` is an error.
 torch::Tensor activate(const torch::Tensor& x, Activation activation);
 
-// "gelu_new" is gelu_tanh, and so on, as the transformers library calls them. A usage error that begins with `where` for a
-// name that there is not.
+// Reads names of the transformers library, such as "gelu_new" for gelu_tanh. Throws a usage error that begins
+// with `where` for an unknown name.
 Activation published_activation(const std::string& name, const std::string& where);
 
 }  // namespace tessera::models

@@ -9,7 +9,7 @@ std::string lacks_ability(const std::string& who, const std::string& ability, co
   std::vector<std::string> others;
   for (const Family& other : families()) {
     const auto model = meta_backbone(resolve_model(other.name));
-    // A model that waits for a condition is no answer to a task that gives none.
+    // A model that needs a condition is no use to a task that provides none.
     if (model->condition_width() == 0 && able(*model)) others.push_back(other.name);
   }
   return text(who, " needs a model that ", ability, "; ", family, " cannot; ",

@@ -1,5 +1,5 @@
 // A capability is something that only some models can do: a class with virtual functions that a backbone also
-// derives from. A task asks for it once, when it is built.
+// derives from. A task calls require() once, when it is built.
 //
 //   auto& encoder = require<TokenEncoder>(*model, spec.family, "task mae");
 //
@@ -14,13 +14,13 @@
 
 namespace tessera::models {
 
-// "task mae needs a model that …; swin cannot; these can: vit, illama": the families whose default model
-// passes `able`.
+// Returns "task mae needs a model that …; swin cannot; these can: vit, illama". It lists the families for
+// which `able` accepts the default model.
 std::string lacks_ability(const std::string& who, const std::string& ability, const std::string& family,
                           const std::function<bool(Backbone&)>& able);
 
-// The model as what `who` needs; a usage error that names the families that can. Whether the model can with
-// its very settings too, its own *_refusal() says.
+// Returns the model as the capability that `who` needs. Throws a usage error that names the families with it.
+// The model's settings may still rule it out: its own *_refusal() gives the reason.
 template <class T>
 T& require(Backbone& model, const std::string& family, const std::string& who) {
   if (auto* able = dynamic_cast<T*>(&model)) return *able;

@@ -14,13 +14,13 @@ Cache CausalBackbone::start_at(int64_t batch, std::vector<int64_t> places) const
   if (const std::string why = next_refusal(); !why.empty())
     fail_usage("this model does not predict patch after patch: ", why);
   for (const int64_t place : places)
-    check(place >= 0 && place < sequence_length(), "a token is to stand at ", place, ", there are 0 to ",
+    check(place >= 0 && place < sequence_length(), "the place of a token is ", place, ", must be 0 to ",
           sequence_length() - 1);
   return empty_cache(batch, std::move(places));
 }
 
 Cache CausalBackbone::empty_cache(int64_t batch, std::vector<int64_t> places) const {
-  check(batch > 0, "a cache for ", batch, " sequences was asked for, must be at least 1");
+  check(batch > 0, "a cache for ", batch, " sequences, must be at least 1");
   return {.batch = batch,
           .places = std::move(places),
           .blocks = std::vector<std::vector<torch::Tensor>>(static_cast<size_t>(block_count()))};
@@ -34,7 +34,7 @@ torch::Tensor CausalBackbone::step(const torch::Tensor& tokens, Cache& cache) {
   check(static_cast<int64_t>(cache.blocks.size()) == block_count(), "the cache is of a model with ",
         cache.blocks.size(), " blocks, this one has ", block_count());
   const int64_t count = cache.places.empty() ? sequence_length() : static_cast<int64_t>(cache.places.size());
-  check(cache.tokens < count, "all ", count, " tokens of model.image_size came already");
+  check(cache.tokens < count, "all ", count, " tokens of model.image_size are encoded already");
   const int64_t place = cache.places.empty() ? cache.tokens : cache.places[static_cast<size_t>(cache.tokens)];
   torch::Tensor x = tokens;
   if (const torch::Tensor position = position_at(place); position.defined()) x = x + position;

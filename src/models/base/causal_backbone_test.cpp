@@ -1,4 +1,4 @@
-// Token after token through causal models.
+// Causal models, one token at a time.
 #include "models/base/causal_backbone.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(CausalStep, StepsAreTheRowsOfTheWholeSequence) {
     const Tensor images = torch::randn({2, 3, 16, 16}, torch::kFloat64);
     const Tokens tokens = encoder.tokenise(images);
     const Tensor wanted = encoder.encode(tokens).tokens;
-    // The position is what is left of a token when the same model without positions has embedded it.
+    // A token minus its embedding by the same model without positions is its position.
     const auto bare = build(one.family, one.settings);
     auto parameters = bare->backbone->named_parameters();
     for (const auto& entry : model->backbone->named_parameters())
@@ -81,7 +81,7 @@ TEST(CausalStep, StepsAreTheRowsOfTheWholeSequence) {
   }
 }
 
-// Sequences that part go on from a common cache.
+// Sequences that diverge continue from a common cache.
 TEST(CausalStep, ACacheThatIsCopiedStaysAsItWas) {
   const torch::NoGradGuard no_grad;
   for (const Case& one : cases()) {

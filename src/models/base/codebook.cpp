@@ -14,10 +14,10 @@ torch::Tensor wide(const torch::Tensor& x) {
 
 }  // namespace
 
-// |z|^2 is the same for all codes and is left away.
+// |z|^2 is the same for all codes, so it is left out.
 torch::Tensor nearest_codes(const torch::Tensor& z, const torch::Tensor& codebook) {
   check(codebook.dim() == 2 && z.size(-1) == codebook.size(1), "vectors ", z.sizes(),
-        " beside a codebook of ", codebook.sizes());
+        " do not fit a codebook of ", codebook.sizes());
   const torch::NoGradGuard no_grad;
   const torch::Tensor codes = wide(codebook),
                       rows = wide(z).reshape({-1, z.size(-1)}).to(codes.scalar_type());

@@ -1,6 +1,6 @@
-// Discrete codes: the nearest of a codebook's vectors (van den Oord et al. 2017), relaxed samples of a
-// categorical distribution (Jang et al. 2017), and the likelihood of pixels in DALL-E's autoencoder (Ramesh et
-// al. 2021). Channels stand last: z and scores are [..., channels].
+// Discrete codes: the nearest vector of a codebook (van den Oord et al. 2017), relaxed samples of a
+// categorical distribution (Jang et al. 2017), and the likelihood of pixels in DALL-E's autoencoder (Ramesh
+// et al. 2021). Channels are last: z and scores are [..., channels].
 #pragma once
 
 #include "ops/torch.h"
@@ -9,8 +9,8 @@
 
 namespace tessera::models {
 
-// The code nearest to each vector by squared distance, the first of equals: z [..., dim], codebook [codes,
-// dim] -> int64 [...].
+// Returns the code nearest to each vector by squared distance, the first if several tie: z [..., dim],
+// codebook [codes, dim] -> int64 [...].
 torch::Tensor nearest_codes(const torch::Tensor& z, const torch::Tensor& codebook);
 
 //   loss = mean (q - sg z)^2 + beta mean (sg q - z)^2,   passed = z + sg(q - z)
@@ -22,29 +22,30 @@ struct Quantised {
 };
 Quantised quantise(const torch::Tensor& z, const torch::Tensor& codebook);
 
-// exp of the entropy of the codes' shares: the number of codes in use. A scalar tensor, float64.
+// Returns exp of the entropy of the codes' frequencies: the effective number of codes in use. A scalar
+// tensor, float64.
 torch::Tensor code_perplexity(const torch::Tensor& index, int64_t codes);
 
-// Moving averages that take the place of a codebook's gradient:
+// Moves a codebook by moving averages instead of a gradient:
 //   n = decay n + (1 - decay) count,  m = decay m + (1 - decay) sum of z,
 //   codebook = m / ((n + eps) / (sum n + codes eps) sum n)
-// `counts` [codes] and `sums` [codes, dim] are changed in place; the new codebook is given.
+// Updates `counts` [codes] and `sums` [codes, dim] in place; returns the new codebook.
 torch::Tensor move_codebook(torch::Tensor& counts, torch::Tensor& sums, const torch::Tensor& z,
                             const torch::Tensor& index, double decay, double eps = 1e-5);
 
-// Weights of the codes, softmax((scores + gumbel) / temperature) over the last axis; `hard`: one-hot of the
-// largest with the gradient of the soft ones. `gumbel` are draws of -log(-log u).
+// Returns the codes' weights, softmax((scores + gumbel) / temperature) over the last axis. `hard`: one-hot of
+// the largest weight, with the gradient of the soft weights. `gumbel`: draws of -log(-log u).
 torch::Tensor gumbel_weights(const torch::Tensor& scores, const torch::Tensor& gumbel, double temperature,
                              bool hard);
-// KL(softmax(scores) || uniform) of each place, [...].
+// Computes KL(softmax(scores) || uniform) of each place, [...].
 torch::Tensor divergence_from_uniform(const torch::Tensor& scores);
 
-// The negative log-likelihood of pixels in [0, 1] under the logit-Laplace distribution (DALL-E, appendix A.3),
-// number by number; pixels are first mapped to (1 - 2 eps) x + eps.
+// Computes the negative log-likelihood of pixels in [0, 1] under the logit-Laplace distribution (DALL-E,
+// appendix A.3), elementwise. Pixels are first mapped to (1 - 2 eps) x + eps.
 inline constexpr double kLogitLaplaceEps = 0.1;
 torch::Tensor logit_laplace(const torch::Tensor& pixels, const torch::Tensor& mu, const torch::Tensor& log_b,
                             double eps = kLogitLaplaceEps);
-// The pixels that a distribution's mu stands for, in [0, 1].
+// Maps a distribution's mu back to pixels in [0, 1].
 torch::Tensor logit_laplace_pixels(const torch::Tensor& mu, double eps = kLogitLaplaceEps);
 
 }  // namespace tessera::models

@@ -1,4 +1,5 @@
-// Discrete codes against plain loops, and a tokeniser whose codes are vectors. Numbers: parity's model_vq_codebook.
+// Discrete codes against plain loops, and a tokeniser with vectors as codes. Numbers: parity's
+// model_vq_codebook.
 #include "models/base/codebook.h"
 
 #include <gtest/gtest.h>

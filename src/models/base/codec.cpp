@@ -9,10 +9,11 @@ namespace {
 
 constexpr double kLeastLogvar = -30, kMostLogvar = 20;
 
-// The side of a tile, how far the next one begins, what is blended and what is kept, in cells of one of the maps.
+// A tile's side, the distance to the next tile, and the blended and the kept cells, in cells of one of the
+// maps.
 struct Plan {
-  int64_t side = 0, stride = 0;  // of what goes in
-  int64_t blend = 0, keep = 0;   // of what comes out
+  int64_t side = 0, stride = 0;  // cells of the input
+  int64_t blend = 0, keep = 0;   // cells of the output
 };
 
 Plan plan_of(const Tiles& tiles, int64_t in, int64_t out) {
@@ -24,11 +25,11 @@ Plan plan_of(const Tiles& tiles, int64_t in, int64_t out) {
             .stride = static_cast<int64_t>(static_cast<double>(in) * (1 - tiles.overlap)),
             .blend = static_cast<int64_t>(static_cast<double>(out) * tiles.overlap)};
   plan.keep = out - plan.blend;
-  if (plan.stride < 1) fail_usage("tiles with an overlap of ", tiles.overlap, " never come to an end");
+  if (plan.stride < 1) fail_usage("tiles with an overlap of ", tiles.overlap, " never advance");
   return plan;
 }
 
-// The first `blend` cells of `tile` along the axis fade in from the last ones of `before`.
+// Fades the first `blend` cells of `tile` along the axis in from the last cells of `before`.
 void blend_from(const torch::Tensor& before, torch::Tensor& tile, int64_t axis, int64_t blend) {
   const int64_t count = std::min({blend, before.size(axis), tile.size(axis)});
   if (count == 0) return;
@@ -40,7 +41,7 @@ void blend_from(const torch::Tensor& before, torch::Tensor& tile, int64_t axis, 
   part.copy_(end.narrow(5 - axis, 0, tile.size(5 - axis)) * (1 - share) + part * share);
 }
 
-// Runs `map` over the tiles of x [batch, channels, rows, columns] and puts what it gives together.
+// Runs `map` over the tiles of x [batch, channels, rows, columns] and joins the results.
 torch::Tensor in_tiles(const torch::Tensor& x, const Plan& plan,
                        const std::function<torch::Tensor(const torch::Tensor&)>& map) {
   std::vector<torch::Tensor> rows, above;
@@ -75,7 +76,7 @@ LatentDistribution encode_in_tiles(LatentCodec& codec, const torch::Tensor& imag
   const Plan plan = plan_of(tiles, tiles.image_side, tiles.latent_side);
   if (plan.side % codec.factor() != 0 || plan.stride % codec.factor() != 0)
     fail_usage("tiles of ", tiles.image_side, " pixels with an overlap of ", tiles.overlap,
-               " do not begin on places of the latent, which are ", codec.factor(), " pixels");
+               " do not begin on cells of the latent, which are ", codec.factor(), " pixels");
   const torch::NoGradGuard no_grad;
   return LatentDistribution::of_moments(
       in_tiles(images, plan, [&](const torch::Tensor& tile) { return codec.moments(tile); }));

@@ -54,7 +54,7 @@ TEST(AutoencoderKl, EveryParameterGetsAGradientFromTheRoundTrip) {
       .backward();
   for (const auto& entry : model->named_parameters()) {
     ASSERT_TRUE(entry.value().grad().defined()) << entry.key();
-    // A constant added to all keys changes no attention.
+    // A constant added to all keys does not change attention.
     if (entry.key().ends_with("attn_1.k.bias")) continue;
     EXPECT_GT(entry.value().grad().abs().max().item<double>(), 0) << entry.key();
   }
@@ -71,7 +71,7 @@ TEST(Tiles, OfTheWholeImageAreTheWhole) {
   EXPECT_TRUE(torch::equal(decode_in_tiles(codec(model), whole.mean, one), codec(model).decode(whole.mean)));
 }
 
-// One head as wide as the published model's.
+// One head, as wide as in the published model.
 TEST(AutoencoderKl, WideAttentionAgreesInBothPrecisions) {
   const auto model = small(table({{"dims", Value::Array{512}}, {"groups", 32}}));
   const torch::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// What choosing among tokens promises, for every family that can.
+// Properties of selecting tokens, for every family that supports it.
 #include "models/base/encoder.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ constexpr int64_t kBatch = 3, kPatches = 24;  // 4 x 6, of models built for 4 x 
 struct Form {
   const char* family;
   Value::Table settings;
-  // A token sees those before it, or its neighbours in the sequence: the order of the patches matters.
+  // True if the order of the patches matters: a token sees only earlier tokens, or its neighbours in the
+  // sequence.
   bool ordered = false;
   std::string name() const {
     std::string all = family;
@@ -70,7 +71,7 @@ Tensor images() {
   return torch::randn({kBatch, 3, 16, 24}, torch::kFloat64);
 }
 
-// For each sample its own patches, [batch, count]; ascending or in any order.
+// Draws patches for each sample, [batch, count], ascending or shuffled.
 Tensor chosen(int64_t count, bool ascending) {
   torch::manual_seed(7);
   std::vector<Tensor> rows;
@@ -124,8 +125,8 @@ TEST(Encoder, WithoutAnOrderTokensAreASet) {
   }
 }
 
-// So low that the keys that were left out weigh nothing, [batch, 1, 1, tokens]; not -inf, which a causal
-// query that sees no key at all could not take.
+// Returns a bias so low that the other keys weigh nothing, [batch, 1, 1, tokens]. It is not -inf, which fails
+// for a causal query that sees no key at all.
 Tensor hiding_all_but(const Tokens& tokens, const Tensor& index) {
   Tensor bias = torch::full({kBatch, tokens.count()}, -1e9, torch::kFloat64);
   bias.scatter_(1, tokens.chosen(index), 0);
@@ -150,7 +151,7 @@ TEST(Encoder, LeavingPatchesOutIsHidingThem) {
   }
 }
 
-// Two choices one after the other are the one that both make.
+// Two selections in succession equal the selection that both make.
 TEST(Encoder, ChoicesFollowEachOther) {
   const torch::NoGradGuard no_grad;
   const Tensor first = chosen(12, false),
@@ -167,7 +168,7 @@ TEST(Encoder, ChoicesFollowEachOther) {
   }
 }
 
-// Branches see the samples that drop path leaves them: each with its own places.
+// Branches see the samples that drop path leaves them: each sample keeps its own places.
 TEST(Encoder, DroppedBranchesLeaveEverySampleItsPlaces) {
   const torch::NoGradGuard no_grad;
   const Tensor index = chosen(9, true);
@@ -206,7 +207,7 @@ TEST(Encoder, GradientsReachTheImageThroughWhatWasKept) {
   }
 }
 
-// Tables of each sample go past the fused attention's own rotation.
+// Tables of each sample bypass the fused attention's own rotation.
 TEST(Encoder, SamplesOwnPlacesAreAsExactInSinglePrecision) {
   const torch::NoGradGuard no_grad;
   for (const Form& form : attention_forms()) {
@@ -258,7 +259,7 @@ TEST(Encoder, RefusesWhatItCannotDo) {
 TEST(Condition, IsRefusedByBlocksThatTakeNone) {
   const Context context{.condition = torch::zeros({kBatch, 8}, torch::kFloat64)};
   const auto vit = build({"vit", {}});
-  const std::string refusal = "a condition [3, 8] was given to a model whose blocks take none";
+  const std::string refusal = "a condition [3, 8] was given to a model with blocks that take none";
   EXPECT_EQ(message_of([&] { vit->backbone->embed(images(), context); }), refusal);
   EXPECT_EQ(message_of([&] { encoder_of(*vit).encode(encoder_of(*vit).tokenise(images()), context); }),
             refusal);

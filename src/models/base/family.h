@@ -1,4 +1,4 @@
-// Tools of the family files: a typed config becomes a Family; settings that several families have.
+// Tools of the family files: a typed config becomes a Family; settings that several families share.
 #pragma once
 
 #include <memory>
@@ -33,18 +33,18 @@ struct Extent {
 // Reads a setting that is a side ("224") or [height, width]; both must be positive.
 Extent extent_of(const Value& setting, const char* name);
 
-// Relations that several families check between their settings; usage errors that name the keys.
+// Check relations between settings that several families share. Throw usage errors that name the keys.
 void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
 void check_width(int64_t dim, int64_t heads);                  // dim a multiple of heads
-// No more tokens, and no more channels in all of them together, than a machine can hold.
+// Throws a usage error if the tokens, or their channels in total, exceed the capacity of any machine.
 void check_tokens(int64_t rows, int64_t columns, int64_t dim);
 
-// Ranges of the settings that a model's size depends on. No published model comes near them; what a file claims
-// to hold stays small enough to be described.
+// Ranges of the settings that determine a model's size. No published model comes near the limits. They bound
+// the description of a model that a file claims to contain.
 inline constexpr Range kDepth = between(1, 1000);       // blocks of a model, or of a stage
 inline constexpr Range kWidth = between(1, 65536);      // channels of a token
 inline constexpr Range kHeads = between(1, 4096);       // attention heads
-inline constexpr Range kInChannels = between(1, 64);    // of an image
+inline constexpr Range kInChannels = between(1, 64);    // channels of an image
 inline constexpr Range kPatchSize = between(1, 1024);   // pixels
 inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP over that of a token
 inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = by its ratio
@@ -61,7 +61,7 @@ struct DropPathSettings {
     v("drop_path_decay", drop_path_decay,
       "from 0 at the first block to drop_path at the last, else the same for all");
   }
-  std::vector<double> drop_path_rates(int64_t depth) const;  // of each block
+  std::vector<double> drop_path_rates(int64_t depth) const;  // one per block
 };
 
 // A LayerNorm or RMSNorm, as a setting chooses.
@@ -78,11 +78,11 @@ struct Norm {
 Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width,
                    double eps = 1e-6);
 
-// A settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
+// Builds a settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
 inline Value table(Value::Table entries) { return Value(std::move(entries)); }
 
-// A family's settings with those of the class head among them, where they have always stood: `classes` before
-// the width (dim or dims), and at the end `head_batch_norm`, where Config has kHeadBatchNorm.
+// A family's settings together with those of the class head, in their historical order: `classes` before the
+// width (dim or dims), and `head_batch_norm` at the end if Config has kHeadBatchNorm.
 template <class Config>
 struct SettingsWithHead {
   Config backbone;
@@ -104,7 +104,7 @@ struct SettingsWithHead {
   }
 };
 
-// The family of a backbone class that is built from one config: Config has visit() and check(); Model(const
+// Builds the family of a backbone class with one config: Config has visit() and check(); Model(const
 // Config&).
 template <class Model, class Config>
 Family make_family(

@@ -11,14 +11,14 @@ namespace tessera::models {
 namespace {
 
 constexpr double kRemoved = -std::numeric_limits<double>::infinity();
-// What keeps a beam from being chosen, as published: a number, so that sums with it stay comparable.
+// Excludes a beam, as published: a finite number, so that sums with it stay comparable.
 constexpr double kOut = -1e9;
 
 torch::Tensor removed(const torch::Tensor& scores, const torch::Tensor& mask) {
   return scores.masked_fill(mask, kRemoved);
 }
 
-// A mask over the sorted scores, brought to their own places.
+// Brings a mask over the sorted scores back to the original order.
 torch::Tensor unsorted(const torch::Tensor& mask, const torch::Tensor& order) {
   return torch::zeros_like(mask).scatter(1, order, mask);
 }
@@ -74,7 +74,7 @@ double length_divisor(double length, const GenerationOptions& options) {
   return std::pow(options.gnmt_length ? (5 + length) / 6 : length, options.length_penalty);
 }
 
-// Beam search as the transformers library has it: of each prompt `beams` open texts, and the best that ended.
+// Beam search as in the transformers library: `beams` open texts of each prompt, and the best that ended.
 class BeamSearch {
  public:
   BeamSearch(const NextTokenModel& model, const torch::Tensor& prompt, const GenerationOptions& options)
@@ -104,7 +104,7 @@ class BeamSearch {
   }
 
  private:
-  // Extends the open texts by one token; returns which rows they came from.
+  // Extends the open texts by one token; returns the rows they came from.
   torch::Tensor advance(const torch::Tensor& scores, int64_t step) {
     const int64_t beams = options_.beams, vocabulary = scores.size(1);
     const int64_t kept =
@@ -137,8 +137,8 @@ class BeamSearch {
     return texts.gather(1, which.unsqueeze(2).expand({-1, -1, texts.size(2)}));
   }
 
-  // Only the first `beams` of the candidates may end here. As Vaswani et al. (2017) search, a text that is cut off at the
-  // longest length counts only where none of its prompt's has ended.
+  // Only the first `beams` candidates may end here. With `gnmt_length`, as in Vaswani et al. (2017), a text
+  // cut off at the maximum length counts only if no text of its prompt has ended.
   void keep_finished(const torch::Tensor& best, const torch::Tensor& texts, const torch::Tensor& ends,
                      int64_t step) {
     const int64_t beams = options_.beams;
@@ -173,7 +173,7 @@ class BeamSearch {
     return !improvable_.any().item<bool>() || all_done || all_end_;
   }
 
-  // The best of each prompt, without columns in which all are padding.
+  // Returns the best of each prompt, without columns of padding only.
   Generated result() const {
     torch::Tensor ids = done_.slice(1, 0, options_.returned).flatten(0, 1);
     int64_t length = ids.size(1);
@@ -210,7 +210,7 @@ torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tens
                                   const torch::Tensor& padding) {
   const int64_t vocabulary = scores.size(1);
   torch::Tensor counted = ids;
-  if (padding.defined()) {  // no token at all, one behind the last
+  if (padding.defined()) {  // padding counts as an extra id after the vocabulary
     const torch::Tensor place = torch::arange(ids.size(1), ids.options()).unsqueeze(0);
     counted = ids.masked_fill(place < padding.to(ids.device()).unsqueeze(1), vocabulary);
   }
@@ -305,7 +305,7 @@ Generated generate(const NextTokenModel& model, const torch::Tensor& prompt, con
   if (options.beams > 1 && options.sample)
     fail_usage("beams search for the best text: they do not draw samples");
   if (options.returned > options.beams)
-    fail_usage(options.returned, " texts were asked for, there are ", options.beams, " beams");
+    fail_usage(options.returned, " texts are to be returned, but there are only ", options.beams, " beams");
   if (options.rules.temperature <= 0)
     fail_usage("temperature = ", options.rules.temperature, ", must be above 0");
   if (!(options.rules.top_p > 0 && options.rules.top_p <= 1))

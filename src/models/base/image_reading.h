@@ -1,4 +1,4 @@
-// How a language model that answers questions reads images: LLaVA, Frozen and Flamingo differ in it.
+// How a language model that answers questions reads images; LLaVA, Frozen and Flamingo differ in it.
 #pragma once
 
 #include "ops/torch.h"
@@ -11,12 +11,12 @@
 namespace tessera::models {
 
 struct ImageReading {
-  int64_t image_token = -1;  // the id in the places of an image
-  bool among_words = true;   // each feature takes the place of a word; false: an image takes one place
-  // Gives what is read once of images [images, 3, height, width]: [images, features, width].
+  int64_t image_token = -1;  // the id at the places of an image
+  bool among_words = true;   // each feature replaces a word; false: an image takes one place
+  // Computes the features of images [images, 3, height, width], read once: [images, features, width].
   std::function<torch::Tensor(const torch::Tensor& images)> features = {};
-  // For generate(): reads a prompt int64 [rows, tokens] that names these images, in order over its rows; `features` is
-  // undefined where it names none.
+  // For generate(): reads a prompt int64 [rows, tokens] that refers to these images, in order over its rows.
+  // `features` is undefined if it refers to none.
   std::function<NextTokenModel(const torch::Tensor& prompt, const torch::Tensor& features, int64_t beams)>
       begin = {};
 

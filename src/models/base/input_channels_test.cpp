@@ -44,7 +44,7 @@ ModelSpec with_channels(const Small& model, int64_t channels) {
   return resolve_model(model.family, all);
 }
 
-// `colour` with its kernels made to fit images of other channels.
+// Returns a model of other channels with the weights of `colour`, its kernels fitted.
 std::shared_ptr<Classifier> fitted(const Small& model, const Classifier& colour, int64_t channels) {
   const auto other = lively(with_channels(model, channels), 0);
   const torch::NoGradGuard no_grad;

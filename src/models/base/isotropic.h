@@ -1,5 +1,5 @@
-// Backbones whose tokens stay on one grid from the first block to the last. A family gives the tokens, the
-// block and the read-out; running, checkpointing, taps, maps and the choice among tokens are here.
+// Backbones with one grid from the first block to the last. A family provides the tokens, the block and the
+// read-out. The base class runs the blocks, with checkpointing, taps, maps and the selection of tokens.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -15,7 +15,7 @@
 namespace tessera::models {
 
 // The settings that all of them have. A family's Config derives from these, changes defaults in its
-// constructor, and names its own settings in visit() between visit_size() and visit_drop_path().
+// constructor, and lists its own settings in visit() between visit_size() and visit_drop_path().
 struct IsotropicSettings : DropPathSettings {
   Value image_size = 224;
   int64_t in_channels = 3, patch_size = 16, dim = 192, depth = 12, heads = 3;
@@ -51,38 +51,39 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   torch::Tensor pool(const Encoded& encoded, const Context& context) override;
 
  protected:
-  // One block on x [batch, tokens, width]; x may be recomputed for its gradient.
+  // Runs one block on x [batch, tokens, width]; x may be recomputed for its gradient.
   virtual torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                                   const Context& context) = 0;
-  // What blocks are conditioned on where the context says nothing; `like` has the batch and the device.
+  // Returns the condition of the blocks if the context has none; `like` has the batch and the device.
   virtual torch::Tensor usual_condition(const torch::Tensor& /*like*/) { return {}; }
-  // A layer behind a block that is not recomputed with it (conditional positions).
+  // Runs a layer after a block that is not recomputed with it (conditional positions).
   virtual torch::Tensor after_block(int64_t /*index*/, const torch::Tensor& x, const Tokens& /*tokens*/) {
     return x;
   }
-  // The norm behind the last block, over all tokens.
+  // Applies the norm after the last block to all tokens.
   virtual torch::Tensor norm_tokens(const torch::Tensor& last) = 0;
-  // The vector that a class head reads, from the tokens after the last block, not yet normed.
+  // Returns the vector that a class head reads, from the tokens after the last block, before the norm.
   virtual torch::Tensor read(const torch::Tensor& last, const TokenPlaces& places,
                              const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
-  // Registers "residual" in the blocks that a bottleneck of convolutions follows; after all blocks.
+  // Registers "residual" in the blocks that a bottleneck of convolutions follows; called after all blocks
+  // exist.
   void add_conv_blocks(const WindowSettings& windows, int64_t dim);
-  int64_t conv_block_macs() const;  // a patch
-  // Runs all blocks; `outputs` takes the tokens after each.
+  int64_t conv_block_macs() const;  // per patch
+  // Runs all blocks; `outputs` receives the tokens after each.
   torch::Tensor run(const Tokens& tokens, const Context& context,
                     std::vector<torch::Tensor>* outputs = nullptr);
 
  private:
-  // The maps of these blocks from the tokens after each.
+  // Returns the maps of these blocks from the tokens after each.
   std::vector<torch::Tensor> maps_of(const std::vector<torch::Tensor>& outputs,
                                      const std::vector<int64_t>& blocks, const TokenPlaces& places) const;
   void check_blocks(const std::vector<int64_t>& blocks) const;
   torch::Tensor after_convolutions(int64_t index, const torch::Tensor& x, const TokenPlaces& places) const;
 
   std::vector<std::shared_ptr<torch::nn::Module>> blocks_;
-  std::vector<std::shared_ptr<ConvBottleneck>> convolutions_;  // one a block, null where there is none
+  std::vector<std::shared_ptr<ConvBottleneck>> convolutions_;  // one per block, null = none
   torch::nn::ModuleList list_{nullptr};
 };
 

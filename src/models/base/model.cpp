@@ -14,7 +14,7 @@ void Backbone::check_condition(const Context& context, int64_t batch) const {
   const torch::Tensor& condition = context.condition;
   if (!condition.defined()) return;
   check(condition_width() > 0, "a condition ", condition.sizes(),
-        " was given to a model whose blocks take none");
+        " was given to a model with blocks that take none");
   check(condition.dim() == 2 && condition.size(0) == batch && condition.size(1) == condition_width(),
         "the condition is ", condition.sizes(), ", must be [", batch, ", ", condition_width(), "]");
 }

@@ -1,4 +1,4 @@
-// Parameters that a file of weights need not have.
+// Parameters that a weights file may lack.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@ namespace tessera::models {
 
 class NeutralParameters {
  public:
-  static constexpr const char* kAbility = "has parameters whose first values change nothing";
+  static constexpr const char* kAbility = "has parameters that initially change nothing";
   virtual ~NeutralParameters() = default;
-  // Their names: with their first values the model computes what it does without them, so that weights of a
-  // model without them start one that has them.
+  // Returns their names. With their initial values the model computes the same as without them, so that the
+  // weights of a model without them can initialise a model with them.
   virtual std::vector<std::string> neutral_names() const = 0;
 };
 

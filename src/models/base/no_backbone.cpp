@@ -6,15 +6,15 @@
 namespace tessera::models {
 namespace {
 
-// What every family knows; nothing follows from it here.
+// The settings that every family has; they have no effect here.
 struct NoBackboneConfig {
   int64_t image_size = 1, classes = 0;
   double drop_path = 0;
   template <class V>
   void visit(V& v) {
-    v("image_size", image_size, between(1, 1 << 14), "without a meaning: no image is read");
-    v("classes", classes, between(0, 0), "without a meaning: there is no class head");
-    v("drop_path", drop_path, between(0, 0), "without a meaning: there are no blocks");
+    v("image_size", image_size, between(1, 1 << 14), "unused: no image is read");
+    v("classes", classes, between(0, 0), "unused: there is no class head");
+    v("drop_path", drop_path, between(0, 0), "unused: there are no blocks");
   }
 };
 

@@ -1,4 +1,5 @@
-// The family "none": what [model] names where a task reads no images. It has no weights, and every image is an error.
+// The family "none": the [model] of a task that reads no images. It has no weights, and every image is an
+// error.
 #pragma once
 
 #include "models/base/model.h"
@@ -7,7 +8,7 @@ namespace tessera::models {
 
 inline constexpr const char* kNoBackbone = "none";
 
-// The one family of this kind, beside families().
+// Returns the one family of this kind, which families() does not list.
 const std::vector<Family>& imageless_families();
 
 }  // namespace tessera::models

@@ -10,15 +10,15 @@
 namespace tessera::models {
 namespace {
 
-enum class Images { usual, whole, imagenet };  // as the size's first weights; uncut; ImageNet's mean and std
+enum class Images { usual, whole, imagenet };  // the size's usual; no crop; ImageNet's mean and std
 
 struct Tag {
-  const char* size;  // how the names of the sizes start
+  const char* size;  // prefix of the names of the sizes
   const char* tag;
   Images images = Images::usual;
 };
 
-// Those of timm's configurations.
+// The tags of timm's configurations.
 constexpr std::array kTags = {
     Tag{"vit_", "augreg_in21k_ft_in1k"},
     Tag{"vit_", "augreg2_in21k_ft_in1k"},
@@ -60,7 +60,7 @@ Value tag_preprocess(const PublishedName& name) {
   }
   fail_usage(
       "'", name.size, "' has no weights '", name.tag, "'",
-      known.empty() ? text(": a name of it has no tag") : text(", must be one of ", join(known, ", ")));
+      known.empty() ? text(": its weights have no tags") : text(", must be one of ", join(known, ", ")));
 }
 
 }  // namespace tessera::models

@@ -1,5 +1,6 @@
-// Backbones whose grid shrinks from stage to stage. A family gives what enters a stage, its blocks and the
-// read-out; running, checkpointing, taps and maps are here. features() counts stages.
+// Backbones with a grid that shrinks from stage to stage. A family provides the input of a stage, its blocks
+// and the read-out. The base class runs the blocks, with checkpointing, taps and maps. features() counts
+// stages.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -11,7 +12,7 @@
 
 namespace tessera::models {
 
-// The settings that all of them have; lists hold an entry a stage. A family's Config derives from these as
+// The settings that all of them have; lists have one entry per stage. A family's Config derives from these as
 // from IsotropicSettings.
 struct PyramidSettings : DropPathSettings {
   Value image_size = 224;
@@ -27,12 +28,12 @@ struct PyramidSettings : DropPathSettings {
     v("in_channels", in_channels, kInChannels, "channels of an image: 3, 1 for grey ones, or more bands");
     v("patch_size", patch_size, kPatchSize,
       "side of a patch of the first stage in pixels; the others halve the grid");
-    v("dims", dims, kWidth, "width of a token, a stage each");
+    v("dims", dims, kWidth, "width of a token in each stage");
     v("depths", depths, kDepth, "blocks");
     v("heads", heads, kHeads, "attention heads");
   }
   void check_stages() const;
-  // The rate of every block, stage after stage.
+  // Returns the rate of every block, stage after stage.
   std::vector<double> drop_path_rates() const;
 };
 
@@ -44,23 +45,23 @@ class PyramidBackbone : public Backbone {
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
 
  protected:
-  // The input of a stage's first block, [batch, rows, columns, width]; `before` are the images (stage 0)
-  // or what the stage before left.
+  // Returns the input of a stage's first block, [batch, rows, columns, width]; `before` are the images (stage
+  // 0) or the output of the previous stage.
   virtual torch::Tensor enter(int64_t stage, const torch::Tensor& before) = 0;
   virtual torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
                                   const Context& context) = 0;
-  // A layer behind a block that is not recomputed with it (conditional positions).
+  // Runs a layer after a block that is not recomputed with it (conditional positions).
   virtual torch::Tensor after_block(int64_t /*stage*/, int64_t /*index*/, const torch::Tensor& x) {
     return x;
   }
-  // The output of a stage, for the next one and for features().
+  // Returns the output of a stage, for the next one and for features().
   virtual torch::Tensor leave(int64_t /*stage*/, const torch::Tensor& x) { return x; }
-  // The vector that the head reads, from what the last stage left.
+  // Returns the vector that the head reads, from the output of the last stage.
   virtual torch::Tensor read(const torch::Tensor& x) = 0;
 
-  // Registers a block as "blocks.<stage>.<index>"; stages in their order.
+  // Registers a block as "blocks.<stage>.<index>"; call it in the order of the stages.
   void add_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
-  // The same for a block that the family registers itself.
+  // As add_block(), for a block that the family registers itself.
   void keep_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
 
  private:

@@ -15,7 +15,7 @@ nn::Conv2dOptions conv_options(int64_t in, int64_t out, int64_t kernel, bool bia
   return {.in = in, .out = out, .kernel = kernel, .stride = stride, .padding = kernel / 2, .bias = bias};
 }
 
-// Every second cell of a map, from the first on.
+// Returns every second cell of a map, starting at the first.
 torch::Tensor every_second(const torch::Tensor& map) {
   return map.slice(1, 0, map.size(1), 2).slice(2, 0, map.size(2), 2);
 }

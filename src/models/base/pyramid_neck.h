@@ -1,6 +1,6 @@
-// What makes a pyramid of maps from a backbone's: FPN (Lin et al. 2017) from maps of several strides, the simple
-// feature pyramid (Li et al. 2022, "Exploring plain vision transformer backbones for object detection") from one.
-// Maps have their channels last here, [batch, rows, columns, channels].
+// Necks that make a pyramid of a backbone's maps: FPN (Lin et al. 2017) from maps of several strides, the
+// simple feature pyramid (Li et al. 2022, "Exploring plain vision transformer backbones for object
+// detection") from one. Maps have their channels last here, [batch, rows, columns, channels].
 #pragma once
 
 #include "ops/torch.h"
@@ -18,8 +18,8 @@ namespace tessera::models {
 // layer: LayerNorm over the channels of each cell, eps 1e-6.
 enum class ConvNormKind { none, layer, batch };
 
-// A convolution of stride 1 (or `stride`) that keeps the grid, and its norm: with one it has no bias. Parameters
-// weight, bias, norm.*.
+// A convolution of stride 1 (or `stride`) that keeps the grid, and its norm. It has a bias only without a
+// norm. Parameters weight, bias, norm.*.
 class NormedConvImpl : public nn::Conv2dImpl {
  public:
   NormedConvImpl(int64_t in, int64_t out, int64_t kernel, ConvNormKind norm = ConvNormKind::none,
@@ -32,16 +32,16 @@ class NormedConvImpl : public nn::Conv2dImpl {
 };
 TORCH_MODULE(NormedConv);
 
-// Cells of a map of this stride.
+// Returns the number of cells of a map of this stride.
 inline int64_t cells_of(Extent image, int64_t stride) {
   return ((image.height + stride - 1) / stride) * ((image.width + stride - 1) / stride);
 }
 
 class PyramidNeck : public torch::nn::Module {
  public:
-  // The pyramid, finest first.
+  // Returns the pyramid, finest map first.
   virtual std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps) = 0;
-  // Pixels between the cells of each map.
+  // Returns the pixels between the cells of each map.
   virtual std::vector<int64_t> strides() const = 0;
   virtual int64_t macs(Extent image) const = 0;  // multiply-adds of one image of this size
 };
@@ -49,8 +49,8 @@ class PyramidNeck : public torch::nn::Module {
 enum class TopLevels {
   none,
   pool,         // every second cell of the coarsest map
-  convolve_in,  // 3x3 convolutions of stride 2, p6 of the coarsest map that goes in, p7 of relu(p6)
-  convolve_out  // of the coarsest map that comes out
+  convolve_in,  // 3x3 convolutions of stride 2, p6 of the coarsest input map, p7 of relu(p6)
+  convolve_out  // the same of the coarsest output map
 };
 
 struct FpnOptions {
@@ -59,10 +59,11 @@ struct FpnOptions {
   int64_t width = 256;
   ConvNormKind norm = ConvNormKind::none;
   TopLevels top = TopLevels::pool;
-  // A LayerNorm on each map that goes in (mmdet's Swin norms its outputs), named in_norm.N.
+  // Adds a LayerNorm to each input map (mmdet's Swin norms its outputs), named in_norm.N.
   bool norm_in = false;
 };
-// Parameters lateral.N (1x1), output.N (3x3), p6, p7. A map is added to the finer one resized to its size (nearest).
+// Parameters lateral.N (1x1), output.N (3x3), p6, p7. Each map is resized (nearest) and added to the next
+// finer one.
 class Fpn final : public PyramidNeck {
  public:
   explicit Fpn(const FpnOptions& options);
@@ -77,8 +78,8 @@ class Fpn final : public PyramidNeck {
   NormedConv p6_{nullptr}, p7_{nullptr};
 };
 
-// Maps of 1/4, 1/2, 1 and 2 times the stride of the one that goes in, and every second cell of the last. Names of
-// parameters are detectron2's: simfp_2.0, …, numbered by the logarithm of the stride.
+// Maps of 1/4, 1/2, 1 and 2 times the stride of the input, and every second cell of the last. Parameters have
+// detectron2's names: simfp_2.0, …, numbered by the logarithm of the stride.
 struct SimplePyramidOptions {
   int64_t in = 768, stride = 16, width = 256;
   std::vector<double> scales = {4, 2, 1, 0.5};

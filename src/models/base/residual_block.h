@@ -16,7 +16,7 @@ namespace tessera::models {
 
 // gelu: fc2(gelu(fc1 x)); swiglu: LLaMA's; swiglu_packed: with gate and up in one matrix, and biases.
 enum class MlpKind { swiglu, gelu, swiglu_packed };
-// The choice of a family without the packed form.
+// The same choice for a family without the packed form.
 enum class PlainMlp { swiglu, gelu };
 inline MlpKind kind_of(PlainMlp mlp) { return mlp == PlainMlp::gelu ? MlpKind::gelu : MlpKind::swiglu; }
 
@@ -27,28 +27,28 @@ struct ResidualBlockOptions {
   MlpKind mlp = MlpKind::swiglu;
   int64_t hidden = 0;  // width inside the MLP
   nn::SwiGluNames names = nn::kVisionLlamaNames;
-  double init_values = 0;  // first values of gamma_1 and gamma_2, 0 = neither
+  double init_values = 0;  // initial values of gamma_1 and gamma_2, 0 = neither
   double drop_path = 0;
   int64_t index = 0;      // among all blocks of the model: keys the draws of drop path
-  std::string name = {};  // "blocks.3": before the names of taps
+  std::string name = {};  // "blocks.3": prefix of the names of taps
 };
 
-// Width inside the MLP: mlp_ratio * dim for gelu, else the LLaMA rule.
+// Returns the width inside the MLP: mlp_ratio * dim for gelu, else by the LLaMA rule.
 int64_t default_hidden(MlpKind mlp, int64_t dim, double mlp_ratio);
 
-// Parameters norm1, norm2, mlp, gamma_1, gamma_2; a derived block brings the attention.
+// Parameters norm1, norm2, mlp, gamma_1, gamma_2; a derived block adds the attention.
 class ResidualBlock : public torch::nn::Module {
  public:
   explicit ResidualBlock(const ResidualBlockOptions& options);
 
  protected:
-  // The branch of the normed tokens, which also adds the epilogue; `samples` are those that it sees, [kept]
-  // int64 positions in the batch, undefined = all.
+  // Computes the branch of the normed tokens and applies the epilogue. `samples` are the samples that it
+  // sees, [kept] int64 positions in the batch, undefined = all.
   using Mixer = std::function<torch::Tensor(const nn::DeferredNorm& normed, const nn::Epilogue& epilogue,
                                             const torch::Tensor& samples)>;
-  // x [batch, …, dim]; both branches with stochastic depth.
+  // Runs both branches on x [batch, …, dim], with stochastic depth.
   torch::Tensor apply(const torch::Tensor& x, const Context& context, const Mixer& attention);
-  int64_t mlp_macs() const;  // a token
+  int64_t mlp_macs() const;  // per token
   const std::string& tap_name() const { return options_.name; }
   torch::Tensor feed_forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue);
 
@@ -62,10 +62,10 @@ class ResidualBlock : public torch::nn::Module {
   nn::PackedSwiGlu packed_{nullptr};
 };
 
-// A map's windows, inside which a block attends: see models/base/windows.h.
+// The windows of a map inside which a block attends: see models/base/windows.h.
 struct BlockWindows {
-  int64_t side = 0;                 // of a window in patches
-  nn::AttentionExtras inside = {};  // of the tokens of one window: its rotation, its mask
+  int64_t side = 0;                 // side of a window in patches
+  nn::AttentionExtras inside = {};  // for the tokens of one window: its rotation, its mask
 };
 
 // The block with attention among all tokens, parameters attn.qkv and attn.proj.
@@ -73,14 +73,14 @@ class AttentionBlock : public ResidualBlock {
  public:
   AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias);
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
-  // The same with attention inside windows of the grid; other tokens attend among themselves.
+  // As forward(), with attention inside windows of the grid; non-patch tokens attend among themselves.
   torch::Tensor forward_in_windows(const torch::Tensor& x, const TokenPlaces& places,
                                    const BlockWindows& windows, const Context& context);
-  // One token more, x [batch, 1, dim] -> the same, rotated as given: it sees those whose keys and values
-  // `state` holds, {} before the first, and itself, whose own are added there.
+  // Runs one more token, x [batch, 1, dim] -> the same shape, with this rotation. It attends to the keys and
+  // values in `state`, {} before the first token, and to its own, which are added there.
   torch::Tensor step(const torch::Tensor& x, const nn::Rotation& rotation, std::vector<torch::Tensor>& state);
   int64_t macs(int64_t tokens) const { return attn_->macs(tokens) + tokens * mlp_macs(); }
-  // With attention in windows of `side` patches (0 = none) and `others` tokens that are no patches.
+  // Counts attention in windows of `side` patches (0 = none), with `others` non-patch tokens.
   int64_t macs(int64_t rows, int64_t columns, int64_t side, int64_t others) const;
 
  protected:

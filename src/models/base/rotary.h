@@ -21,21 +21,23 @@ struct RotarySettings {
 
   template <class V>
   void visit_rope(V& v) {
-    v("rope", rope, choice<Rope>(), "axes that the rotary positions have");
+    v("rope", rope, choice<Rope>(), "axes of the rotary positions");
     v("rope_theta", rope_theta, above(0), "base of the rotary frequencies");
     v("rope_ratio", rope_ratio, between(0, 1), "share of each head's channels that is rotated");
-    v("rope_shared", rope_shared, "one table for all heads, else one over the whole width, a piece a head");
+    v("rope_shared", rope_shared,
+      "one table for all heads, else one over the whole width, split over the heads");
     v("rope_scaling", rope_scaling, choice<nn::RopeScalingKind>(),
-      "how the frequencies make room for grids larger than that of image_size");
+      "how the frequencies adapt to grids larger than that of image_size");
   }
-  // Usage errors for a layer of this width; `where` ends "rotates 6 channels": " in stage 2".
+  // Throws usage errors for a layer of this width. `where` completes "rotates 6 channels", as in " in stage
+  // 2".
   void check_rope(int64_t dim, int64_t heads, const std::string& where = "") const;
-  // How many channels are rotated: of a head, or of all heads together where they share no table.
+  // Returns the number of rotated channels per head, or of all heads together if they share no table.
   int64_t rope_channels(int64_t dim, int64_t heads) const;
-  // The scaling on a grid when the model was built for another: the factor is by how much the
-  // grid is longer along its side that grew most (1-D: by how many times it has more cells), at least 1.
+  // Returns the scaling on grid `now` for a model built for `built`. The factor is the growth of the side
+  // that grew most (1-D: the growth of the number of cells), at least 1.
   nn::RopeScaling scaling(Extent built, Extent now) const;
-  // The rotation of tokens at these places of a grid with `columns` columns; none without channels.
+  // Returns the rotation of tokens at these places of a grid with `columns` columns; empty without channels.
   nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, int64_t dim, int64_t heads,
                         double theta, const nn::RopeScaling& scaling) const;
 };

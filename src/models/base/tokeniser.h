@@ -1,5 +1,5 @@
-// Images as tokens of a codebook: what a discrete autoencoder's encoder gives a model that reads or predicts
-// tokens (DALL-E, Ramesh et al. 2021; BEiT; DARL's Table 16).
+// Images as tokens of a codebook: the output of a discrete autoencoder's encoder, for a model that reads or
+// predicts tokens (DALL-E, Ramesh et al. 2021; BEiT; DARL's Table 16).
 #pragma once
 
 #include "ops/torch.h"
@@ -16,42 +16,43 @@ class Tokeniser {
   virtual ~Tokeniser() = default;
 
   virtual int64_t codes() const = 0;  // tokens are 0 … codes() - 1
-  virtual int64_t cell() const = 0;   // side in pixels of what a token stands for
-  // Pixels [batch, 3, height, width] in [0, 1], sides of whole cells -> what the encoder says of each cell,
-  // [batch, rows, columns, outputs]: a score of each code, or a vector near that of its code.
+  virtual int64_t cell() const = 0;   // side in pixels of a token's cell
+  // Encodes pixels [batch, 3, height, width] in [0, 1], sides of whole cells, as [batch, rows, columns,
+  // outputs]. The outputs are a score of each code, or a vector near that of the cell's code.
   virtual torch::Tensor code_outputs(const torch::Tensor& pixels) = 0;
-  // Those outputs' tokens, int64 [batch, rows, columns].
+  // Returns the tokens of those outputs, int64 [batch, rows, columns].
   virtual torch::Tensor tokens_of(const torch::Tensor& outputs) const = 0;
-  // The vectors of the codes, [codes, outputs], which the optimiser leaves alone; undefined where the outputs
-  // are scores.
+  // Returns the vectors of the codes, [codes, outputs], which the optimiser does not update; undefined if the
+  // outputs are scores.
   virtual torch::Tensor code_vectors() const { return {}; }
 
   torch::Tensor tokens(const torch::Tensor& pixels) { return tokens_of(code_outputs(pixels)); }
 };
 
-// The other half of a discrete autoencoder: what makes pictures of tokens.
+// The other half of a discrete autoencoder: decodes tokens into images.
 class DecodesTokens {
  public:
   virtual ~DecodesTokens() = default;
-  // Tokens int64 [batch, rows, columns] -> pixels [batch, 3, rows * cell, columns * cell] in [0, 1], of the tokeniser's cells.
+  // Decodes tokens int64 [batch, rows, columns] into pixels in [0, 1], [batch, 3, rows * cell, columns *
+  // cell], with the tokeniser's cells.
   virtual torch::Tensor pictures(const torch::Tensor& tokens) = 0;
 };
 
-// The tokens of images [batch, 3, height, width] as they enter a model, one for each cell of a grid: int64
-// [batch, rows * columns].
+// Returns the tokens of images [batch, 3, height, width] as a model reads them, one for each cell of a grid:
+// int64 [batch, rows * columns].
 using TokensOf = std::function<torch::Tensor(const torch::Tensor& images, int64_t rows, int64_t columns)>;
 
-// A model that embeds the tokens of an image instead of its pixels, where its settings say so. The tokeniser is no
-// part of it: whoever builds the model hands over what gives tokens.
+// A model that embeds the tokens of an image instead of its pixels, if so configured. It does not contain the
+// tokeniser: the code that builds the model passes in a function that returns the tokens.
 class ReadsTokens {
  public:
   virtual ~ReadsTokens() = default;
   virtual int64_t input_codes() const = 0;                 // 0 = the model reads pixels
   virtual const std::string& input_tokeniser() const = 0;  // its weights
-  // With the check sum of those weights.
+  // Sets the function that returns tokens, with the checksum of its weights.
   virtual void set_tokens(TokensOf tokens, std::string checksum) = 0;
-  virtual const std::string& tokens_checksum() const = 0;  // "" before
-  // Tokens int64 [batch] as CausalStep::step() takes them: [batch, 1, width].
+  virtual const std::string& tokens_checksum() const = 0;  // "" before that
+  // Embeds tokens int64 [batch] as CausalStep::step() takes them: [batch, 1, width].
   virtual torch::Tensor embed_tokens(const torch::Tensor& tokens) const = 0;
 };
 

@@ -1,10 +1,11 @@
-// Plain backbones with windows, as ViTDet has them (Li, Mao, Girshick & He 2022, "Exploring plain vision transformer
-// backbones for object detection"): most blocks mix the tokens of a window, a few those of the whole map; or all blocks
-// mix windows, and behind some a residual bottleneck of convolutions carries what they found across.
+// Plain backbones with windows, as in ViTDet (Li, Mao, Girshick & He 2022, "Exploring plain vision
+// transformer backbones for object detection"). Most blocks mix the tokens of a window, a few those of the
+// whole map. Alternatively all blocks mix windows, and a residual bottleneck of convolutions after some of
+// them connects the windows.
 //
-// Windows are filled with zeros to the right and below, behind the norm; these tokens take part. Inside a window tokens
-// are read row by row, positions are those of a map of the window's size. Tokens that are no patches are a window of
-// their own.
+// After the norm, windows are padded with zeros to the right and below; padding tokens take part. Inside a
+// window, tokens are row-major and have the positions of a map of the window's size. Non-patch tokens are a
+// window of their own.
 #pragma once
 
 #include <cstdint>
@@ -31,18 +32,20 @@ struct WindowSettings {
     v("conv_blocks", conv_blocks, "blocks that a residual bottleneck of convolutions follows");
   }
   void check_windows(int64_t depth) const;
-  // The side of the windows of a block; 0 = the whole map.
+  // Returns the side of the windows of a block; 0 = the whole map.
   int64_t window_of(int64_t block) const;
   bool has_convs(int64_t block) const;
 };
 
-// x + norm3(conv1x1(gelu(norm2(conv3x3(gelu(norm1(conv1x1 x)))))), half as wide inside; x [batch, rows, columns, dim].
+// Computes x + norm3(conv1x1(gelu(norm2(conv3x3(gelu(norm1(conv1x1 x))))))), half as wide inside; x [batch,
+// rows, columns, dim].
 class ConvBottleneck : public torch::nn::Module {
  public:
   explicit ConvBottleneck(int64_t dim);
   torch::Tensor forward(const torch::Tensor& x);
-  int64_t macs() const { return conv1_->macs() + conv2_->macs() + conv3_->macs(); }  // a token
-  // First values of one of its parameters: the whole adds nothing at first. False for a parameter of something else.
+  int64_t macs() const { return conv1_->macs() + conv2_->macs() + conv3_->macs(); }  // per token
+  // Fills the initial values of one of its parameters: the bottleneck adds nothing at first. Returns false
+  // for any other parameter.
   static bool first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill);
 
  private:
@@ -51,7 +54,7 @@ class ConvBottleneck : public torch::nn::Module {
   std::vector<nn::LayerNorm> norms_;
 };
 
-// Windows of `side` cells that a map of these sides is cut into.
+// Returns the number of windows of `side` cells that cover a map of these sides.
 int64_t window_count(int64_t rows, int64_t columns, int64_t side);
 
 }  // namespace tessera::models

@@ -1,4 +1,4 @@
-// What windows promise, for every plain family that has them.
+// Properties of windows, for every plain family that has them.
 #include "models/base/windows.h"
 
 #include <gtest/gtest.h>
@@ -57,8 +57,9 @@ Tensor images_of(int64_t height, int64_t width) {
   return torch::randn({2, 3, height, width}, torch::kFloat64);
 }
 
-// Other tokens are apart from the patches inside windows, so that only models without them, or where no patch sees
-// them, stay the same. A mask behind the softmax divides by the weights of all tokens.
+// True if patches see non-patch tokens. Windows separate the two, so that the result stays the same only
+// without such tokens, or if no patch sees them. A mask after the softmax divides by the weights of all
+// tokens.
 bool patches_see_others(const Form& form) {
   for (const auto& [key, value] : form.settings) {
     if (key == "class_token" && !(value.is_bool() && !value.as_bool())) return true;
@@ -89,7 +90,7 @@ TEST(Windows, AWindowSeesNothingOfTheOthersUntilABlockSeesTheWholeMap) {
     EXPECT_EQ(change.slice(0, 2).slice(1, 0, 2).max().item<double>(), 0) << form.family;
     EXPECT_GT(change.slice(0, 2).slice(1, 2).min().item<double>(), 0) << form.family;
     const auto reached = build(form, {{"window_size", 2}, {"global_blocks", Value::Array{0}}});
-    if (std::string(form.family) == "illama") continue;  // the last window is behind the others
+    if (std::string(form.family) == "illama") continue;  // the last window comes after the others
     const Tensor far = (map_of(*reached, changed) - map_of(*reached, images)).abs().amax({0, 1});
     EXPECT_GT(far.slice(0, 0, 2).slice(1, 0, 2).max().item<double>(), 0) << form.family;
   }
@@ -118,7 +119,7 @@ TEST(Windows, ConvolutionsAddNothingAtFirstAndThenCarryAcrossWindows) {
                    {{"window_size", 2}, {"global_blocks", Value::Array{}}, {"conv_blocks", Value::Array{0}}},
                    0);
     const Tensor images = images_of(16, 16);
-    // Parameters are drawn by their names: those of both are the same.
+    // Parameters are drawn by their names: both models have the same.
     EXPECT_TRUE(torch::allclose(map_of(*convs, images), map_of(*plain, images), 1e-12, 1e-12)) << form.family;
     const torch::NoGradGuard no_grad;
     convs->named_parameters()["blocks.0.residual.norm3.weight"].fill_(1);

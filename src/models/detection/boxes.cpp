@@ -12,7 +12,7 @@ namespace {
 
 const double kLargestLog = std::log(1000.0 / 16);
 
-// In the arithmetic of the boxes' own type, as the published code: boxes that overlap alike there shall do so here.
+// Computes in the boxes' own type, as the published code does: boxes that tie there must tie here.
 template <class T>
 double overlap(const double* a, const double* b) {
   const auto at = [](const double* box, int i) { return static_cast<T>(box[i]); };
@@ -78,7 +78,7 @@ torch::Tensor BoxCoder::decode(const torch::Tensor& deltas, const torch::Tensor&
 torch::Tensor AnchorOptions::anchors(int64_t level, Extent grid, Extent stride,
                                      torch::ScalarType type) const {
   const std::vector<double>& of_level = sizes[static_cast<size_t>(level)];
-  std::vector<std::array<double, 2>> halves;  // of height and width
+  std::vector<std::array<double, 2>> halves;  // height and width
   const auto add = [&](double size, double ratio) {
     const double root = std::sqrt(ratio);
     std::array<double, 2> half{size * root / 2, size / root / 2};

@@ -43,7 +43,7 @@ DetectorOptions published(DetectorCode code, int64_t classes, bool cascade) {
     if (is_mmdet) stage.weight = std::pow(0.5, times - 1), stage.beta = 1;
     o.box.stages.push_back(stage);
   }
-  if (is_mmdet) {  // written as deviations there
+  if (is_mmdet) {  // written as deviations in mmdet
     o.box.stages[2].coder.weights = {1 / 0.033, 1 / 0.033, 1 / 0.067, 1 / 0.067};
     o.box.weak = WeakMatches::none;
     o.rpn.inside_only = true, o.rpn.beta = 1.0 / 9;
@@ -63,7 +63,7 @@ Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image) {
       [=](const std::vector<int64_t>& candidates, int64_t count, int64_t image, const std::string& purpose) {
         if (count == std::ssize(candidates)) return candidates;
         RandomStream stream(seed, "detector " + purpose, step, static_cast<uint64_t>(first_image + image));
-        // The first `count` of a shuffle, back in their order.
+        // Takes the first `count` of a shuffle, in their original order.
         std::vector<int64_t> all = candidates;
         for (int64_t i = 0; i < count; ++i)
           std::swap(all[static_cast<size_t>(i)],
@@ -76,7 +76,7 @@ Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image) {
 
 Detector::Detector(const DetectorOptions& options, std::shared_ptr<PyramidNeck> neck) : options_(options) {
   neck_ = register_module("neck", std::move(neck));
-  int64_t width = 0;  // of the pyramid: what its last convolution gives
+  int64_t width = 0;  // channels of the pyramid: the outputs of the neck's last convolution
   for (const auto& parameter : neck_->parameters())
     if (parameter.dim() == 4) width = parameter.size(0);
   const std::vector<int64_t> strides = neck_->strides();
@@ -85,7 +85,7 @@ Detector::Detector(const DetectorOptions& options, std::shared_ptr<PyramidNeck> 
 }
 
 void Detector::initialise(uint64_t seed) {
-  // detectron2's: convolutions by their outputs or inputs, the layers that predict small.
+  // As detectron2: convolutions by fan-out or fan-in, the predicting layers small.
   nn::initialise(
       *this, seed, [](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
         if (parameter.dim() < 2) return;

@@ -6,11 +6,11 @@
 
 namespace tessera::models {
 
-// |x| beyond beta, x^2 / (2 beta) + beta / 2 less … within: the sum over all numbers. beta 0 is L1.
+// Returns the sum of |x| - beta / 2 where |x| > beta, else x^2 / (2 beta); beta 0 is L1.
 torch::Tensor smooth_l1_sum(const torch::Tensor& got, const torch::Tensor& want, double beta);
 torch::Tensor index_tensor(const std::vector<int64_t>& numbers, const torch::Device& device);
 
-// Positives and negatives that are trained on: at most batch * positives of the first, the rest of the others.
+// Sampled positives and negatives: at most batch * positives positives, the rest negatives.
 struct Sampled {
   std::vector<int64_t> positives, negatives;
 };
@@ -22,20 +22,20 @@ class Detector::Rpn final : public torch::nn::Module {
   Rpn(const DetectorOptions& options, int64_t width, std::vector<int64_t> strides);
 
   struct Output {
-    std::vector<torch::Tensor> anchors, logits, deltas;  // a level each: [n, 4], [batch, n], [batch, n, 4]
+    std::vector<torch::Tensor> anchors, logits, deltas;  // per level: [n, 4], [batch, n], [batch, n, 4]
   };
   Output forward(const std::vector<torch::Tensor>& maps, Extent padded, DetectorTrace* trace);
   NamedLosses losses(const Output& output, const std::vector<Extent>& images,
                      const std::vector<DetectionTarget>& targets, const Chooser& choose,
                      DetectorTrace* trace) const;
   AnchorMatches matches(Extent padded, Extent image, const torch::Tensor& truths) const;
-  // Of each image, best first, without gradients.
+  // Returns the proposals of each image, best first, without gradients.
   std::vector<torch::Tensor> proposals(const Output& output, const std::vector<Extent>& images,
                                        DetectorTrace* trace) const;
   int64_t macs(Extent image) const;
 
  private:
-  // Of a level, [n, 4] on the host.
+  // Returns the anchors of a level, [n, 4] on the host.
   torch::Tensor anchors_of(int64_t level, Extent grid, Extent padded, torch::ScalarType type) const;
   Matches match(const torch::Tensor& anchors, const torch::Tensor& truths, Extent image) const;
 
@@ -68,12 +68,12 @@ class Detector::RoiHeads final : public torch::nn::Module {
     nn::DoublingConvolution up{nullptr};
     NormedConv predictor{nullptr};
   };
-  // The boxes of an image that a stage is trained on.
+  // The boxes of an image that train a stage.
   struct Assigned {
     torch::Tensor boxes;           // [n, 4]
     std::vector<int64_t> labels;   // classes_ = background
     std::vector<int64_t> matched;  // ground truth; 0 for background
-    std::vector<bool> added;       // a ground truth that was added to the proposals
+    std::vector<bool> added;       // true: a ground truth that was added to the proposals
     int64_t positives = 0;
   };
   struct Predicted {
@@ -89,7 +89,7 @@ class Detector::RoiHeads final : public torch::nn::Module {
   torch::Tensor run_masks(MaskHead& head, const torch::Tensor& pooled);
   Assigned assign(size_t stage, const torch::Tensor& boxes, const DetectionTarget& target, int64_t image,
                   const Chooser& choose) const;
-  // Boxes of the next stage, without gradients.
+  // Returns the boxes of the next stage, without gradients.
   std::vector<torch::Tensor> refine(size_t stage, const Predicted& predicted,
                                     const std::vector<torch::Tensor>& boxes,
                                     const std::vector<Extent>& images) const;

@@ -85,7 +85,7 @@ TEST(Detector, FindsTheSameAloneAndInABatch) {
   EXPECT_LE(together[0].boxes.select(1, 2).max().item<double>(), kImage.width);
 }
 
-// What match_anchors names is what the losses choose from.
+// The losses sample from the anchors that match_anchors returns.
 TEST(Detector, MatchedAnchorsAreThoseThatAreTrained) {
   for (const DetectorCode code : {DetectorCode::torchvision, DetectorCode::detectron2, DetectorCode::mmdet}) {
     DetectorOptions options = small(code);
@@ -139,7 +139,7 @@ TEST(Detector, NamesOfThreeCodesAreOurs) {
            {"backbone.body.layer1.0.conv1.weight", ""},
            {"backbone.net.blocks.0.attn.qkv.weight", ""}})
     EXPECT_EQ(detector_name(theirs), ours) << theirs;
-  const auto model = detector(DetectorCode::mmdet, true);  // ours stay
+  const auto model = detector(DetectorCode::mmdet, true);  // our own names stay
   for (const auto& entry : model->named_parameters()) EXPECT_EQ(detector_name(entry.key()), entry.key());
 }
 

@@ -79,7 +79,7 @@ torch::Tensor Detector::Rpn::anchors_of(int64_t level, Extent grid, Extent padde
 
 namespace {
 
-// Numbers of the anchors that lie inside the image.
+// Returns the indices of the anchors inside the image.
 std::vector<int64_t> inside_image(const torch::Tensor& anchors, Extent image) {
   const torch::Tensor inside = (anchors.select(1, 0) >= 0)
                                    .logical_and(anchors.select(1, 1) >= 0)

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kNorm = "head_norm";
 
-// "head.fc" -> the module "head", made if there is none, and "fc".
+// Splits "head.fc" into the module "head", created if missing, and "fc".
 std::pair<torch::nn::Module*, std::string> place_of(Backbone& backbone, const std::string& path) {
   const size_t dot = path.find('.');
   if (dot == std::string::npos) return {&backbone, path};
@@ -21,7 +21,7 @@ std::pair<torch::nn::Module*, std::string> place_of(Backbone& backbone, const st
   return {owner.get(), path.substr(dot + 1)};
 }
 
-// In the place that the backbone has reserved, or behind everything else.
+// Puts the layer in the place that the backbone has reserved, or after all others.
 void put(Backbone& backbone, const std::string& path, const std::shared_ptr<torch::nn::Module>& layer) {
   const auto [owner, name] = place_of(backbone, path);
   const auto children = owner->named_children();
@@ -43,7 +43,7 @@ void take_out(Backbone& backbone, const std::string& path) {
   if (dot != std::string::npos) {
     const std::string inner = path.substr(dot + 1);
     if ((*outer)->named_children().contains(inner)) (*outer)->unregister_module(inner);
-    if (!(*outer)->children().empty()) return;  // the backbone's own are there too
+    if (!(*outer)->children().empty()) return;  // the backbone's own modules are in it too
   }
   backbone.unregister_module(outermost);
 }
@@ -64,10 +64,10 @@ ClassHeadOptions class_head_options(const ModelSpec& spec) {
 
 ClassHead::ClassHead(Backbone& backbone, const ClassHeadOptions& options) : options_(options) {
   const std::vector<std::string> names = backbone.head_names();
-  check(names.size() <= 1 || !options.batch_norm, "a batch norm stands before one class head, the model has ",
+  check(names.size() <= 1 || !options.batch_norm, "a batch norm needs exactly one class head, the model has ",
         names.size());
   if (options.classes == 0) {
-    for (const std::string& name : names) take_out(backbone, name);  // a place that was reserved
+    for (const std::string& name : names) take_out(backbone, name);  // a reserved place
     return;
   }
   if (options.batch_norm && !names.empty()) {
@@ -140,8 +140,8 @@ std::vector<torch::Tensor> Classifier::forward_heads(const torch::Tensor& images
 }
 
 void Classifier::reset_head(int64_t classes) {
-  check(classes >= 0, "a head of ", classes, " classes was asked for, must be 0 (none) or more");
-  check(classes == 0 || !backbone->head_names().empty(), "this model has no class head: nothing to make for ",
+  check(classes >= 0, "a head of ", classes, " classes, must be 0 (none) or more");
+  check(classes == 0 || !backbone->head_names().empty(), "this model has no class head: it cannot get ",
         classes, " classes");
   head_.remove_from(*backbone);
   ClassHeadOptions options = options_;

@@ -42,11 +42,11 @@ TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
                              : family.name == "swin" || family.name == "convnext" ? "head.fc"
                                                                                   : "head";
     EXPECT_EQ(model->head().tensor_names(), (std::vector<std::string>{name + ".weight", name + ".bias"}));
-    // Two codes have always had it in front of what came to be added behind it.
+    // VisionLLaMA's head precedes parameters that were added to the family later.
     const std::vector<std::string> names = names_of(*model);
     const auto at = std::find(names.begin(), names.end(), name + ".weight");
     EXPECT_EQ(at + 2 == names.end(), family.name != "visionllama") << family.name;
-    // A fresh one stands behind everything else.
+    // A new head comes after everything else.
     model->reset_head(7);
     EXPECT_EQ(names_of(*model).end()[-2], name + ".weight") << family.name;
     EXPECT_EQ(model->backbone->named_parameters()[name + ".weight"].size(0), 7);
@@ -56,7 +56,7 @@ TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
   }
 }
 
-// A head is drawn by seed and name, so that it does not matter when it came.
+// A head is drawn by seed and name, so that the time of its creation does not matter.
 TEST(ClassHead, IsTheSameWheneverItIsMade) {
   for (const char* family : {"vit", "vil", "darl", "swin", "visionllama"}) {
     const ModelSpec spec = small(family);

@@ -20,7 +20,7 @@ constexpr double kNormEps = 1e-5;
 
 nn::LayerNorm layer_norm(int64_t dim) { return nn::LayerNorm(dim, nn::LayerNormOptions{.eps = kNormEps}); }
 
-// What stands behind an attention in both kinds of layer: linear2(activation(linear1 x)). A part of a layer is
+// The part after the attention in both kinds of layer: linear2(activation(linear1 x)). A part of a layer is
 // norm(x + part(x)), or x + part(norm(x)).
 class FeedForwardLayer : public torch::nn::Module {
  public:
@@ -101,7 +101,7 @@ class DecoderLayer final : public FeedForwardLayer {
   nn::LayerNorm norm1_{nullptr}, norm2_{nullptr}, norm3_{nullptr};
 };
 
-// Added to the scores of keys that are padding: their weights become 0.
+// Returns the addend of the scores: keys that are padding get weight 0.
 Tensor padding_bias(const Tensor& padding, torch::ScalarType type) {
   constexpr double kNever = -1e30;
   if (!padding.any().item<bool>()) return {};
@@ -139,7 +139,7 @@ InputAttention::InputAttention(int64_t dim, int64_t heads) : dim_(dim), heads_(h
   out_proj_ = register_module("out_proj", nn::Linear(dim, dim));
 }
 
-// Rows of the joint matrix: 0 = q, 1 = k, 2 = v. As heads [batch, heads, tokens, d].
+// Rows of the joint matrix: 0 = q, 1 = k, 2 = v. Returns heads [batch, heads, tokens, d].
 Tensor InputAttention::project(const Tensor& x, int64_t part) const {
   const Tensor y = torch::linear(x, in_weight_.slice(0, part * dim_, (part + 1) * dim_),
                                  in_bias_.slice(0, part * dim_, (part + 1) * dim_));
@@ -180,7 +180,7 @@ class DetrTransformer final : public torch::nn::Module {
     return encoded_norm_ ? encoded_norm_(x) : x;
   }
 
-  // One norm for the outputs of all layers, [layers, batch, queries, dim].
+  // Returns the outputs of all layers after one shared norm, [layers, batch, queries, dim].
   Tensor decode(const Tensor& queries, const Tensor& memory, const Tensor& positions, const Tensor& bias) {
     const Tensor placed = memory + positions;
     Tensor t = torch::zeros_like(queries);
@@ -222,7 +222,7 @@ Detr::Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes)
   }
 }
 
-// As published: Glorot for the Transformer's matrices, PyTorch's own for the rest of the layers.
+// Initialises as published: Glorot for the Transformer's matrices, PyTorch's own for the other layers.
 void Detr::initialise(uint64_t seed) {
   nn::initialise(
       *this, seed, [this](const std::string& name, const Tensor& parameter, const nn::Filler& fill) {

@@ -1,13 +1,13 @@
-// DETR behind a backbone (Carion et al. 2020, sections 3.2 and A.4): a Transformer turns one map and a set of learned
-// queries into as many objects, each a class (or none) and a box. Parameters have the names of the published
-// files.
+// DETR on a backbone (Carion et al. 2020, sections 3.2 and A.4). A Transformer turns one map and a set of
+// learned queries into as many objects, each a class (or none) and a box. Parameters have the names of the
+// published files.
 //
 //   encoder layer   x <- norm(x + attention(x + p, x + p, x));  x <- norm(x + ffn(x))
 //   decoder layer   t <- norm(t + attention(t + q, t + q, t));  t <- norm(t + attention(t + q, m + p, m));
 //                   t <- norm(t + ffn(t)),  t from 0, q the queries, m the encoder's output
-//   p               sines and cosines of the place in the image, as shares of what is no padding
-// With pre_norm the norms stand before attention and ffn instead, x <- x + attention(norm(x) + p, norm(x) + p, norm(x)), and
-// behind the encoder is one more.
+//   p               sines and cosines of the place in the image without its padding
+// With pre_norm the norms come before attention and ffn instead, x <- x + attention(norm(x) + p, norm(x) + p,
+// norm(x)), and the encoder ends with one more norm.
 #pragma once
 
 #include "ops/torch.h"
@@ -26,8 +26,8 @@ namespace tessera::models {
 struct DetrConfig {
   int64_t embed_dim = 256, num_heads = 8, encoder_depth = 6, decoder_depth = 6, hidden = 2048, queries = 100;
   bool pre_norm = false;
-  // Of files by other authors: what stands in the feed-forward networks, and the decoder's own heads and hidden width
-  // (0 = the encoder's).
+  // For files by other authors: the activation of the feed-forward networks, and the decoder's own heads and
+  // hidden width (0 = the encoder's).
   Activation activation = Activation::relu;
   int64_t decoder_heads = 0, decoder_hidden = 0;
 
@@ -40,14 +40,14 @@ struct DetrConfig {
     v("decoder_depth", decoder_depth, between(1, 256), "layers of the decoder");
     v("hidden", hidden, between(1, 1 << 20), "hidden width of the feed-forward networks");
     v("queries", queries, between(1, 65536), "objects that an image may have");
-    v("pre_norm", pre_norm, "norms before attention and feed-forward network, not behind");
+    v("pre_norm", pre_norm, "norms before attention and feed-forward network, not after");
   }
   void check(const char* section) const;
 };
 
-// Sines and cosines of places, [batch, rows * columns, dim], in `options`: the first half of the channels for rows.
-// Places are counted over what is no padding (`padding` [batch, rows, columns] bool, true = no part of the image)
-// and divided by their number, times 2 pi.
+// Returns sines and cosines of places, [batch, rows * columns, dim], in `options`: the first half of the
+// channels for rows. Places are counted without padding (`padding` [batch, rows, columns] bool, true =
+// outside the image), divided by their number and multiplied by 2 pi.
 torch::Tensor padded_sine_positions(const torch::Tensor& padding, int64_t dim, torch::TensorOptions options);
 
 // Attention with three inputs of one width. Parameters in_proj_weight [3 dim, dim], in_proj_bias, out_proj.
@@ -70,18 +70,19 @@ class DetrTransformer;
 
 class Detr final : public torch::nn::Module {
  public:
-  // `classes` without the one that says "nothing", which comes last.
+  // `classes` does not count the class "nothing", which comes last.
   Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes);
   void initialise(uint64_t seed);
 
-  // Of each decoder layer, the last one last: logits [layers, batch, queries, classes + 1] and boxes [layers, batch,
-  // queries, 4], centre x, y, width and height as shares of the image without its padding.
+  // The outputs of each decoder layer in order: logits [layers, batch, queries, classes + 1] and boxes
+  // [layers, batch, queries, 4]. A box is centre x, y, width and height as shares of the image without its
+  // padding.
   struct Objects {
     torch::Tensor logits, boxes;
     torch::Tensor encoded, decoded;  // [batch, cells, dim]; [layers, batch, queries, dim]
   };
-  // `map` [batch, feature_channels, rows, columns]; `padding` [batch, height, width] bool of any size, true = no part of
-  // the image.
+  // `map` [batch, feature_channels, rows, columns]; `padding` [batch, height, width] bool of any size, true =
+  // outside the image.
   Objects forward(const torch::Tensor& map, const torch::Tensor& padding);
   int64_t macs(int64_t rows, int64_t columns) const;
   int64_t classes() const { return classes_; }
@@ -96,8 +97,8 @@ class Detr final : public torch::nn::Module {
   std::vector<nn::Linear> box_embed_;
 };
 
-// What an image shows, queries in their order: the best class that is one, its probability, and corners in pixels
-// of an image of that size.
+// The objects of one image in the order of the queries: the best class that is an object, its probability,
+// and corners in pixels of an image of that size.
 struct DetrDetections {
   torch::Tensor scores, labels, boxes;  // [queries], int64 [queries], [queries, 4]
 };

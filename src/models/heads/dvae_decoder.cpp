@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNarrowing = 4;  // width of a block over that of its inner convolutions
 
-// Every cell becomes 2 x 2 of the same values.
+// Repeats every cell as 2 x 2 cells.
 torch::Tensor doubled(const torch::Tensor& x) { return x.repeat_interleave(2, 1).repeat_interleave(2, 2); }
 
 nn::Conv2dOptions layer(int64_t in, int64_t out, int64_t kernel) {
@@ -38,7 +38,7 @@ class DvaeDecoder::Block final : public torch::nn::Module {
     return (id_ ? id_(x) : x) + h * gain_;
   }
 
-  int64_t macs() const {  // of a cell
+  int64_t macs() const {  // per cell
     int64_t total = id_ ? id_->macs() : 0;
     for (const nn::Conv2d& conv : convs_) total += conv->macs();
     return total;

@@ -1,10 +1,10 @@
-// The decoder of a discrete VAE (Ramesh et al. 2021, appendix A): codes as vectors on a grid, through groups
-// of residual blocks with the grid doubled between them, to pixels or to the parameters of their distribution.
+// The decoder of a discrete VAE (Ramesh et al. 2021, appendix A). It maps a grid of code vectors to pixels or
+// to the parameters of their distribution. The grid doubles between groups of residual blocks.
 //
 //   x0 = conv1x1(codes' vectors)
 //   a block: x' = id(x) + g conv3x3(relu conv3x3(relu conv3x3(relu conv1x1(relu x)))),  g = 1 / blocks^2
 //   outputs = conv1x1(relu x_L)
-// Names of parameters follow the encoder's (models/backbones/dalle.cpp).
+// Parameters are named like the encoder's (models/backbones/dalle.cpp).
 #pragma once
 
 #include "ops/torch.h"
@@ -18,9 +18,9 @@
 namespace tessera::models {
 
 struct DvaeDecoderOptions {
-  int64_t codes = 0;  // with code vectors of its own, [codes, code_width]; 0: they are given
+  int64_t codes = 0;  // with its own code vectors, [codes, code_width]; 0: the caller provides them
   int64_t code_width = 128;
-  std::vector<int64_t> dims = {}, depths = {};  // of the groups, from the coarsest grid to the pixels'
+  std::vector<int64_t> dims = {}, depths = {};  // one per group, from the coarsest grid to the pixels'
   int64_t outputs = 6;                          // channels of a pixel
 };
 
@@ -29,9 +29,10 @@ class DvaeDecoder final : public torch::nn::Module {
   explicit DvaeDecoder(const DvaeDecoderOptions& options);
   void initialise(uint64_t seed);
 
-  // Codes' vectors [batch, rows, columns, code_width] -> [batch, height, width, outputs].
+  // Maps code vectors [batch, rows, columns, code_width] to [batch, height, width, outputs].
   torch::Tensor forward(const torch::Tensor& vectors);
-  // Its own vectors, mixed by weights [batch, rows, columns, codes], or chosen by int64 [batch, rows, columns].
+  // Return its own vectors, mixed by weights [batch, rows, columns, codes], or chosen by int64 [batch, rows,
+  // columns].
   torch::Tensor mixed(const torch::Tensor& weights) const;
   torch::Tensor chosen(const torch::Tensor& index) const;
   int64_t macs(int64_t rows, int64_t columns) const;  // for a grid of codes

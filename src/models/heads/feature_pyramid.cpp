@@ -15,21 +15,21 @@ namespace {
 void check_factors(const std::vector<double>& factors) {
   for (const double factor : factors)
     if (factor != 4 && factor != 2 && factor != 1 && factor != 0.5 && factor != 0.25)
-      fail_usage("a map is asked for at ", shortest(factor), " times its grid, must be 4, 2, 1, 0.5 or 0.25");
+      fail_usage("a map's factor is ", shortest(factor), ", must be 4, 2, 1, 0.5 or 0.25");
 }
 
 void check_count(size_t maps, size_t wanted, const char* who) {
   check(maps == wanted, who, " was given ", maps, " maps, must be ", wanted);
 }
 
-// The largest of each `side` x `side` cells; of a map that has fewer, of all of them.
+// Max-pools `side` x `side` cells; a smaller map is pooled over all of its cells.
 torch::Tensor pooled(const torch::Tensor& map, int64_t side) {
   return torch::max_pool2d(map, {std::min(side, map.size(2)), std::min(side, map.size(3))});
 }
 
 }  // namespace
 
-// [doubling] or [doubling, norm, GELU, doubling], named by their places.
+// [doubling] or [doubling, norm, GELU, doubling], named by their indices.
 class Feature2Pyramid::Upsample : public torch::nn::Module {
  public:
   Upsample(int64_t width, bool twice) {
@@ -43,7 +43,7 @@ class Feature2Pyramid::Upsample : public torch::nn::Module {
     if (!second_) return channels_first(x);
     return channels_first(second_->forward(torch::gelu(normalise(norm_, x, gather))));
   }
-  int64_t macs() const {  // of one cell that comes in
+  int64_t macs() const {  // per input cell
     return first_->macs() + (second_ ? 4 * second_->macs() : 0);
   }
 
@@ -80,7 +80,7 @@ std::vector<torch::Tensor> Feature2Pyramid::forward(const std::vector<torch::Ten
   return out;
 }
 
-// PyTorch's own: a transposed convolution's fan-in is counted over its outputs.
+// PyTorch's own initialisation: it counts a transposed convolution's fan-in over its outputs.
 void Feature2Pyramid::initialise(uint64_t seed) {
   const int64_t fan_in = 4 * width_;
   nn::initialise(*this, seed,
@@ -118,7 +118,7 @@ MultiLevelNeck::MultiLevelNeck(const std::vector<int64_t>& in, int64_t out,
     add(convs, convs_, {.in = out, .out = out, .kernel = 3, .padding = 1, .bias = true});
 }
 
-// Sizes are rounded down; cells are read at the places that the factor says, not the ratio of the sizes.
+// Sizes are rounded down. The factor determines where cells are sampled, not the ratio of the sizes.
 std::vector<torch::Tensor> MultiLevelNeck::forward(const std::vector<torch::Tensor>& maps,
                                                    const GatherRows&) {
   check_count(maps.size(), lateral_.size(), "MultiLevelNeck");

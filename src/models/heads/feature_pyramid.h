@@ -1,9 +1,9 @@
-// Necks that make several maps out of a plain backbone's, which all have one grid, for heads that read a pyramid.
-// Names of parameters are mmseg's.
+// Necks that turn the maps of a plain backbone, all on one grid, into maps of several sizes, for heads that
+// read a pyramid. Parameters have mmseg's names.
 //
-//   Feature2Pyramid (BEiT, Bao et al. 2022; MAE): 4x = two transposed convolutions of 2x2 cells with a batch norm
+//   Feature2Pyramid (BEiT, Bao et al. 2022; MAE): 4x = two transposed convolutions of 2x2 cells, batch norm
 //     and GELU between them, 2x = one, 1x = the map itself, 0.5x and 0.25x = max pooling of 2x2 and 4x4 cells
-//   MultiLevelNeck (UperNet on ViT in mmseg): a 1x1 convolution, bilinear resizing by the factor, a 3x3 convolution
+//   MultiLevelNeck (UperNet on ViT in mmseg): 1x1 convolution, bilinear resizing by factor, 3x3 convolution
 //
 // Maps are [batch, channels, rows, columns].
 #pragma once
@@ -19,18 +19,18 @@ namespace tessera::models {
 
 class MapNeck : public torch::nn::Module {
  public:
-  // As many maps as there are factors, map i on factor i times the grid of `maps[i]`.
+  // Returns one map per factor; map i has factor i times the grid of `maps[i]`.
   virtual std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
                                              const GatherRows& gather = {}) = 0;
-  // First weights, from the seed and their names.
+  // Draws the initial weights from the seed and their names.
   virtual void initialise(uint64_t seed) = 0;
-  // Channels of each map that comes out.
+  // Returns the channels of each output map.
   virtual std::vector<int64_t> widths() const = 0;
-  // Multiply-adds for maps of so many rows and columns.
+  // Returns the multiply-adds for maps of rows x columns cells.
   virtual int64_t macs(int64_t rows, int64_t columns) const = 0;
 };
 
-// The factors that the necks may be asked for: 4, 2, 1, 0.5, 0.25; others are a usage error.
+// The necks accept the factors 4, 2, 1, 0.5 and 0.25; others are a usage error.
 class Feature2Pyramid final : public MapNeck {
  public:
   Feature2Pyramid(int64_t width, const std::vector<double>& factors);
@@ -44,12 +44,12 @@ class Feature2Pyramid final : public MapNeck {
   class Upsample;
   int64_t width_;
   std::vector<double> factors_;
-  std::shared_ptr<Upsample> twice_, four_times_;  // null where no factor asks for them
+  std::shared_ptr<Upsample> twice_, four_times_;  // null if no factor needs them
 };
 
 class MultiLevelNeck final : public MapNeck {
  public:
-  // `in`: channels of each map that comes in, or of the one that stands for all of them.
+  // `in`: channels of each input map, or of the one that serves for all factors.
   MultiLevelNeck(const std::vector<int64_t>& in, int64_t out, const std::vector<double>& factors);
   std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
                                      const GatherRows& gather) override;

@@ -6,7 +6,7 @@
 namespace tessera::models {
 namespace {
 
-// An image of a pixel has a grid of one cell, a thin one a row of cells.
+// A one-pixel image has a grid of one cell, a thin image a row of cells.
 TEST(Feature2Pyramid, GridsOfOneCellArePooledToOne) {
   Feature2Pyramid pyramid(4, {1, 0.5, 0.25});
   const torch::NoGradGuard no_grad;

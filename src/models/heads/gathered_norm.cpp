@@ -5,8 +5,8 @@
 namespace tessera::models {
 namespace {
 
-// Batch norm with the mean and variance over the samples of all processes. Each sample gives its own mean and
-// variance, which are brought together in the order of the batch: the same bits for any number of processes.
+// Batch norm with the mean and variance over the samples of all processes. The means and variances of the
+// samples are combined in the order of the batch: the same bits for any number of processes.
 torch::Tensor over_processes(nn::BatchNorm2dImpl& norm, const torch::Tensor& x, const GatherRows& gather) {
   const auto& [eps, momentum] = norm.options();
   const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);

@@ -41,7 +41,7 @@ void MaeDecoder::initialise(uint64_t seed) {
                  });
 }
 
-// Tokens in front take part without a position.
+// Tokens at the front take part without a position.
 torch::Tensor MaeDecoder::forward(const torch::Tensor& front, const torch::Tensor& visible,
                                   const torch::Tensor& place, const Context& context) {
   const torch::Tensor seen = embed_->forward(visible);

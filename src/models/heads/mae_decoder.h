@@ -1,5 +1,5 @@
-// The decoder of masked auto-encoding (He et al. 2022): tokens of the visible patches and one learned vector
-// for every masked one, through a light ViT, to pixels. Parameters have the names of the published files.
+// The decoder of masked auto-encoding (He et al. 2022). A light ViT maps tokens of the visible patches, and
+// one learned vector for every masked patch, to pixels. Parameters have the names of the published files.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -17,10 +17,10 @@ struct MaeDecoderOptions {
   double mlp_ratio = 4;  // hidden width of the MLPs as a multiple of dim
   int64_t encoder_width = 0;
   int64_t patch = 16, rows = 14, columns = 14;
-  // Has a class token `cls_token` [1, 1, encoder_width] that joins the encoder's tokens behind its last layer,
+  // Adds a class token `cls_token` [1, 1, encoder_width] to the encoder's tokens after its last layer and
   // before its last norm (VisionLLaMA's code).
   bool late_class_token = false;
-  // The first half of a position's channels tells the row, else the column (mmpretrain's code, else MAE's).
+  // The first half of a position's channels encodes the row (mmpretrain's code), else the column (MAE's).
   bool rows_first = false;
 
   int64_t patches() const { return rows * columns; }
@@ -31,9 +31,9 @@ class MaeDecoder final : public torch::nn::Module {
   explicit MaeDecoder(const MaeDecoderOptions& options);
   void initialise(uint64_t seed);
 
-  // `front` [batch, number, width] are the encoder's tokens that are no patches, undefined = none; `visible`
-  // [batch, visible, width] those of the patches that it saw; `place` [batch, patches] int64 says where in
-  // [visible, masked] each patch of the grid stands. The predicted pixels, [batch, patches, 3 patch^2].
+  // Returns the predicted pixels, [batch, patches, 3 patch^2]. `front` [batch, number, width]: the encoder's
+  // non-patch tokens, undefined = none. `visible` [batch, visible, width]: the tokens of the patches that it
+  // saw. `place` [batch, patches] int64: the index into [visible, masked] of each patch of the grid.
   torch::Tensor forward(const torch::Tensor& front, const torch::Tensor& visible, const torch::Tensor& place,
                         const Context& context);
   const torch::Tensor& class_token() const { return cls_token_; }  // undefined without a late one

@@ -16,8 +16,8 @@ int64_t hidden_width(const PatchDecoderOptions& options) {
 
 }  // namespace
 
-// The ViT block on two tokens, of which the sequences are many: a softmax over two is a sigmoid of the
-// difference of their scores, so that nothing is laid out in pairs.
+// The ViT block on many sequences of two tokens. A softmax over two is a sigmoid of the difference of their
+// scores, so no pairs are stored.
 class PatchDecoder::PairBlock final : public AttentionBlock {
  public:
   PairBlock(const PatchDecoderOptions& options, int64_t index)
@@ -37,7 +37,7 @@ class PatchDecoder::PairBlock final : public AttentionBlock {
     return {x, q, k, v};
   }
 
-  // The token after the block, where it sees itself and the other.
+  // Returns the token after the block, in which it sees itself and the other token.
   torch::Tensor advance(const Token& token, const Token& other) {
     const double scale = 1 / std::sqrt(static_cast<double>(token.q.size(-1)));
     const auto wide = token.q.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
@@ -68,12 +68,12 @@ class PatchDecoder::MlpLayer final : public torch::nn::Module {
 
 struct PatchDecoder::Condition {
   torch::Tensor z;
-  PairBlock::Token first;  // z as the first block sees it, where there is one
+  PairBlock::Token first;  // z as the first block sees it, if any
 };
 
 PatchDecoder::PatchDecoder(const PatchDecoderOptions& options) : options_(options) {
   check(options.kind != PatchDecoderKind::transformer || options.denoises,
-        "a decoder of transformer blocks needs a noised patch beside the trunk's token");
+        "a decoder of transformer blocks needs a noised patch in addition to the trunk's token");
   check(options.kind != PatchDecoderKind::transformer || options.width % options.heads == 0, "a decoder of ",
         options.heads, " heads on ", options.width, " channels");
   if (options.learns_start) start_ = register_parameter("start", nn::zeros({1, 1, options.width}));
@@ -89,7 +89,7 @@ PatchDecoder::PatchDecoder(const PatchDecoderOptions& options) : options_(option
       list->push_back(layers_.back());
     }
   }
-  // The trunk's own norm stands in front of a linear layer that reads nothing else.
+  // The trunk's own norm precedes a linear layer without other inputs.
   if (options.denoises || options.depth > 0) norm_ = register_module("norm", nn::LayerNorm(options.width));
   head_ = register_module("head", nn::Linear(options.width, options.pixels));
 }
@@ -123,7 +123,7 @@ std::shared_ptr<const PatchDecoder::Condition> PatchDecoder::condition(const tor
   return condition;
 }
 
-// The last block makes the noised patch's token alone: nothing reads the other.
+// The last block computes the noised patch's token alone: the other is not read.
 torch::Tensor PatchDecoder::denoise(const Condition& condition, const torch::Tensor& noised,
                                     const torch::Tensor& gamma) {
   check(options_.denoises, "this decoder takes no noised patch");
@@ -143,7 +143,7 @@ torch::Tensor PatchDecoder::denoise(const Condition& condition, const torch::Ten
 int64_t PatchDecoder::macs() const {
   int64_t total = head_->macs() + (embed_ ? embed_->macs() : 0);
   for (const auto& layer : layers_) total += layer->macs();
-  // Both tokens of every block; of the trunk's in the last block q, k and v alone.
+  // Both tokens of every block; in the last block only q, k and v of the trunk's token.
   for (const auto& block : pairs_) total += 2 * block->linear_macs();
   if (!pairs_.empty()) total -= pairs_.back()->linear_macs() - 3 * options_.width * options_.width;
   return total;

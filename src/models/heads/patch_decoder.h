@@ -1,12 +1,12 @@
-// What makes pixels of a patch from a trunk's token that stands before it: DARL's decoders (Li, Bornschein &
-// Chen 2024, Section 4.1 and Table 2).
+// Predicts the pixels of a patch from the trunk's token before it: DARL's decoders (Li, Bornschein & Chen
+// 2024, Section 4.1 and Table 2).
 //
 //   linear       x = z W + b                                 denoising: x = norm(z + E(x_s)) W + b
 //   mlp          u' = u + mlp(norm(u)), u = z or z + E(x_s); x = norm(u_N) W + b
-//   transformer  blocks on the two tokens [z, E(x_s)], each of which sees both; x = norm(u_N) W + b of the
+//   transformer  blocks on the two tokens [z, E(x_s)], both see both; x = norm(u_N) W + b of the
 //                second
-// x_s is the noised patch; with `gamma` its noise level stands behind the pixels. z is the trunk's output
-// after its last norm.
+// x_s is the noised patch; with `gamma` its noise level follows the pixels. z is the trunk's output after its
+// last norm.
 #pragma once
 
 #include <memory>
@@ -24,33 +24,34 @@ enum class PatchDecoderKind { linear, mlp, transformer };
 
 struct PatchDecoderOptions {
   PatchDecoderKind kind = PatchDecoderKind::linear;
-  int64_t width = 0;   // of the trunk's tokens, and of its own
-  int64_t pixels = 0;  // numbers of a patch
+  int64_t width = 0;   // width of the trunk's tokens and the decoder's
+  int64_t pixels = 0;  // pixel values per patch
   int64_t depth = 0;   // layers of the MLP, or blocks; 0 for linear
-  int64_t heads = 1;   // of the transformer
+  int64_t heads = 1;   // attention heads of the transformer
   double mlp_ratio = 4;
   bool denoises = false, gamma = false;
-  bool learns_start = false;  // has a vector in place of the trunk's token before the first patch: `start`
+  bool learns_start = false;  // has a vector `start` in place of the trunk's token before the first patch
 };
 
 class PatchDecoder final : public torch::nn::Module {
  public:
   explicit PatchDecoder(const PatchDecoderOptions& options);
   ~PatchDecoder() override;
-  void initialise(uint64_t seed);  // Xavier, as the trunk (Table 8)
+  void initialise(uint64_t seed);  // as the trunk, Xavier (Table 8)
 
-  // From the trunk's tokens alone, [..., width] -> [..., pixels]; for decoders that do not denoise.
+  // Predicts from the trunk's tokens alone, [..., width] -> [..., pixels]; for decoders that do not denoise.
   torch::Tensor forward(const torch::Tensor& z);
 
-  // What the trunk's tokens [batch, patches, width] contribute to every denoising step: computed once.
+  // The part of every denoising step that depends only on the trunk's tokens [batch, patches, width]:
+  // computed once.
   struct Condition;
   std::shared_ptr<const Condition> condition(const torch::Tensor& z);
-  // One prediction for the noised patches [batch, patches, pixels] at noise levels gamma [batch, patches, 1].
+  // Predicts once for the noised patches [batch, patches, pixels] at noise levels gamma [batch, patches, 1].
   torch::Tensor denoise(const Condition& condition, const torch::Tensor& noised, const torch::Tensor& gamma);
 
   const torch::Tensor& start() const { return start_; }  // [1, 1, width] or undefined
   const PatchDecoderOptions& options() const { return options_; }
-  int64_t macs() const;  // of one patch
+  int64_t macs() const;  // per patch
 
  private:
   class PairBlock;

@@ -49,7 +49,7 @@ void SegmentationHead::add_scores(int64_t channels, int64_t classes, double drop
                               nn::Conv2d(nn::Conv2dOptions{.in = channels, .out = classes, .bias = true}));
 }
 
-// Whole channels are dropped (Tompson et al. 2015), drawn for each sample by its place in the step.
+// Drops whole channels (Tompson et al. 2015), drawn for each sample by its place in the step.
 torch::Tensor SegmentationHead::scores(const torch::Tensor& map, const nn::Context& context) {
   if (!is_training() || dropout_ == 0) return channels_first(conv_seg_->forward(map));
   const int64_t batch = map.size(0), channels = map.size(3);
@@ -75,7 +75,7 @@ void SegmentationHead::initialise(uint64_t seed) {
 }
 
 UperHead::UperHead(const UperHeadOptions& options) : options_(options) {
-  check(!options.in.empty(), "UperNet needs a map at least");
+  check(!options.in.empty(), "UperNet needs at least one map");
   const int64_t width = options.channels, last = options.in.back();
   add_scores(width, options.classes, options.dropout);
   const auto pools = register_module("psp_modules", torch::nn::ModuleList());
@@ -136,7 +136,7 @@ int64_t UperHead::macs(const std::vector<std::pair<int64_t, int64_t>>& sizes) co
 
 FcnHead::FcnHead(const FcnHeadOptions& options) : options_(options) {
   check(options.convolutions > 0 || options.in == options.channels, "a head without convolutions reads ",
-        options.in, " channels, it was told of ", options.channels);
+        options.in, " channels, must be ", options.channels);
   add_scores(options.channels, options.classes, options.dropout);
   if (options.convolutions > 0) {
     const auto list = register_module("convs", torch::nn::ModuleList());

@@ -1,11 +1,12 @@
-// Heads that give every cell of a map a score for each class. Names of parameters are mmseg's.
+// Heads that score each class in every cell of a map. Parameters have mmseg's names.
 //
-// UperNet (Xiao et al. 2018, "Unified perceptual parsing for scene understanding") on maps C_1 (finest) … C_n:
-//   P_n = conv3x3([C_n, resize(conv1x1(pool_s(C_n))) for s in 1, 2, 3, 6])       pyramid pooling (Zhao et al. 2017)
-//   P_i = conv1x1(C_i) + resize(P_{i+1})                                          i = n-1 … 1
+// UperNet (Xiao et al. 2018, "Unified perceptual parsing for scene understanding"), maps C_1 (finest) … C_n:
+//   P_n = conv3x3([C_n, resize(conv1x1(pool_s(C_n))) for s in 1, 2, 3, 6]) pyramid pooling (Zhao et al. 2017)
+//   P_i = conv1x1(C_i) + resize(P_{i+1})                                    i = n-1 … 1
 //   scores = conv1x1(conv3x3([conv3x3(P_1), …, conv3x3(P_{n-1}), P_n], all on the grid of C_1))
-// FCN (Long et al. 2015): 3x3 convolutions on one map, and the scores; without convolutions it is a linear head.
-// Every convolution but the last has a batch norm and ReLU behind it; resizing is bilinear.
+// FCN (Long et al. 2015): 3x3 convolutions on one map, then the scores; without convolutions it is a linear
+// head.
+// A batch norm and ReLU follow every convolution except the last; resizing is bilinear.
 #pragma once
 
 #include <memory>
@@ -17,28 +18,30 @@
 
 namespace tessera::models {
 
-// relu(norm(conv(x))), maps with the channels last. Modules `conv` (without bias) and `bn`.
+// relu(norm(conv(x))) on maps with channels last. Modules `conv` (without bias) and `bn`.
 class ConvModule : public torch::nn::Module {
  public:
   ConvModule(int64_t in, int64_t out, int64_t kernel, const nn::BatchNorm2dOptions& norm,
              int64_t dilation = 1);
   torch::Tensor forward(const torch::Tensor& x, const GatherRows& gather = {});
-  int64_t macs() const { return conv_->macs(); }  // of one cell
+  int64_t macs() const { return conv_->macs(); }  // per cell
 
  private:
   nn::Conv2d conv_{nullptr};
   nn::BatchNorm2d bn_{nullptr};
 };
 
-// What all of them share: dropout of whole channels, the last convolution `conv_seg`.
+// The parts that all heads share: dropout of whole channels, the last convolution `conv_seg`.
 class SegmentationHead : public torch::nn::Module {
  public:
-  // Scores [batch, classes, rows, columns] of maps [batch, channels, rows, columns], on the finest one's grid.
+  // Returns scores [batch, classes, rows, columns] of maps [batch, channels, rows, columns], on the finest
+  // grid.
   virtual torch::Tensor forward(const std::vector<torch::Tensor>& maps, const nn::Context& context = {},
                                 const GatherRows& gather = {}) = 0;
-  // Multiply-adds for maps of these sizes, [rows, columns] each.
+  // Returns the multiply-adds for maps of these sizes, [rows, columns] each.
   virtual int64_t macs(const std::vector<std::pair<int64_t, int64_t>>& sizes) const = 0;
-  // First weights from the seed and their names: normal by their outputs, and 0.01 for the scores (mmseg's).
+  // Draws the initial weights from the seed and their names: normal by fan-out, 0.01 for the scores
+  // (mmseg's).
   void initialise(uint64_t seed);
 
  protected:
@@ -77,10 +80,10 @@ class UperHead final : public SegmentationHead {
 
 struct FcnHeadOptions {
   int64_t in = 0, channels = 256, classes = 150;
-  int64_t index = 0;         // the map that is read, counted from the finest
-  int64_t convolutions = 1;  // 0: scores of the map itself, which then has `channels` channels
+  int64_t index = 0;         // index of the map that is read, 0 = the finest
+  int64_t convolutions = 1;  // 0: scores directly on the map, which then has `channels` channels
   int64_t kernel = 3, dilation = 1;
-  bool concat_input = false;  // the map joins the result, through one more convolution
+  bool concat_input = false;  // concatenates the map with the result before one more convolution
   double dropout = 0.1;
   nn::BatchNorm2dOptions norm = {};
 };

@@ -20,7 +20,7 @@ torch::Tensor as_tensor(const std::vector<Ids>& rows) {
   return out;
 }
 
-// The scores of the next token of every row, float64 on the CPU, with what the options rule out or punish.
+// Returns the scores of every row's next token, float64 on the CPU, with exclusions and penalties applied.
 torch::Tensor scores_of(const std::vector<Ids>& rows, const Ids& image, const CaptionSearch& options,
                         const NextToken& next, bool logarithms) {
   torch::Tensor scores = next(as_tensor(rows), torch::tensor(image, torch::kInt64));
@@ -61,7 +61,7 @@ torch::Tensor greedy(int64_t images, const CaptionSearch& options, const NextTok
   return as_tensor(rows);
 }
 
-// What a group has finished: at most as many captions as it has beams, the best ones.
+// A group's finished captions: the best ones, at most as many as it has beams.
 struct Finished {
   std::vector<std::pair<double, Ids>> captions;
   double worst = 1e9;
@@ -118,7 +118,7 @@ torch::Tensor beams(int64_t images, const CaptionSearch& options, const NextToke
   std::vector<Group> groups(static_cast<size_t>(images * options.groups));
   for (Group& group : groups) {
     group.beams.assign(static_cast<size_t>(width), Ids{options.start});
-    group.sums.assign(static_cast<size_t>(width), -1e9);  // the beams are equal at first: one of them counts
+    group.sums.assign(static_cast<size_t>(width), -1e9);  // the beams are equal at first: only one counts
     group.sums[0] = 0;
   }
   for (int64_t length = 1; length < options.longest; ++length) {
@@ -164,7 +164,7 @@ torch::Tensor beams(int64_t images, const CaptionSearch& options, const NextToke
 }  // namespace
 
 torch::Tensor search_captions(int64_t images, const CaptionSearch& options, const NextToken& next) {
-  check(images > 0, "there is no image to caption");
+  check(images > 0, "the batch has no image to caption");
   check(options.longest >= 2, "captions of at most ", options.longest, " tokens, must be at least 2");
   check(options.beams >= 1 && options.groups >= 1 && options.beams % options.groups == 0, options.beams,
         " beams in ", options.groups, " groups, must be a multiple");

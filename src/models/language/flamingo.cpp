@@ -51,8 +51,8 @@ ResamplerImpl::ResamplerImpl(const ResamplerConfig& config) : config_(config) {
 torch::Tensor ResamplerImpl::forward(const torch::Tensor& features) {
   torch::Tensor media = features;
   if (frame_embs_.defined()) {
-    check(features.size(1) <= config_.frames, "a clip of ", features.size(1), " frames, the resampler knows ",
-          config_.frames);
+    check(features.size(1) <= config_.frames, "a clip of ", features.size(1),
+          " frames, the resampler has only ", config_.frames);
     media = media + frame_embs_.slice(0, 0, features.size(1)).unsqueeze(1);
   }
   media = media.flatten(1, 2);
@@ -86,7 +86,7 @@ torch::Tensor GatedCrossAttentionImpl::forward(const torch::Tensor& x, const tor
                                                const torch::Tensor& image) {
   const int64_t latents = media.size(2);
   const auto kv = to_kv_->forward(media.flatten(1, 2)).chunk(2, -1);
-  // Key j belongs to image j / latents, counted from 1 as `image` counts.
+  // Key j belongs to image j / latents, counted from 1 like `image`.
   const torch::Tensor of_key =
       torch::arange(1, media.size(1) + 1, image.options()).repeat_interleave(latents);
   const torch::Tensor seen = (image.unsqueeze(-1) == of_key).unsqueeze(1);  // [batch, 1, tokens, keys]

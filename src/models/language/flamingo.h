@@ -1,12 +1,13 @@
-// Flamingo (Alayrac et al. 2022, "Flamingo: a visual language model for few-shot learning"), with the names of
-// OpenFlamingo (Awadalla et al. 2023):
+// Flamingo (Alayrac et al. 2022, "Flamingo: a visual language model for few-shot learning"), with the names
+// of OpenFlamingo (Awadalla et al. 2023):
 //
-//   resampler: latents <- latents + attention(latents over [features, latents]);  latents <- latents + FF(latents)
-//   in front of every n-th block of the frozen language model:
+//   resampler: latents <- latents + attention(latents over [features, latents])
+//              latents <- latents + FF(latents)
+//   before every n-th block of the frozen language model:
 //     x <- x + tanh(a) attention(x over the latents of the last image before each token)
 //     x <- x + tanh(b) FF(x)
 //
-// Gates start at 0: the language model is then itself, to the bit.
+// Gates start at 0: the language model is then unchanged, to the bit.
 #pragma once
 
 #include "ops/torch.h"
@@ -26,8 +27,8 @@ struct ResamplerConfig {
   int64_t dim = 1024, depth = 6, heads = 8, head_dim = 64, latents = 64, mlp_ratio = 4;
   int64_t frames = 0;  // learned vectors for frames; 0 = none
 };
-// Features of frames [batch, frames, tokens, dim] to [batch, latents, dim]. Parameters latents, frame_embs,
-// layers.N.0.{norm_media, norm_latents, to_q, to_kv, to_out}, layers.N.1.{0, 1, 3}, norm.
+// Maps features of frames [batch, frames, tokens, dim] to [batch, latents, dim]. Parameters latents,
+// frame_embs, layers.N.0.{norm_media, norm_latents, to_q, to_kv, to_out}, layers.N.1.{0, 1, 3}, norm.
 class ResamplerImpl : public torch::nn::Module {
  public:
   explicit ResamplerImpl(const ResamplerConfig& config);
@@ -52,8 +53,8 @@ struct GatedConfig {
 class GatedCrossAttentionImpl : public torch::nn::Module {
  public:
   explicit GatedCrossAttentionImpl(const GatedConfig& config);
-  // x [batch, tokens, dim], media [batch, images, latents, media_dim], `image` int64 [batch, tokens]: how many images
-  // stand at or before each token; the last of them is seen, none where it is 0.
+  // x [batch, tokens, dim], media [batch, images, latents, media_dim]. `image` int64 [batch, tokens]: the
+  // number of images at or before each token. A token sees the last of them, or none if that is 0.
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& media, const torch::Tensor& image);
 
  private:
@@ -67,27 +68,27 @@ TORCH_MODULE(GatedCrossAttention);
 struct FlamingoConfig {
   ResamplerConfig resampler;
   GatedConfig gated;
-  int64_t every = 4;        // a gated layer in front of block i where (i + 1) % every == 0
+  int64_t every = 4;        // a gated layer before block i if (i + 1) % every == 0
   int64_t media_token = 0;  // "<image>"
 };
 
 class Flamingo : public torch::nn::Module {
  public:
-  // `vision` may be null: media() is then another one's work, by resample().
+  // `vision` may be null: the caller then replaces media() by resample().
   Flamingo(const FlamingoConfig& config, std::shared_ptr<Backbone> vision,
            std::shared_ptr<LanguageModel> language);
 
-  // Images [batch, images, frames, 3, height, width] -> latents [batch, images, latents, dim]. No gradient reaches the
-  // tower.
+  // Maps images [batch, images, frames, 3, height, width] to latents [batch, images, latents, dim]. No
+  // gradient reaches the tower.
   torch::Tensor media(const torch::Tensor& images);
-  // The same of the tower's tokens [batch, images, frames, tokens, width].
+  // As media(), from the tower's tokens [batch, images, frames, tokens, width].
   torch::Tensor resample(const torch::Tensor& tokens);
-  // Logits [batch, tokens, vocabulary]; mask as TextInput has it.
+  // Returns logits [batch, tokens, vocabulary]; mask as in TextInput.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask, const torch::Tensor& media);
-  // For generate(): `media` of each row of the prompt, the images of the prompt's ids.
+  // For generate(): `media` are the images of each row of the prompt.
   NextTokenModel next_token_model(const torch::Tensor& prompt, const torch::Tensor& media, int64_t beams);
-  // The same with the latents of all images that the prompt names, [images, latents, dim] in order over its rows;
-  // undefined where it names none.
+  // As next_token_model(), with the latents of all images in the prompt, [images, latents, dim] in order over
+  // its rows; undefined if the prompt has none.
   NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& latents, int64_t beams);
   LanguageModel& language() { return *language_; }
 
@@ -96,7 +97,7 @@ class Flamingo : public torch::nn::Module {
   std::shared_ptr<Backbone> vision_;              // "vision_encoder"
   Resampler perceiver_{nullptr};                  // "perceiver"
   std::shared_ptr<LanguageModel> language_;       // "lang_encoder"
-  std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N" by the block behind
+  std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N" by the block after it
 };
 
 // Names in OpenFlamingo's files (lang_encoder.<layers>.N.gated_cross_attn_layer.*, …decoder_layer.*) -> ours.

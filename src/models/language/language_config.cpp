@@ -1,4 +1,4 @@
-// Settings of decoders from the config.json that published folders hold.
+// Settings of decoders from the config.json in published folders.
 #include <algorithm>
 
 #include "core/error.h"
@@ -37,7 +37,7 @@ class HubReader {
   Activation activation(const char* key, const std::string& otherwise) const {
     return published_activation(word(key, otherwise), text(where_, ": ", key));
   }
-  // Fails where a setting has another value than the one that the models here compute with.
+  // Fails if a setting has a value that the models here do not support.
   void only(const char* key, bool value) const {
     if (flag(key, value) != value) fail_usage(where_, ": ", key, " must be ", value ? "true" : "false");
   }
@@ -103,7 +103,8 @@ void read_rope(const HubReader& hub, LanguageConfig& config) {
   config.rope_high = rope.number("high_freq_factor", 4);
 }
 
-// The first of the blocks with a window, which must be the last ones; newer files list the kind of each.
+// Returns the first block with a window. Windowed blocks must be the last ones; newer files list the kind of
+// each.
 int64_t first_windowed(const HubReader& hub, int64_t depth) {
   const Value::Array& types = *hub.list("layer_types");
   const Value windowed("sliding_attention");
@@ -114,7 +115,7 @@ int64_t first_windowed(const HubReader& hub, int64_t depth) {
   return first - types.begin();
 }
 
-// What a configuration leaves out is as in LLaMA 7B: the published LLaVA 1.5 says no more than that it differs nowhere.
+// Missing settings are those of LLaMA 7B: the published LLaVA 1.5 records only that it does not differ.
 void read_llama(const HubReader& hub, LanguageConfig& config) {
   config.dim = hub.integer("hidden_size", 4096);
   config.depth = hub.integer("num_hidden_layers", 32);
@@ -137,7 +138,7 @@ void read_llama(const HubReader& hub, LanguageConfig& config) {
   read_rope(hub, config);
 }
 
-// Values that stand for none are left out, as null.
+// Null and values that disable a setting are skipped.
 void read_mpt_attention(const HubReader& hub, LanguageConfig& config) {
   const Value* table = hub.table("attn_config");
   if (!table) return;
@@ -176,7 +177,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
       config.norm_residual = hub.flag("apply_residual_connection_post_layernorm", false);
       config.untied = !hub.flag("tie_word_embeddings", true);
       break;
-    case LanguageKind::mpt:  // `expansion_ratio` is not read: the published code has 4 whatever it says
+    case LanguageKind::mpt:  // `expansion_ratio` is not read: the published code always uses 4
       config.dim = hub.wanted("d_model");
       config.depth = hub.wanted("n_layers");
       config.heads = hub.wanted("n_heads");
@@ -188,7 +189,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
     default:
       read_llama(hub, config);
   }
-  // As a recipe's settings are checked: ranges first, then what contradicts.
+  // Checks as for a recipe's settings: ranges first, then contradictions.
   return read_config<LanguageConfig>(write_config(config), where).complete();
 }
 

@@ -1,4 +1,4 @@
-// A decoder as generate() (generation.h) asks it for tokens: what it has read is kept, each token is read once.
+// A decoder for generate() (generation.h): it caches the tokens so far, and reads each token once.
 #pragma once
 
 #include "models/base/generation.h"
@@ -9,15 +9,15 @@ namespace tessera::models {
 struct LanguagePrompt {
   torch::Tensor mask = {};      // bool [rows, tokens]: false for padding on the left; undefined = none
   torch::Tensor embedded = {};  // [rows, tokens, dim] instead of the prompt's ids (images among them)
-  // What happens in front of each block, as TextInput has it.
+  // Called before each block, as in TextInput.
   std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
-  bool cached = true;  // false: everything is read anew for each token
+  bool cached = true;  // false: all tokens are read again for each new token
 };
 
-// How many tokens of padding stand in front of each row of a mask, as GenerationOptions::padding has them.
+// Returns the number of padding tokens before each row of a mask, as in GenerationOptions::padding.
 torch::Tensor padding_of(const torch::Tensor& mask);
 
-// `model` must outlive the result; each row of the prompt is searched with so many beams.
+// `model` must outlive the result; each row of the prompt is searched with `beams` beams.
 NextTokenModel next_token_model(LanguageModel& model, LanguagePrompt prompt, int64_t beams);
 
 }  // namespace tessera::models

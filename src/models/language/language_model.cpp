@@ -15,7 +15,7 @@
 namespace tessera::models {
 namespace {
 
-// Far below any score, but no infinity: a padded token that sees nothing reads the mean, not NaN.
+// Far below any score, but finite: a padding token that sees nothing reads the mean, not NaN.
 constexpr double kUnseen = -1e9;
 constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
 
@@ -35,7 +35,7 @@ Norm norm_at(torch::nn::Module& root, const std::string& path, const LanguageFor
   return norm;
 }
 
-// A module that is one matrix called "weight".
+// Registers a module with a single matrix "weight", and returns the matrix.
 torch::Tensor table_at(torch::nn::Module& root, const std::string& path, int64_t rows, int64_t width) {
   auto holder = std::make_shared<torch::nn::Module>();
   torch::Tensor weight = holder->register_parameter("weight", nn::zeros({rows, width}));
@@ -102,14 +102,14 @@ LanguageConfig LanguageConfig::complete() const {
   if (out.activation == Activation::published) out.activation = form.activation;
   out.tied = !out.untied && (out.tied || form.tied);
   if (out.norm_residual && form.norm != NormKind::layer)
-    refuse("norm_residual is BLOOM's, ", name_of(kind), " adds what stands before a norm");
+    refuse("norm_residual is BLOOM's, ", name_of(kind), " adds the input of a norm");
   if (out.window_from > out.depth)
     refuse("window_from = ", window_from, ", the model has ", depth, " blocks");
   return out;
 }
 
 std::array<torch::Tensor, 2> KeyValueCache::extended(int64_t block, const torch::Tensor& like) {
-  constexpr int64_t kRoom = 64;  // tokens at least, when there is no more room
+  constexpr int64_t kRoom = 64;  // least spare tokens when the room grows
   const auto place = static_cast<size_t>(block);
   const int64_t needed = length + like.size(2);
   std::array<torch::Tensor, 2> out;
@@ -134,11 +134,11 @@ void KeyValueCache::select(const torch::Tensor& rows) {
       if (tensor.defined()) tensor = tensor.index_select(0, rows);
 }
 
-// What all blocks share in one pass.
+// The inputs that all blocks share in one pass.
 struct LanguageModel::Shared {
   ops::AttentionOptions attention;
   torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2], undefined: no rotation
-  ops::CachedAttentionOptions step;  // of one token that a cache stands before
+  ops::CachedAttentionOptions step;  // for one token after a cache
   torch::Tensor places;              // int64 [batch, tokens] or [tokens]: positions of the new tokens
 };
 
@@ -187,11 +187,11 @@ torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
   return torch::embedding(embedding_, ids);
 }
 
-// q, k and v [batch, heads or kv_heads, tokens, head_dim].
+// Returns q, k and v, [batch, heads or kv_heads, tokens, head_dim].
 std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index,
                                                     const torch::Tensor& x) const {
   const LanguageForm& form = language_form(config_.kind);
-  // Attention divides by the root of head_dim; what a model does otherwise is made of its queries.
+  // Attention divides by the root of head_dim; any other scale is applied to the queries.
   const double by_layer = config_.scale_by_layer ? 1 / static_cast<double>(index + 1) : 1;
   const double scale = config_.attention_scale == 0 ? by_layer
                                                     : by_layer * config_.attention_scale *
@@ -248,7 +248,7 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
     if (tokens == 1) shared.step.cos = shared.cos.flatten(0, -2), shared.step.sin = shared.sin.flatten(0, -2);
   }
   if (form.positions == Positions::alibi) {
-    // Counted from the last key: what is the same for all keys of a query changes nothing.
+    // Counted from the last key: a constant for all keys of a query changes nothing.
     const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
     const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
     shared.step.slopes = slopes;
@@ -291,7 +291,7 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
 }
 
-// activation(gate x) * up x, as one layer where that is silu and nothing was added to either.
+// Computes activation(gate x) * up x, fused into one layer if that is silu and neither layer is changed.
 torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& in) const {
   const Projection &gate = block.gate, &up = block.up;
   if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined() ||
@@ -338,7 +338,7 @@ torch::Tensor LanguageModel::hidden(const TextInput& input) {
 torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
   const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
   if (ops::gradients_wanted()) return at::linear(hidden, weight);
-  const ops::PackedOnly both(ops::packed_only() && head_.defined());  // embeddings are read as they are too
+  const ops::PackedOnly both(ops::packed_only() && head_.defined());  // embeddings are also read unpacked
   return ops::linear(hidden, {.weight = weight}, {}, *head_cache_);
 }
 

@@ -19,7 +19,8 @@ torch::Tensor ProjectorImpl::forward(const torch::Tensor& features) const {
   return linear_2_ ? linear_2_->forward(activate(y, activation_)) : y;
 }
 
-// Layers are counted as transformers does: hidden state 0 is what enters block 0, negative ones from behind.
+// Layers are counted as in transformers: hidden state 0 is the input of block 0, negative numbers count from
+// the end.
 LlavaConfig llava_config_of(const Value& hub, int64_t blocks, const std::string& where) {
   LlavaConfig llava;
   const auto from_behind = [&](const Value& layer) {
@@ -58,7 +59,7 @@ std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_
 torch::Tensor splice(const torch::Tensor& embedded, const torch::Tensor& places,
                      const torch::Tensor& features) {
   const auto wanted = places.sum().item<int64_t>();
-  check(wanted == features.size(0), "a text has ", wanted, " places for features of images, there are ",
+  check(wanted == features.size(0), "a text has ", wanted, " places for image features, but there are ",
         features.size(0));
   return embedded.masked_scatter(places.unsqueeze(-1), features.to(embedded.scalar_type()));
 }

@@ -1,11 +1,11 @@
-// LLaVA (Liu et al. 2023, "Visual instruction tuning"; 1.5: Liu et al. 2024, "Improved baselines"), and Frozen
-// (Tsimpoukelli et al. 2021, "Multimodal few-shot learning with frozen language models").
+// LLaVA (Liu et al. 2023, "Visual instruction tuning"; 1.5: Liu et al. 2024, "Improved baselines"), and
+// Frozen (Tsimpoukelli et al. 2021, "Multimodal few-shot learning with frozen language models").
 //
-//   H_image = W g(image)            g: patch tokens behind an inner block of the tower; W: a layer, or (1.5) two with
-//                                   GELU between
-//   p(answer | image, question)     the language model on H_image in the place of "<image>" among the words
+//   H_image = W g(image)            g: patch tokens after an inner block of the tower; W: one layer, or
+//                                   (1.5) two with GELU between them
+//   p(answer | image, question)     the language model with H_image in place of "<image>" among the words
 //
-// Frozen's image is one vector, mapped to a few tokens in front of the text.
+// Frozen's image is one vector, mapped to a few tokens before the text.
 #pragma once
 
 #include "ops/torch.h"
@@ -26,8 +26,8 @@ struct ProjectorOptions {
   bool bias = true;
 };
 
-// One or two layers with an activation between; parameters linear_1 and linear_2, as the published llava-hf files name
-// them.
+// One or two layers with an activation between them; parameters linear_1 and linear_2, as in the published
+// llava-hf files.
 class ProjectorImpl : public torch::nn::Module {
  public:
   ProjectorImpl(int64_t in, int64_t out, const ProjectorOptions& options = {});
@@ -39,26 +39,28 @@ class ProjectorImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Projector);
 
-// Token ids with each image token repeated `per_image` times, one for each feature that takes its place.
+// Returns the token ids with each image token repeated `per_image` times, once per feature that replaces it.
 std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_t image_token,
                                          int64_t per_image);
-// Embeddings [batch, tokens, dim] with those at `places` (bool [batch, tokens]) replaced by the rows of features
-// [count, dim] in order over the batch. Fails unless there are as many places as rows.
+// Returns the embeddings [batch, tokens, dim] with those at `places` (bool [batch, tokens]) replaced by the
+// rows of features [count, dim], in order over the batch. Fails unless the numbers of places and rows are
+// equal.
 torch::Tensor splice(const torch::Tensor& embedded, const torch::Tensor& places,
                      const torch::Tensor& features);
 
-// Labels with this value are not learned.
+// Labels with this value are ignored.
 inline constexpr int64_t kIgnoredLabel = -100;
-// The sum over all labelled tokens of the cross entropy of each from those before it: logits [batch, tokens,
+// Returns the cross entropy of each labelled token given the tokens before it, summed. logits [batch, tokens,
 // vocabulary], labels int64 [batch, tokens]; label t is compared with the logits of t - 1.
 torch::Tensor next_token_loss_sum(const torch::Tensor& logits, const torch::Tensor& labels);
 
 struct LlavaConfig {
   int64_t select_block =
-      -2;  // tokens behind this block of the tower, counted from behind: -2 = the last but one
+      -2;  // the tokens after this block of the tower are read, counted from the end: -2 = the last but one
   bool class_token = false;  // keep it among the features
   int64_t projector_layers = 2;
-  // Files by other authors may read further blocks, whose tokens stand beside those of select_block, by another projector.
+  // Files by other authors may read more blocks. The projector reads their tokens concatenated with those of
+  // select_block.
   std::vector<int64_t> more_blocks = {};
   Activation projector_activation = Activation::gelu;
   bool projector_bias = true;
@@ -72,17 +74,17 @@ struct LlavaConfig {
   }
 };
 
-// What the config.json of a published LLaVA, whose tower has so many blocks, says besides its two models. Usage errors begin
-// with `where`.
+// Reads the config.json of a published LLaVA, except the settings of its two models. The image tower has
+// `blocks` blocks. Usage errors begin with `where`.
 LlavaConfig llava_config_of(const Value& hub, int64_t blocks, const std::string& where);
 
 class Llava : public torch::nn::Module {
  public:
   Llava(const LlavaConfig& config, std::shared_ptr<Backbone> vision, std::shared_ptr<LanguageModel> language);
 
-  // [images, 3, height, width] -> [images, tokens, dim of the language model].
+  // Maps [images, 3, height, width] to [images, tokens, dim of the language model].
   torch::Tensor image_features(const torch::Tensor& images);
-  // The words' embeddings with the features in the places of the image token.
+  // Returns the words' embeddings, with the features in the places of the image token.
   torch::Tensor embed(const torch::Tensor& ids, int64_t image_token, const torch::Tensor& features) const;
   LanguageModel& language() { return *language_; }
   Backbone& vision() { return *vision_; }
@@ -106,14 +108,14 @@ TensorPlace clip_vision_place(const std::string& published);
 TensorPlace llava_place(const std::string& published, const LanguageModel& language);
 
 struct FrozenConfig {
-  int64_t tokens = 2;  // that stand for an image
+  int64_t tokens = 2;  // tokens that represent an image
 };
 class Frozen : public torch::nn::Module {
  public:
   Frozen(const FrozenConfig& config, std::shared_ptr<Backbone> vision,
          std::shared_ptr<LanguageModel> language);
   torch::Tensor prefix(const torch::Tensor& images);  // [batch, tokens, dim]
-  // Logits [batch, prefix + tokens, vocabulary]; mask bool [batch, tokens] of the text.
+  // Returns logits [batch, prefix + tokens, vocabulary]; mask bool [batch, tokens] of the text.
   torch::Tensor forward(const torch::Tensor& prefix, const torch::Tensor& ids, const torch::Tensor& mask);
   LanguageModel& language() { return *language_; }
 
@@ -124,8 +126,8 @@ class Frozen : public torch::nn::Module {
   std::shared_ptr<LanguageModel> language_;  // "lm"
 };
 
-// Which keys a token of a prefix language model sees (SimVLM): tokens of the prefix see the whole prefix, those behind
-// it the prefix and what stands before them. bool [total, total], row = query.
+// Returns the visible keys of a prefix language model (SimVLM), bool [total, total], row = query. Tokens of
+// the prefix see the whole prefix; later tokens see the prefix and all tokens before them.
 torch::Tensor prefix_mask(int64_t prefix, int64_t total);
 
 }  // namespace tessera::models

@@ -13,7 +13,7 @@ namespace {
 constexpr double kUnseen = -1e9;
 using KeysValues = DecoderCache::KeysValues;
 
-// Added to the scores where keys are padding, [batch, 1, 1, keys]; undefined where none is.
+// Returns the addend of the scores for padding keys, [batch, 1, 1, keys]; undefined without padding.
 torch::Tensor padding_bias(const torch::Tensor& mask, const torch::Tensor& like) {
   if (!mask.defined()) return {};
   const torch::Tensor zeros =
@@ -29,15 +29,15 @@ torch::Tensor split_heads(const torch::Tensor& x, int64_t channels) {
   return x.unflatten(-1, {-1, channels}).transpose(1, 2).contiguous();
 }
 
-// How many tokens a cache has in front of these.
+// Returns the number of tokens in the cache before these.
 int64_t read_before(const DecoderCache* cache, const torch::Tensor& target) {
   const int64_t before = cache ? cache->length : 0;
-  check(before == 0 || target.size(1) == 1, "behind the first ones a decoder reads one token at a time, not ",
+  check(before == 0 || target.size(1) == 1, "after the first call a decoder reads one token at a time, not ",
         target.size(1));
   return before;
 }
 
-// ------------------------------------------------------------------------------------- the Transformer of 2017
+// ----------------------------------------------------------------------------------- the Transformer of 2017
 
 // torch.nn.MultiheadAttention: q, k and v in one matrix.
 class JointAttentionImpl : public torch::nn::Module {
@@ -78,7 +78,7 @@ class ClassicLayerImpl : public torch::nn::Module {
     if (decodes) norm3_ = register_module("norm3", nn::LayerNorm(config.dim, norm));
   }
 
-  // All layers of one pass share this.
+  // The inputs that all layers of a pass share.
   struct Pass {
     torch::Tensor bias, memory = {}, memory_bias = {};
     bool causal = false;
@@ -153,7 +153,7 @@ class Classic final : public Seq2Seq {
   }
 
  private:
-  // Of tokens with so many before them.
+  // Embeds tokens that follow `before` others.
   torch::Tensor embed(const torch::Tensor& ids, int64_t before) const {
     const torch::Tensor x = torch::embedding(embedding_, ids) * std::sqrt(static_cast<double>(config_.dim));
     return x + nn::sinusoids(before + ids.size(1), config_.dim, nn::Waves::side_by_side)
@@ -166,7 +166,7 @@ class Classic final : public Seq2Seq {
   nn::LayerNorm encoder_norm_{nullptr}, decoder_norm_{nullptr};
 };
 
-// ---------------------------------------------------------------------------------------------------------- T5
+// -------------------------------------------------------------------------------------------------------- T5
 
 class T5 final : public Seq2Seq {
  public:
@@ -261,7 +261,7 @@ class T5 final : public Seq2Seq {
     return stack;
   }
 
-  // Of `tokens` behind `before` ones, [1, heads, tokens, before + tokens].
+  // Returns the bias of `tokens` tokens after `before` others, [1, heads, tokens, before + tokens].
   torch::Tensor offsets_bias(const torch::Tensor& table, int64_t before, int64_t tokens, bool causal) const {
     const torch::Tensor key = torch::arange(before + tokens, torch::kInt64), query = key.slice(0, before);
     const torch::Tensor buckets = nn::relative_buckets(key.unsqueeze(0) - query.unsqueeze(1), !causal,
@@ -276,14 +276,14 @@ class T5 final : public Seq2Seq {
 
   torch::Tensor attend(Attention& layer, const torch::Tensor& x, const torch::Tensor& normed,
                        const KeysValues& read, const torch::Tensor& bias, bool causal) {
-    // T5's scores are not divided: its first weights are small instead.
+    // T5's scores are not divided: instead, its initial weights are small.
     const double undo = std::sqrt(static_cast<double>(config_.head_dim));
     const torch::Tensor y = ops::attention(split_heads(layer.q->forward(normed) * undo, config_.head_dim),
                                            read[0], read[1], {.bias = bias, .causal = causal});
     return x + layer.o->forward(y.transpose(1, 2).flatten(2));
   }
 
-  // The blocks of a stack see this beside their input.
+  // The inputs of a stack's blocks in addition to x.
   struct Pass {
     torch::Tensor mask = {}, memory = {}, memory_mask = {};
     bool causal = false;
@@ -340,11 +340,11 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
               *eps = hub.find("layer_norm_epsilon");
   const std::string kind = feed && feed->is_string() ? feed->as_string() : "relu";
   config.gated = kind.starts_with("gated-");
-  // "gated-gelu" is the form by tanh, whatever "gelu" is alone.
+  // "gated-gelu" is the tanh form, whatever "gelu" alone is.
   const std::string activation = kind == "gated-gelu" ? "gelu_new" : config.gated ? kind.substr(6) : kind;
   config.activation = published_activation(activation, where + ": feed_forward_proj");
   config.tied = !tied || !tied->is_bool() || tied->as_bool();
-  const Value* scaled = hub.find("scale_decoder_outputs");  // newer releases of transformers write it
+  const Value* scaled = hub.find("scale_decoder_outputs");  // written by newer releases of transformers
   config.unscaled = scaled && scaled->is_bool() && !scaled->as_bool();
   config.eps = eps && eps->is_number() ? eps->as_double() : 1e-6;
   return read_config<Seq2SeqConfig>(write_config(config), where);
@@ -401,7 +401,7 @@ NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, con
                     .decode(state->target, {}, state->memory, state->mask, cached ? &state->cache : nullptr)
                     .select(1, -1);
               },
-          // Rows of one prompt have one memory.
+          // Rows of one prompt share one memory.
           .reorder =
               [state](const torch::Tensor& rows) {
                 state->target = state->target.index_select(0, rows);

@@ -1,15 +1,15 @@
-// Encoder-decoders for text: the Transformer of Vaswani et al. 2017 ("Attention is all you need"), and T5 (Raffel et
-// al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer").
+// Encoder-decoders for text: the Transformer of Vaswani et al. 2017 ("Attention is all you need"), and T5
+// (Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer").
 //
 //   memory = encoder(E[source])        tokens see each other
-//   hidden = decoder(E[target])        a token sees those before it, and the memory
-//   logits = hidden E^T                (T5 1.1: an output layer of its own)
+//   memory = encoder(E[source])        all tokens see each other
+//   hidden = decoder(E[target])        a token sees earlier tokens, and the memory
 //
-// The Transformer of 2017 has sinusoidal positions, embeddings times sqrt(dim), LayerNorm behind each branch
-// (`pre_norm`: in front of it), biases and ReLU. T5 has no positions but a bias of each head for buckets of offsets in
-// the first block, shared by all, RMSNorm in front, no biases, scores that are not divided by sqrt(head_dim), and ReLU
-// or (1.1) gated GELU. Parameters have the names of torch.nn.Transformer (below "transformer.", with "embedding"), and
-// of the published T5 files.
+// The Transformer of 2017 has sinusoidal positions, embeddings times sqrt(dim), LayerNorm after each branch
+// (`pre_norm`: before it), biases and ReLU. T5 has no positions; its first block has a bias of each head for
+// buckets of offsets, which all blocks share. T5 has RMSNorm before each branch, no biases, scores that are
+// not divided by sqrt(head_dim), and ReLU or (1.1) gated GELU. Parameters have the names of
+// torch.nn.Transformer (below "transformer.", with "embedding"), and of the published T5 files.
 #pragma once
 
 #include "ops/torch.h"
@@ -41,7 +41,7 @@ struct Seq2SeqConfig {
   int64_t vocabulary = 32128, dim = 512, heads = 8, head_dim = 0, hidden = 2048;
   int64_t encoder_depth = 6, decoder_depth = 6;
   bool pre_norm = false;                 // transformer
-  int64_t buckets = 32, furthest = 128;  // t5: of offsets
+  int64_t buckets = 32, furthest = 128;  // t5: for offsets
   bool gated = false, tied = true;       // t5: 1.1 is gated, by gelu_tanh, and not tied
   bool unscaled = false;                 // t5
   Activation activation = Activation::published;
@@ -57,15 +57,15 @@ struct Seq2SeqConfig {
     v("hidden", hidden, between(1, 1 << 22), "hidden width of the feed-forward networks");
     v("encoder_depth", encoder_depth, kDepth, "blocks of the encoder");
     v("decoder_depth", decoder_depth, kDepth, "blocks of the decoder");
-    v("pre_norm", pre_norm, "transformer: norms in front of the branches");
+    v("pre_norm", pre_norm, "transformer: norms before the branches");
     v("buckets", buckets, between(4, 4096), "t5: buckets of offsets");
     v("furthest", furthest, between(2, 1 << 20), "t5: offset beyond which all share a bucket");
     v("gated", gated, "t5: gated GELU instead of ReLU");
     v("activation", activation, choice<Activation>(),
-      "of the feed-forward networks, published = gelu_tanh where they are gated, else relu");
+      "activation of the feed-forward networks, published = gelu_tanh if gated, else relu");
     v("tied", tied, "t5: the output layer is the embedding");
-    v("unscaled", unscaled, "t5: a tied output layer gives what it computes, not divided by sqrt(dim)");
-    v("eps", eps, above(0), "of the norms");
+    v("unscaled", unscaled, "t5: the result of a tied output layer is not divided by sqrt(dim)");
+    v("eps", eps, above(0), "eps of the norms");
   }
   Activation feed_forward() const {
     if (activation != Activation::published) return activation;
@@ -73,39 +73,39 @@ struct Seq2SeqConfig {
   }
 };
 
-// From a config.json with model_type "t5" or "mt5".
+// Reads a config.json with model_type "t5" or "mt5".
 Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where);
 // A published name of T5 as ours; of a copy of the embedding that of the embedding, "" for what is not needed.
 std::string t5_name(const std::string& published, const Seq2SeqConfig& config);
 
-// What a decoder keeps of what it has read, so that each token of the target, and the memory, is read once.
+// A decoder's cache, so that each token of the target, and the memory, is read once.
 struct DecoderCache {
   using KeysValues = std::array<torch::Tensor, 2>;  // each [batch, heads, tokens, head_dim]
-  std::vector<KeysValues> target, memory;           // of each block
+  std::vector<KeysValues> target, memory;           // per block
   int64_t length = 0;                               // tokens of the target that all blocks have
 
-  // Of the target's tokens so far, and these.
+  // Appends `fresh` to the keys and values of the target's tokens so far, and returns all.
   KeysValues extended(size_t block, const KeysValues& fresh);
-  // Of the memory: what `read` gives the first time.
+  // For the memory: returns the result of the first `read`.
   KeysValues of_memory(size_t block, const std::function<KeysValues()>& read);
-  // Row i goes on with what row rows[i] has read of the target, and with its own memory.
+  // Row i continues from the target state of row rows[i], with its own memory.
   void select(const torch::Tensor& rows);
 };
 
 class Seq2Seq : public torch::nn::Module {
  public:
-  // Masks are bool [batch, tokens], true for tokens that are there; undefined = all. Ids are int64 [batch, tokens].
-  // [batch, tokens, dim] behind the encoder's last norm.
+  // Encodes the source, [batch, tokens, dim] after the encoder's last norm. Masks, here and below, are bool
+  // [batch, tokens], false for padding; undefined = all true. Ids are int64 [batch, tokens].
   virtual torch::Tensor encode(const torch::Tensor& source, const torch::Tensor& source_mask) = 0;
-  // Logits [batch, tokens, vocabulary] of what follows each token of the target. With a cache these tokens stand behind
-  // those that it holds, without padding, and behind the first ones one token at a time.
+  // Returns the logits [batch, tokens, vocabulary] of the token after each token of the target. With a cache,
+  // these tokens follow the cached ones, without padding; after the first call, one token at a time.
   virtual torch::Tensor decode(const torch::Tensor& target, const torch::Tensor& target_mask,
                                const torch::Tensor& memory, const torch::Tensor& source_mask,
                                DecoderCache* cache = nullptr) = 0;
 };
 std::shared_ptr<Seq2Seq> make_seq2seq(const Seq2SeqConfig& config);
 
-// For generate(). `model` must outlive the result. Not cached: the target is read anew for each token.
+// For generate(). `model` must outlive the result. Without `cached`, the target is read again for each token.
 NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, const torch::Tensor& source_mask,
                                 int64_t beams, bool cached = true);
 

@@ -1,12 +1,12 @@
-// CoCa (Yu et al. 2022, "CoCa: contrastive captioners are image-text foundation models"): two towers that are compared
-// as CLIP's are, and a decoder that writes the caption.
+// CoCa (Yu et al. 2022, "CoCa: contrastive captioners are image-text foundation models"): two towers compared
+// as in CLIP, and a decoder that writes the caption.
 //
-//   p_0, p_1 … = pooler(backbone tokens)         queries read the image (section 3.2); p_0 is the image's vector
+//   p_0, p_1 … = pooler(backbone tokens)         queries read the image (section 3.2); p_0: its vector
 //   t, c       = text tower(caption)              a causal Transformer; c is its class token
-//   logits     = decoder(t, p_1 …)                blocks of causal attention, each followed by attention to the image
+//   logits     = decoder(t, p_1 …)                causal attention and attention to the image, alternating
 //   loss       = l_contrast CLIP(p_0, c) + l_caption mean of -log p(t_{i+1} | t_1 … t_i, image)       (eq. 4)
 //
-// As OpenCLIP has it; its names: models/names/two_tower_names.h.
+// In the form of OpenCLIP; its names: models/names/two_tower_names.h.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -20,11 +20,11 @@ namespace tessera::models {
 
 struct CocaConfig {
   TextTowerConfig text;                     // its pool is class_token
-  int64_t image_width = 0;                  // of the backbone's tokens
-  int64_t embed_dim = 512;                  // of the space, and of what the decoder reads of the image
-  int64_t queries = 256, pooler_heads = 8;  // of the pooler, the first one for the image's vector
+  int64_t image_width = 0;                  // width of the backbone's tokens
+  int64_t embed_dim = 512;                  // width of the space and of the decoder's image tokens
+  int64_t queries = 256, pooler_heads = 8;  // for the pooler; the first query is the image's vector
   int64_t decoder_depth = 12, decoder_heads = 8;
-  int64_t decoder_hidden = 0;  // width inside its MLPs, 0 = that of the text's
+  int64_t decoder_hidden = 0;  // width inside its MLPs, 0 = as in the text tower
   double first_scale = 1 / 0.07;
 };
 
@@ -45,24 +45,25 @@ class CrossBlock : public torch::nn::Module {
   nn::AnyMlp mlp_{nullptr};
 };
 
-// Everything but the backbone.
+// All parts except the backbone.
 class Coca final : public torch::nn::Module {
  public:
   explicit Coca(const CocaConfig& config);
   void initialise(uint64_t seed);
 
-  // A side of the pair: its vector [batch, embed_dim], not of length 1, and the tokens that the decoder reads.
+  // One side of the pair: its vector [batch, embed_dim], not normalised, and the tokens that the decoder
+  // reads.
   struct Side {
     torch::Tensor embed, tokens;
   };
-  // The backbone's tokens [batch, tokens, image_width].
+  // Reads the backbone's tokens [batch, tokens, image_width].
   Side image(const torch::Tensor& tokens, const Context& context = {});
   Side text(const torch::Tensor& ids, const Context& context = {});  // ids [batch, tokens]
-  // [batch, tokens, vocab_size]: what follows each token of the text.
+  // Returns the logits of the token after each token of the text, [batch, tokens, vocab_size].
   torch::Tensor decode(const torch::Tensor& image_tokens, const torch::Tensor& text_tokens,
                        const Context& context = {});
-  // What the last block's words attend to of the backbone's tokens [1, tokens, image_width], through the pooler's queries;
-  // mean of the heads, [tokens of the text, tokens of the image].
+  // Returns the attention of the last block's words to the backbone's tokens [1, tokens, image_width],
+  // through the pooler's queries. Mean of the heads, [tokens of the text, tokens of the image].
   torch::Tensor attention(const torch::Tensor& image_tokens, const torch::Tensor& ids);
 
   torch::Tensor scale() const { return logit_scale.exp(); }

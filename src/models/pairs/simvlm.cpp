@@ -9,7 +9,7 @@
 namespace tessera::models {
 namespace {
 
-// A block of the decoder: attention among the text, attention to the encoder's output, an MLP.
+// A block of the decoder: attention within the text, attention to the encoder's output, an MLP.
 class DecoderBlock : public torch::nn::Module {
  public:
   explicit DecoderBlock(const SimVlmConfig& config) {
@@ -41,7 +41,8 @@ class DecoderBlock : public torch::nn::Module {
   nn::Mlp mlp_{nullptr};
 };
 
-// Added to the scores where `seen` bool [batch, queries or 1, keys] says so: 0, else -inf; [batch, 1, queries, keys].
+// Returns the addend of the scores, [batch, 1, queries, keys]: 0 if `seen` bool [batch, queries or 1, keys],
+// else -inf.
 torch::Tensor prefix_bias(const torch::Tensor& seen, const torch::Tensor& like) {
   return torch::zeros(seen.sizes(), like.options().requires_grad(false))
       .masked_fill(~seen, -std::numeric_limits<float>::infinity())

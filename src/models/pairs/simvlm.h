@@ -1,13 +1,14 @@
-// SimVLM (Wang et al. 2022, "SimVLM: simple visual language model pretraining with weak supervision"): one loss, the
-// next token of a text whose beginning, with the image, is read in both directions (PrefixLM, eq. 3).
+// SimVLM (Wang et al. 2022, "SimVLM: simple visual language model pretraining with weak supervision"). Its
+// one loss is the next token of a text. The start of the text, with the image, is read in both directions
+// (PrefixLM, eq. 3).
 //
 //   x_0 = [image tokens W + image positions; token embedding + text positions]
-//   decoder only:     one stack; image and prefix see each other, what follows sees all that stands before it
-//   encoder-decoder:  the encoder reads image and prefix; the decoder reads the text from the last token of the prefix
-//                     on, and by cross attention what the encoder made (the form of the paper)
+//   decoder only:     one stack; image and prefix see each other, later tokens see all tokens before them
+//   encoder-decoder:  the encoder reads image and prefix; the decoder reads the text from the prefix's last
+//                     token on, and the encoder's output by cross attention (the paper's form)
 //   logits = norm(x_L) E^T                    E the token embedding
 //
-// There is no published code.
+// No published code exists.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -22,24 +23,25 @@ struct SimVlmConfig {
   int64_t decoder_depth = 8;  // 0 = decoder only
   int64_t hidden = 0;         // width inside the MLP, 0 = 4 dim
   double norm_eps = 1e-5;
-  int64_t image_width = 0, image_tokens = 0;  // of the backbone's tokens
+  int64_t image_width = 0, image_tokens = 0;  // the backbone's
 
   int64_t hidden_width() const { return hidden > 0 ? hidden : 4 * dim; }
 };
 
-// Everything but the backbone.
+// All parts except the backbone.
 class SimVlm final : public torch::nn::Module {
  public:
   explicit SimVlm(const SimVlmConfig& config);
   void initialise(uint64_t seed);
 
-  // image [batch, image_tokens, image_width], the backbone's; ids int64 [batch, tokens]; `prefix` and `valid` int64
-  // [batch]: the first tokens that are read in both directions (encoder-decoder: at least 1), and those that are no
-  // padding. -> [batch, tokens, vocab_size]: what follows each token from the last one of the prefix on; of an
-  // encoder-decoder the rows before it mean nothing.
+  // `image` [batch, image_tokens, image_width] are the backbone's tokens; ids int64 [batch, tokens]. `prefix`
+  // and `valid` int64 [batch]: the number of first tokens that are read in both directions (encoder-decoder:
+  // at least 1), and that are not padding. Returns [batch, tokens, vocab_size]: the logits of the token after
+  // each token from the prefix's last one on. For an encoder-decoder, earlier rows are undefined.
   torch::Tensor forward(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
                         const torch::Tensor& valid, const Context& context = {});
-  // What the words of one text attend to of its image in the last block, mean of the heads: [tokens, image_tokens].
+  // Returns the attention of one text's words to its image in the last block, mean of the heads: [tokens,
+  // image_tokens].
   torch::Tensor attention(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
                           const torch::Tensor& valid);
   int64_t macs() const;
@@ -61,7 +63,7 @@ class SimVlm final : public torch::nn::Module {
   nn::LayerNorm norm_{nullptr}, decoder_norm_{nullptr};
 };
 
-// -log p of the tokens that follow, those from the last one of the prefix on: the sum, a scalar with its graph, and
+// -log p of the tokens that follow, from the prefix's last one on: the sum, a scalar with its graph, and
 // their number. ids, prefix and valid as above, logits [batch, tokens, vocab].
 struct PrefixLoss {
   torch::Tensor sum, count;

@@ -1,5 +1,5 @@
-// The Transformer over tokens of text that CLIP (Radford et al. 2021, section 2.4), SigLIP (Zhai et al. 2023) and CoCa
-// (Yu et al. 2022) read captions with.
+// The text Transformer that reads captions in CLIP (Radford et al. 2021, section 2.4), SigLIP (Zhai et al.
+// 2023) and CoCa (Yu et al. 2022).
 //
 //   x_0 = token embedding + positions      y = x + attention(norm1(x))      x' = y + mlp(norm2(y))
 //   text = text_projection(ln_final(x_L)[the place that is read])
@@ -20,8 +20,8 @@
 
 namespace tessera::models {
 
-// A pre-norm block over tokens. Parameters norm1, attn, norm2, mlp, and ls1, ls2 where `init_values`, their first value,
-// is above 0.
+// A pre-norm block over tokens. Parameters norm1, attn, norm2, mlp, and also ls1, ls2 if `init_values`, their
+// initial value, is above 0.
 class TextBlock : public torch::nn::Module {
  public:
   TextBlock(int64_t dim, int64_t heads, int64_t hidden, nn::MlpForm mlp, double norm_eps,
@@ -52,9 +52,10 @@ inline nn::MlpForm form_of(TextMlp mlp) {
   return forms[static_cast<size_t>(mlp)];
 }
 
-// Which token becomes the text's vector: the one of the largest id (OpenAI's and OpenCLIP's end of text), the first of
-// `end_token`, the last place whatever stands there (SigLIP), a learned one behind all others (CoCa), or the first, which
-// sees the others only where `causal` is false.
+// Selects the token that becomes the text's vector. largest: the token with the largest id (OpenAI's and
+// OpenCLIP's end of text). end_token: the first `end_token`. last: the last place, whatever its token
+// (SigLIP). class_token: a learned one after all others (CoCa). first: the first, which sees the others only
+// if `causal` is false.
 enum class TextPool { largest, end_token, last, class_token, first };
 
 struct TextTowerConfig {
@@ -62,39 +63,41 @@ struct TextTowerConfig {
   int64_t hidden = 0;  // width inside the MLP, 0 = 4 dim
   TextMlp mlp = TextMlp::gelu;
   double norm_eps = 1e-5;
-  double init_values = 0;  // of LayerScale, 0 = none
+  double init_values = 0;  // for LayerScale, 0 = none
   bool causal = true;
   TextPool pool = TextPool::largest;
   int64_t end_token = 49407, pad_token = 0;
-  int64_t embed_dim = 512;  // of the projection, 0 = none
+  int64_t embed_dim = 512;  // width after the projection, 0 = none
   bool projection_bias = false;
 
   int64_t hidden_width() const { return hidden > 0 ? hidden : 4 * dim; }
 };
 
-// Parameters token_embedding.weight, positional_embedding, cls_emb (class_token), blocks, ln_final, text_projection.
+// Parameters token_embedding.weight, positional_embedding, cls_emb (class_token), blocks, ln_final,
+// text_projection.
 class TextTower final : public torch::nn::Module {
  public:
   explicit TextTower(const TextTowerConfig& config);
-  // OpenCLIP's: embeddings 0.02, positions 0.01, residual ends smaller with depth.
+  // As OpenCLIP: embeddings 0.02, positions 0.01, the last layers of residual branches smaller with depth.
   void initialise(uint64_t seed);
 
-  // ids int64 or int32 [batch, tokens], at most context_length -> [batch, embed_dim or dim]. Where no place sees what
-  // stands behind it, what stands behind every text's end is not computed.
+  // Maps ids int64 or int32 [batch, tokens], at most context_length, to [batch, embed_dim or dim]. If no
+  // place sees later ones, places after the end of every text are not computed.
   torch::Tensor forward(const torch::Tensor& ids, const Context& context = {});
-  // All tokens behind ln_final, [batch, tokens, dim], with the class token at the end where there is one. `seen` bool
-  // [batch, tokens], undefined = all: keys that are attended to.
+  // Returns all tokens after ln_final, [batch, tokens, dim]; a class token comes last. `seen` bool [batch,
+  // tokens] marks the keys that are attended to; undefined = all.
   torch::Tensor encode(const torch::Tensor& ids, const torch::Tensor& seen = {}, const Context& context = {});
-  // The place that is read, int64 [batch]; of class_token the number of tokens.
+  // Returns the place that is read, int64 [batch]; for class_token the number of tokens.
   torch::Tensor read_places(const torch::Tensor& ids) const;
-  // bool [batch, tokens]: the tokens of a text, up to the place that is read; all but padding where that is the last.
+  // Returns bool [batch, tokens]: a text's tokens up to the place that is read; if that is the last, all
+  // except padding.
   torch::Tensor text_places(const torch::Tensor& ids) const;
   torch::Tensor project(const torch::Tensor& x) const {
     return text_projection_ ? text_projection_->forward(x) : x;
   }
-  // Of CoCa: the caption's vector behind ln_final [batch, dim], and its tokens in front of that norm [batch, tokens,
-  // dim], which its decoder reads. Padding is masked as the published files were trained, one place late: key j is seen
-  // where token j - 1 is no padding.
+  // For CoCa: the caption's vector after ln_final [batch, dim], and its tokens before that norm [batch,
+  // tokens, dim], which its decoder reads. As in the training of the published files, padding is masked one
+  // place late: key j is seen if token j - 1 is not padding.
   struct Coca {
     torch::Tensor pooled, tokens;
   };
@@ -116,7 +119,7 @@ class TextTower final : public torch::nn::Module {
   nn::Linear text_projection_{nullptr};
 };
 
-// Fills a Transformer's block as CLIP does (OpenCLIP's init_parameters): `name` is relative to the block.
+// Fills a Transformer block as CLIP does (OpenCLIP's init_parameters); `name` is relative to the block.
 void first_values_of_text_block(const std::string& name, const torch::Tensor& parameter,
                                 const nn::Filler& fill, int64_t dim, int64_t depth);
 

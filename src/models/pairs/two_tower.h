@@ -1,9 +1,10 @@
-// Images and texts in one space: CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023), with any backbone for images.
+// Images and texts in one space: CLIP (Radford et al. 2021) and SigLIP (Zhai et al. 2023), with any image
+// backbone.
 //
 //   u = backbone(image) W_image            v = text tower(caption)
 //   logits = exp(logit_scale) u' v'^T + logit_bias, u' and v' of length 1; the bias is SigLIP's
 //
-// Names of parameters are OpenCLIP's for towers of timm: visual.trunk.* (the backbone, a module of its own),
+// Parameters have OpenCLIP's names for timm towers: visual.trunk.* (the backbone, a module of its own),
 // visual.head.proj, text.*, logit_scale, logit_bias. Other published names: models/names/two_tower_names.h.
 #pragma once
 
@@ -15,40 +16,41 @@
 
 namespace tessera::models {
 
-inline constexpr const char* kImageTower = "visual.trunk.";  // stands in front of the backbone's names
+inline constexpr const char* kImageTower = "visual.trunk.";  // prefix of the backbone's names
 
 struct TwoTowerConfig {
   TextTowerConfig text;
-  int64_t image_width = 0;       // of the backbone's vector
-  int64_t embed_dim = 512;       // of the space
-  bool image_projection = true;  // without one the backbone's vector must be embed_dim wide
-  bool text_projection = true;   // without one the text tower must be
+  int64_t image_width = 0;       // width of the backbone's vector
+  int64_t embed_dim = 512;       // width of the shared space
+  bool image_projection = true;  // without it the backbone's vector must be embed_dim wide
+  bool text_projection = true;   // without it the text tower must be
   bool logit_bias = false;
-  double first_scale = 1 / 0.07, first_bias = -10;  // exp(logit_scale) and logit_bias at first
+  double first_scale = 1 / 0.07, first_bias = -10;  // initial exp(logit_scale) and logit_bias
 };
 
-// Everything but the backbone.
+// All parts except the backbone.
 class TwoTower final : public torch::nn::Module {
  public:
   explicit TwoTower(const TwoTowerConfig& config);
   void initialise(uint64_t seed);
 
-  // The backbone's vector [batch, image_width], or tokens [batch, tokens, image_width] -> [batch, …, embed_dim]; not of
-  // length 1.
+  // Maps the backbone's vector [batch, image_width] or tokens [batch, tokens, image_width] to [batch, …,
+  // embed_dim], not normalised.
   torch::Tensor image(const torch::Tensor& embedded) const {
     return proj_ ? proj_->forward(embedded) : embedded;
   }
-  // ids [batch, tokens] -> [batch, embed_dim]; not of length 1.
+  // Maps ids [batch, tokens] to [batch, embed_dim], not normalised.
   torch::Tensor text(const torch::Tensor& ids, const Context& context = {}) {
     return text_->forward(ids, context);
   }
 
-  // ids [batch, tokens] -> every token of the text in the space, [batch, tokens, embed_dim], not of length 1.
+  // Maps ids [batch, tokens] to the vectors of all tokens in the space, [batch, tokens, embed_dim], not
+  // normalised.
   torch::Tensor text_tokens(const torch::Tensor& ids, const Context& context = {}) {
     return text_->project(text_->encode(ids, {}, context));
   }
 
-  // The factor of cosines: exp(logit_scale), a scalar with its graph.
+  // Returns the factor of cosines: exp(logit_scale), a scalar with its graph.
   torch::Tensor scale() const { return logit_scale.exp(); }
   TextTower& text_tower() { return *text_; }
   int64_t macs() const { return text_->macs() + (proj_ ? proj_->macs() : 0); }
@@ -63,7 +65,7 @@ class TwoTower final : public torch::nn::Module {
   std::shared_ptr<TextTower> text_;
 };
 
-// Rows of length 1.
+// Scales the rows to length 1.
 torch::Tensor normalised_rows(const torch::Tensor& x);
 
 }  // namespace tessera::models
