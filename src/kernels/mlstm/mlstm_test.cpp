@@ -264,7 +264,7 @@ struct Golden {
 
   Case c{};
   std::unique_ptr<Problem> problem;
-  std::vector<float> float_errors;  // errors of the published code in float; negative if it has no such result
+  std::vector<float> float_errors;  // errors of the published float code; negative: has none
   std::vector<Doubles> want;        // h, dq, dk, dv, digate, dfgate, C, n, m, dC0, dn0, dm0
 };
 
