@@ -109,8 +109,7 @@ void mlstm_backward(const MlstmBackward& call) {
   check_state("mlstm_backward", "initial", call.initial);
   check_state("mlstm_backward", "dlast", call.dlast);
   check_state("mlstm_backward", "dinitial", call.dinitial);
-  check(!call.dinitial.c || call.initial.c,
-        "mlstm_backward: dinitial is given, but no initial state");
+  check(!call.dinitial.c || call.initial.c, "mlstm_backward: dinitial is given, but no initial state");
   MlstmBackward planned = call;
   planned.shape = mlstm_plan(call.shape);
   over_heads(planned, true, mlstm_for(call.q.element).backward);
