@@ -30,7 +30,7 @@ torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight,
                             int64_t rows, int64_t columns, bool causal) {
   const int64_t batch = x.size(0), tokens = x.size(1), inner = x.size(2), kernel = weight.size(-1);
   if (weight.dim() == 3) {
-    check(causal || kernel % 2 == 1, "a convolution to both sides needs an odd kernel, it is ", kernel);
+    check(causal || kernel % 2 == 1, "a non-causal convolution needs an odd kernel, not ", kernel);
     const int64_t before = causal ? kernel - 1 : kernel / 2;
     const torch::Tensor padded = torch::constant_pad_nd(x.transpose(1, 2), {before, kernel - 1 - before});
     return torch::conv1d(padded, weight, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1},
