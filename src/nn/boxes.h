@@ -1,4 +1,4 @@
-// Boxes as tensors, with gradients: corners [..., 4] = left, top, right, bottom; or centres = x, y, width, height.
+// Differentiable boxes as tensors: corners [..., 4] = left, top, right, bottom; or centres = x, y, width, height.
 #pragma once
 
 #include "ops/torch.h"
