@@ -48,8 +48,8 @@ struct MlstmMixerOptions {
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options);
 
-// True if mlstm_mixer uses the fused form: CPU, float32 or bfloat16, blocks of 4, a 3x3 or causal convolution
-// (one for q and k, none for v) and a skip, every token of a 3x3 convolution on the grid, the published cell.
+// True if mlstm_mixer uses the fused form. It needs a CPU, float32 or bfloat16, blocks of 4, a skip and the
+// published cell. The convolution is causal or 3x3 with every token on the grid, one for q and k, none for v.
 bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                        const MlstmMixerOptions& options);
 

@@ -146,8 +146,8 @@ TEST(Mlstm, NoTokensPassTheStateOnAndNoHeadsDoNothing) {
   mlstm_backward(none.backward());
 }
 
-// Sixteen thousand tokens: numbers stay finite and as exact as over a short stretch, with usual and with
-// extreme gates (which cut most chunks short and make backward keep its states in two levels).
+// Sixteen thousand tokens: numbers stay finite and as exact as over a short stretch. Extreme gates cut most
+// chunks short and make backward keep its states in two levels.
 TEST(Mlstm, LongSequences) {
   for (const GateKind kind : {GateKind::initial, GateKind::extreme}) {
     const Case c{1, 1, 16384, 8, 8, kind};
