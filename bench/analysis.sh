@@ -1,13 +1,14 @@
 #!/bin/bash
-# The figures of docs/analysis.md: a page for each model of recipes/compare, corruptions, cues, and a table that compares them.
+# The figures of docs/analysis.md: a page for each model of recipes/compare, corruptions, cues, and a table
+# that compares them.
 #
 #   bench/tables analysis docs/analysis.md bench/analysis.sh BUILD DATA RUNS OUTPUT
 #
-# BUILD holds tessera; DATA the shards of CIFAR-10; RUNS what bench/compare.sh trained (RUNS/MODEL/seed-0). OUTPUT gets
-# NAME.json and NAME.html of every step; a step whose JSON is there is not done again, and a plane that was stopped goes
-# on. TESSERA_CUES names the folder of the cue-conflict images (else that step is left out), TESSERA_COMPARE some of the
-# models, TESSERA_COMPARE_SET further settings of the trainings on shapes, TESSERA_QUICK=1 takes few images to try the
-# script. Prints a Markdown table.
+# BUILD contains tessera, DATA the shards of CIFAR-10, RUNS the runs trained by bench/compare.sh
+# (RUNS/MODEL/seed-0). Writes NAME.json and NAME.html of every step to OUTPUT. Steps with an existing JSON are
+# skipped, and an interrupted plane is resumed. TESSERA_CUES: folder of the cue-conflict images (else that
+# step is skipped). TESSERA_COMPARE: some of the models. TESSERA_COMPARE_SET: further settings of the
+# trainings on shapes. TESSERA_QUICK=1: few images, to try the script. Prints a Markdown table.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 4 ] || { echo "usage: bench/analysis.sh BUILD DATA RUNS OUTPUT" >&2; exit 2; }
@@ -45,7 +46,7 @@ for model in "${models[@]}"; do
   step "robustness-$model" analyse robustness --weights "$run" --data "$data" --corrupted "$output/cifar10c" \
     --severity "$severities" --precision bf16 "${baseline[@]}" --csv "$output/robustness-$model.csv"
   case $model in
-    visionllama_pyramid) ;; # its stages have no one sequence of tokens
+    visionllama_pyramid) ;; # its stages do not share one sequence of tokens
     *) step "attention-$model" analyse attention --weights "$run" --data "$data" --images "$rank_images" ;;
   esac
   step "features-$model" analyse features --weights "$run" --data "$data" --images "$cka_images"

@@ -1,5 +1,5 @@
-"""The rate of `tessera eval` beside the bare model's, the time of analyses of a ViT-S, of a plane of losses, and of t-SNE beside
-scikit-learn's. bench/analysis_speed.sh runs it."""
+"""Compares the rate of `tessera eval` with the bare model's. Times analyses of a ViT-S, a plane of losses, and t-SNE
+against scikit-learn. bench/analysis_speed.sh runs it."""
 
 import argparse
 import json
@@ -13,13 +13,13 @@ import numpy
 
 from rounds import head, row, seconds, take_turns, tessera, times_faster
 
-POINTS = 5000  # of t-SNE
+POINTS = 5000  # points for t-SNE
 
 
 class Bench:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
-        # Weights of a ViT-S for as many classes as the JPEGs have; what they say does not matter.
+        # Weights of a ViT-S with one class per class of the JPEGs; its predictions do not matter.
         self.small = folder / "small"
         self.run("train", self.recipe(), "--output", self.small)
 
@@ -34,7 +34,7 @@ class Bench:
         return path
 
     def rates(self, what, weights, data, precision, batch):
-        """`eval` over a set and the bare model, in turn: the share of the second that the first reaches."""
+        """`eval` over a set alternating with the bare model: the first rate as a share of the second."""
         ways = {"eval": lambda: json.loads(self.run("eval", "--weights", weights, "--data", data, "--precision", precision,
                                                     "--batch-size", batch, "--json", *self.all_of(data)))["images_per_second"],
                 "model": lambda: tessera(self.options.program, "infer", weights=weights, batch=batch, precision=precision,
@@ -70,7 +70,7 @@ class Bench:
         self.run("features", "--weights", self.options.run, "--data", self.options.cifar10, "-o", features)
         points = numpy.load(features)[:POINTS].astype(numpy.float32)
         threads = len(os.sched_getaffinity(0))
-        # The features are taken off ours: `pca` makes the same ones.
+        # The features' time is subtracted from ours: `pca` computes the same ones.
         ours = lambda: seconds(lambda: self.run("analyse", "embedding", *words, "--method", "tsne")) \
             - seconds(lambda: self.run("analyse", "embedding", *words, "--method", "pca"))
         theirs = lambda: seconds(lambda: TSNE(n_jobs=threads, init="random", random_state=0).fit_transform(points))
@@ -85,7 +85,7 @@ def main():
     for name in ("program", "jpegs", "cifar10", "run"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="jpegs,cifar10,looks,embedding", help="with commas between")
+    parser.add_argument("--parts", default="jpegs,cifar10,looks,embedding", help="comma-separated")
     options = parser.parse_args()
     parts = options.parts.split(",")
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""The Markdown table of bench/analysis.sh, from the JSON that its steps wrote: analysis_table.py OUTPUT MODEL..."""
+"""Prints the Markdown table of bench/analysis.sh from its steps' JSON: analysis_table.py OUTPUT MODEL..."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ output, models = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
 
 def found(name):
-    """What a step wrote, its first line; None where the step was left out."""
+    """Returns the first line that a step wrote; None if the step was skipped."""
     path = output / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8").splitlines()[0]) if path.exists() else None
 
@@ -20,7 +20,7 @@ def share(value, low=None, high=None):
 
 
 def shape_bias(cues):
-    """The share of shape decisions with its interval; "" where no decision was for either cue."""
+    """Returns the share of shape decisions with its interval; "" if no decision was for either cue."""
     if cues is None:
         return ""
     counts = cues["models"][0]["all"]

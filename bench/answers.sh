@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model, and prints a table of what they answer for
-# docs/results.md. About two hours on two idle cores.
+# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model. Prints a table of their
+# answers for docs/results.md. About two hours on two idle cores.
 #
 #   bench/tables answers docs/results.md bench/answers.sh DATA OUTPUT [TESSERA]
 #
-# DATA: the folder of the emoji set, with a folder `papers` of texts. A run that is there is continued or kept.
+# DATA: the folder of the emoji set, with a folder `papers` of texts. An existing run is resumed or kept.
 set -euo pipefail
 data=$(realpath "$1") output=$(realpath -m "$2") tessera=$(realpath "${3:-build/tessera}")
 here=$(cd "$(dirname "$0")/.." && pwd)
 recipes=$here/recipes
-exec 3>&1 >&2  # only the table goes to standard output
+exec 3>&1 >&2  # standard output gets only the table
 mkdir -p "$output" && cd "$output"
 for file in "$data"/*.tar.gz "$data"/*.jsonl "$data"/papers; do ln -sfn "$file" .; done
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Two builds of tessera taking turns, for a change that must not cost speed: bench/builds.py BEFORE AFTER
+"""Compares two builds of tessera in turns, for a change that must not cost speed: bench/builds.py BEFORE AFTER
 
-BEFORE and AFTER are build folders, or programs. Every round measures BEFORE, AFTER and BEFORE again, so that the table can
-set the change beside what the first build differs by from itself. Prints rows of Markdown; a case is named
-KIND:MODEL:PRECISION:BATCH, such as train:vil_tiny_patch16_224:bf16:8, and must be known to both builds. --epoch RECIPE DATA
-measures `tessera train` itself instead: an epoch of a recipe that both builds can read, with its validation.
+BEFORE and AFTER are build folders, or programs. Every round measures BEFORE, AFTER and BEFORE again, so the table shows
+the change next to the first build's own variation. Prints rows of Markdown. A case is KIND:MODEL:PRECISION:BATCH, such
+as train:vil_tiny_patch16_224:bf16:8, and both builds must support it. --epoch RECIPE DATA measures `tessera train`
+instead: an epoch, with validation, of a recipe that both builds can read.
 """
 
 import argparse
@@ -29,13 +29,13 @@ def program(path):
 
 
 def precision_option(build, kind):
-    """Older builds call it --dtype, and images_per_second images_per_s."""
+    """Older builds use the names --dtype, and images_per_s instead of images_per_second."""
     told = subprocess.run([build, "bench", kind, "--help"], check=True, capture_output=True, text=True).stdout
     return "precision" if "--precision" in told else "dtype"
 
 
 def compare(what, precision, measure, before, after, rounds):
-    """A row of the table: `measure` gives images/s of a build."""
+    """Prints a row of the table: `measure` returns images/s of a build."""
     found = take_turns({"before": lambda: measure(before), "after": lambda: measure(after), "again": lambda: measure(before)},
                        rounds, what)
     change = [100 * (a / statistics.mean((b, c)) - 1) for b, a, c in zip(*found.values())]
@@ -73,11 +73,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=pathlib.Path)
     parser.add_argument("after", type=pathlib.Path)
-    parser.add_argument("--cases", default=",".join(CASES), help="names with commas between; all by default")
+    parser.add_argument("--cases", default=",".join(CASES), help="comma-separated names; default: all")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=6, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=6, help="per measurement")
     parser.add_argument("--threads", type=int, default=0, help="0 = all cores")
-    parser.add_argument("--epoch", nargs=2, metavar=("RECIPE", "DATA"), help="of batches of 128")
+    parser.add_argument("--epoch", nargs=2, metavar=("RECIPE", "DATA"), help="with batches of 128")
     given = parser.parse_args()
     before, after = program(given.before), program(given.after)
     cases = given.cases.split(",")

@@ -1,4 +1,4 @@
-"""Charts for docs/images: panels beside each other, each with points of several series, joined or not."""
+"""Charts for docs/images: panels next to each other, each with points of several series, joined or not."""
 
 import math
 
@@ -9,7 +9,7 @@ STYLE = ("text{font:11px sans-serif;fill:#555}.title{font-weight:bold;fill:#222}
 
 
 def ticks(low, high):
-    """About five round numbers that hold the range."""
+    """Returns about five round numbers that cover the range."""
     raw = (high - low or 1) / 4
     step = min((m * 10 ** math.floor(math.log10(raw)) for m in (1, 2, 5, 10)), key=lambda size: abs(size - raw))
     first = math.floor(low / step)

@@ -1,4 +1,4 @@
-"""CLIP's text tower, class weights and training step beside OpenCLIP, in turns: parts of bench/vision_language_peer.py."""
+"""CLIP's text tower, class weights and training step against OpenCLIP, in turns: parts of vision_language_peer.py."""
 
 import json
 import pathlib
@@ -10,11 +10,11 @@ import torch
 from rounds import head, row, seconds, take_turns, times_faster
 
 TEMPLATES = 80
-FEW, MANY = 1, 9  # classes: the difference of two runs leaves out what a program needs to start
+FEW, MANY = 1, 9  # classes: the difference of two runs excludes the program's start
 
 
 def templates(words):
-    """Templates of about so many tokens."""
+    """Templates with lengths that grow with `words`."""
     return [f"{number} " + "a photo of the {} " + "and more " * words for number in range(TEMPLATES)]
 
 
@@ -31,7 +31,7 @@ def own_texts(program, folder, precision, threads, lines):
 
 
 def texts(options):
-    """ViT-B/32's text tower on whole contexts, and class weights of short prompts."""
+    """ViT-B/32's text tower at full context length, and class weights of short prompts."""
     import open_clip
     from open_clip.tokenizer import default_bpe
     from PIL import Image
@@ -69,7 +69,7 @@ def texts(options):
 
 
 def own_step(options, precision):
-    """Images a second of the recipe, its augmentation included, on built-in images with texts."""
+    """Images per second of the recipe, including augmentation, on built-in images with texts."""
     recipe = pathlib.Path(__file__).parent.parent / "recipes/clip/emoji.toml"
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"

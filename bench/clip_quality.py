@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""CLIP from nothing on the emoji set beside OpenCLIP, equal time on one thread each; prints a table for docs/results.md.
+"""CLIP trained from scratch on the emoji set against OpenCLIP, equal time on one thread each. Prints a table for
+docs/results.md.
 
   PYTHON bench/clip_quality.py --program BUILD/tessera --data EMOJI --output runs/clip-quality [--minutes 20] [--seeds 0,1,2] [NAME ...]
 
-PYTHON has torch, torchvision, open_clip and Pillow. EMOJI holds train-{000..003}.tar.gz and the tests. NAME is one of
-tessera (recipes/clip/emoji.toml), siglip, vil, visionllama, illama (the same with that loss or tower) and openclip; the
-default is tessera and openclip. Ours get the steps that a trial gives for the minutes; OpenCLIP has towers of the same size, its own
-tokeniser, its own crops (0.9 to 1) and its recipe (AdamW without decay of gains and biases, warm-up, cosine). A text is the
-name of its picture, and belongs to every picture of that name. A run that is done is not done again.
+PYTHON has torch, torchvision, open_clip and Pillow. EMOJI contains train-{000..003}.tar.gz and the tests. NAME is one of
+tessera (recipes/clip/emoji.toml), siglip, vil, visionllama, illama (the same with that loss or tower) and openclip. The
+default is tessera and openclip. The number of our steps comes from a trial's speed. OpenCLIP has towers of the same
+size, its own tokeniser, its own crops (0.9 to 1) and its recipe (AdamW without decay of gains and biases, warm-up,
+cosine). A text is its image's name, and belongs to every image of that name. Finished runs are skipped.
 """
 import argparse
 import io
@@ -29,7 +30,7 @@ BATCH, CONTEXT, WARMUP = 128, 24, 100
 
 
 def samples(shard):
-    """(picture's bytes, captions, name) of every sample."""
+    """(image bytes, captions, name) of every sample."""
     with tarfile.open(shard) as tar:
         parts = {}
         for member in tar:
@@ -67,7 +68,7 @@ class OpenClip:
         return self.torch.autocast("cpu", self.torch.bfloat16)
 
     def train(self, shards, minutes):
-        """Trains for so many minutes of the processor; the rate falls with the time. Pictures seen."""
+        """Trains for `minutes` of CPU time; the learning rate falls with time. Returns the number of images seen."""
         data, model = self.decoded(shards), self.model.train()
         plain = [p for n, p in model.named_parameters() if p.ndim < 2 or "bn" in n or "ln" in n or "logit_scale" in n]
         others = [p for n, p in model.named_parameters() if not any(p is q for q in plain)]

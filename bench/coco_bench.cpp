@@ -1,5 +1,5 @@
-// coco_bench TRUTH.json FOUND.json ROUNDS: COCO's AP of boxes, on one thread; prints the processor's seconds of the fastest
-// round, AP, AP50 and AP75. Files are read before.
+// coco_bench TRUTH.json FOUND.json ROUNDS: COCO's box AP on one thread; prints the fastest round's CPU
+// seconds, AP, AP50 and AP75. Files are read before timing.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

@@ -1,5 +1,6 @@
-// coco_masks FILE.json: every mask of a COCO file as pixels and back as run lengths; prints how many come back as the very
-// runs, how many have the pixels that the file's `area` says and how many the file's box. Fails where one does not.
+// coco_masks FILE.json: converts every mask of a COCO file to pixels and back to run lengths. Prints the
+// numbers of masks with identical runs, with the file's `area`, and with the file's box. Fails if any mask
+// differs.
 #include <cstdint>
 #include <iostream>
 #include <map>

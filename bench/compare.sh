@@ -1,12 +1,14 @@
 #!/bin/bash
-# The backbones on CIFAR-10 by one recipe, half an hour each: prints a Markdown table and draws one picture of all curves.
+# Trains the backbones on CIFAR-10 with one recipe, half an hour each. Prints a Markdown table and draws one
+# chart of all curves.
 #
 #   bench/compare.sh BUILD DATA OUTPUT [SEED ...]
 #
-# BUILD holds tessera and compare_runs (ninja -C BUILD tessera compare_runs); DATA the shards of CIFAR-10. Runs are
-# OUTPUT/MODEL/seed-N; those that are done are not done again, one that was interrupted goes on. TESSERA_COMPARE names the
-# models (all of recipes/compare), for example "vil vit", TESSERA_COMPARE_SET further settings of every run, for example
-# "train.precision=bf16 train.epochs=12"; seed 0 unless others are given. Writes OUTPUT/accuracy.svg.
+# BUILD contains tessera and compare_runs (ninja -C BUILD tessera compare_runs), DATA the shards of CIFAR-10.
+# Runs are OUTPUT/MODEL/seed-N; finished ones are skipped, an interrupted one is resumed. TESSERA_COMPARE: the
+# models (default: all of recipes/compare), for example "vil vit". TESSERA_COMPARE_SET: further settings of
+# every run, for example "train.precision=bf16 train.epochs=12". The default seed is 0. Writes
+# OUTPUT/accuracy.svg.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -ge 3 ] || { echo "usage: bench/compare.sh BUILD DATA OUTPUT [SEED ...]" >&2; exit 2; }

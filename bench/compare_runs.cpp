@@ -1,5 +1,5 @@
-// The finished runs OUTPUT/MODEL/seed-N as a Markdown table, a row a model, and OUTPUT/accuracy.svg with a
-// curve a model, of its first seed.
+// Prints the finished runs OUTPUT/MODEL/seed-N as a Markdown table, a row per model. Writes
+// OUTPUT/accuracy.svg with a curve per model, for its first seed.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -20,7 +20,7 @@ namespace {
 using namespace tessera;
 namespace fs = std::filesystem;
 
-// What is said of a model besides its accuracy: of its first seed.
+// A model's figures from its first seed, in addition to its accuracy.
 struct Model {
   std::string name;
   int64_t parameters = 0, epochs = 0;

@@ -3,9 +3,9 @@
 
   bench/convergence.py --program BUILD/tessera --classifier CLASSIFIER --output runs/convergence --plot convergence.svg
 
-DiT beside DiT-LLaMA and SiT beside SiT-LLaMA, of equal size on the built-in images, 20 minutes each; a short trial of each gives
-the steps of that time. FID at four points of each run, by the features of CLASSIFIER. A run that has its report is not done again, so
-that several calls with --pairs can share the work.
+DiT against DiT-LLaMA and SiT against SiT-LLaMA, of equal size on the built-in images, 20 minutes each; a short trial of
+each determines the steps. FID at four points of each run, with the features of CLASSIFIER. Runs with a report are
+skipped, so several calls with --pairs can share the work.
 """
 import argparse
 import pathlib
@@ -21,7 +21,7 @@ TRAINING_IMAGES, POINTS, MINUTES = 20000, 4, 20
 def curve(runs, name, recipe, llama):
     """(minutes, steps, FID) at the points of a run."""
     folder = runs.options.output / name
-    # A constant rate, so that each point is where a shorter run would have ended.
+    # A constant learning rate, so each point equals the end of a shorter run.
     settings = [f"model.llama={str(llama).lower()}", f"data.path=shapes:train={TRAINING_IMAGES},val=2000",
                 "schedule.name=constant"]
     if not (folder / "report.html").exists():
@@ -39,14 +39,14 @@ def curve(runs, name, recipe, llama):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--classifier", required=True, type=pathlib.Path, help="weights whose features FID compares")
+    parser.add_argument("--classifier", required=True, type=pathlib.Path, help="weights for the features of FID")
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scale", type=float, default=1, help="of all minutes")
-    parser.add_argument("--images", type=int, default=1000, help="drawn for FID at each point")
+    parser.add_argument("--scale", type=float, default=1, help="factor of all minutes")
+    parser.add_argument("--images", type=int, default=1000, help="images generated for FID at each point")
     parser.add_argument("--plot", help="file for the curves (SVG)")
     options = parser.parse_args()
     options.classifier = options.classifier.resolve()

@@ -1,11 +1,11 @@
 #!/bin/bash
-# ResNet-50 and ConvNeXt-T beside timm in PyTorch (channels last) and OpenVINO in one interleaved run; prints rows of
-# docs/performance.md.
+# ResNet-50 and ConvNeXt-T against timm in PyTorch (channels last) and OpenVINO in one interleaved run. Prints
+# rows of docs/performance.md.
 #
 #   bench/convnets.sh BUILD
 #
-# TESSERA_PEER_PYTHON names a Python that has torch, timm and openvino; without it an environment of its own is made
-# under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5).
+# TESSERA_PEER_PYTHON: a Python with torch, timm and openvino; otherwise creates an environment under
+# BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/convnets.sh BUILD}

@@ -1,11 +1,11 @@
 #!/bin/bash
-# `tessera data corrupt` beside imagecorruptions: JPEGs read, cut to 224, corrupted at severity 3, written as JPEGs of quality
-# 85, one thread each (bench/corrupt_peer.py). Prints a table of docs/performance.md.
+# `tessera data corrupt` against imagecorruptions: reads JPEGs, crops to 224, corrupts at severity 3, writes
+# JPEGs of quality 85, one thread each (bench/corrupt_peer.py). Prints a table of docs/performance.md.
 #
 #   bench/corrupt.sh BUILD FOLDER
 #
-# FOLDER holds a folder of pictures for each class. TESSERA_PEER_PYTHON names a Python that has imagecorruptions; without it an
-# environment is made under BUILD/peers. TESSERA_BENCH_ROUNDS (3).
+# FOLDER contains a folder of images per class. TESSERA_PEER_PYTHON: a Python with imagecorruptions; otherwise
+# creates an environment under BUILD/peers. TESSERA_BENCH_ROUNDS (3).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/corrupt.sh BUILD FOLDER}

@@ -1,6 +1,6 @@
-"""The 15 corruptions of ImageNet-C: `tessera data corrupt` beside imagecorruptions, taking turns. bench/corrupt.sh runs it.
+"""The 15 corruptions of ImageNet-C: `tessera data corrupt` against imagecorruptions, in turns. bench/corrupt.sh runs it.
 
-Both read JPEGs and write JPEGs. The start of ours, a run of one image, is left out, as are their imports.
+Both read JPEGs and write JPEGs. Our start-up, a run of one image, is excluded, as are their imports.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from rounds import head, row, seconds, take_turns, times_faster
 
 
 def for_old_callers(gaussian):
-    """scikit-image's filter under the argument that imagecorruptions still gives it."""
+    """scikit-image's filter with the argument name that imagecorruptions still uses."""
     def filtered(image, *words, multichannel=False, **named):
         return gaussian(image, *words, channel_axis=-1 if multichannel else None, **named)
 
@@ -29,17 +29,17 @@ def for_old_callers(gaussian):
 
 skimage.filters.gaussian = for_old_callers(skimage.filters.gaussian)
 
-import imagecorruptions  # noqa: E402, after what it imports was changed
+import imagecorruptions  # noqa: E402, after the patch of its imports
 
 cv2.setNumThreads(1)
 numba.set_num_threads(1)
 
 
 def prepare(source, folder, count):
-    """So many JPEGs of 224 x 224, which both programs read."""
+    """Writes `count` JPEGs of 224 x 224 for both programs; returns their paths."""
     files = sorted(path for path in source.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))[:count]
     if len(files) < count:
-        sys.exit(f"corrupt_peer: {source} holds {len(files)} pictures, {count} are wanted")
+        sys.exit(f"corrupt_peer: {source} holds {len(files)} images, must hold {count}")
     (folder / "all").mkdir(parents=True)
     for number, path in enumerate(files):
         Image.open(path).convert("RGB").resize((224, 224), Image.BICUBIC).save(folder / "all" / f"{number:04}.jpg", quality=95)
@@ -75,7 +75,7 @@ def main():
         head("corruption", "tessera, images/s", "imagecorruptions, images/s", "tessera is faster by")
         ratios = []
         for name in imagecorruptions.get_corruption_names():
-            theirs(files[:1], name)  # what is compiled at the first call
+            theirs(files[:1], name)  # warm-up: the first call compiles
             times = take_turns({"ours": lambda name=name: seconds(lambda: ours(options.program, folder, name)) -
                                 seconds(lambda: ours(options.program, one, name)),
                                 "theirs": lambda name=name: seconds(lambda: theirs(files, name))}, options.rounds, name)

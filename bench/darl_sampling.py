@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Drawing 64 images patch by patch: `tessera generate` beside a loop in PyTorch that draws one image at a time and runs the trunk
-anew for each patch. Prints rows of Markdown for docs/performance.md.
+"""Generates 64 images patch by patch: `tessera generate` against a PyTorch loop that generates one image at a time and
+runs the whole trunk for each patch. Prints rows of Markdown for docs/performance.md.
 
   bench/darl_sampling.py --program BUILD/tessera
 
-Images of 32 x 32 in patches of 4, 100 noise levels, the trunk of recipes/compare/vit.toml, a decoder of one block on [the trunk's
-token, the noised patch]; weights as drawn, which change no time. Both in float32. What the trunk takes is what is left with one
-noise level, less that level's step. Needs torch.
+Images of 32 x 32 in patches of 4, 100 noise levels, the trunk of recipes/compare/vit.toml. The decoder is one block on
+[the trunk's token, the noised patch]. Weights are random, which does not affect time. Both in float32. The trunk's time
+is that of a run with one noise level, minus that level's step. Needs torch.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Darl(nn.Module):
         self.last, self.pixels = nn.LayerNorm(WIDTH, eps=1e-6), nn.Linear(WIDTH, PIXELS)
 
     def draw(self, gammas):
-        """One image, [patches, pixels], by ancestral sampling over the shares of signal `gammas`, the noisiest first."""
+        """One image, [patches, pixels], by ancestral sampling over the signal shares `gammas`, the noisiest first."""
         patches = []
         for place in range(GRID * GRID):
             seen = torch.stack(patches)[None] if patches else torch.zeros(1, 0, PIXELS)
@@ -68,7 +68,7 @@ class Darl(nn.Module):
 
 
 def drawn_run(program, folder):
-    """A run of one step: its weights are as good as any."""
+    """A run of one step; random weights suffice."""
     recipe = pathlib.Path(__file__).resolve().parent.parent / "recipes/shapes/darl_samples.toml"
     subprocess.run([program, "train", recipe, "--output", folder / "run", "--set", f"model.dim={WIDTH}", f"model.depth={DEPTH}",
                     f"model.heads={HEADS}", f"model.patch_size={PATCH}", "model.mlp_ratio=3.75", "task.decoder_depth=1",

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The loader against timm with Pillow, on the same 500x375 pictures; prints a line of JSON and a table.
+# The loader against timm with Pillow, on the same 500x375 images. Prints a line of JSON and a table.
 #
 #   bench/data.sh BUILD [TILES]
 #
-# BUILD holds the compiled loader_bench; TILES (or TESSERA_BENCH_TILES) is a folder with JPEGs to tile the pictures from,
-# for example those of cue-conflict. TESSERA_PEER_PYTHON names a Python that has timm and torchvision; without it an
-# environment of its own is made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (10).
+# BUILD contains the compiled loader_bench. TILES (or TESSERA_BENCH_TILES) is a folder of JPEGs to tile the
+# images from, for example those of cue-conflict. TESSERA_PEER_PYTHON: a Python with timm and torchvision;
+# otherwise creates an environment under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (10).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/data.sh BUILD [TILES]}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The loader against timm with Pillow, on the same files, one process and one thread each, in one run.
 
-Passes over the pictures alternate: ours, theirs, ours, … Theirs is timm's ImageDataset with timm's training transform
+Passes over the images alternate: ours, theirs, ours, … Theirs is timm's ImageDataset with timm's training transform
 (random resized crop, bicubic, to 224; flip; to tensor; normalise), once as the bare transform without batches and once
-through a DataLoader without workers. Needs timm and torchvision. Prints one JSON line, whose `ratio` is
-against the faster one, and a table.
+through a DataLoader without workers. Needs timm and torchvision. Prints one JSON line, with `ratio` relative to the
+faster one, and a table.
 """
 import argparse
 import json

@@ -1,11 +1,12 @@
 #!/bin/bash
-# Dense prediction beside transformers, torchvision and pycocotools, one thread; prints a table of docs/performance.md.
+# Dense prediction against transformers, torchvision and pycocotools, one thread. Prints a table of
+# docs/performance.md.
 #
 #   bench/dense.sh BUILD [regions] [suppression] [upernet] [mask_rcnn] [mask_rcnn_step] [detr] [average_precision]
 #
-# BUILD holds tessera, roi_align_bench, nms_bench and coco_bench. TESSERA_PEER_PYTHON names a Python that has torch, torchvision,
-# transformers, pycocotools and Pillow; without it an environment of its own is made under BUILD/peers (several GB).
-# TESSERA_BENCH_ROUNDS (3).
+# BUILD contains tessera, roi_align_bench, nms_bench and coco_bench. TESSERA_PEER_PYTHON: a Python with torch,
+# torchvision, transformers, pycocotools and Pillow; otherwise creates an environment under BUILD/peers
+# (several GB). TESSERA_BENCH_ROUNDS (3).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/dense.sh BUILD [PART ...]}

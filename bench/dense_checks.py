@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks of trained segmenters and detectors that take real data; prints a table for docs/results.md.
+"""Checks trained segmenters and detectors on real data; prints a table for docs/results.md.
 
   bench/dense_checks.py --program BUILD/tessera --data DIR --detector RUN --segmenter RUN [CHECK ...]
 
-RUN are those of recipes/mask_rcnn/nuclei.toml and recipes/upernet/camvid.toml, DIR holds their sets. Without names all are
-made: `equal` (batches, threads), `tool` (COCO's own tool; needs pycocotools), `precision` (bf16, int8), `counts` (large images in
-tiles), `tiles` (windows beside the whole), `memory` (12,000 x 12,000 pixels; needs Pillow, as `tiles` does).
+RUN are those of recipes/mask_rcnn/nuclei.toml and recipes/upernet/camvid.toml; DIR contains their sets. Default: all
+checks. `equal` (batches, threads), `tool` (COCO's own tool; needs pycocotools), `precision` (bf16, int8), `counts`
+(large images in tiles), `tiles` (windows against the whole), `memory` (12,000 x 12,000 pixels; needs Pillow, like
+`tiles`).
 """
 import argparse
 import collections
@@ -19,7 +20,7 @@ import tempfile
 
 from rounds import head, row, run_watched
 
-SCORE = 0.05  # task.score of the recipe: what an evaluation leaves out
+SCORE = 0.05  # task.score of the recipe: evaluation drops lower scores
 
 
 def run(options, *words):
@@ -42,7 +43,7 @@ def images_of(options, split):
 
 
 def equal(options):
-    """Batches and threads do not change what is found."""
+    """Batches and threads do not change the detections."""
     ways = [("--batch", 1), ("--batch", 8), ("--batch", 8, "--threads", 1), ("--batch", 5, "--threads", 2)]
     found = []
     for way in ways:
@@ -68,7 +69,8 @@ def tool(options):
             sets = COCO(str(nuclei(options, "val")))
         ours = evaluated(options, options.detector, nuclei(options, "val"))
         for kind, key in (("bbox", "box_ap"), ("segm", "mask_ap")):
-            with contextlib.redirect_stdout(sys.stderr):  # COCO's tool talks; it writes into the list too
+            with contextlib.redirect_stdout(sys.stderr):  # COCO's tool prints, also while it converts the
+                                                          # list
                 measure = COCOeval(sets, sets.loadRes(copy.deepcopy(written)), kind)
                 measure.evaluate()
                 measure.accumulate()
@@ -94,7 +96,7 @@ def precision(options):
 
 
 def counts(options):
-    """Nuclei of large images, found in tiles, by a threshold that is chosen on the validation set."""
+    """Counts nuclei in large images, found in tiles, with a threshold chosen on the validation set."""
     def found(split, *words):
         truth, files = images_of(options, split)
         lines = run(options, "detect", *files, "--weights", options.detector, "--threshold", SCORE, "--json", *words)
@@ -119,7 +121,7 @@ def counts(options):
 
 
 def tiles(options):
-    """A picture as one window beside the whole, and a large one in windows beside one window over all of it."""
+    """Compares an image as one window with the whole, and a large one in windows with one window over all of it."""
     from PIL import Image
     picture = sorted((options.data / "camvid" / "images" / "test").glob("*.jpg"))[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -149,7 +151,7 @@ def memory(options):
         yield "JPEG of 12,000 x 12,000 pixels in tiles of 512", f"{peak / 1024:.2f} GB, {took:.0f} s", "2.5 GB"
 
 
-# What a check looks at; `precision` takes those that are there.
+# The metric of each check; `precision` uses the available ones.
 CHECKS = {equal: ["detector"], tool: ["detector"], precision: [], counts: ["detector"], tiles: ["segmenter"],
           memory: ["segmenter"]}
 

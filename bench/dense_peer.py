@@ -1,10 +1,9 @@
-"""Dense prediction beside its peers: whole models of transformers and torchvision, RoIAlign and NMS of torchvision, AP of
+"""Dense prediction against its peers: whole models of transformers and torchvision, RoIAlign and NMS of torchvision, AP of
 pycocotools. Prints rows of Markdown.
 
-A model gets random weights from its peer, `tessera convert` reads them, and both see the same images. Time is that of
-the processor, so that a busy machine spoils less: for Tessera the difference between a run of the program on several
-images and one on a single image, shared among the others; it holds decoding and drawing too. What counts is the
-fastest of the rounds.
+A model gets random weights from its peer, `tessera convert` reads them, and both process the same images. Times are CPU
+times, which a busy machine disturbs less. Tessera's time per image is the difference between a run on several images
+and one on a single image, divided by the additional images; it includes decoding and drawing. The fastest round counts.
 """
 
 import argparse
@@ -24,12 +23,13 @@ from rounds import head, row
 from safetensors.torch import load_file, save_file
 
 IMAGES = 4
-CLASSES = 81  # and one of them is the background
-LOWEST_SCORE = 0.001  # random weights are unsure; with it as many objects are found as with trained ones, or more
+CLASSES = 81  # including the background
+LOWEST_SCORE = 0.001  # random weights give low scores; this finds at least as many objects as with trained
+                      # weights
 
 
 def processor_seconds(command):
-    """Of a program that runs to its end, and what it printed."""
+    """Returns the CPU seconds of a program that runs to its end, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
@@ -49,7 +49,7 @@ def fastest(step, rounds):
 
 
 class Workplace:
-    """Weights and images of one model in a folder of their own."""
+    """Weights and images of one model in a separate folder."""
 
     def __init__(self, options, folder, side):
         self.options, self.folder = options, folder
@@ -72,7 +72,7 @@ class Workplace:
         return target
 
     def own_seconds(self, command, precision):
-        """Of an image, and what the program printed of all."""
+        """Returns seconds per image, and the program's output for all images."""
         times, printed = {"one": [], "all": []}, ""
         for _ in range(self.options.rounds):
             for name in times:
@@ -99,7 +99,8 @@ def upernet(options, folder):
     model = UperNetForSemanticSegmentation(
         UperNetConfig(backbone_config=backbone, auxiliary_in_channels=384, num_labels=150)).eval()
     place = Workplace(options, folder, 512)
-    model.save_pretrained(os.path.join(folder, "peer"))  # under the published names, which differ from the modules'
+    model.save_pretrained(os.path.join(folder, "peer"))  # under the published names, which differ from the
+                                                         # modules'
     state = load_file(os.path.join(folder, "peer", "model.safetensors"))
     state = {name: tensor for name, tensor in state.items() if "swin.layernorm" not in name}  # not used
     weights = place.convert(state, os.path.join(options.recipes, "upernet/swin_tiny.toml"), ["model.form=original"])
@@ -142,7 +143,7 @@ def mask_rcnn(options, folder):
 
 
 def mask_rcnn_step(options, folder):
-    """A training step of two images; ours is what further steps of a run add."""
+    """A training step on two images; ours is the time of additional steps of a run."""
     import torchvision
 
     size, steps = 256, 4

@@ -3,9 +3,9 @@
 
   bench/tables dense docs/results.md bench/dense_runs.py --program BUILD/tessera --data DIR --output runs/dense [NAME ...]
 
-DIR holds camvid, bccd-coco and nuclei-coco. Runs that are done are not done again, one that was interrupted goes on.
-Without names all are run, one after the other on all cores. The table has a row for every run that is done, and --plot FILE.svg
-draws what their validation found by epoch.
+DIR contains camvid, bccd-coco and nuclei-coco. Finished runs are skipped, an interrupted one is resumed. Default: all
+runs, one after the other on all cores. The table has a row per finished run. --plot FILE.svg draws their validation
+metrics by epoch.
 """
 import argparse
 import dataclasses
@@ -22,12 +22,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 @dataclasses.dataclass
 class Run:
     recipe: str                 # below recipes/, without ending
-    test: str                   # what is measured: below DIR, or "" for the recipe's own validation set
+    test: str                   # measured set: below DIR, or "" for the recipe's own validation set
     target: str
     metrics: list               # (heading, key of `tessera eval --json`)
     data: str = ""              # below DIR; "" = the recipe's own
     classes: list = dataclasses.field(default_factory=list)  # (heading, class, column) of --per-class
-    before: str = ""            # a run whose weights this one begins with
+    before: str = ""            # a run that provides this one's initial weights
 
 
 PIXELS = [("mIoU", "miou"), ("pixels", "pixel_accuracy")]
@@ -104,14 +104,14 @@ def row(options, name, run):
 
 
 def curve(options, name, key):
-    """Of a validation metric in percent, (epoch, value); empty where the run has none."""
+    """Returns (epoch, value) of a validation metric in percent; empty if the run has none."""
     path = folder_of(options, name) / "metrics.jsonl"
     lines = map(json.loads, path.read_text().splitlines()) if path.exists() else []
     return [(line["epoch"], 100 * line[key]) for line in lines if line["kind"] == "eval" and key in line]
 
 
 def plot(options):
-    """Segmenters by mIoU, detectors by the first of their metrics."""
+    """Plots segmenters by mIoU, detectors by the first of their metrics."""
     panels = []
     for title, unit, chosen in (("Segmentation", "mIoU on validation images, %", lambda key: key == "miou"),
                                 ("Detection", "AP50 of masks, else of boxes, on validation images, %", lambda key: key.endswith("ap50"))):
@@ -138,7 +138,7 @@ def main():
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in RUNS]
     if unknown:
-        sys.exit(f"there is no run {unknown[0]}: must be one of {', '.join(RUNS)}")
+        sys.exit(f"no run {unknown[0]}: must be one of {', '.join(RUNS)}")
     for name in options.names or RUNS:
         train(options, name, RUNS[name])
     lines = ["| recipe | seed | training | images | measured on them | target |", "|---|---|---|---|---|---|"]

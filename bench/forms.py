@@ -1,7 +1,7 @@
-"""The fused forms beside the same networks in LibTorch's own operations (`--impl reference`): rows of Markdown.
+"""The fused forms against the same networks in LibTorch's own operations (`--impl reference`): rows of Markdown.
 
-Where published code is not at hand (Vision-LSTM, VisionLLaMA, iLLaMA) the reference stands for it: scaled dot-product
-attention, linear, the parallel mLSTM of the paper. It runs in fp32 and in bf16; the faster of the two counts.
+For networks without usable published code (Vision-LSTM, VisionLLaMA, iLLaMA) the reference represents it: scaled
+dot-product attention, linear, the paper's parallel mLSTM. It runs in fp32 and in bf16; the faster of the two counts.
 """
 
 import argparse
@@ -14,14 +14,15 @@ INFER = ["vil_tiny_patch16_224", "vil_small_patch16_224", "vil_base_patch16_224"
          "illama_small_patch16_224"]
 TRAIN = ["deit3_small_patch16_224", "vil_tiny_patch16_224", "vil_small_patch16_224"]
 SIZES = [224, 448, 896, 1344, 1792]
-LARGEST_REFERENCE = 896  # past it the parallel form's matrices of tokens x tokens are larger than most memories
-EMPTY = 32               # four tokens: what the program and the weights take
+LARGEST_REFERENCE = 896  # larger images exceed most memories: the parallel form has matrices of tokens x
+                         # tokens
+EMPTY = 32               # four tokens: memory of the program and the weights
 
 
 def compare(options, kind, model, batch, size=224, slow=False):
-    """One row: our images a second in each precision, the reference's, and how many times as fast our bf16 is.
+    """One row: our images per second in each precision, the reference's, and the speedup of our bf16.
 
-    Slow steps, of a minute together, take one turn.
+    Slow steps, about a minute in total, run one round.
     """
     precisions = ("bf16", "fp32")
     ways = {(impl, dtype): lambda impl=impl, dtype=dtype: tessera(
@@ -42,7 +43,7 @@ def compare_head(*precisions):
 
 
 def by_size(options):
-    """Time and memory a token of ViL-T from 224 to 1792; the points of both forms."""
+    """Time and memory per token of ViL-T from 224 to 1792; the points of both forms."""
 
     def point(size, impl):
         line = tessera(options.program, "infer", model="vil_tiny_patch16_224", batch=1, size=size, precision="bf16",
@@ -67,7 +68,7 @@ def by_size(options):
 
 
 def panel(points, value, left, title, unit):
-    """One pair of logarithmic axes as SVG, 320 wide: `value` picks the number of a point."""
+    """One pair of logarithmic axes as SVG, 320 wide: `value` returns the number of a point."""
     every = [p[value] for line in points.values() for p in line]
     low, high = 10 ** math.floor(math.log10(min(every))), 10 ** math.ceil(math.log10(max(every)))
     tokens = sorted({p[0] for line in points.values() for p in line})
@@ -115,8 +116,8 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
-    parser.add_argument("--parts", default="infer,train,size", help="which of infer, train, size")
+    parser.add_argument("--seconds", type=float, default=2, help="per implementation and round")
+    parser.add_argument("--parts", default="infer,train,size", help="comma-separated: infer, train, size")
     parser.add_argument("--plot", help="file for the plot by size (SVG)")
     options = parser.parse_args()
     parts = options.parts.split(",")

@@ -1,9 +1,10 @@
 #!/bin/bash
-# The fused networks beside the same in LibTorch's own operations, interleaved; prints tables of docs/performance.md.
+# The fused networks against the same in LibTorch's own operations, interleaved. Prints tables of
+# docs/performance.md.
 #
 #   bench/forms.sh BUILD [PLOT.svg]
 #
-# Needs nothing but BUILD/tessera and a python3. TESSERA_BENCH_ROUNDS (3), TESSERA_BENCH_PARTS (infer,train,size).
+# Needs only BUILD/tessera and python3. TESSERA_BENCH_ROUNDS (3), TESSERA_BENCH_PARTS (infer,train,size).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/forms.sh BUILD [PLOT.svg]}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# DiT-S/2 and DiT-LLaMA-S/2 on latents of 32 x 32 beside plain PyTorch, torch.compile, diffusers and OpenVINO in one
-# interleaved run (bench/generate_peer.py, its predictions checked against ours first); prints tables of
-# docs/performance.md.
+# DiT-S/2 and DiT-LLaMA-S/2 on latents of 32 x 32 against plain PyTorch, torch.compile, diffusers and OpenVINO
+# in one interleaved run (bench/generate_peer.py, which first compares its predictions with ours). Prints
+# tables of docs/performance.md.
 #
 #   bench/generate.sh BUILD
 #

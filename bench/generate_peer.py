@@ -1,9 +1,9 @@
-"""Predictions and training steps a second of DiT-S/2 and DiT-LLaMA-S/2: tessera beside the same networks in plain
-PyTorch (eager and compiled), diffusers' DiTTransformer2DModel and OpenVINO, taking turns in one run.
+"""Predictions and training steps per second of DiT-S/2 and DiT-LLaMA-S/2: tessera against the same networks in plain
+PyTorch (eager and compiled), diffusers' DiTTransformer2DModel and OpenVINO, in turns in one run.
 
 Parameters have their published names. `create` fills them with random numbers, lets `tessera convert` check and rewrite
-them, loads what it wrote, and compares what both programs predict for the same noise. Prints a row of Markdown for each
-way.
+them, loads the result, and compares both programs' predictions for the same noise. Prints a row of Markdown per
+implementation.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from infer_peer import openvino_step, timed
 from rounds import row, take_turns, tessera, times_faster
 
 WIDTH, DEPTH, HEADS, PATCH, SIDE, CHANNELS, CLASSES = 384, 12, 6, 2, 32, 4, 1000
-LARGEST_DIFFERENCE = 1e-3  # of predictions about 1, both in float32
+LARGEST_DIFFERENCE = 1e-3  # for predictions of about 1, both in float32
 MODELS = {"dit_s_patch2": False, "dit_llama_s_patch2": True}
 
 
 def rotate(x):
-    """2-D RoPE as VisionLLaMA's code has it: pairs of neighbours, rows' and columns' angles in turn."""
+    """2-D RoPE as in VisionLLaMA's code: pairs of neighbours, rows' and columns' angles in turn."""
     tokens, width = x.shape[-2:]
     side = math.isqrt(tokens)
     frequencies = 10000 ** (-torch.arange(0, width, 4)[: width // 4].float() / width)
@@ -119,7 +119,7 @@ class Dit(nn.Module):
 
 @torch.no_grad()
 def fill(model):
-    """Random numbers that every part of the network answers to; positions as `tessera` has them anyway."""
+    """Random numbers to which every part of the network responds; positions as in `tessera`."""
     for name, parameter in model.named_parameters():
         if name == "pos_embed":
             continue
@@ -147,10 +147,10 @@ def drawn(program, weights, folder):
 
 
 def create(name, program, folder):
-    """The network of this name, its file as `tessera` wrote it; fails where the two disagree about a prediction.
+    """Returns the network of this name with the weights that `tessera` wrote; fails if the predictions differ.
 
-    A network whose last layer is zero predicts no noise: what `tessera` draws with it tells the noise that it began
-    with, and the difference to what it draws with the whole network tells its prediction for that noise."""
+    A network with a zero last layer predicts no noise, so its images from `tessera` reveal the initial noise. The
+    difference to the images of the whole network reveals its prediction for that noise."""
     from safetensors.torch import load_file
 
     torch.manual_seed(0)
@@ -201,7 +201,7 @@ def forward_step(model, batch, dtype):
 
 
 class Whole(nn.Module):
-    """Of the latents alone, as OpenVINO's converter is given them."""
+    """The network as a function of the latents only, for OpenVINO's converter."""
 
     def __init__(self, model, batch):
         super().__init__()
@@ -213,8 +213,8 @@ class Whole(nn.Module):
 
 
 def training_step(model, batch, precision):
-    """What `tessera bench train --task diffuse` does but for the variational term: noise at a drawn level, its squared
-    error, backward, AdamW; bf16 by autocast."""
+    """Same work as `tessera bench train --task diffuse` without the variational term: noise at a random level, its
+    squared error, backward, AdamW; bf16 by autocast."""
     model = model.train()
     optimiser = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-4)
     x, time, label = inputs(batch)
@@ -231,7 +231,7 @@ def training_step(model, batch, precision):
 
 
 def guided_run(program, weights, batch, threads, precision, sampler, steps):
-    """What `generate --json` says of one batch with guidance."""
+    """Returns the output of `generate --json` for one batch with guidance."""
     out = subprocess.run([program, "generate", "--weights", weights, "-o", weights.with_suffix(".npy"), "-n", str(batch),
                           "--batch", str(batch), "--cfg", "4", "--cfg-channels", "4", "--sampler", sampler, "--steps",
                           str(steps), "--precision", precision, "--threads", str(threads), "--device", "cpu", "--json"],
@@ -240,12 +240,12 @@ def guided_run(program, weights, batch, threads, precision, sampler, steps):
 
 
 def guided_seconds(*words):
-    """Of a step with guidance, from two runs of another number of steps."""
+    """Returns the seconds per step with guidance, from two runs with different numbers of steps."""
     return (guided_run(*words, "ddim", 14)["seconds"] - guided_run(*words, "ddim", 4)["seconds"]) / 10
 
 
 def sampler_share(*words):
-    """What share of a run of 20 steps is no call of the network: noise, the sampler's sums, the file."""
+    """Returns the share of a 20-step run outside the network: noise, the sampler's sums, the file."""
     run = guided_run(*words, "dpmpp_2m", 20)
     return 1 - run["network_seconds"] / run["seconds"]
 
@@ -300,7 +300,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
+    parser.add_argument("--seconds", type=float, default=2, help="per implementation and round")
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--precisions", default="bf16")
     parser.add_argument("--train", action="store_true", help="training steps")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What the images of a trained generator are worth: prints a row of Markdown for docs/results.md.
+"""Measures the images of a trained generator; prints a row of Markdown for docs/results.md.
 
   bench/generator_quality.py --program BUILD/tessera --run RUN --classifier CLASSIFIER --data DATA --sampler dpmpp_2m --steps 20
 
-RUN is a run of task diffuse on pixels, CLASSIFIER a classifier of the same classes, DATA their images with a training and a
-validation split. A classifier recognises an image where its first guess is the class that was asked for. FID is that of the
-classifier's features against the validation images: of the samples, of the training images, and of pictures drawn from a
-Gaussian of each class's pixels, the least that a generator has to beat. Needs NumPy and Pillow.
+RUN is a run of task diffuse on pixels, CLASSIFIER a classifier of the same classes, DATA their images with a training and
+a validation split. A classifier recognises an image if its top prediction is the requested class. FID uses the
+classifier's features against the validation images: for the samples, for the training images, and for images drawn from
+a Gaussian of each class's pixels, the minimum that a generator must beat. Needs NumPy and Pillow.
 """
 import argparse
 import io
@@ -28,7 +28,7 @@ def said(*command):
 
 
 def images_by_class(shards):
-    """The images of WebDataset shards, [images, height, width, 3] for each class."""
+    """Returns the images of WebDataset shards, [images, height, width, 3] for each class."""
     found = {}
     for path in sorted(shards):
         with tarfile.open(path) as archive:
@@ -42,12 +42,12 @@ def images_by_class(shards):
 
 
 def gaussian_pictures(classes, count, path):
-    """As many pictures in all, from a normal distribution of the pixels of each class."""
+    """Writes `count` images in total, from a normal distribution of the pixels of each class."""
     generator, drawn = numpy.random.default_rng(0), []
     for images in classes.values():
         pixels = images.reshape(len(images), -1) / 255.0
         mean = pixels.mean(0)
-        # Of fewer images than pixels: weights of the centred images are a draw of the same covariance.
+        # With fewer images than pixels, random weights of the centred images sample the same covariance.
         weights = generator.standard_normal((count // len(classes), len(images))) / numpy.sqrt(len(images) - 1)
         drawn.append(mean + weights @ (pixels - mean))
     shape = next(iter(classes.values())).shape[1:]

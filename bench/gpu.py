@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Images a second on a GPU: tessera beside the same network in PyTorch, eager and compiled, taking turns in one run.
+"""Images per second on a GPU: tessera against the same network in PyTorch, eager and compiled, in turns in one run.
 
   bench/tables gpu docs/performance.md bench/gpu.py --program BUILD/tessera
 
-Wants a Python with torch for CUDA and timm; Vision-LSTM is bench/vil_peer.py. Prints rows of Markdown: forward passes with
+Needs a Python with torch for CUDA and timm; Vision-LSTM is bench/vil_peer.py. Prints rows of Markdown: forward passes with
 weights in bf16, training steps (cross entropy, AdamW) with bf16 by autocast.
 """
 import argparse
@@ -19,7 +19,7 @@ MODELS = [("deit3_small_patch16_224", 128), ("deit3_base_patch16_224", 128), ("v
 
 
 def rate(step, batch, seconds):
-    """Images a second: the median of steps that were waited for."""
+    """Images per second: the median over synchronised steps."""
     for _ in range(3):
         step()
     times, begin = [], time.perf_counter()
@@ -89,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
+    parser.add_argument("--seconds", type=float, default=2, help="per implementation and round")
     options = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, bf16:\n")
     head("model", "batch", "", "", "images/s", "tessera is faster by")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Hessian's largest eigenvalue of a ViT of recipes/compare, by `tessera analyse landscape` and by Lanczos in PyTorch.
+"""The largest eigenvalue of the Hessian of a ViT of recipes/compare, by `tessera analyse landscape` and by Lanczos in PyTorch.
 
   bench/hessian_peer.py --program BUILD/tessera --run RUN --cifar10 DATA
 
-RUN is a run of recipes/compare/vit.toml, DATA the shards of CIFAR-10. The peer is timm's ViT with the same weights, on the same
-images, with SciPy's eigsh of products by double backpropagation, in float64. Prints rows of Markdown. Needs torch, timm,
-SciPy, Pillow and safetensors.
+RUN is a run of recipes/compare/vit.toml, DATA the shards of CIFAR-10. The peer is timm's ViT with the same weights, on
+the same images, with SciPy's eigsh of products by double backpropagation, in float64. Prints rows of Markdown. Needs
+torch, timm, SciPy, Pillow and safetensors.
 """
 
 import argparse
@@ -30,9 +30,9 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # recipes/compar
 
 
 def images_of(shards, count, folder):
-    """The first images of the test shard as PNGs by class, and as a batch with their labels."""
+    """Writes the first images of the test shard as PNGs by class; returns them as a batch with labels."""
     names = (pathlib.Path(shards) / "classes.txt").read_text().split()
-    for name in names:  # all classes, so that their numbers are those of the weights
+    for name in names:  # all classes, so that their indices match the weights
         (folder / name).mkdir(parents=True)
     pixels, labels, waiting = [], [], {}
     with tarfile.open(pathlib.Path(shards) / "test-000.tar.gz") as shard:

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Backbones beside timm in PyTorch and OpenVINO in one interleaved run; prints rows of docs/performance.md.
+# Backbones against timm in PyTorch and OpenVINO in one interleaved run. Prints rows of docs/performance.md.
 #
 #   bench/infer.sh BUILD
 #
-# TESSERA_PEER_PYTHON names a Python that has torch, timm, openvino and nncf; without it an environment of its own is
-# made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5).
+# TESSERA_PEER_PYTHON: a Python with torch, timm, openvino and nncf; otherwise creates an environment under
+# BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/infer.sh BUILD}

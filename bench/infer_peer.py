@@ -1,7 +1,7 @@
-"""Images a second of one backbone: tessera beside PyTorch (timm, or vil_peer.py for Vision-LSTM) and OpenVINO, taking
+"""Images per second of one backbone: tessera against PyTorch (timm, or vil_peer.py for Vision-LSTM) and OpenVINO, in
 turns in one run.
 
-Prints a row of Markdown for each way, and with --json one line with all rounds.
+Prints a row of Markdown per implementation, and with --json one line with all rounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from rounds import row, take_turns, tessera, times_faster
 
 
 def timed(step, seconds):
-    """Images are counted by the caller; here the median seconds of a step, after one to warm up."""
+    """Returns the median seconds of a step, after one to warm up; the caller counts images."""
     step()
     times = []
     begin = time.perf_counter()
@@ -42,7 +42,7 @@ def torch_step(model, images, dtype):
 
 @contextlib.contextmanager
 def stdout_to_stderr():
-    """Progress bars of a library are no part of the table that this program prints."""
+    """Keeps a library's progress bars out of the printed table."""
     sys.stdout.flush()
     saved = os.dup(1)
     os.dup2(2, 1)
@@ -72,7 +72,7 @@ def openvino_step(model, images, precision, threads):
 
 
 def torch_training_step(model, images, precision):
-    """What `tessera bench train` does: cross entropy, backward, AdamW; bf16 by autocast."""
+    """Same work as `tessera bench train`: cross entropy, backward, AdamW; bf16 by autocast."""
     model = model.train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
     labels = torch.arange(len(images))
@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2, help="of each way in each round")
+    parser.add_argument("--seconds", type=float, default=2, help="per implementation and round")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--compile", action="store_true", help="torch.compile in bf16 too")
     parser.add_argument("--channels-last", action="store_true", help="PyTorch's tensors, for convolutions")

@@ -1,8 +1,8 @@
 #!/bin/bash
-# What stands around a generator: decoding latents of 32 x 32 by Stable Diffusion's auto-encoder beside diffusers, features
-# of Inception-v3 beside pytorch-fid, the Frechet distance of two Gaussians of 2048 dimensions, and the memory of a picture
-# of 1024 x 1024 that is decoded in tiles (bench/latents_peer.py; results compared first). Prints a table of
-# docs/performance.md.
+# The parts around a generator. Decoding 32 x 32 latents with Stable Diffusion's auto-encoder against
+# diffusers. Inception-v3 features against pytorch-fid. The Frechet distance of two Gaussians of 2048
+# dimensions. The memory for decoding a 1024 x 1024 image in tiles. bench/latents_peer.py compares results
+# first. Prints a table of docs/performance.md.
 #
 #   bench/latents.sh BUILD
 #

@@ -1,7 +1,7 @@
-"""Decoding of latents, features of Inception-v3 and the Frechet distance: tessera beside diffusers and pytorch-fid, taking
+"""Decoding of latents, features of Inception-v3 and the Frechet distance: tessera against diffusers and pytorch-fid, in
 turns in one run. bench/latents.sh runs it.
 
-All weights are drawn here and exchanged, and what both programs make of them is compared before anything is timed.
+All weights are random and exchanged; both programs' results are compared before timing.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import generate_peer
 from infer_peer import timed
 from rounds import head, row, run_watched, seconds, take_turns, tessera, times_faster
 
-FEW, MANY = 16, 80  # images of the two runs whose difference is the time of features
+FEW, MANY = 16, 80  # images of the two runs: their difference gives the time of features
 
 
 def said(*command):
@@ -29,7 +29,7 @@ def said(*command):
 
 
 class Decoding:
-    """A generator that draws noise, so that its latents and their pictures are both known."""
+    """A generator that outputs noise, so its latents and their images are both known."""
 
     def __init__(self, options, folder):
         from diffusers import AutoencoderKL
@@ -93,7 +93,7 @@ class Features:
 
         self.options, self.folder = options, folder
         torch.manual_seed(0)
-        # pytorch-fid's own network, with drawn weights where it would download them.
+        # pytorch-fid's own network, with random weights instead of a download.
         drawn = {}
 
         def keep(network, state, *rest, **named):
@@ -142,7 +142,7 @@ class Features:
             f"{statistics.median(rates['pytorch-fid']):.1f}", f"{times_faster(*rates.values()):.2f}", "")
 
     def distance(self):
-        """Of the features of a few images from the Gaussian of a file; the time of the features is left out of ours."""
+        """Distance of a few images' features from a file's Gaussian; ours excludes the time of the features."""
         generator = numpy.random.default_rng(1)
         rows = generator.standard_normal((4096, 2048))
         mean, covariance = rows.mean(0), numpy.cov(rows, rowvar=False)
@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="features,distance,decoding,memory", help="with commas between")
+    parser.add_argument("--parts", default="features,distance,decoding,memory", help="comma-separated")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     head("", "precision", "tessera, images/s", "peer, images/s", "tessera is faster by", "")

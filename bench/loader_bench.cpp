@@ -1,7 +1,8 @@
-// The loader on a folder of pictures, driven from outside so that its passes alternate with another loader's.
+// The loader on a folder of images, controlled from outside so that its passes alternate with another
+// loader's.
 //
-//   loader_bench prepare TILES FOLDER COUNT   makes the pictures
-//   loader_bench serve FOLDER [DECODE]        for every line on stdin one pass, answered by a line of JSON
+//   loader_bench prepare TILES FOLDER COUNT   makes the images
+//   loader_bench serve FOLDER [DECODE]        runs one pass per line on stdin, answers with a line of JSON
 #include <cstdio>
 #include <exception>
 #include <iostream>

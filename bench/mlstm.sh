@@ -1,11 +1,12 @@
 #!/bin/bash
-# The mLSTM cell against the PyPI package mlstm-kernels, interleaved in one run; prints one JSON line a length.
+# The mLSTM cell against the PyPI package mlstm-kernels, interleaved in one run. Prints one JSON line per
+# length.
 #
 #   bench/mlstm.sh BUILD [TOKENS ...]
 #
-# BUILD holds the compiled mlstm_bench; 4 heads of 96, batch 1, float32, 196 784 3136 12544 tokens unless others are
-# named. TESSERA_PEER_PYTHON names a Python that has mlstm-kernels and torch; without it an environment of its own is
-# made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (7), OMP_NUM_THREADS (2).
+# BUILD contains the compiled mlstm_bench; 4 heads of 96, batch 1, float32, by default 196 784 3136 12544
+# tokens. TESSERA_PEER_PYTHON: a Python with mlstm-kernels and torch; otherwise creates an environment under
+# BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (7), OMP_NUM_THREADS (2).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/mlstm.sh BUILD [TOKENS ...]}

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The mLSTM cell against mlstm-kernels' forms for a CPU, in one run: rounds of ours and each of theirs alternate.
+"""The mLSTM cell against mlstm-kernels' CPU forms, in one run: rounds of ours and each of theirs alternate.
 
-Batch 1, float32, the same number of threads. The peer's chunkwise form gets the fastest of the chunk sizes that divide
-the tokens. Prints one JSON line a length, then two tables: medians over the rounds of milliseconds by the clock (`ms`), and of
-processor time of all threads together (`cpu_ms`), which a busy machine spoils less but which counts threads that wait.
+Batch 1, float32, the same number of threads. The peer's chunkwise form uses the fastest chunk size that divides the
+tokens. Prints one JSON line per length, then two tables of medians over the rounds, in milliseconds: wall-clock time
+(`ms`), and CPU time of all threads (`cpu_ms`), which a busy machine disturbs less but which includes waiting threads.
 """
 import argparse
 import json
@@ -26,12 +26,12 @@ arguments.add_argument("--rounds", type=int, default=7)
 options = arguments.parse_args()
 threads = int(os.environ.get("OMP_NUM_THREADS", "2"))
 torch.set_num_threads(threads)
-LONGEST_PARALLEL = 3136  # past it the matrix of all pairs is larger than most machines' memory in backward
-SLICE = 0.3  # seconds a form runs in a round
+LONGEST_PARALLEL = 3136  # longer ones exceed most memories in backward, due to the matrix of all pairs
+SLICE = 0.3  # seconds per form and round
 
 
 def measure(function):
-    """Median milliseconds by the clock, and mean milliseconds of processor time, over a slice."""
+    """Median wall-clock milliseconds, and mean CPU milliseconds, over a slice."""
     times, cpu, begin = [], time.process_time(), time.perf_counter()
     while not times or time.perf_counter() - begin < SLICE:
         start = time.perf_counter()

@@ -3,9 +3,9 @@
 
   bench/tables nine docs/results.md bench/nine_models.py --program BUILD/tessera --output runs/nine [--cifar DIR] [NAME ...]
 
-What they begin with is trained first: a language model, a classifier for LiT, CLIP as the tower of LLaVA and Flamingo. --cifar
-names the folder of CIFAR-10's shards: CLIP learns the names of nine classes and meets the tenth. A run that has its report is
-not done again. The steps of a run are those of its minutes by a short trial.
+Trains their starting points first: a language model, a classifier for LiT, CLIP as the tower of LLaVA and Flamingo.
+--cifar: folder of CIFAR-10's shards; CLIP learns the names of nine classes and is tested on the tenth. Runs with a
+report are skipped. A short trial determines the steps for a run's minutes.
 """
 import argparse
 import os
@@ -16,7 +16,7 @@ from rounds import head, row
 
 MINUTES = 10
 BUILT_IN = "shapes:task=text,size=64,train=4000,val=10"
-# name: (recipe, minutes, what it begins with)
+# name: (recipe, minutes, starting point)
 MODELS = {
     "lm": ("lm/shapes.toml", 4, []),
     "tower": ("clip/shapes_tower.toml", MINUTES, []),
@@ -46,7 +46,7 @@ def trained(runs, name):
 
 
 def cells(found):
-    """`exact` is a share of captions where there is CIDEr, of answers elsewhere."""
+    """`exact` is a share of captions for models with CIDEr, of answers otherwise."""
     def share(key):
         return f"{100 * found[key]:.1f} %" if key in found else ""
 
@@ -88,7 +88,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scale", type=float, default=1, help="of all minutes")
+    parser.add_argument("--scale", type=float, default=1, help="factor of all minutes")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MODELS))
     options = parser.parse_args()
     options.program = options.program.resolve()

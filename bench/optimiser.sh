@@ -1,11 +1,11 @@
 #!/bin/bash
-# The optimisers on a ViT-B's parameters against PyTorch and timm; prints a table and a line of JSON.
+# The optimisers on a ViT-B's parameters against PyTorch and timm. Prints a table and a line of JSON.
 #
 #   bench/optimiser.sh BUILD
 #
-# BUILD holds the compiled optimiser_bench (ninja -C BUILD optimiser_bench). TESSERA_PEER_PYTHON names a Python that has
-# torch and timm; without it an environment of its own is made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (3),
-# OMP_NUM_THREADS (2).
+# BUILD contains the compiled optimiser_bench (ninja -C BUILD optimiser_bench). TESSERA_PEER_PYTHON: a Python
+# with torch and timm; otherwise creates an environment under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS
+# (3), OMP_NUM_THREADS (2).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/optimiser.sh BUILD}

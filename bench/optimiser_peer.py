@@ -2,8 +2,8 @@
 """One update of a ViT-B's 86 M float32 parameters: ours against PyTorch's and timm's, in one run.
 
 Rounds alternate: our program for some seconds, then theirs. Theirs is `clip_grad_norm_`, fused `torch.optim.AdamW` in
-timm's two groups and timm's ModelEmaV2; and timm's Lamb. Prints a table of median milliseconds and a line of JSON; `ratio`
-is theirs over ours.
+timm's two groups and timm's ModelEmaV2; and timm's Lamb. Prints a table of median milliseconds and a line of JSON;
+`ratio` is theirs over ours.
 """
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`tessera predict` with ViL-S: a new process on one picture, and a folder against the model's own rate; JSON and a table."""
+"""`tessera predict` with ViL-S: a new process for one image, and a folder against the model's own rate; JSON and a table."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ MODEL = "vil_small_patch16_224"
 
 
 def weights(program, folder):
-    """A file of ViL-S as training leaves it: one step on pictures that need no files."""
+    """A file of ViL-S as training writes it: one step on images that need no files."""
     recipe = folder / "recipe.toml"
     recipe.write_text("[preprocess]\nsize = 224\n[train]\nepochs = 1\nbatch_size = 2\n")
     subprocess.run([program, "train", recipe, "--model", MODEL, "--data", "shapes:train=2,val=2", "-o", folder / "run"],
@@ -37,7 +37,7 @@ def main():
         result = {"benchmark": "tessera predict, ViL-S", "threads": options.threads, "images": len(pictures)}
         for precision in ("fp32", "bf16"):
             single = [run_watched([*predict, "--precision", precision, pictures[0]]) for _ in range(options.rounds + 1)][1:]
-            # The model alone before and after the folder, so that what else the machine does meets both.
+            # Measures the model alone before and after the folder, so that other load affects both.
             alone = lambda: tessera(options.program, "infer", model=MODEL, batch=options.batch, precision=precision,
                                     threads=options.threads, seconds=6)["images_per_second"]
             before = alone()

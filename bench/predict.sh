@@ -1,10 +1,12 @@
 #!/bin/bash
-# `tessera predict` as users meet it: one picture in a new process, and a folder beside the model alone.
+# `tessera predict` as used in practice: one image in a new process, and a folder compared with the model
+# alone.
 #
 #   bench/predict.sh BUILD TILES
 #
-# ViL-S of random weights, 500x375 JPEGs tiled from those under TILES (as bench/data.sh). Needs BUILD/tessera,
-# BUILD/bench/loader_bench and a python3. TESSERA_BENCH_ROUNDS (5), TESSERA_BENCH_PICTURES (1000).
+# ViL-S with random weights, 500x375 JPEGs tiled from those under TILES (as in bench/data.sh). Needs
+# BUILD/tessera, BUILD/bench/loader_bench and python3. TESSERA_BENCH_ROUNDS (5), TESSERA_BENCH_PICTURES
+# (1000).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/predict.sh BUILD TILES}

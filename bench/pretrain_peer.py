@@ -1,7 +1,7 @@
 """Masked and autoregressive pre-training steps of a ViT-B/16 in plain PyTorch, the peer of `tessera bench train --task`.
 
-Each network is first filled with weights that `tessera train` drew, and its loss compared with that of `tessera eval` on the same
-image. Parameters have the names of those files.
+First fills each network with weights from `tessera train`, and compares its loss with that of `tessera eval` on the same
+image. Parameters have the names in those files.
 """
 
 import argparse
@@ -26,17 +26,17 @@ WIDTH, DEPTH, HEADS, PATCH, SIDE = 768, 12, 12, 16, 224
 GRID = SIDE // PATCH
 PATCHES, PIXELS = GRID * GRID, 3 * PATCH * PATCH
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LARGEST_DIFFERENCE = 1e-4  # of losses, both in float32, as a share
+LARGEST_DIFFERENCE = 1e-4  # of losses, both in float32, relative
 
 
 def patchify(images):
-    """[batch, patches, 3 patch^2], the channels last."""
+    """[batch, patches, 3 patch^2], channels last."""
     x = images.unflatten(2, (GRID, PATCH)).unflatten(4, (GRID, PATCH))
     return x.permute(0, 2, 4, 3, 5, 1).reshape(len(images), PATCHES, PIXELS)
 
 
 def sincos(width):
-    """MAE's table: the first half of the channels tells the column, the second the row; sines, then cosines."""
+    """MAE's table: the first half of the channels encodes the column, the second the row; sines, then cosines."""
     rates = 10000 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
     angles = torch.arange(GRID, dtype=torch.float64)[:, None] * rates
     line = torch.cat([angles.sin(), angles.cos()], 1)
@@ -93,7 +93,7 @@ class Block(nn.Module):
 
 
 class Mae(nn.Module):
-    """He et al. 2022; `order` [batch, patches] names the visible patches of each image, then the masked ones."""
+    """He et al. 2022; `order` [batch, patches] lists the visible patches of each image, then the masked ones."""
 
     task, model = "mae", "vit_base_patch16_224"
 
@@ -127,7 +127,7 @@ class Mae(nn.Module):
         return self.decoder_pred(self.decoder_norm(x))[:, 1:]
 
     def losses(self, images, order):
-        """Of each image, over its masked patches, with normalised pixels."""
+        """Returns the loss of each image, over its masked patches, with normalised pixels."""
         target = patchify(images)
         target = (target - target.mean(-1, keepdim=True)) / (target.var(-1, keepdim=True) + 1e-6).sqrt()
         each = (self(images, order).float() - target).square().mean(-1)
@@ -137,7 +137,7 @@ class Mae(nn.Module):
         return self.losses(images, torch.rand(len(images), PATCHES).argsort(1)).mean()
 
     def matches(self, images, loss):
-        """One patch is masked, which one only the other program knows: its loss is that of one of them."""
+        """Only the other program has the index of the one masked patch: its loss must match one of them."""
         visible, self.visible = self.visible, PATCHES - 1
         orders = torch.stack([torch.cat([torch.arange(PATCHES)[torch.arange(PATCHES) != last], torch.tensor([last])])
                               for last in range(PATCHES)])
@@ -173,19 +173,19 @@ class Darl(nn.Module):
 
 
 class Supervised(nn.Module):
-    """ViT-B/16 with a class token: what `tessera bench train` of it stands beside."""
+    """ViT-B/16 with a class token, the baseline of `tessera bench train`."""
 
     task, model = "classify", "vit_base_patch16_224"
 
 
 def noise_image(path, seed):
-    """Smooth enough that no two patches are alike."""
+    """Smooth, but without two equal patches."""
     coarse = numpy.random.default_rng(seed).integers(0, 256, (28, 28, 3), dtype=numpy.uint8)
     Image.fromarray(coarse).resize((SIDE, SIDE), Image.BICUBIC).save(path)
 
 
 def exchanged(program, network, folder):
-    """The network with weights that `tessera` drew; fails unless both give the same loss for an image."""
+    """The network with weights from `tessera`; fails unless both give the same loss for an image."""
     for name, count in (("train", 2), ("val", 1)):
         (folder / name).mkdir(parents=True)
         for number in range(count):
@@ -228,7 +228,7 @@ def training_step(network, images, precision):
 
 
 def timed(step, seconds):
-    """Seconds of a step: the mean of as many as fit, after one that is not counted."""
+    """Seconds per step: the mean of the steps that fit, after one to warm up."""
     step()
     began, count = time.perf_counter(), 0
     while count == 0 or time.perf_counter() - began < seconds:
@@ -243,7 +243,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4, help="of each way in each round")
+    parser.add_argument("--seconds", type=float, default=4, help="per implementation and round")
     parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,11 +1,11 @@
-"""What pre-training without labels is worth, in minutes of this machine: prints tables of docs/results.md.
+"""Measures the gain from pre-training without labels, in minutes of this machine: prints tables of docs/results.md.
 
-Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, beside 10 and 40 minutes from drawn weights, by the ViT of
-recipes/compare; `scaling` compares validation loss and probe over eight sizes on the built-in images (45 minutes); `samples`
-trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10, draws, and measures what it drew beside real
-images, whole and with their patches shuffled (needs numpy and Pillow). A short trial of each run measures its images a second,
-from which its steps follow. A run that has its report is not done again, so that several calls with --ways or --sets can share
-the work.
+Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, against 10 and 40 minutes from random weights, with the
+ViT of recipes/compare. `scaling` compares validation loss and probe over eight sizes on the built-in images (45
+minutes). `samples` trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10, generates images, and
+compares them with real ones, whole and with shuffled patches (needs numpy and Pillow). A short trial of each run
+measures its images per second, which determines its steps. Runs with a report are skipped, so several calls with --ways
+or --sets can share the work.
 """
 import argparse
 import pathlib
@@ -15,10 +15,12 @@ from recipe_runs import RECIPES, Runs
 from rounds import head, row
 
 SIZE = ["model.dim=96", "model.depth=4", "model.heads=3", "model.patch_size=4", "model.mlp_ratio=3.75"]
-# One direction, so that no token sees a later one: 4 layers, for a vil layer without its pair is about a Transformer's block.
+# One direction, so no token sees a later one: 4 layers, as a vil layer without its pair is about a
+# Transformer block.
 VIL = ["model.name=vil", "model.dim=96", "model.depth=4", "model.patch_size=4", "model.directions=uni",
        "model.conv_kind=causal1d"]
-# Pre-training of the table: its recipe, what is set besides, and what the classifier that starts from it needs.
+# Pre-training of the table: its recipe, additional settings, and the settings of the classifier that starts
+# from it.
 WAYS = {
     "MAE": ("cifar10/vit_mae.toml", SIZE, []),
     "MAE, VisionLLaMA": ("cifar10/visionllama_mae.toml", SIZE, ["model.name=visionllama", "model.init_values=0"]),
@@ -53,7 +55,7 @@ def cifar(runs):
 
 
 def draw_masked(runs):
-    """mae-loss.svg: loss and nearest neighbours of the two masked auto-encoders by epoch, where both are there."""
+    """mae-loss.svg: loss and nearest neighbours of the two masked auto-encoders by epoch, if both exist."""
     loss, neighbours = {}, {}
     for number, name in enumerate(("ViT", "VisionLLaMA")):
         folder = runs.options.output / f"pretrained-{number}"
@@ -93,7 +95,7 @@ def scaling(runs):
 
 
 def real_images(runs, name, data):
-    """Two .npz batches as ADM writes them: the validation images, and those with their patches shuffled."""
+    """Writes two .npz batches in ADM's format: the validation images, and those with shuffled patches."""
     import io
     import tarfile
 
@@ -156,15 +158,15 @@ def main():
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--part", default="cifar", choices=("cifar", "scaling", "samples"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", default="bf16", help="of all trainings")
+    parser.add_argument("--precision", default="bf16", help="precision of all trainings")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ways", default=",".join(map(str, range(len(WAYS)))), help="part cifar: numbers of its ways")
     parser.add_argument("--sets", default=",".join(SETS), help="part samples: of shapes and cifar10")
-    parser.add_argument("--scale", type=float, default=1, help="of all minutes")
+    parser.add_argument("--scale", type=float, default=1, help="factor of all minutes")
     parser.add_argument("--per-class", type=int, default=0, help="training images of the probe, 0 = all")
-    parser.add_argument("--images", type=int, default=1000, help="part samples: drawn for FID")
+    parser.add_argument("--images", type=int, default=1000, help="part samples: images generated for FID")
     parser.add_argument("--classifier", nargs=2, metavar=("SHAPES", "CIFAR10"), default=("", ""),
-                        help="part samples: classifiers whose features measure FID")
+                        help="part samples: classifiers for the features of FID")
     options = parser.parse_args()
     if options.part == "samples" and not all(options.classifier):
         parser.error("--part samples needs --classifier: weights of a classifier of each set")

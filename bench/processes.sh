@@ -1,9 +1,11 @@
 #!/bin/bash
-# Two processes of one thread against one process with two, on the same training run; prints a table and a line of JSON.
+# Two processes of one thread against one process with two, on the same training run. Prints a table and a
+# line of JSON.
 #
 #   bench/processes.sh BUILD [DATA]
 #
-# BUILD holds tessera with MPI; DATA shards of CIFAR-10 (the built-in pictures without). TESSERA_BENCH_ROUNDS (5).
+# BUILD contains tessera with MPI; DATA: shards of CIFAR-10 (default: the built-in images).
+# TESSERA_BENCH_ROUNDS (5).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/processes.sh BUILD [DATA]}

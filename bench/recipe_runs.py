@@ -1,4 +1,4 @@
-"""Runs of recipes that several benches share: trained for so many minutes, kept where they are done, evaluated, probed."""
+"""Runs of recipes shared by several benches: trained for given minutes, skipped if finished, evaluated, probed."""
 import json
 import pathlib
 import resource
@@ -10,7 +10,7 @@ RECIPES = pathlib.Path(__file__).resolve().parent.parent / "recipes"
 
 
 def processor_seconds():
-    """Of all programs that were started here and have ended."""
+    """CPU seconds of all child processes that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
@@ -31,7 +31,7 @@ class Runs:
         return json.loads(self.tessera(*words, "--json"))
 
     def train(self, name, recipe, settings, *words, steps=None):
-        """The run's folder; its settings and steps are part of what it is."""
+        """Returns the run's folder; its settings and steps are part of its identity."""
         folder = self.options.output / name
         if (folder / "report.html").exists():
             return folder
@@ -44,10 +44,10 @@ class Runs:
         return folder
 
     def steps_of(self, minutes, name, recipe, settings, *words):
-        """(steps, images in each) of so many minutes, by the speed of a trial of 60 steps, the first third of which is left out.
+        """Returns (steps, images per step) for `minutes`, from a trial of 60 steps without the first third.
 
-        With one thread minutes are those of the processor, whatever other programs take of it: the speed is that of the
-        whole trial, its start included, so that a run gets a little less than its due.
+        With one thread, minutes are CPU time, independent of other programs. The speed then includes the trial's start,
+        so a run gets slightly less than its time.
         """
         used = processor_seconds()
         trial = self.train(name + "-trial", recipe, [*settings, "train.log_every=20", "train.eval_every=0",
@@ -56,7 +56,7 @@ class Runs:
         speeds = [line["images_per_second"] for line in self.logged(trial, "train")][1:]
         batch = tomllib.loads((trial / "recipe.toml").read_text())["train"]["batch_size"]
         used = processor_seconds() - used
-        kept = trial / "processor_seconds"  # for a bench that is begun again
+        kept = trial / "processor_seconds"  # for a bench that is started again
         if used > 1:
             kept.write_text(str(used))
         if self.options.threads == 1 and kept.exists():
@@ -77,11 +77,11 @@ class Runs:
 
     @staticmethod
     def logged(folder, kind):
-        """The lines of a run's metrics.jsonl that are of this kind."""
+        """Returns the lines of this kind in a run's metrics.jsonl."""
         return [line for line in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines()) if line["kind"] == kind]
 
     def probe(self, folder, per_class=0):
-        """The best layer and its accuracy, of ridge regression on the mean of the patches."""
+        """Returns the best layer and its accuracy, for ridge regression on the mean of the patches."""
         layers = self.json_of("probe", "--weights", folder, "--per-class", per_class)["layers"]
         best = max(layers, key=lambda layer: layer["ridge_top1"])
         return best["layer"], 100 * best["ridge_top1"]

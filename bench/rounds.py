@@ -1,4 +1,4 @@
-"""What the benchmarks share: `tessera bench` as a function, ways that take turns, rows of Markdown."""
+"""Shared by the benchmarks: `tessera bench` as a function, alternating implementations, rows of Markdown."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import time
 
 
 def tessera(program, kind, **options):
-    """The JSON line of `tessera bench KIND`; options as on the command line, with _ for -."""
+    """Returns the JSON line of `tessera bench KIND`; options as on the command line, with _ for -."""
     command = [program, "bench", kind, "--json"]
     for name, value in options.items():
         command += ["--" + name.replace("_", "-"), str(value)]
@@ -24,8 +24,8 @@ def seconds(way, repeats=1):
 
 
 def run_watched(command):
-    """Runs a command, whose output is dropped; seconds and peak memory in MB. The kernel's own account of a child that has
-    ended (ru_maxrss) begins with the memory of the process that started it, so the child is asked while it runs."""
+    """Runs a command and drops its output; returns seconds and peak memory in MB. Samples the running child, because the
+    kernel's own figure for an ended child (ru_maxrss) includes the memory of its parent."""
     start, peak = time.perf_counter(), 0
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
     while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -42,7 +42,7 @@ def run_watched(command):
 
 
 def take_turns(ways, rounds, what):
-    """Calls every way once a round: {name: results, one a round}."""
+    """Runs every implementation once per round: {name: results, one per round}."""
     results = {name: [] for name in ways}
     for number in range(rounds):
         for name, way in ways.items():
@@ -52,7 +52,7 @@ def take_turns(ways, rounds, what):
 
 
 def times_faster(ours, theirs):
-    """The median over the rounds of how many times as fast we were."""
+    """Returns the median of our speedup over the rounds."""
     return statistics.median(a / b for a, b in zip(ours, theirs))
 
 

@@ -9,14 +9,14 @@ import tempfile
 from chart import write_chart
 from rounds import head, row
 
-# Samplers of each kind of generator with the steps that they are tried with; None where a sampler takes its own.
+# Samplers of each kind of generator, with their numbers of steps; None if a sampler chooses its own.
 CHAIN = {"ddpm": (250, 50, 20), "ddim": (250, 50, 20, 10), "dpmpp": (20,), "dpmpp_2m": (20, 10, 5), "dpmpp_3m": (20, 10),
          "dpmpp_2m_sde": (20,), "euler": (20,), "euler_ancestral": (20,), "heun": (10,)}
 PATH = {"dopri5": (None,), "heun": (10, 5), "euler": (50, 20), "sde": (250, 50), "sde_heun": (50,)}
 
 
 def said(command):
-    """The JSON object that a command prints, whatever it says beside that."""
+    """Returns the JSON object that a command prints, ignoring other output."""
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -28,7 +28,7 @@ class Measurement:
         return [self.options.program, *map(str, words)]
 
     def of(self, sampler, steps, cfg):
-        """(evaluations, seconds, FID, precision, recall) of so many images."""
+        """(evaluations, seconds, FID, precision, recall) of options.images images."""
         images = self.folder / "images.npz"
         images.unlink(missing_ok=True)
         counted = () if steps is None else ("--steps", steps)
@@ -46,7 +46,7 @@ class Measurement:
 
 
 def kind_of(options):
-    """Samplers that these weights take: those of a chain unless the program refuses one."""
+    """Returns the samplers for these weights: those of a chain unless the program rejects one."""
     with tempfile.TemporaryDirectory() as directory:
         asked = subprocess.run([options.program, "generate", "--weights", options.run, "-o", f"{directory}/one.png", "-n", "1",
                                 "--sampler", "ddim", "--steps", "1"], capture_output=True, text=True)

@@ -15,7 +15,7 @@ VIL = HERE.parent / "recipes" / "compare" / "vil.toml"
 
 
 def train(words, recipe, data, steps, *settings):
-    """The metrics.jsonl lines of kind "train" of a run that these words start; the first, of the start, left out."""
+    """Runs this command; returns the metrics.jsonl lines of kind "train" without the first, which includes the start."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [*words, "train", recipe, "--data", data, "--output", f"{folder}/run", "--set", f"train.steps={steps}",

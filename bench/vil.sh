@@ -1,6 +1,6 @@
 #!/bin/bash
-# Vision-LSTM beside a plain PyTorch module of it (bench/vil_peer.py, its logits checked against ours first), torch.compile
-# and OpenVINO, in one interleaved run; prints tables of docs/performance.md.
+# Vision-LSTM against a plain PyTorch module of it, torch.compile and OpenVINO, in one interleaved run.
+# bench/vil_peer.py first compares its logits with ours. Prints tables of docs/performance.md.
 #
 #   bench/vil.sh BUILD
 #

@@ -1,7 +1,7 @@
-"""Vision-LSTM 2 in plain PyTorch, the peer of `tessera`: the parallel mLSTM over all pairs of tokens, as the paper writes it.
+"""Vision-LSTM 2 in plain PyTorch, the peer of `tessera`: the parallel mLSTM over all pairs of tokens, as in the paper.
 
 Parameters have their published names. `create` fills them with random numbers, lets `tessera convert` check and rewrite
-them, loads what it wrote, and compares the logits of both programs on a picture.
+them, loads the result, and compares the logits of both programs for an image.
 """
 
 import json
@@ -17,11 +17,11 @@ from torch.nn import functional
 WIDTHS = {"vil_tiny_patch16_224": 192, "vil_small_patch16_224": 384, "vil_base_patch16_224": 768}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HEADS, PAIRS, PATCH, SIDE, CLASSES = 4, 12, 16, 224, 1000
-LARGEST_DIFFERENCE = 1e-3  # of logits about 1, both in float32
+LARGEST_DIFFERENCE = 1e-3  # for logits of about 1, both in float32
 
 
 class ResidualNorm(nn.Module):
-    """A layer norm whose scale is 1 + weight; over `groups` parts of the width each on its own."""
+    """A layer norm with scale 1 + weight, separately over `groups` parts of the width."""
 
     def __init__(self, width, groups=1, eps=1e-5):
         super().__init__()
@@ -127,7 +127,7 @@ class VisionLstm(nn.Module):
 
 @torch.no_grad()
 def fill(model):
-    """Random numbers that every part of the network answers to; gates as at the start of training."""
+    """Random numbers to which every part of the network responds; gates as at the start of training."""
     for name, parameter in model.named_parameters():
         if name.endswith("fgate.bias"):
             parameter.copy_(torch.linspace(3, 6, HEADS))
@@ -140,7 +140,7 @@ def fill(model):
 
 
 def logits_of_tessera(program, name, weights, pixels, folder):
-    """Log probabilities of a picture (height, width, 3), by class."""
+    """Log probabilities of an image (height, width, 3), by class."""
     from PIL import Image
 
     picture = folder / "picture.png"
@@ -152,7 +152,7 @@ def logits_of_tessera(program, name, weights, pixels, folder):
 
 
 def create(name, program):
-    """The network of this name with the weights that `tessera` wrote; fails where the two disagree about a picture."""
+    """The network of this name with the weights that `tessera` wrote; fails if the programs disagree on an image."""
     from safetensors.torch import load_file
 
     torch.manual_seed(0)

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Language models, towers of images and tokenisers beside transformers, OpenCLIP and tokenizers, in turns; prints tables
-# for docs/performance.md.
+# Language models, image towers and tokenisers against transformers, OpenCLIP and tokenizers, in turns. Prints
+# tables for docs/performance.md.
 #
 #   bench/vision_language.sh BUILD [decode] [image] [texts] [step] [tokens]
 #
-# TESSERA_PEER_PYTHON names a Python that has torch, transformers, open_clip and tokenizers; without it an environment of
-# its own is made under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5), TESSERA_BENCH_THREADS (1).
+# TESSERA_PEER_PYTHON: a Python with torch, transformers, open_clip and tokenizers; otherwise creates an
+# environment under BUILD/peers (several GB). TESSERA_BENCH_ROUNDS (5), TESSERA_BENCH_THREADS (1).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=${1:?usage: bench/vision_language.sh BUILD [decode] [image] [texts] [step] [tokens]}

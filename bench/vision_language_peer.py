@@ -1,4 +1,4 @@
-"""Language and image-text models beside transformers, OpenCLIP and tokenizers, in turns: called by bench/vision_language.sh."""
+"""Language and image-text models against transformers, OpenCLIP and tokenizers, in turns: run by vision_language.sh."""
 
 import argparse
 import pathlib
@@ -23,7 +23,7 @@ def llama(dtype):
 
 
 def peer_decode(model, batch, prompt, tokens):
-    """Prefill and decoding of one `generate`, in tokens a second."""
+    """Prefill and decoding of one `generate`, in tokens per second."""
     ids = torch.randint(0, 49152, (batch, prompt))
 
     def generate(count):
@@ -35,7 +35,7 @@ def peer_decode(model, batch, prompt, tokens):
 
 
 def decode(options):
-    """One row a precision and batch, against the better of the peer's precisions."""
+    """One row per precision and batch, against the better of the peer's precisions."""
     peers = {"fp32": llama(torch.float32), "bf16": llama(torch.bfloat16)}
     size = {"prompt": options.prompt, "tokens": options.tokens}
     ways = {}
@@ -91,7 +91,7 @@ def image_tower(options):
 
 
 def tokenising(options):
-    """The text of 10 MB by one tokenizer.json, on one thread."""
+    """Tokenises 10 MB of text with one tokenizer.json, on one thread."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     words = pathlib.Path(options.text).read_text(encoding="utf-8", errors="replace")
@@ -133,7 +133,7 @@ def main():
     options = parser.parse_args()
     for name in options.parts:
         if name not in PARTS:
-            parser.error(f"there is no part '{name}', it must be one of {', '.join(PARTS)}")
+            parser.error(f"no part '{name}', it must be one of {', '.join(PARTS)}")
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     for name in options.parts or PARTS:

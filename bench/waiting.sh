@@ -1,10 +1,11 @@
 #!/bin/bash
-# The share of the time that training waits for data: a small Vision-LSTM on CIFAR-10, ViT-S on 500x375 JPEGs at 224.
-# Prints a table and a line of JSON.
+# The share of time that training waits for data: a small Vision-LSTM on CIFAR-10, ViT-S on 500x375 JPEGs at
+# 224. Prints a table and a line of JSON.
 #
 #   bench/waiting.sh BUILD CIFAR10 TILES
 #
-# BUILD holds tessera and loader_bench; CIFAR10 the shards; TILES a folder with JPEGs to tile the pictures from.
+# BUILD contains tessera and loader_bench; CIFAR10 the shards; TILES: a folder of JPEGs to tile the images
+# from.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -eq 3 ] || { echo "usage: bench/waiting.sh BUILD CIFAR10 TILES" >&2; exit 2; }

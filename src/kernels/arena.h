@@ -1,5 +1,5 @@
-// Pieces of one block of working memory. C headers only; everything static, so that each per-ISA file has its
-// own copy.
+// Cuts one block of working memory into pieces. C headers only; everything is static, so each per-ISA file
+// has its own copy.
 #pragma once
 
 #include <stddef.h>

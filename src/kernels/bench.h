@@ -1,7 +1,7 @@
-// Timing of kernels: candidates take turns in one process, and the median of their times is what counts.
+// Timing of kernels: candidates take turns in one process, and the median time counts.
 //
-// With one thread the time is that thread's on the processor, which a busy machine does not spoil; with more
-// it is the clock's.
+// With one thread, it is the CPU time of that thread, which a busy machine does not disturb. With more, it is
+// wall-clock time.
 #pragma once
 
 #include <time.h>
@@ -25,7 +25,7 @@ struct Timing {
   double median, fastest;  // seconds
 };
 
-// Each candidate once to warm up, then rounds of all of them until `seconds` have passed (at least 5 rounds).
+// Runs each candidate once to warm up, then rounds of all until `seconds` have passed, at least 5 rounds.
 inline std::vector<Timing> measure(const std::vector<Candidate>& candidates, double seconds = 1.0) {
   const auto now = [](clockid_t clock) {
     timespec time;

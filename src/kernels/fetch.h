@@ -1,16 +1,16 @@
-// Lines prefetched before they are read or written: rows that are pieces of longer ones, which the processor
-// does not foresee. C headers only: per-ISA files include it.
+// Prefetches lines before they are read or written, for pieces of longer rows, which the hardware prefetcher
+// does not predict. C headers only: per-ISA files include it.
 #pragma once
 
 #include <stdint.h>
 
 namespace tessera::kernels {
 
-// How soon it is used: at once, or after much that should not push it out of the first-level cache.
+// When the data is used: at once, or after work that should keep its first-level cache.
 enum class FetchFor : int32_t { soon, later };
 
-// `bytes` from `from` on. (Inlined always: a function that does nothing else counts as one without effect,
-// and GCC leaves out the call.)
+// Prefetches `bytes` from `from` on. Always inlined: GCC drops calls of a function that only prefetches,
+// because it has no effect.
 template <FetchFor use>
 __attribute__((always_inline)) static inline void fetch(const void* from, int64_t bytes) {
   constexpr int kLocality = use == FetchFor::soon ? 3 : 2;

@@ -21,14 +21,14 @@ constexpr std::array kNames = {"reference",   "portable",    "avx2", "avx512",
                                "avx512_vnni", "avx512_bf16", "amx"};
 
 #if TESSERA_KERNELS_X86
-// Whether the processor multiplies tiles of bfloat16 and of bytes.
+// True if the processor multiplies tiles of bfloat16 and of bytes.
 bool has_tiles() {
   constexpr unsigned kTiles = 1u << 24, kBf16 = 1u << 22, kInt8 = 1u << 25, kAll = kTiles | kBf16 | kInt8;
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & kAll) == kAll;
 }
-// The system grants the 8 kB of registers that tiles take to the whole process, once it is asked; not if a
-// thread's stack for signals is too small to hold them.
+// Requests the 8 kB of tile registers for the whole process. The system refuses if a thread's signal stack is
+// too small to hold them.
 bool grants_tiles() {
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -97,8 +97,8 @@ void force_isa(Isa isa) { forced = static_cast<int>(checked(isa, "force_isa")); 
 
 const char* name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
-// AMD's dot product makes twice the products of a float multiply-add (Zen 4), Intel's half of them (Sapphire
-// Rapids); tiles make sixteen times as many.
+// Relative to a float multiply-add, AMD's dot product has twice the throughput (Zen 4), Intel's half
+// (Sapphire Rapids). Tiles have sixteen times the throughput.
 bool bf16_pairs_are_faster([[maybe_unused]] Isa isa) {
 #if TESSERA_KERNELS_X86
   __builtin_cpu_init();

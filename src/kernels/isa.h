@@ -1,9 +1,9 @@
-// Which instruction set the kernels use: the best one the machine has, unless TESSERA_ISA names another.
+// The instruction set that the kernels use: the machine's best, unless TESSERA_ISA names another.
 //
-// A kernel's file x.cpp is compiled once per instruction set, each time in a namespace of its own (see
-// CMakeLists.txt), so a file built that way includes C headers, simd.h and its operator's own headers that do
-// the same: an inline function of the C++ library would be shared by the linker and carry, say, AVX-512 to a
-// machine without it.
+// A kernel's file x.cpp is compiled once per instruction set, each time in its own namespace (see
+// CMakeLists.txt). Such a file includes only C headers, simd.h and headers of its operator that do the same.
+// The linker would merge inline functions of the C++ library and carry, for example, AVX-512 to a machine
+// without it.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +11,7 @@
 namespace tessera::kernels {
 
 // Ascending: each includes the ones before it.
-//   reference  the plain definition; slow, there to compare with
+//   reference  the plain definition; slow, for comparison
 //   portable   the compiler's baseline (SSE2 on x86-64), 16-byte vectors
 //   avx2       AVX2 + FMA + F16C, 32-byte vectors (Haswell, Zen)
 //   avx512     AVX-512 F, BW, VL, DQ, 64-byte vectors (Skylake-X)
@@ -20,24 +20,25 @@ namespace tessera::kernels {
 //   amx        and AMX_BF16, AMX_INT8: products of tiles of either (Sapphire Rapids)
 enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
-// The abilities of the machine, whatever is forced.
+// The abilities of the machine, regardless of force_isa and TESSERA_ISA.
 struct Machine {
   Isa best;
-  bool tiles_refused = false;  // the processor has AMX, the system does not grant it to this process
+  bool tiles_refused = false;  // the processor has AMX, but the system denies it to this process
 };
 const Machine& machine();
 
-// The instruction set in use: what force_isa last said, else TESSERA_ISA, else machine().best.
-// Throws a usage error if TESSERA_ISA is not a name above, or names what the machine lacks.
+// Returns the instruction set in use: the last one forced by force_isa, else TESSERA_ISA, else
+// machine().best. Throws a usage error if TESSERA_ISA is not a name above, or if the machine lacks that
+// instruction set.
 Isa active_isa();
 
-// Overrules TESSERA_ISA for the whole process. Throws a usage error for what the machine lacks.
+// Overrides TESSERA_ISA for the whole process. Throws a usage error if the machine lacks `isa`.
 void force_isa(Isa isa);
 
 const char* name_of(Isa isa);
 
-// Whether products of bfloat16 pairs, as `isa` has them, are faster than those of floats on this machine.
-// Known, not measured: where training goes on, and in every process of it, the same form must be taken.
+// True if products of bfloat16 pairs, as `isa` computes them, are faster than products of floats on this
+// machine. A table, not a measurement: a resumed training and all its processes must choose the same form.
 bool bf16_pairs_are_faster(Isa isa);
 
 }  // namespace tessera::kernels

@@ -13,7 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
-// TESSERA_ISA is read once a process, so each value is tried in one of its own.
+// TESSERA_ISA is read once per process, so each value is tried in its own.
 int exit_code_with(const char* value) {
   ::setenv("TESSERA_ISA", value, 1);
   try {

@@ -10,7 +10,7 @@ namespace tessera::kernels::TESSERA_ISA {
 
 namespace tile_detail {
 
-// One tile of A whose words lie along its columns: made into rows.
+// Turns one tile of A with words along its columns into rows.
 static __attribute__((noinline)) void transpose_tile(const float* from, int64_t row, int64_t k, int64_t rows,
                                                      Edge& to) {
   Edge whole;
@@ -36,7 +36,7 @@ TESSERA_INLINE void add_transposed(const PairProduct& p, int64_t row, int64_t ro
   }
 }
 
-// Finishes sums that cannot be written where they belong.
+// Finishes sums that cannot be stored directly in the output.
 static __attribute__((noinline)) void mix_sums(const PairProduct& p, const float* sums, int64_t row,
                                                int64_t rows, int64_t column, int64_t width) {
   for (int64_t r = 0; r < rows; ++r)
@@ -49,7 +49,7 @@ static __attribute__((noinline)) void mix_sums(const PairProduct& p, const float
     }
 }
 
-// M x N tiles from a row and a column on, of which `rows` rows are wanted.
+// Computes M x N tiles from a row and a column on; only `rows` rows are used.
 template <int M, int N>
 static __attribute__((noinline)) void pair_block(const PairProduct& p, int64_t row, int64_t rows,
                                                  int64_t column) {
@@ -70,7 +70,7 @@ static __attribute__((noinline)) void pair_block(const PairProduct& p, int64_t r
   mix_sums(p, sums, row, rows, column, N * kTileSide);
 }
 
-// All columns of these rows, as few blocks as possible of about equal width.
+// Computes all columns of these rows, in as few blocks of about equal width as possible.
 template <int M>
 static void pair_rows(const PairProduct& p, int64_t row, int64_t rows, int64_t width) {
   constexpr int64_t kMost = M == 2 ? 3 : 6;
@@ -92,7 +92,7 @@ static void pair_rows(const PairProduct& p, int64_t row, int64_t rows, int64_t w
 
 }  // namespace tile_detail
 
-// All columns, `width` of them: a multiple of 16.
+// Computes all `width` columns, a multiple of 16.
 [[maybe_unused]] static void pair_product(const PairProduct& p, int64_t rows, int64_t width) {
   const int64_t most = p.a_k == 1 ? 2 * kTileSide : kTileSide;
   for (int64_t row = 0; row < rows; row += most) {

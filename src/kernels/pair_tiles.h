@@ -1,16 +1,16 @@
-// Small matrix products over words of two 16-bit numbers, for per-ISA files whose processor multiplies such
-// pairs: bfloat16 (AMX_BF16, AVX512_BF16) or whole numbers (AVX512_VNNI).
+// Small matrix products over words of two 16-bit numbers, for per-ISA files with a processor that multiplies
+// such pairs: bfloat16 (AMX_BF16, AVX512_BF16) or integers (AVX512_VNNI).
 //
-// A is read a word at a time, B and the output a vector at a time along contiguous columns; a word of A holds
-// two neighbours of a row (of a column where A is read the other way round), one of B two rows of a column.
-// Rows are counted in floats, which words are stored as.
+// A is read one word at a time, B and the output one vector at a time along contiguous columns. A word of A
+// holds two neighbours of a row (of a column if A is transposed), a word of B two rows of a column. Row
+// strides count floats, the storage type of words.
 #pragma once
 
 #include "kernels/simd.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// out = keep * out + gain * scale[n] * sum_k a[m][k] . b[k][n]; `out` is not read where keep is 0.
+// out = keep * out + gain * scale[n] * sum_k a[m][k] . b[k][n]; if keep is 0, `out` is not read.
 struct PairProduct {
   const float* a;
   int64_t a_row;
@@ -21,7 +21,7 @@ struct PairProduct {
   float keep = 0, gain = 1;
   const float* scale = nullptr;  // null: 1
   int64_t a_k = 1;
-  // The sums of column n begin with this, words of whole numbers; null: zeros. Not on tiles.
+  // Initial sums of the columns, integer words; null: zeros. Not for tiles.
   const float* start = nullptr;
 };
 
@@ -36,7 +36,7 @@ TESSERA_INLINE vi load_words(const float* from) { return (vi)load(from); }
 namespace tessera::kernels::TESSERA_ISA {
 
 #if !defined(__AMX_BF16__)
-// Around products, in each thread.
+// Called around products, in each thread.
 [[maybe_unused]] static void begin_pair_products() {}
 [[maybe_unused]] static void end_pair_products() {}
 
@@ -63,7 +63,7 @@ struct PairDot {
 #endif
 
 #if defined(__AVX512VNNI__)
-// Four bytes a word, those of A unsigned, those of B signed.
+// Four bytes per word: unsigned in A, signed in B.
 struct ByteDot {
   using Sum = vi;
   TESSERA_INLINE vi multiply_add(vi sum, vi a, vi b) {
@@ -123,7 +123,7 @@ TESSERA_INLINE void pair_rows(const PairProduct& p, int64_t row, int64_t width) 
   }
 }
 
-// All columns, `width` of them: a multiple of 16.
+// Computes all `width` columns, a multiple of 16.
 template <class Dot>
 static void word_product(const PairProduct& p, int64_t rows, int64_t width) {
   int64_t row = 0;
@@ -139,15 +139,15 @@ static void word_product(const PairProduct& p, int64_t rows, int64_t width) {
 #endif
 
 #if defined(__AVX512BF16__)
-// Rows of numbers, `row` apart.
+// Rows of numbers at a distance of `row`.
 template <class T>
 struct NumberRows {
   const T* data;
   int64_t row, count, width;
 };
 
-// bfloat16 at the start of rows of `to`, times scale[r] where given, zeros behind their width up to a
-// multiple of 16. `to` may be where the rows lie.
+// Writes bfloat16 at the start of the rows of `to`, times scale[r] if given, padded with zeros to a multiple
+// of 16. `to` may be the memory of the input rows.
 template <class T>
 static void narrow_rows(const NumberRows<T>& from, const float* scale, float* to, int64_t to_row) {
   for (int64_t r = 0; r < from.count; ++r)
@@ -157,7 +157,7 @@ static void narrow_rows(const NumberRows<T>& from, const float* scale, float* to
     }
 }
 
-// Words of whole vectors of two rows.
+// Returns words of whole vectors of two rows.
 TESSERA_INLINE vf pair_up(const bf16* first, const bf16* second) {
   __m256i low, high;
   memcpy(&low, first, sizeof low), memcpy(&high, second, sizeof high);
@@ -165,8 +165,8 @@ TESSERA_INLINE vf pair_up(const bf16* first, const bf16* second) {
   return (vf)(lower | (vi)_mm512_maskz_cvtepu16_epi32((__mmask16)-1, high) << 16);
 }
 
-// Words of two rows: zeros behind their width up to a multiple of 16, and for the second of a last row
-// without one.
+// Writes words of two rows, padded with zeros to a multiple of 16. If the last row has no partner, zeros take
+// its place.
 [[maybe_unused]] static void pair_up_rows(const NumberRows<bf16>& from, float* to, int64_t to_row) {
   const bf16* at = from.data;
   for (int64_t r = 0; r < from.count; r += 2, at += 2 * from.row, to += to_row)
@@ -179,7 +179,7 @@ TESSERA_INLINE vf pair_up(const bf16* first, const bf16* second) {
     }
 }
 
-// The same of numbers times `gain`.
+// The same for numbers times `gain`.
 template <class T>
 static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64_t to_row) {
   for (int64_t r = 0; r < from.count; r += 2, to += to_row)
@@ -192,8 +192,8 @@ static void pair_up_rows(const NumberRows<T>& from, float gain, float* to, int64
 }
 #endif
 
-// Words of `count` rows, from_row apart, transposed: to[w][r] for w < words; what is behind `count` is any
-// number.
+// Transposes the words of `count` rows at a distance of from_row: to[w][r] for w < words. Entries from
+// `count` on are arbitrary.
 [[maybe_unused]] static void transpose_words(const float* from, int64_t from_row, int64_t count,
                                              int64_t words, float* to, int64_t to_row) {
   for (int64_t r = 0; r < count; r += W)

@@ -1,4 +1,4 @@
-// How the plain references read and write the tensors of types.h: into and out of double arrays.
+// Reads and writes the tensors of types.h as double arrays, for the plain references.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::kernels {
 
-// One head of a tensor; with `reverse` token 0 is the last one in memory.
+// One head of a tensor; with `reverse`, token 0 is the last one in memory.
 struct HeadAt {
   int64_t batch, head, tokens;
   bool reverse;

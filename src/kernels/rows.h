@@ -1,4 +1,4 @@
-// Rows of numbers anywhere in memory, read and written as floats. For per-ISA files.
+// Reads and writes rows of numbers in any layout as floats. For per-ISA files.
 #pragma once
 
 #include "kernels/simd.h"
@@ -22,7 +22,7 @@ struct MatrixOut {
   int64_t row;
 };
 
-// `to` gets rows of to_row floats, a multiple of W: those of `from`, converted, and zeros behind its width.
+// Fills rows of to_row floats, a multiple of W, with the rows of `from`, converted and padded with zeros.
 template <class T>
 TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int64_t width, float* to,
                               int64_t to_row) {
@@ -33,12 +33,12 @@ TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int
     }
 }
 
-// Sizes as their bits, which have the order of the sizes; a NaN or an infinity is 0x7f800000 or more.
+// Magnitudes as bits, which sort like the numbers; a NaN or an infinity is 0x7f800000 or more.
 TESSERA_INLINE vi larger_size(vi most, vf v) {
   const vi size = (vi)v & 0x7fffffff;
   return size > most ? size : most;
 }
-// The largest |x|; not a number if one of them is not finite.
+// Returns the largest |x|; NaN if any number is not finite.
 template <class T>
 TESSERA_INLINE float largest_size(const T* x, int64_t count) {
   vi most[4] = {};
@@ -57,7 +57,7 @@ TESSERA_INLINE float largest_size(const T* x, int64_t count) {
   return largest;
 }
 
-// sum_i a[i] * b[i]
+// Returns sum_i a[i] * b[i].
 TESSERA_INLINE float dot(const float* a, const float* b, int64_t n) {
   vf total = {};
   int64_t i = 0;

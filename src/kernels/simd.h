@@ -1,7 +1,7 @@
-// Vectors of floats for per-ISA files, by GCC's vector extensions: arithmetic is written with operators, the
-// width W is that of the instruction set the file is being built for.
+// Vectors of floats for per-ISA files, with GCC's vector extensions: operators do arithmetic, and the width W
+// depends on the instruction set of the build.
 //
-// Everything here has internal linkage and lives in the namespace of the instruction set; C headers only.
+// Everything here has internal linkage and is in the namespace of the instruction set; C headers only.
 #pragma once
 
 #ifndef TESSERA_ISA
@@ -85,11 +85,11 @@ TESSERA_INLINE vh narrow(vf v) {
 #endif
 }
 TESSERA_INLINE vf to_bf16(vf v) { return widen(narrow(v)); }
-// Words of two numbers that are bfloat16 already, the first in the lower half.
+// Returns words of two numbers that are exact in bfloat16, the first in the lower half.
 TESSERA_INLINE vf pair_up(vf first, vf second) { return (vf)((vi)((vu)first >> 16) | (vi)second); }
 
 #if defined(__AVX512BF16__)
-// sum + the products of pairs of bfloat16.
+// Returns sum + the products of pairs of bfloat16.
 TESSERA_INLINE vf dot_pairs(vf sum, vi a, vi b) {
   return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
@@ -105,7 +105,7 @@ TESSERA_INLINE void store(bf16* to, vf v) {
   memcpy(to, &half, sizeof half);
 }
 
-// The first n lanes, 0 < n < W (also n = W); the others are zero, and memory behind them is not touched.
+// Loads the first n lanes, 0 < n < W (also n = W); the others are zero, and memory after them is not read.
 TESSERA_INLINE vf load_part(const float* from, int64_t n) {
 #if defined(__AVX512F__)
   return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -144,7 +144,7 @@ TESSERA_INLINE void store_part(bf16* to, vf v, int64_t n) {
 #endif
 }
 
-// The same with the number of lanes left in a row, which may be W or more.
+// The same for a row with `left` numbers left, which may be W or more.
 template <class T>
 TESSERA_INLINE vf get(const T* from, int64_t left) {
   return left >= W ? load(from) : load_part(from, left);
@@ -158,7 +158,7 @@ TESSERA_INLINE void put(T* to, vf value, int64_t left) {
 }
 TESSERA_INLINE void add_to(float* to, vf value, int64_t left) { put(to, get(to, left) + value, left); }
 
-// a > b ? a : b; b where one of them is NaN.
+// a > b ? a : b; b if one of them is NaN.
 #if defined(__AVX512F__)
 TESSERA_INLINE vf max(vf a, vf b) { return (vf)_mm512_maskz_max_ps((__mmask16)-1, (__m512)a, (__m512)b); }
 TESSERA_INLINE vf min(vf a, vf b) { return (vf)_mm512_maskz_min_ps((__mmask16)-1, (__m512)a, (__m512)b); }
@@ -188,7 +188,7 @@ TESSERA_INLINE float sum(vf v) {
   return two[0] + two[1];
 }
 
-// The largest lane; a NaN may be passed over.
+// Returns the largest lane; a NaN may be ignored.
 TESSERA_INLINE float highest(vf v) {
 #if defined(__AVX512F__)
   v = max(v, __builtin_shuffle(v, lanes() ^ 8));
@@ -200,8 +200,8 @@ TESSERA_INLINE float highest(vf v) {
   return v[0] > v[1] ? v[0] : v[1];
 }
 
-// 1 / d for finite d away from the ends of the range, to about one unit in the last place. (A division of 16
-// lanes takes as long as a dozen other operations.)
+// 1 / d for finite d away from the ends of the range, to about one unit in the last place. (Dividing 16 lanes
+// takes as long as a dozen other operations.)
 TESSERA_INLINE vf reciprocal(vf d) {
 #if defined(__AVX512F__)
   const vf r = (vf)_mm512_maskz_rcp14_ps((__mmask16)-1, (__m512)d);
@@ -232,7 +232,7 @@ TESSERA_INLINE vf exp(vf x) {
 #if defined(__AVX512F__)
   const vf scaled = (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)e.mantissa, (__m512)e.whole);
 #else
-  // 2^n in two factors, since n = 128 is no exponent of its own.
+  // 2^n in two factors, because n = 128 alone does not fit the exponent.
   const vi whole = __builtin_convertvector(e.whole, vi), half = whole >> 1;
   const vf scaled = e.mantissa * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
 #endif
@@ -274,17 +274,17 @@ TESSERA_INLINE vf exp2_below(vf x) {
 #endif
 }
 
-// e^-x held within the range of a float, for the functions below; NaN stays.
+// e^-x clamped to the range of a float, for the functions below; NaN stays NaN.
 TESSERA_INLINE vf exp_minus(vf x) { return exp_within_range(-min(splat(87.0f), max(splat(-87.0f), x))); }
 TESSERA_INLINE vf sigmoid(vf x) { return reciprocal(1.0f + exp_minus(x)); }
-// x sigmoid(x); 0 below -87, where it is smaller than 2e-36.
+// x sigmoid(x); 0 below -87 instead of less than 2e-36.
 TESSERA_INLINE vf silu(vf x) {
   const vf y = x * sigmoid(x);
   return x < -87.0f ? vf{} : y;
 }
 #if defined(__AVX512F__)
-// 2^x to 2.7e-6 of itself, x below 128: exact enough where the result is rounded to 14 bits or fewer. Zero
-// below 2^-149, NaN for NaN.
+// 2^x with a relative error of 2.7e-6, for x below 128: exact enough for results rounded to 14 bits or fewer.
+// 0 below 2^-149, NaN for NaN.
 TESSERA_INLINE vf exp2_coarse(vf x) {
   constexpr int kBehindFloor = 9;  // x - floor(x), 0 for an infinity; scalef takes the floor itself
   const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kBehindFloor);
@@ -296,7 +296,7 @@ TESSERA_INLINE vf exp2_coarse(vf x) {
 }
 #endif
 
-// silu(x) for what is rounded to 8 bits behind: to 7e-5 of itself where that takes fewer steps.
+// silu(x) for results rounded to 8 bits: a relative error of up to 7e-5 on AVX-512, which saves steps.
 TESSERA_INLINE vf silu_coarse(vf x) {
 #if defined(__AVX512F__)
   const vf held = max(splat(-87.0f), x);
@@ -315,8 +315,8 @@ TESSERA_INLINE SiluAndSlope silu_and_slope(vf x) {
   return {x < -87.0f ? vf{} : y, x < -87.0f ? vf{} : s * (1.0f + y * e)};
 }
 TESSERA_INLINE vf silu_slope(vf x) { return silu_and_slope(x).slope; }
-// Both where the tensors around them are bfloat16: the value as silu_coarse, the slope to 2e-4 of itself and
-// 3e-5. That of an infinity is NaN.
+// Both for bfloat16 tensors: the value as in silu_coarse, the slope with a relative error of 2e-4 plus 3e-5.
+// The slope of an infinity is NaN.
 TESSERA_INLINE SiluAndSlope silu_and_slope_coarse(vf x) {
 #if defined(__AVX512F__)
   const vf held = max(splat(-87.0f), x), e = exp2_coarse(held * -1.44269504f);
@@ -339,7 +339,7 @@ TESSERA_INLINE vf log_sigmoid(vf x) {
   return min(x, vf{}) - p * z;
 }
 
-// Four numbers of a row: the quarters (of 64 bytes), halves (of 32) or whole of a vector.
+// Four numbers of a row: a quarter (64 bytes), half (32 bytes) or all of a vector.
 typedef float quad __attribute__((vector_size(16)));
 TESSERA_INLINE quad load_quad(const float* from) {
   quad q;
@@ -347,7 +347,7 @@ TESSERA_INLINE quad load_quad(const float* from) {
   return q;
 }
 
-// Lane 4 i + c of the result is rows[i * 4 + j][c]: what a quarter of a transpose starts from.
+// Lane 4 i + c of the result is rows[i * 4 + j][c], the input of a quarter of a transpose.
 TESSERA_INLINE vf gather_quads(const float* from, int64_t row, int j) {
 #if defined(__AVX512F__)
   __m512 v = _mm512_castps128_ps512((__m128)load_quad(from + j * row));
@@ -362,7 +362,7 @@ TESSERA_INLINE vf gather_quads(const float* from, int64_t row, int j) {
 #endif
 }
 
-// Columns 0 … 3 of W rows that lie `row` apart: out[c] has row r in lane r. Only 4 x W numbers are read.
+// Columns 0 … 3 of W rows at a distance of `row`: out[c] has row r in lane r. Reads only 4 x W numbers.
 TESSERA_INLINE void transpose_four(const float* from, int64_t row, vf (&out)[4]) {
   const vi lane = lanes(), base = lane & ~3, in = lane & 3;
   const vf z0 = gather_quads(from, row, 0), z1 = gather_quads(from, row, 1), z2 = gather_quads(from, row, 2),

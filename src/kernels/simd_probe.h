@@ -1,4 +1,4 @@
-// simd.h made callable from outside, for its test only.
+// Exports simd.h for its test only.
 #pragma once
 
 #include "kernels/table.h"
@@ -7,7 +7,7 @@ namespace tessera::kernels {
 
 struct SimdProbe {
   int width;
-  // out[i] = f(in[i]) for i < count; in whole vectors and a part.
+  // out[i] = f(in[i]) for i < count, in whole vectors and a part.
   void (*exp)(const float* in, float* out, int64_t count);
   void (*exp2_below)(const float* in, float* out, int64_t count);
   void (*silu)(const float* in, float* out, int64_t count);
@@ -17,8 +17,8 @@ struct SimdProbe {
   void (*log_sigmoid)(const float* in, float* out, int64_t count);
   void (*to_bf16)(const float* in, uint16_t* out, int64_t count);
   void (*from_bf16)(const uint16_t* in, float* out, int64_t count);
-  float (*sum)(const float* in);                   // of one vector
-  void (*transpose)(const float* in, float* out);  // of a width x width block
+  float (*sum)(const float* in);                   // the sum of one vector
+  void (*transpose)(const float* in, float* out);  // transposes a width x width block
 };
 
 Table<SimdProbe> simd_probes();

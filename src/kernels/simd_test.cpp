@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 
 namespace reference {
-// The probe's functions with the C library's, in double.
+// The probe's functions in double, with the C library.
 template <double function(double)>
 void each(const float* in, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(function(in[i]));
@@ -54,11 +54,11 @@ void for_each_probe(Body body) {
 struct Function {
   const char* name;
   void (*SimdProbe::*member)(const float*, float*, int64_t);
-  double ulps;   // of the result
-  double floor;  // below which a result may be lost
+  double ulps;   // bound on the error of the result
+  double floor;  // results below may be lost
 };
-// exp: 1 rounding of the polynomial's end and a little before it. sigmoid forms divide once more; silu' is a
-// sum whose terms cancel near its zero (x = -1.28), where the terms are about 0.28.
+// exp: 1 rounding at the polynomial's end and a little before it. sigmoid forms divide once more. silu' is a
+// sum with terms of about 0.28 that cancel near its zero (x = -1.28).
 const Function kFunctions[] = {{"exp", &SimdProbe::exp, 2, 2e-38},
                                {"exp2_below", &SimdProbe::exp2_below, 2, 2e-38},
                                {"silu", &SimdProbe::silu, 3.5, 2e-36},
@@ -143,8 +143,8 @@ TEST(Simd, PartsLeaveTheirNeighboursAlone) {
 }
 
 TEST(Simd, Bfloat16RoundsToNearestEven) {
-  // Halfway cases on both sides of even, a carry into the exponent, the largest, infinities and a NaN whose
-  // payload is in the part that is dropped.
+  // Halfway cases on both sides of even, a carry into the exponent, the largest number, infinities, and a NaN
+  // with its payload in the dropped part.
   const std::vector<uint32_t> in = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f817fff, 0x3fffffff, 0x7f7fffff,
                                     0x7f800000, 0xff800000, 0x7f800001, 0x80000000, 0x00000001, 0xc0490fdb};
   const std::vector<uint16_t> want = {0x3f80, 0x3f82, 0x3f81, 0x3f81, 0x4000, 0x7f80,

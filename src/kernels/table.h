@@ -22,7 +22,7 @@ struct Table {
   const Implementation<Functions>* end() const { return first + count; }
 };
 
-// The first implementation that the instruction set in use can run.
+// Returns the first implementation that the instruction set in use can run.
 template <class Functions>
 const Implementation<Functions>& choose_entry(const Table<Functions>& table) {
   const Isa isa = active_isa();
@@ -34,7 +34,7 @@ template <class Functions>
 const Functions& choose(const Table<Functions>& table) {
   return *choose_entry(table).functions;
 }
-// The same for a table without a reference; null where it has none for that instruction set.
+// The same for a table without a reference; null if it has none for that instruction set.
 template <class Functions>
 const Functions* choose_if_any(const Table<Functions>& table) {
   const Isa isa = active_isa();
@@ -43,8 +43,8 @@ const Functions* choose_if_any(const Table<Functions>& table) {
   return nullptr;
 }
 
-// For the file that holds an operator's table: declares the object `name` that each instruction set's
-// namespace (and `reference`) defines, and lists them as kImplementations.
+// For the file with an operator's table: declares the object `name` that each instruction set's namespace
+// (and `reference`) defines, and lists them as kImplementations.
 #if TESSERA_KERNELS_X86
 #define TESSERA_IMPLEMENTATIONS(Functions, name)                                                     \
   namespace avx512 {                                                                                 \

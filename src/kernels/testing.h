@@ -1,5 +1,5 @@
-// The tests of kernels share these: random tensors in any layout, memory with guards around it, comparison
-// that says where, and a loop over the implementations this machine can run.
+// Shared by the tests of kernels: random tensors in any layout, guarded memory, comparison that reports the
+// place, and a loop over the implementations that this machine can run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ inline std::vector<float> uniform(int64_t count, uint64_t seed, double low, doub
   return values;
 }
 
-// Elements with a guard before and behind, shifted off alignment; the destructor fails the test if a kernel
+// Elements with guards before and after, shifted off alignment. The destructor fails the test if a kernel
 // wrote outside.
 class Guarded {
  public:
@@ -63,7 +63,7 @@ class Guarded {
   std::vector<unsigned char> bytes_;
 };
 
-// How a (batch, head, token, dim) tensor lies in memory.
+// The memory layout of a (batch, head, token, dim) tensor.
 enum class Layout { heads_first, tokens_first, tokens_first_wide };
 
 // A guarded (batch, head, token, dim) tensor in one of those layouts.
@@ -84,7 +84,7 @@ class HeadTensor {
   }
   HeadRows in() { return {memory_.data(), memory_.element(), batch_, head_, token_}; }
   HeadRowsOut out() { return {memory_.data(), memory_.element(), batch_, head_, token_}; }
-  // Index in the memory of element (item, token, channel).
+  // Returns the index in memory of element (item, token, channel).
   int64_t at(int64_t item, int64_t token, int64_t channel) const {
     return item / heads_ * batch_ + item % heads_ * head_ + token * token_ + channel;
   }
@@ -128,7 +128,7 @@ inline double largest_difference(const std::vector<double>& a, const std::vector
   return most;
 }
 
-// Fails with the first place where |got - want| > tolerance (also if it is not a number).
+// Fails at the first place with an error above `tolerance`, or with NaN.
 inline void expect_within(const std::vector<double>& got, const std::vector<double>& want, double tolerance,
                           const std::string& what, int64_t width) {
   ASSERT_EQ(got.size(), want.size()) << what;

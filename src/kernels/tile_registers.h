@@ -1,8 +1,8 @@
 // The eight tile registers of AMX, for per-ISA files: sums in 0 to 5, a tile of A in 6, one of B in 7.
 //
-// A tile is 16 rows of 64 bytes. A's hold words (two bfloat16 or four bytes) along k, B's a row for each k
-// and a word for each column, sums a row of 16 floats (or int32) for each row of A. Loads and stores are
-// written as assembly since GCC's intrinsics do not say that they touch memory.
+// A tile is 16 rows of 64 bytes. Rows of A hold words (two bfloat16 or four bytes) along k. B has a row for
+// each k and a word for each column. Sums are a row of 16 floats (or int32) for each row of A. Loads and
+// stores are assembly because GCC's intrinsics do not declare that they access memory.
 #pragma once
 
 #include "kernels/simd.h"
@@ -10,10 +10,10 @@
 namespace tessera::kernels::TESSERA_ISA {
 
 constexpr int64_t kTileSide = 16;   // rows, words of a row, columns
-constexpr int64_t kTileBytes = 64;  // of a row
+constexpr int64_t kTileBytes = 64;  // per row
 constexpr int kTileA = 6, kTileB = 7;
 
-// Sets all tile registers of the thread up as above, and gives them back: once around many products, since it
+// Configures all tile registers of the thread as above, and releases them. Use once around many products: it
 // takes as long as twenty of them.
 TESSERA_INLINE void set_up_tiles() {
   struct alignas(64) {
@@ -42,7 +42,7 @@ TESSERA_INLINE void zero_tile() {
   asm volatile("tilezero %%tmm%c0" ::"i"(tile));
 }
 
-// A form says what a word is, and computes sum += A B of such words.
+// A form defines the meaning of a word, and computes sum += A B of such words.
 struct Bf16Tiles {
   template <int sum>
   TESSERA_INLINE void add_product() {
@@ -56,8 +56,8 @@ struct ByteTiles {  // A unsigned, B signed
   }
 };
 
-// Up to 2 x 3 or 1 x 6 tiles of a product. Strides in bytes; of A and B whole tiles must be readable but for
-// the last step in k and the last rows, of which copies are made that end in zeros.
+// Up to 2 x 3 or 1 x 6 tiles of a product. Strides in bytes. Whole tiles of A and B must be readable, except
+// the last step in k and the last rows, which are copied and padded with zeros.
 struct TileProduct {
   const char* a;
   int64_t a_row;
@@ -68,7 +68,7 @@ struct TileProduct {
 
 namespace tile_detail {
 
-// A tile that is not all there: `rows` rows of `words` words, zeros behind them.
+// Copies a partial tile: `rows` rows of `words` words, padded with zeros.
 static __attribute__((noinline)) void copy_edge(const char* from, int64_t stride, int64_t rows, int64_t words,
                                                 char* to) {
   for (int64_t r = 0; r < kTileSide; ++r, to += kTileBytes) {
@@ -88,7 +88,7 @@ TESSERA_INLINE void load_part_of(const char* from, int64_t stride, int64_t rows,
   load_tile<tile>(edge.tile, kTileBytes);
 }
 
-// A row of B always has all its words.
+// Rows of B always have all their words.
 template <class Form, int N, int n = 0>
 TESSERA_INLINE void add_first_row(const char* b, int64_t b_k, int64_t k, Edge& edge) {
   if constexpr (n < N) {
@@ -97,7 +97,7 @@ TESSERA_INLINE void add_first_row(const char* b, int64_t b_k, int64_t k, Edge& e
     add_first_row<Form, N, n + 1>(b, b_k, k, edge);
   }
 }
-// Backwards: the last tile of B is still there.
+// Backwards: the last tile of B is still loaded.
 template <class Form, int N, int n = N - 1>
 TESSERA_INLINE void add_second_row(const char* b, int64_t b_k, int64_t k, Edge& edge) {
   if constexpr (n >= 0) {
@@ -109,8 +109,8 @@ TESSERA_INLINE void add_second_row(const char* b, int64_t b_k, int64_t k, Edge& 
 
 }  // namespace tile_detail
 
-// Adds A B to the sums in tiles m * N + n. The products of a step keep the tile unit busy for some hundred
-// cycles: meanwhile(step) may compute something else on vectors.
+// Adds A B to the sums in tiles m * N + n. The products of a step keep the tile unit busy for hundreds of
+// cycles; meanwhile(step) may compute on vectors.
 template <class Form, int M, int N, class Meanwhile>
 TESSERA_INLINE void add_tiles(const TileProduct& p, Meanwhile meanwhile) {
   using namespace tile_detail;
@@ -132,7 +132,7 @@ TESSERA_INLINE void add_tiles(const TileProduct& p) {
   add_tiles<Form, M, N>(p, [](int64_t) __attribute__((always_inline)){});
 }
 
-// Zeros, or what stands in `from` with `stride` bytes between rows of tiles, for all M * N sums.
+// Sets all M * N sums to zeros, or loads them from `from` with `stride` bytes between rows of tiles.
 template <int M, int N, int tile = 0>
 TESSERA_INLINE void zero_sums() {
   if constexpr (tile < M * N) zero_tile<tile>(), zero_sums<M, N, tile + 1>();

@@ -1,8 +1,8 @@
 // Small matrix products on tiles that stay in registers, for per-ISA files.
 //
-// A is read one number at a time with any two strides (so a transposed A costs nothing), B and the output one
-// vector at a time along contiguous columns. B must be readable up to a multiple of W columns; an output is
-// written only as far as its width.
+// A is read one number at a time with any two strides, so a transposed A costs nothing. B and the output are
+// accessed one vector at a time along contiguous columns. B must be readable up to a multiple of W columns;
+// an output is written only up to its width.
 #pragma once
 
 #include "kernels/simd.h"
@@ -43,11 +43,11 @@ TESSERA_INLINE void accumulate(vf (&sums)[MR][NV], const float* a, int64_t a_row
   }
 }
 
-// Which part of the second factor's k a row needs: all, those up to the row itself, those from it on.
+// The part of the second factor's k that a row needs: all, up to the row itself, or from the row on.
 enum class Part { all, lower, upper };
 
 // out = keep * out + row_scale[m] * (gain * (init_row[m] * init_vector[n] + first) + second)
-// A null row_scale or init_row leaves its factor out; `out` is not read where keep is 0.
+// A null row_scale or init_row drops its factor; if keep is 0, `out` is not read.
 struct Mix {
   Product first, second;
   float gain = 1;
@@ -126,7 +126,7 @@ TESSERA_INLINE void mix_rows(const Mix& mix, int64_t row) {
   }
 }
 
-// Rows [begin, end) of the output.
+// Computes rows [begin, end) of the output.
 [[maybe_unused]] static void mix(const Mix& call, int64_t begin, int64_t end) {
   int64_t row = begin;
   for (; row + kTileRows <= end; row += kTileRows) mix_rows<kTileRows>(call, row);
@@ -135,8 +135,8 @@ TESSERA_INLINE void mix_rows(const Mix& mix, int64_t row) {
   if (end - row >= 1) mix_rows<1>(call, row);
 }
 
-// The lower triangle of a product: out[m][n] = init_row[m] * init_vector[n] + product for n <= m, 0 for the
-// n behind up to the next multiple of W that a tile touches. Columns are computed up to a multiple of W.
+// The lower triangle of a product: out[m][n] = init_row[m] * init_vector[n] + product for n <= m, and 0 for
+// larger n up to the next multiple of W that a tile touches. Columns are computed up to a multiple of W.
 struct Triangle {
   Product product;
   const float* init_row = nullptr;
@@ -195,8 +195,8 @@ TESSERA_INLINE void triangle_rows(const Triangle& t, int64_t row) {
   if (end - row >= 1) triangle_rows<1>(call, row);
 }
 
-// to[c][r] = scale[r] * from[r][c] (1 for a null scale) for r < rows, c < columns; zeros for the r behind up
-// to a multiple of 16. `to` has rows of to_row floats; `from` is readable only where it counts.
+// to[c][r] = scale[r] * from[r][c] for r < rows, c < columns, padded in r with zeros to a multiple of 16. A
+// null scale is 1. `to` has rows of to_row floats; `from` is read only inside its rows and columns.
 [[maybe_unused]] static __attribute__((noinline)) void transpose_scaled(const float* from, int64_t from_row,
                                                                         int64_t rows, int64_t columns,
                                                                         const float* scale, float* to,
@@ -216,7 +216,7 @@ TESSERA_INLINE void triangle_rows(const Triangle& t, int64_t row) {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) store(to + (c + i) * to_row + r, column[i] * weight);
       }
-    for (; c < columns; ++c)  // what is left at the two edges, number by number
+    for (; c < columns; ++c)  // the rest at the two edges, number by number
       for (int64_t i = 0; i < W; ++i)
         to[c * to_row + r + i] = i < left ? from[(r + i) * from_row + c] * weight[i] : 0;
   }

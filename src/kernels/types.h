@@ -1,12 +1,11 @@
-// Plain descriptions of tensors that somebody else owns, for kernels. C headers only: per-ISA files include
-// it.
+// Plain descriptions of tensors owned by others, for kernels. C headers only: per-ISA files include it.
 #pragma once
 
 #include <stdint.h>
 
 namespace tessera::kernels {
 
-// How numbers are stored; arithmetic is in float.
+// The storage type of numbers; arithmetic is in float.
 enum class Element : int32_t { f32, bf16 };
 
 // A matrix (rows, columns) in memory, columns contiguous, stride in elements.
@@ -19,8 +18,8 @@ struct RowsOf {
 using Rows = RowsOf<const void*>;
 using RowsOut = RowsOf<void*>;
 
-// A tensor (batch, token, channel) of one type of number: channels are contiguous, strides count numbers.
-// Null data: none.
+// A tensor (batch, token, channel) of one number type: channels are contiguous, strides count numbers. Null
+// data: none.
 template <class Pointer>
 struct TokenView {
   Pointer data;
@@ -29,7 +28,7 @@ struct TokenView {
 using FloatRows = TokenView<const float*>;
 using FloatRowsOut = TokenView<float*>;
 
-// The same, stored as `element` says.
+// The same, stored as `element`.
 template <class Pointer>
 struct TokenRowsOf {
   Pointer data = nullptr;
@@ -39,8 +38,8 @@ struct TokenRowsOf {
 using TokenRows = TokenRowsOf<const void*>;
 using TokenRowsOut = TokenRowsOf<void*>;
 
-// A tensor (batch, head, token, channel) anywhere in memory: channels are contiguous, the other strides count
-// elements and may be negative. (batch, token, heads*dim) in one piece: head = dim, token = heads*dim.
+// A tensor (batch, head, token, channel) in any layout: channels are contiguous, the other strides count
+// elements and may be negative. A contiguous (batch, token, heads*dim) has head = dim, token = heads*dim.
 template <class Pointer>
 struct HeadView {
   Pointer data;

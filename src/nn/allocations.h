@@ -1,4 +1,4 @@
-// How much memory LibTorch's allocator of the CPU has handed out on this thread.
+// Memory allocated by LibTorch's CPU allocator on this thread.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -10,12 +10,10 @@
 
 namespace tessera::nn {
 
-// Counts from its construction to its destruction; those on one thread must be nested.
+// Counts from construction to destruction; instances on one thread must be nested.
 class Allocations {
  public:
-  int64_t alive() const {
-    return recorder_->alive;
-  }  // bytes, less those that were there before and were given back
+  int64_t alive() const { return recorder_->alive; }  // bytes, minus freed bytes that were allocated before
   int64_t peak() const { return recorder_->peak; }
 
  private:

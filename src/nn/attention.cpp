@@ -11,7 +11,7 @@ bool wants(const AttentionExtras& extras, const char* value) {
   return extras.taps && extras.taps->wants(extras.name + value);
 }
 
-// What is inside is wanted, and so the composition is.
+// True if taps need inner values, which requires the composition.
 bool tapped(const AttentionExtras& extras) {
   return wants(extras, ".attention") || wants(extras, ".queries") || wants(extras, ".keys");
 }
@@ -30,7 +30,7 @@ void tap_operands(const torch::Tensor& q, const torch::Tensor& k, const Attentio
   tap_rotation(extras, ".key_rotation", extras.key_rotation);
 }
 
-// Tables that the fused form does not take.
+// Tables that the fused form does not support.
 bool by_sample(const Rotation& rotation) { return rotation.defined() && rotation.angles.dim() == 4; }
 bool rotates_by_sample(const AttentionExtras& extras) {
   return by_sample(extras.rotation) || by_sample(extras.key_rotation);
@@ -106,7 +106,7 @@ torch::Tensor AttentionImpl::pack(const DeferredNorm& x) {
 }
 
 std::array<torch::Tensor, 3> AttentionImpl::unpack(const torch::Tensor& packed) {
-  check(!rounding_of(*this), "attention with learned step sizes reads whole sequences only");
+  check(!rounding_of(*this), "attention with learned step sizes needs whole sequences");
   const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
   if (!q_norm_) return {qkv[0], qkv[1], qkv[2]};
   return {q_norm_(qkv[0]), k_norm_(qkv[1]), qkv[2]};
@@ -129,8 +129,8 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
 }
 
 void AttentionImpl::quantise(int64_t bits) {
-  // q and k get norms here, so an attention with norms of its own leaves them to the rounding.
-  check(!q_norm_, "attention with qk_norm has the norms that learned step sizes bring");
+  // Rounding adds norms of q and k, so qk_norm must not have added its own.
+  check(!q_norm_, "attention with qk_norm already has the norms that learned step sizes add");
   register_module("rounding", AttentionRounding(heads_, proj_->weight.size(0) / heads_, bits));
 }
 

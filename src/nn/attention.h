@@ -14,27 +14,26 @@
 
 namespace tessera::nn {
 
-// Attention does these besides softmax(q k^T / sqrt(d)) v.
+// Extensions of softmax(q k^T / sqrt(d)) v.
 struct AttentionExtras {
   Rotation rotation = {};      // rotates q and k by position
-  Rotation key_rotation = {};  // rotates k, where keys stand elsewhere than the queries
-  // Added to the scores, broadcast to [batch, heads, queries, keys]; a first axis n that divides the batch is
-  // repeated: sample b takes entry b modulo n.
+  Rotation key_rotation = {};  // rotates k if keys have other positions than queries
+  // Added to the scores, broadcast to [batch, heads, queries, keys]. If the first axis n divides the batch,
+  // it is repeated: sample b uses entry b modulo n.
   torch::Tensor bias = {};
-  bool causal = false;       // a token sees itself and what stands before it
+  bool causal = false;       // a token sees itself and earlier tokens
   double future_weight = 1;  // factor of the probabilities of later tokens after the softmax (iLLaMA)
-  // "<name>.attention": the probabilities, [batch, heads, queries, keys]; "<name>.queries" and "<name>.keys", [batch,
-  // heads, tokens, d] before they are rotated; "<name>.rotation" and "<name>.key_rotation": cosines and sines, [2, …].
+  // "<name>.attention": the probabilities, [batch, heads, queries, keys]. "<name>.queries", "<name>.keys":
+  // [batch, heads, tokens, d] before rotation. "<name>.rotation", "<name>.key_rotation": cosines and sines,
+  // [2, …].
   Taps* taps = nullptr;
   std::string name = {};
 };
 
-// What those samples of a batch have, for a branch that sees them alone: `samples` [kept] int64, undefined =
-// all.
+// Returns the extras for the `samples` of a batch, for a branch on them alone: [kept] int64, undefined = all.
 AttentionExtras of_samples(const AttentionExtras& extras, const torch::Tensor& samples);
 
-// softmax(q k^T / sqrt(d) …) v for q, k, v [batch, heads, tokens, d] (Vaswani et al. 2017); q and k are
-// rotated here.
+// softmax(q k^T / sqrt(d) …) v for q, k, v [batch, heads, tokens, d] (Vaswani et al. 2017); rotates q and k.
 torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                      const AttentionExtras& extras = {});
 
@@ -51,21 +50,21 @@ class AttentionImpl : public torch::nn::Module {
   }
   int64_t macs(int64_t tokens) const { return mix_macs(tokens) + tokens * output_macs(); }
   int64_t mix_macs(int64_t tokens) const;                // of mix() over one sequence
-  int64_t output_macs() const { return proj_->macs(); }  // a token
-  // The two halves of forward: what the heads attended to, side by side [batch, tokens, width]; and the
-  // output from that, of any shape [..., width].
+  int64_t output_macs() const { return proj_->macs(); }  // per token
+  // The two halves of forward: the attended values of all heads, concatenated [batch, tokens, width]; and the
+  // output projection of them, for any shape [..., width].
   torch::Tensor mix(const DeferredNorm& x, const AttentionExtras& extras = {});
   torch::Tensor output(const torch::Tensor& mixed, const Epilogue& epilogue = {}) {
     return proj_->forward(mixed, epilogue);
   }
-  // Parts of these: q, k and v [batch, heads, tokens, d], not rotated; [batch, tokens, width] cut into heads,
-  // and heads put side by side.
+  // Parts of these: q, k and v [batch, heads, tokens, d], not rotated; splitting [batch, tokens, width] into
+  // heads, and merging heads.
   std::array<torch::Tensor, 3> project(const DeferredNorm& x) { return unpack(pack(x)); }
   torch::Tensor split(const torch::Tensor& x) const;
   static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
-  // From now on q, k, v and the probabilities are rounded to 2^bits learned levels, by a part `rounding`
-  // (nn/quantised_attention.h); whole sequences only.
+  // From now on, rounds q, k, v and the probabilities to 2^bits learned levels, with a part `rounding`
+  // (nn/quantised_attention.h); only for whole sequences.
   void quantise(int64_t bits);
 
  private:

@@ -1,5 +1,5 @@
-// Attention pooling: tokens are read by a learned query (Lee et al. 2019, "Set transformer", pooling by
-// multihead attention; the map head of Zhai et al. 2022, "Scaling vision transformers", and of SigLIP).
+// Attention pooling: a learned query reads the tokens. Lee et al. 2019, "Set transformer" (pooling by
+// multihead attention); Zhai et al. 2022, "Scaling vision transformers" (map head), and SigLIP.
 #pragma once
 
 #include "ops/torch.h"
@@ -16,17 +16,17 @@ struct AttentionPoolOptions {
   int64_t width = 0, heads = 1;
   int64_t hidden = 0;  // width inside the MLP
   MlpForm mlp = MlpForm::gelu;
-  bool rms = false;  // the norm in front of the MLP: an RMSNorm instead of a LayerNorm
+  bool rms = false;  // RMSNorm instead of LayerNorm before the MLP
   double norm_eps = 1e-6;
 };
 
 //   y = proj(softmax(q(latent) k(x)^T / sqrt(d)) v(x)),   pooled = y + mlp(norm(y))
-// Parameters latent [1, 1, width], q, kv, proj, norm, mlp, as timm's AttentionPoolLatent names them.
+// Parameters latent [1, 1, width], q, kv, proj, norm, mlp, named as in timm's AttentionPoolLatent.
 class AttentionPoolImpl : public torch::nn::Module {
  public:
   explicit AttentionPoolImpl(const AttentionPoolOptions& options);
   torch::Tensor forward(const torch::Tensor& x);  // [batch, tokens, width] -> [batch, width]
-  int64_t macs(int64_t tokens) const;             // of one image
+  int64_t macs(int64_t tokens) const;             // per image
 
  private:
   int64_t heads_;

@@ -1,7 +1,7 @@
-// The classic ways to score how much a query attends to a key, and what is read by them: additive (Bahdanau et al.
-// 2015, "Neural machine translation by jointly learning to align and translate"), and dot and general (Luong et al.
-// 2015, "Effective approaches to attention-based neural machine translation"). One head, queries and keys of any
-// widths; multi-head scaled dot products are attend() of attention.h.
+// The classic attention scores between queries and keys, and the values they read. Additive: Bahdanau et al.
+// 2015, "Neural machine translation by jointly learning to align and translate". Dot and general: Luong et
+// al. 2015, "Effective approaches to attention-based neural machine translation". One head, queries and keys
+// of any widths; multi-head scaled dot products are attend() of attention.h.
 #pragma once
 
 #include "ops/torch.h"
@@ -15,9 +15,9 @@ namespace tessera::nn {
 // q . k for queries [batch, queries, width] and keys [batch, keys, width] -> scores [batch, queries, keys].
 torch::Tensor dot_scores(const torch::Tensor& queries, const torch::Tensor& keys);
 
-// v . tanh(W q + U k + b) for queries [batch, queries, query_width] and keys [batch, keys, key_width] -> scores
-// [batch, queries, keys]. Parameters W [hidden, query_width], U [hidden, key_width] with a bias, v [1, hidden].
-// Takes memory for batch * queries * keys * hidden numbers.
+// v . tanh(W q + U k + b) for queries [batch, queries, query_width] and keys [batch, keys, key_width] ->
+// scores [batch, queries, keys]. Parameters W [hidden, query_width], U [hidden, key_width] with a bias, v [1,
+// hidden]. Needs memory for batch * queries * keys * hidden numbers.
 class AdditiveScoresImpl : public torch::nn::Module {
  public:
   AdditiveScoresImpl(int64_t query_width, int64_t key_width, int64_t hidden);
@@ -39,12 +39,12 @@ class GeneralScoresImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GeneralScores);
 
-// Which of so many keys each sample has, bool [batch, keys]: the first `lengths` [batch] int64 of them.
+// Returns bool [batch, keys]: true for each sample's first `lengths` [batch] int64 keys.
 torch::Tensor keys_within(const torch::Tensor& lengths, int64_t keys);
 
-// Weights [batch, queries, keys], the softmax of the scores over the keys that are `seen` (bool [batch, keys] or
-// [batch, queries, keys], undefined = all; no weights where a query sees none), and what they read of the values
-// [batch, keys, width]: context [batch, queries, width].
+// Weights [batch, queries, keys]: the softmax of the scores over the keys `seen` (bool [batch, keys] or
+// [batch, queries, keys], undefined = all). They are 0 for a query that sees no key. Context [batch, queries,
+// width]: the weighted sum of the values [batch, keys, width].
 struct Attended {
   torch::Tensor context, weights;
 };

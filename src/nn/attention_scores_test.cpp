@@ -19,7 +19,7 @@ Layer lively(Layer layer) {
   return layer;
 }
 
-// Each score by its formula, one query and one key at a time.
+// Each score by its formula, for one query and one key at a time.
 TEST(AttentionScores, AreTheirFormulas) {
   torch::manual_seed(1);
   const Tensor q = random({2, 3, 5}), k = random({2, 4, 7});
@@ -67,7 +67,7 @@ TEST(AttentionScores, AQueryWithoutKeysReadsNothing) {
   EXPECT_TRUE(scores.grad().isfinite().all().item<bool>());
 }
 
-// Dot products over the root of the width are the attention of one head.
+// Dot products divided by the root of the width are attention with one head.
 TEST(AttentionScores, ScaledDotProductsAreAttention) {
   torch::manual_seed(3);
   const Tensor q = random({2, 3, 4}), k = random({2, 5, 4}), v = random({2, 5, 4});

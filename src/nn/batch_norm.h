@@ -1,14 +1,14 @@
-// Batch norm without parameters in front of a class head, for linear probing (He et al. 2022, "Masked
-// autoencoders are scalable vision learners", Section A.1).
+// Batch norm without parameters before a class head, for linear probing (He et al. 2022, "Masked autoencoders
+// are scalable vision learners", Section A.1).
 #pragma once
 
 #include "ops/torch.h"
 
 namespace tessera::nn {
 
-// y = (x - mean) / sqrt(var + eps) for each channel, x [batch, width]. In training mean and (biased) variance
-// are those of the batch, through which the gradient flows, and the running ones move towards them by a tenth
-// (the variance as n / (n - 1) of it); otherwise the running ones. They are buffers, saved with the weights.
+// y = (x - mean) / sqrt(var + eps) for each channel, x [batch, width]. Training uses the mean and (biased)
+// variance of the batch, with gradients. It moves the running ones towards them by a tenth, with the variance
+// times n / (n - 1). Otherwise the running ones are used. They are buffers, saved with the weights.
 class BatchNormImpl : public torch::nn::Module {
  public:
   explicit BatchNormImpl(int64_t width, double eps = 1e-6);

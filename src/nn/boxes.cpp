@@ -65,7 +65,8 @@ Tensor pairwise_generalised_iou(const Tensor& a, const Tensor& b) {
 
 Tensor box_loss(const Tensor& a, const Tensor& b, BoxLoss kind) {
   check_boxes(a, b);
-  check(a.size(0) == b.size(0), "boxes of a loss: ", a.size(0), " and ", b.size(0), ", must be as many");
+  check(a.size(0) == b.size(0), "boxes of a loss: ", a.size(0), " and ", b.size(0),
+        ", must be equal in number");
   const Tensor low = torch::maximum(a.slice(1, 0, 2), b.slice(1, 0, 2)),
                high = torch::minimum(a.slice(1, 2, 4), b.slice(1, 2, 4));
   const Tensor overlap = (high > low).all(1);

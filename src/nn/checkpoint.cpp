@@ -24,7 +24,7 @@ class RecomputingScope {
   bool before_;
 };
 
-// Autocast of this thread (the engine has its own for a GPU) as it was in the forward pass.
+// Restores the forward pass's autocast on this thread (the engine has its own thread for a GPU).
 class AutocastGuard {
  public:
   AutocastGuard(c10::DeviceType device, bool enabled, torch::ScalarType type)
@@ -83,7 +83,7 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     }();
     const auto found = torch::autograd::grad({output}, inputs, {gradients[0]}, /*retain_graph=*/std::nullopt,
                                              /*create_graph=*/false, /*allow_unused=*/true);
-    torch::autograd::variable_list result{torch::Tensor(), found[0]};  // nothing for the function itself
+    torch::autograd::variable_list result{torch::Tensor(), found[0]};  // no gradient for the function itself
     size_t next = 1;
     for (size_t i = 1; i < saved.size(); ++i)
       result.push_back(saved[i].requires_grad() ? found[next++] : torch::Tensor());

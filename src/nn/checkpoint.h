@@ -1,4 +1,4 @@
-// Activation checkpointing: forget what is inside a block, compute it again for its gradient.
+// Activation checkpointing: drops a block's inner values and recomputes them for its gradient.
 #pragma once
 
 #include "ops/torch.h"
@@ -8,14 +8,14 @@
 
 namespace tessera::nn {
 
-// function(x), keeping only x; the backward pass runs the function again (Chen et al. 2016). `parameters` are
-// those the function reads; they get their gradients. The function must give the same values when called
-// again: draw random numbers from counter-based streams only. Autocast is as it was in the forward pass.
+// Returns function(x), keeping only x; backward calls the function again (Chen et al. 2016). `parameters` are
+// those that the function reads, and get gradients. The function must be repeatable: draw random numbers only
+// from counter-based streams. Autocast is restored for the second call.
 torch::Tensor checkpoint(const std::function<torch::Tensor(const torch::Tensor&)>& function,
                          const torch::Tensor& x, const std::vector<torch::Tensor>& parameters);
 
-// Whether this thread computes a block again for its gradient: what a layer does once a step (running
-// statistics) it has done before.
+// True while this thread recomputes a block for its gradient. Layers then skip updates that happen once per
+// step (running statistics).
 bool recomputing();
 
 }  // namespace tessera::nn

@@ -1,5 +1,5 @@
-// What a forward pass is told besides its input: keys of its random draws, what it is conditioned on, and
-// which inner values to keep.
+// The arguments of a forward pass in addition to its input: keys of its random draws, its condition, and the
+// inner values to keep.
 #pragma once
 
 #include "ops/torch.h"
@@ -11,15 +11,15 @@
 
 namespace tessera::nn {
 
-// Named places inside a model that analysis wants to see: "blocks.3", "blocks.3.attention". A model calls
-// tap(taps, …); with taps == nullptr nothing is kept.
+// Named inner values of a model for analysis: "blocks.3", "blocks.3.attention". A model calls tap(taps, …);
+// with taps == nullptr nothing is kept.
 struct Taps {
   std::function<bool(const std::string& name)> wanted;  // empty = all
   std::map<std::string, torch::Tensor> kept;
   bool wants(const std::string& name) const { return !wanted || wanted(name); }
 };
 
-// Keeps the value if it is wanted, and gives it back.
+// Stores the value if it is selected, and returns it.
 inline torch::Tensor tap(Taps* taps, const std::string& name, torch::Tensor value) {
   if (taps && taps->wants(name)) taps->kept.insert_or_assign(name, value);
   return value;
@@ -31,8 +31,8 @@ struct Context {
   Taps* taps = nullptr;
   // Position of this batch's first sample among the samples of the step (ranks, accumulated pieces).
   int64_t first_sample = 0;
-  // What every block is conditioned on (a time step, a class, a text), [batch, channels]; undefined =
-  // nothing. A model whose blocks take no condition refuses one.
+  // The condition of every block (a time step, a class, a text), [batch, channels]; undefined = none. A model
+  // with unconditional blocks throws if it is given.
   torch::Tensor condition = {};
 };
 

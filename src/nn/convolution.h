@@ -1,4 +1,4 @@
-// Convolutions over a grid with the channels last, [batch, rows, columns, channels], and their batch norm.
+// Convolutions over a grid with channels last, [batch, rows, columns, channels], and their batch norm.
 #pragma once
 
 #include "ops/torch.h"
@@ -20,9 +20,9 @@ class Conv2dImpl : public torch::nn::Module {
  public:
   explicit Conv2dImpl(const Conv2dOptions& options);
   torch::Tensor forward(const torch::Tensor& x, const ops::ConvolutionEpilogue& epilogue = {}) const;
-  // Rows (or columns) of the result for so many of x.
+  // Returns the number of rows (or columns) of the result for `size` of x.
   int64_t extent(int64_t size) const;
-  int64_t macs() const { return weight.numel(); }  // of one cell of the result
+  int64_t macs() const { return weight.numel(); }  // per cell of the result
   torch::Tensor weight, bias;                      // bias is undefined without one
 
  private:
@@ -31,32 +31,32 @@ class Conv2dImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Conv2d);
 
-// A transposed convolution that makes 2 x 2 cells of each: a linear layer with four outputs of each channel,
-// laid side by side. Parameters weight [in, out, 2, 2] and bias [out], zero until initialised.
+// A transposed convolution that expands each cell to 2 x 2: a linear layer with four outputs per channel,
+// rearranged. Parameters weight [in, out, 2, 2] and bias [out], zero until initialised.
 class DoublingConvolutionImpl : public torch::nn::Module {
  public:
   DoublingConvolutionImpl(int64_t in, int64_t out);
   torch::Tensor forward(const torch::Tensor& x) const;  // [batch, 2 rows, 2 columns, out]
-  int64_t macs() const { return weight.numel(); }       // of one cell of x
+  int64_t macs() const { return weight.numel(); }       // per cell of x
   torch::Tensor weight, bias;
 };
 TORCH_MODULE(DoublingConvolution);
 
 struct BatchNorm2dOptions {
   double eps = 1e-5;
-  double momentum = 0.1;  // the share of a step in the running statistics
+  double momentum = 0.1;  // weight of one step in the running statistics
 };
 
 // Batch norm of each channel (Ioffe & Szegedy 2015): parameters weight, bias, buffers running_mean,
-// running_var. In training mean and (biased) variance are those of the samples that this process computes at
-// a time, and the running ones move towards them by the momentum (the variance as n / (n - 1) of it), once a step
-// also where a block is recomputed; otherwise the running ones are taken. The trainer averages the running
+// running_var. Training uses the mean and (biased) variance of the samples that this process computes at a
+// time. The running ones move towards them by the momentum, with the variance times n / (n - 1), once per
+// step even if a block is recomputed. Otherwise the running ones are used. The trainer averages the running
 // ones over processes.
 class BatchNorm2dImpl : public torch::nn::Module {
  public:
   explicit BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& options = {});
   torch::Tensor forward(const torch::Tensor& x);
-  // The norm with its running statistics.
+  // Returns the norm with its running statistics.
   ops::ChannelNorm fixed() const { return {running_mean, running_var, weight, bias, options_.eps}; }
   const BatchNorm2dOptions& options() const { return options_; }
   torch::Tensor weight, bias, running_mean, running_var;
@@ -66,11 +66,11 @@ class BatchNorm2dImpl : public torch::nn::Module {
 };
 TORCH_MODULE(BatchNorm2d);
 
-// relu(norm(conv(x)) + residual); the residual may be undefined, and relu left away.
+// relu(norm(conv(x)) + residual); residual and relu are optional.
 torch::Tensor convolve(const Conv2d& conv, const BatchNorm2d& norm, const torch::Tensor& x, bool relu = true,
                        const torch::Tensor& residual = {});
 
-// Means over windows of `size` x `size` cells side by side; a last incomplete one is left away.
+// Means over adjacent windows of `size` x `size` cells; drops a last incomplete window.
 torch::Tensor average_cells(const torch::Tensor& x, int64_t size);
 
 }  // namespace tessera::nn

@@ -33,7 +33,7 @@ TEST(BatchNorm2d, IsTorchsOverTheChannels) {
   EXPECT_TRUE(torch::allclose(norm(x), want(false), 1e-5, 1e-5));
 }
 
-// Folded weights are laid out again once running statistics have moved, whatever moved them.
+// Folded weights are laid out again after any change of the running statistics.
 TEST(BatchNorm2d, FoldedWeightsFollowTheStatistics) {
   Conv2d conv(Conv2dOptions{.in = 4, .out = 6, .kernel = 3, .padding = 1});
   BatchNorm2d norm(6);
@@ -42,7 +42,7 @@ TEST(BatchNorm2d, FoldedWeightsFollowTheStatistics) {
   const Tensor x = torch::randn({2, 5, 5, 4});
   for (int step = 0; step < 3; ++step) {
     norm->train();
-    convolve(conv, norm, x);  // moves the statistics, and no parameter
+    convolve(conv, norm, x);  // changes the statistics, but no parameter
     norm->eval();
     EXPECT_TRUE(torch::allclose(convolve(conv, norm, x, false), norm(conv(x)), 1e-4, 1e-4)) << step;
   }

@@ -7,8 +7,8 @@
 namespace tessera::nn {
 namespace {
 
-// Under autocast the stream is summed in float, even where patches or a norm gave its first tokens in
-// half precision: a branch of less than 0.2 % would be rounded away.
+// Under autocast, the residual stream is summed in float, even if patches or a norm produced its first tokens
+// in half precision: a branch of less than 0.2 % would be rounded away.
 torch::Tensor stream_of(const torch::Tensor& x) {
   const bool wider = (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kHalf) &&
                      at::autocast::is_autocast_enabled(x.device().type());
@@ -28,7 +28,7 @@ std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, con
 
 namespace {
 
-// x + branch(kept samples of x, their positions), in training with a rate.
+// x + branch(kept samples of x, their positions), for training with a rate.
 template <class Branch>
 torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const Context& context,
                        const Branch& branch) {

@@ -32,7 +32,7 @@ torch::Tensor grid_places(int64_t count, int64_t trained, const GridRotary& opti
 
 Rotation rotation_over_grid(int64_t rows, int64_t columns, int64_t channels, const GridRotary& options) {
   check(channels >= 4 && channels % 4 == 0,
-        "rotary positions over a grid need a multiple of 4 channels, there are ", channels);
+        "rotary positions over a grid need a multiple of 4 channels, not ", channels);
   check(rows > 0 && columns > 0 && options.resolution >= 2 && options.theta > 0,
         "rotary positions over a grid: sides ", rows, " x ", columns, ", resolution ", options.resolution,
         " and theta ", options.theta, " must be positive, the resolution at least 2");

@@ -1,4 +1,4 @@
-// Group norm (Wu & He 2018) over maps with the channels last.
+// Group norm (Wu & He 2018) over maps with channels last.
 #pragma once
 
 #include "ops/torch.h"
@@ -7,8 +7,9 @@
 
 namespace tessera::nn {
 
-// (x - mean) / sqrt(variance + eps) * weight + bias for x [batch, rows, columns, channels]; mean and (biased) variance
-// of a sample's places and of a group of channels / groups neighbouring channels. Parameters weight, bias [channels].
+// (x - mean) / sqrt(variance + eps) * weight + bias for x [batch, rows, columns, channels]. Mean and (biased)
+// variance are those of a sample and a group of channels / groups adjacent channels. Parameters weight, bias
+// [channels].
 class GroupNormImpl : public torch::nn::Module {
  public:
   GroupNormImpl(int64_t channels, int64_t groups, double eps);

@@ -1,5 +1,5 @@
-// First weights that depend on the seed and the parameter's name alone: not on the order of construction, the
-// number of threads, or ATen's generator.
+// Initial weights that depend only on the seed and the parameter's name: not on the order of construction,
+// the number of threads, or ATen's generator.
 #pragma once
 
 #include "ops/torch.h"
@@ -12,18 +12,19 @@
 
 namespace tessera::nn {
 
-// Fills one parameter; made by initialise() for each name.
+// Fills one parameter; initialise() makes one per name.
 class Filler {
  public:
   Filler(torch::Tensor parameter, uint64_t seed, const std::string& name);
   void constant(double value) const;
   void normal(double deviation) const;
-  // Normal, cut at +-2 (in units of 1, as timm's trunc_normal_: the limits do not scale with the deviation).
+  // Normal, truncated at +-2 (absolute, as in timm's trunc_normal_: the limits do not scale with the
+  // deviation).
   void truncated_normal(double deviation) const;
   void uniform(double bound) const;  // [-bound, bound)
-  // Glorot: uniform with bound sqrt(6 / (fan_in + fan_out)), the tensor seen as [size(0), rest].
+  // Glorot: uniform with bound sqrt(6 / (fan_in + fan_out)), for the tensor as [size(0), rest].
   void xavier_uniform() const;
-  // PyTorch's own default of linear and convolution layers: uniform with bound 1 / sqrt(fan_in).
+  // PyTorch's default for linear and convolution layers: uniform with bound 1 / sqrt(fan_in).
   void fan_in_uniform(int64_t fan_in) const;
   // Evenly spaced from `first` to `last`, both included.
   void linspace(double first, double last) const;
@@ -35,17 +36,17 @@ class Filler {
   std::string name_;
 };
 
-// Calls rule(name, parameter, filler) for every parameter of the module, several at a time. What the rule
-// does not touch keeps the value that the layer's constructor gave it (zeros, and ones where a norm or scale
-// starts at one).
+// Calls rule(name, parameter, filler) for every parameter of the module, several at a time. Untouched
+// parameters keep the value from the layer's constructor (zeros, or ones for norms and scales that start at
+// one).
 using InitRule =
     std::function<void(const std::string& name, const torch::Tensor& parameter, const Filler& fill)>;
 void initialise(torch::nn::Module& module, uint64_t seed, const InitRule& rule);
 
 bool ends_with(const std::string& name, const std::string& ending);
 
-// Layers create their parameters with these. Inside a ShapesOnly scope they take no memory: the module tree
-// has names and shapes, nothing can be computed with it.
+// Layers create their parameters with these. Inside a ShapesOnly scope they use no memory: the module tree
+// has names and shapes, but cannot compute.
 torch::Tensor zeros(torch::IntArrayRef shape);
 torch::Tensor ones(torch::IntArrayRef shape);
 class ShapesOnly {

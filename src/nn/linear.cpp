@@ -9,10 +9,10 @@
 namespace tessera::nn {
 namespace {
 
-// An input step size that no input has set yet.
+// Marks an input step size not yet set by an input.
 constexpr double kUnset = std::numeric_limits<double>::infinity();
 
-// A row of zeros has a step size too.
+// A row of zeros also needs a step size.
 torch::Tensor log_of_step_size(const torch::Tensor& step_size) {
   return step_size.clamp_min(1e-12).log().flatten();
 }
@@ -29,7 +29,7 @@ void LinearImpl::quantise(const QuantisedBits& bits) {
   bits_ = bits;
   torch::Tensor rows = torch::empty({weight.size(0)}, weight.options()),
                 input = torch::empty({1}, weight.options());
-  if (!weight.is_meta()) {  // a sketch has shapes only
+  if (!weight.is_meta()) {  // a meta model has only shapes
     const auto range = ops::quantised_range(bits.weights, true);
     rows.copy_(log_of_step_size(ops::first_step_size(weight, range, /*per_channel=*/true)));
     input.fill_(kUnset);
@@ -44,7 +44,7 @@ torch::Tensor LinearImpl::add_input_step_size() {
   return input_log_step_;
 }
 
-// x on its learned step size.
+// Rounds x on its learned step size.
 torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);
@@ -53,7 +53,7 @@ torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
     torch::Tensor(input_log_step_)
         .copy_(log_of_step_size(ops::first_step_size(x, range, /*per_channel=*/false)));
   }
-  // The kernel rounds to 8 bits by itself.
+  // The kernel itself rounds to 8 bits.
   if (bits_.activations == 8 && ops::fused_arithmetic(x) == kernels::Arithmetic::int8) return x;
   return ops::learned_step_size_quantise(x, input_log_step_.exp(), range, /*offset=*/{},
                                          x.numel() / x.size(0));

@@ -1,4 +1,4 @@
-// Linear layers, and the feed-forward networks made of them.
+// Linear layers, and the feed-forward networks built from them.
 #pragma once
 
 #include "ops/torch.h"
@@ -12,14 +12,14 @@
 
 namespace tessera::nn {
 
-// The end of a residual branch: residual + scale * (the last layer's output). The last layer computes it
-// all.
+// The end of a residual branch: residual + scale * (the last layer's output). The last layer computes all of
+// it.
 struct Epilogue {
-  torch::Tensor scale = {};     // [out]: LayerScale; [samples, out]: each sample's own; or undefined
+  torch::Tensor scale = {};     // [out]: LayerScale; [samples, out]: per sample; or undefined
   torch::Tensor residual = {};  // [..., out], or undefined
 };
 
-// Widths in bits of quantisation-aware training.
+// Bit widths of quantisation-aware training.
 struct QuantisedBits {
   int64_t weights = 8, activations = 8;
 };
@@ -31,32 +31,32 @@ class LinearImpl : public torch::nn::Module {
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}) const;
   torch::Tensor forward_gelu(const DeferredNorm& x) const;
   torch::Tensor forward_gelu_tanh(const DeferredNorm& x) const;  // GELU's approximation with tanh
-  int64_t macs() const { return weight.numel(); }                // for one row of x
+  int64_t macs() const { return weight.numel(); }                // per row of x
   torch::Tensor weight, bias;                                    // bias is undefined without one
-  // x as ops::linear takes it for this layer: behind its norm where a watcher or the rounding wants to see
-  // that.
+  // Returns x in the form for ops::linear: already normed if a watcher or the rounding needs the normed
+  // values.
   DeferredNorm seen(const DeferredNorm& x) const;
-  // What ops::linear takes of this layer for an x that is seen(), which a watcher is told of.
+  // Returns this layer's arguments for ops::linear and an x from seen(), and notifies the watcher.
   ops::LinearParameters parameters_for(const torch::Tensor& x) const;
 
-  // From now on x and the weights are rounded to learned step sizes (ops/lsq.h): one a row of the weights,
-  // one for all of x. Parameters `weight_log_step` [out], from the weights as they are, and `input_log_step`
-  // [1], from the first x that comes (unless it was loaded). They are logarithms, so that a step size stays
-  // positive and an optimiser moves it by shares of itself.
+  // From now on, rounds x and the weights to learned step sizes (ops/lsq.h): one per row of the weights, one
+  // for all of x. Parameters are `weight_log_step` [out], set from the current weights, and `input_log_step`
+  // [1], set from the first x unless loaded. They are logarithms: a step size stays positive, and an
+  // optimiser changes it by relative amounts.
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
 
-  // For calibration: a buffer `input_log_step` [1], the step size on which int8 rounds every x from now on
-  // instead of each row on its own; nothing else takes notice of it. Returns it, 0 until it is set or loaded.
+  // For calibration: adds a buffer `input_log_step` [1], with which int8 rounds every x from now on, instead
+  // of one per row. Nothing else uses it. Returns it; it is 0 until set or loaded.
   torch::Tensor add_input_step_size();
-  // `watcher` is called with every x, until it is taken away by an empty one.
+  // Sets the function to call with every x; an empty one removes it.
   void watch(std::function<void(const torch::Tensor& x)> watcher) { watcher_ = std::move(watcher); }
 
  private:
   torch::Tensor rounded(const torch::Tensor& x) const;
   torch::Tensor activated(const DeferredNorm& x, kernels::Activation activation) const;
   QuantisedBits bits_;
-  torch::Tensor weight_log_step_, input_log_step_;  // undefined where there are none
+  torch::Tensor weight_log_step_, input_log_step_;  // undefined if not quantised
   std::function<void(const torch::Tensor& x)> watcher_;
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
@@ -74,14 +74,14 @@ class MlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Mlp);
 
-// The gated feed-forward network of LLaMA, down(silu(gate x) * up x) (Shazeer 2020), without biases. The
-// published codes name the three matrices differently.
+// The gated feed-forward network of LLaMA, down(silu(gate x) * up x) (Shazeer 2020), without biases.
+// Published codes name the three matrices differently.
 struct SwiGluNames {
   const char *gate, *up, *down;
 };
 inline constexpr SwiGluNames kVisionLlamaNames{"c_fc1", "c_fc2", "c_proj"},
     kImageLlamaNames{"fc1", "fc3", "fc2"};
-// Two thirds of 4 * width, rounded up to a multiple of 256.
+// Returns two thirds of 4 * width, rounded up to a multiple of 256.
 int64_t llama_hidden(int64_t width);
 class SwiGluImpl : public torch::nn::Module {
  public:
@@ -95,7 +95,7 @@ class SwiGluImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SwiGlu);
 
-// The same with biases, and with gate and up in one matrix: parameters w12 = [gate; up] and w3 (mmpretrain's
+// The same with biases and one matrix for gate and up: parameters w12 = [gate; up] and w3 (mmpretrain's
 // SwiGLUFFNFused).
 class PackedSwiGluImpl : public torch::nn::Module {
  public:

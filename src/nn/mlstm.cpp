@@ -50,8 +50,8 @@ std::string Traversal::name() const {
 }
 
 std::vector<Traversal> traversals(int64_t count) {
-  check(count == 1 || count == 2 || count == 4 || count == 8, "there are 1, 2, 4 or 8 directions, not ",
-        count);
+  check(count == 1 || count == 2 || count == 4 || count == 8,
+        "an mLSTM layer has 1, 2, 4 or 8 directions, not ", count);
   std::vector<Traversal> all;
   for (int64_t i = 0; i < count; ++i)
     all.push_back({.columns = i / 2 % 2 == 1, .mirrored = i >= 4, .reversed = i % 2 == 1});
@@ -60,11 +60,11 @@ std::vector<Traversal> traversals(int64_t count) {
 
 namespace {
 
-// The endings of the parameters of each direction; the first four are those of the training source.
+// Suffixes of the parameters of each direction; the first four are those of the training source.
 constexpr std::array<const char*, 8> kSuffixes = {"",        "_rev",        "_du",        "_ud",
                                                   "_mirror", "_mirror_rev", "_mirror_du", "_mirror_ud"};
 
-// Which token stands at each place of the walk, before it is reversed: [tokens].
+// Returns the token at each position of the walk, before reversal: [tokens].
 torch::Tensor walk_order(const TokenGrid& grid, const Traversal& direction) {
   torch::Tensor path = torch::arange(grid.rows * grid.columns, torch::kInt64).view({grid.rows, grid.columns});
   if (direction.mirrored) path = path.flip(1);
@@ -122,7 +122,7 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
     branch.k_conv = make_convolution(conv + "_k" + suffix);
     if (options_.value_conv) branch.v_conv = make_convolution(conv + "_v" + suffix);
   }
-  // The norms of the further directions never have a bias in the training source.
+  // In the training source, the norms of additional directions never have a bias.
   branch.cell = register_module("mlstm_cell" + suffix,
                                 MlstmCell(inner, options_.heads, options_.norm_bias && suffix.empty(),
                                           options_.paper_cell ? inner : 3 * inner));
@@ -134,7 +134,7 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   if (options_.conv == MlstmConv::none) return nullptr;
   const int64_t inner = options_.inner, kernel = options_.kernel;
   const bool causal = options_.conv == MlstmConv::causal, flat = options_.conv != MlstmConv::grid;
-  check(causal || kernel % 2 == 1, "the kernel of a convolution to both sides is ", kernel, ", must be odd");
+  check(causal || kernel % 2 == 1, "the kernel of a non-causal convolution is ", kernel, ", must be odd");
   auto conv = std::make_shared<Convolution>();
   if (causal)  // a module inside a module, as published
     register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
@@ -179,7 +179,7 @@ ops::MlstmMixerOptions mixer_options(const MlstmLayerOptions& layer, const Trave
           .value_conv = layer.value_conv};
 }
 
-// The implicit attention of one direction, rows and columns as the image has its tokens.
+// The implicit attention of one direction, rows and columns in the image's token order.
 torch::Tensor mixing_of(const torch::Tensor& u, const ops::MlstmMixerParameters& p,
                         const ops::MlstmMixerOptions& options, const TokenGrid& grid,
                         const Traversal& direction) {

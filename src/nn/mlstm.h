@@ -25,10 +25,10 @@ class HeadwiseLinearImpl : public torch::nn::Module {
 };
 TORCH_MODULE(HeadwiseLinear);
 
-// Gates from [q, k, v], the cell, a norm a head. Parameters igate, fgate, outnorm.
+// Gates from [q, k, v], the cell, a norm per head. Parameters igate, fgate, outnorm.
 class MlstmCellImpl : public torch::nn::Module {
  public:
-  // `gate_width` numbers go into each gate.
+  // `gate_width`: inputs of each gate.
   MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias, int64_t gate_width);
   // [batch, tokens, width] each -> the same; for gates that read q, k and v.
   torch::Tensor forward(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) const;
@@ -40,10 +40,10 @@ class MlstmCellImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MlstmCell);
 
-// An order in which the tokens of an image are walked: along rows from the top left, changed by each of
+// An order in which the tokens of an image are visited: along rows from the top left, modified by each of
 // these.
 struct Traversal {
-  bool columns = false;      // column after column instead of row after row
+  bool columns = false;      // column by column instead of row by row
   bool mirrored = false;     // from the right instead of from the left
   bool reversed = false;     // the same path from its end
   std::string name() const;  // "rowwise_from_top_left", "colwise_from_bot_right", …
@@ -52,15 +52,15 @@ struct Traversal {
 // (Vision-LSTM, Figure 4: uni-, bi-, quad- and oct-directional).
 std::vector<Traversal> traversals(int64_t count);
 
-// The tokens of an image in row-major order, and where among them stand others (class tokens), ascending.
+// The tokens of an image in row-major order, and the ascending positions of other tokens (class tokens).
 struct TokenGrid {
   int64_t rows = 0, columns = 0;
   std::vector<int64_t> off_grid = {};
   int64_t tokens() const { return rows * columns + static_cast<int64_t>(off_grid.size()); }
 };
 
-// The depthwise convolution in front of q and k: none, over the grid, over the sequence to both sides, or
-// over the tokens up to each one.
+// The depthwise convolution before q and k: none, over the grid, over the sequence on both sides, or over the
+// tokens up to each one.
 enum class MlstmConv { grid, sequence, causal, none };
 
 struct MlstmLayerOptions {
@@ -70,25 +70,25 @@ struct MlstmLayerOptions {
   int64_t kernel = 3;
   bool proj_bias = true, norm_bias = true, conv_bias = true, skip = true;
   bool paper_cell = false;  // ops/mlstm_mixer.h
-  bool share_conv = true;   // one convolution for what reads it, else "<conv_name>_k" and "_v" besides
+  bool share_conv = true;   // one convolution for all readers, else "<conv_name>_k" and "_v" in addition
   bool value_conv = false;  // v reads the convolution too
-  // Each has its own convolution, q, k, v, cell and skip, or all have the same; their outputs are summed.
+  // Each has its own convolution, q, k, v, cell and skip, or all share them; their outputs are summed.
   std::vector<Traversal> directions = {{}};
   bool share_directions = false;
-  double init_values = 0;  // first values of layerscale.gamma, a factor of the output; 0 = none
+  double init_values = 0;  // initial value of layerscale.gamma, a factor of the output; 0 = none
 };
 
-// The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. The parameters of
-// the second direction end in "_rev", of the others in "_du", "_ud", "_mirror", … as in the training source.
+// The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. As in the training
+// source, the parameters of the second direction end in "_rev", of others in "_du", "_ud", "_mirror", ….
 class MlstmLayerImpl : public torch::nn::Module {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
-  // x [batch, grid.tokens(), width] -> the same. Taps take the state after the last token, "<name>.state.c",
-  // ".n" and ".m" (ops/mlstm.h), of further directions "<name>.state_rev.c" and so on.
+  // x [batch, grid.tokens(), width] -> the same. Taps receive the state after the last token:
+  // "<name>.state.c", ".n" and ".m" (ops/mlstm.h), and "<name>.state_rev.c" and so on for further directions.
   torch::Tensor forward(const DeferredNorm& x, const TokenGrid& grid, const Epilogue& epilogue = {},
                         Taps* taps = nullptr, const std::string& name = {});
-  // One token more, x [batch, 1, width] -> the same, after those that `state` stands for. For a layer with
-  // one direction, rows from the top left, and a causal convolution or none.
+  // One more token, x [batch, 1, width] -> the same, after the tokens in `state`. For a layer with one
+  // direction, rows from the top left, and a causal convolution or none.
   torch::Tensor step(const DeferredNorm& x, ops::MlstmMixerState& state, const Epilogue& epilogue = {});
   // Linear maps and convolutions of one token.
   int64_t macs_per_token() const;
@@ -101,7 +101,7 @@ class MlstmLayerImpl : public torch::nn::Module {
   struct Branch {
     Traversal direction;
     HeadwiseLinear q{nullptr}, k{nullptr}, v{nullptr};
-    // Where their parameters are; null without a convolution (of its own).
+    // Modules with their parameters; null without a (separate) convolution.
     std::shared_ptr<Convolution> conv = nullptr, k_conv = nullptr, v_conv = nullptr;
     MlstmCell cell{nullptr};
     torch::Tensor skip = {};  // may be undefined
@@ -109,7 +109,7 @@ class MlstmLayerImpl : public torch::nn::Module {
   void add_branch(const Traversal& direction, const std::string& suffix);
   std::shared_ptr<Convolution> make_convolution(const std::string& name);
   static ops::MlstmMixerParameters parameters_of(const Branch& branch);
-  // `last` takes the state after the last token, if it is not null.
+  // `last` receives the state after the last token, unless null.
   torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                     ops::MlstmState* last) const;
 
@@ -120,8 +120,8 @@ class MlstmLayerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MlstmLayer);
 
-// First values of one parameter of a layer, by its name inside the layer ("proj_up.weight"), as the published
-// code draws them; false if the name is not one of the layer's random ones.
+// Initialises one parameter of a layer, by its name inside the layer ("proj_up.weight"), like the published
+// code. Returns false if the parameter is not randomly initialised.
 bool initialise_mlstm_layer(const std::string& name, const Filler& fill, const MlstmLayerOptions& options);
 
 }  // namespace tessera::nn

@@ -51,7 +51,7 @@ TEST(Initialise, DistributionsAreWhatTheySay) {
   const Filler fill(x, 1, "x");
   fill.normal(0.5);
   moments(0, 0.5);
-  fill.truncated_normal(2);  // cut at one deviation: what is left has 0.5396 of it
+  fill.truncated_normal(2);  // truncated at one deviation: 0.5396 of it remains
   moments(0, 2 * 0.5396);
   EXPECT_LE(x.abs().max().item<double>(), 2);
   fill.xavier_uniform();
@@ -136,7 +136,7 @@ TEST(Checkpoint, GivesTheSameValuesAndGradients) {
   MlpImpl mlp(6, 12), unused(6, 12);
   fill_all(mlp, 1);
   auto parameters = mlp.parameters();
-  parameters.push_back(unused.fc1->weight);  // takes no part
+  parameters.push_back(unused.fc1->weight);  // not used
   parameters[0].set_requires_grad(false);    // frozen
   const Tensor x = torch::randn({5, 6}).requires_grad_();
   const auto body = [&](const Tensor& in) { return mlp.forward(in).square(); };
@@ -176,7 +176,7 @@ TEST(Checkpoint, RecomputesInThePrecisionOfTheForwardPass) {
   EXPECT_FALSE(at::autocast::is_autocast_enabled(torch::kCPU));
 }
 
-// The next step's first pass does not read what the second pass rounds.
+// The next step's first pass does not read the weights rounded in the second pass.
 TEST(Checkpoint, RoundedWeightsDoNotOutliveTheStep) {
   const Tensor weight = torch::ones({4, 4}).requires_grad_(), x = torch::ones({1, 4}).requires_grad_();
   const auto step = [&] {
@@ -251,7 +251,7 @@ TEST(Attention, TapsItsWeights) {
   EXPECT_EQ(weights.sizes(), (std::vector<int64_t>{2, 2, 5, 5}));
   EXPECT_TRUE(torch::allclose(weights.sum(-1), torch::ones({2, 2, 5})));
   EXPECT_TRUE(torch::allclose(attention.forward(x), y, 1e-4, 1e-5));
-  const Tensor order = torch::tensor({3, 1, 4, 0, 2});  // tokens have no order of their own
+  const Tensor order = torch::tensor({3, 1, 4, 0, 2});  // tokens have no inherent order
   EXPECT_TRUE(
       torch::allclose(attention.forward(x.index_select(1, order)), y.index_select(1, order), 1e-4, 1e-5));
 }
@@ -268,13 +268,13 @@ TEST(Attention, ExtrasAreWhatTheySay) {
   EXPECT_TRUE(torch::allclose(causal, torch::matmul(renormalised, v), 1e-4, 1e-5));
   const Tensor bias = (1 - lower) * -1e9;
   EXPECT_TRUE(torch::allclose(attend(q, k, v, {.bias = bias}), causal, 1e-4, 1e-5));
-  Taps taps;  // the same values when the weights are looked at
+  Taps taps;  // the same values with taps on the weights
   EXPECT_TRUE(
       torch::allclose(attend(q, k, v, {.causal = true, .taps = &taps, .name = "a"}), causal, 1e-4, 1e-5));
   EXPECT_TRUE(torch::allclose(taps.kept.at("a.attention"), renormalised, 1e-4, 1e-5));
 }
 
-// A layer that walks in one direction, its weights the same for all.
+// A layer with one direction and the same weights for all directions.
 MlstmLayer walking(const Traversal& direction, MlstmConv conv) {
   MlstmLayer layer(
       MlstmLayerOptions{.width = 8, .inner = 16, .heads = 2, .conv = conv, .directions = {direction}});
@@ -292,7 +292,7 @@ TEST(MlstmLayer, TapsTheStateOfEachDirection) {
   Taps taps;
   EXPECT_TRUE(
       torch::allclose(layer->forward(x, grid, {}, &taps, "here"), layer->forward(x, grid), 1e-4, 1e-5));
-  EXPECT_EQ(taps.kept.size(), 8u);  // three states and the matrix of the parallel form, each way
+  EXPECT_EQ(taps.kept.size(), 8u);  // three states and the parallel form's matrix, per direction
   EXPECT_EQ(taps.kept.at("here.mixing_rev").sizes(), (std::vector<int64_t>{2, 2, 6, 6}));
   EXPECT_EQ(taps.kept.at("here.state.c").sizes(), (std::vector<int64_t>{2, 2, 8, 8}));
   EXPECT_EQ(taps.kept.at("here.state_rev.n").sizes(), (std::vector<int64_t>{2, 2, 8}));
@@ -310,7 +310,7 @@ TEST(MlstmLayer, ReversedIsTheFlippedSequence) {
   }
 }
 
-// Walking another way is walking the transformed image.
+// Walking in another direction equals walking the transformed image.
 TEST(MlstmLayer, DirectionsAreThoseOfTheTransformedImage) {
   const Tensor image = torch::randn({2, 3, 4, 8}, torch::kFloat64);  // rows, columns
   const auto flat = [](const Tensor& grid) { return grid.reshape({grid.size(0), -1, grid.size(3)}); };
@@ -344,7 +344,7 @@ TEST(MlstmLayer, DirectionsInOneLayerAreSummed) {
     if (suffix != std::string::npos) name.erase(suffix, 4);
     entry.value().copy_((suffix != std::string::npos ? others : theirs)[name]);
   }
-  for (auto* parameters : {&theirs, &others})  // what `both` does not have
+  for (auto* parameters : {&theirs, &others})  // absent from `both`
     for (auto& entry : *parameters)
       if (entry.key().find("proj") != std::string::npos && ends_with(entry.key(), ".bias"))
         entry.value().zero_();
@@ -354,7 +354,7 @@ TEST(MlstmLayer, DirectionsInOneLayerAreSummed) {
       torch::allclose(both->forward(x, {2, 3}), there->forward(x, {2, 3}) + back->forward(x, {2, 3})));
 }
 
-// A class token in the middle: the convolution over the grid passes it by, the cell sees it in its place.
+// A class token in the middle: the grid convolution skips it, the cell sees it at its position.
 TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
   const Tensor x = torch::randn({1, 7, 8}, torch::kFloat64);
   const TokenGrid grid{2, 3, {3}};
@@ -364,14 +364,14 @@ TEST(MlstmLayer, TokensOffTheGridKeepTheirPlaces) {
     changed.select(1, 3).add_(1);
     const Tensor difference =
         (layer->forward(changed, grid) - layer->forward(x, grid)).abs().sum(-1).squeeze(0);
-    // The token itself and what comes after it on the walk: half the tokens, of which the walk decides.
+    // The token itself and later tokens of the walk: half of them, chosen by the walk.
     EXPECT_EQ((difference > 1e-12).sum().item<int64_t>(), 4) << direction.name();
     EXPECT_GT(difference[3].item<double>(), 1e-6);
   }
   EXPECT_ANY_THROW(walking({}, MlstmConv::grid)->forward(x, {2, 3}));
 }
 
-// Rounded inputs times rounded weights, whatever stands around the layer.
+// Rounded inputs times rounded weights, for every context of the layer.
 TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   torch::manual_seed(0);
   const auto drawn = [](LinearImpl& layer, const QuantisedBits& bits = {.weights = 4, .activations = 3}) {
@@ -405,7 +405,7 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
   for (const auto& parameter : parameters)
     EXPECT_GT(parameter.value().grad().abs().max().item<double>(), 0) << parameter.key();
 
-  // Without gradients weights are rounded once, and int8 computes the same integers.
+  // Without gradients, weights are rounded once, and int8 computes the same integers.
   const torch::NoGradGuard no_grad;
   for (const QuantisedBits bits : {QuantisedBits{4, 3}, {8, 8}, {3, 8}}) {
     LinearImpl small(8, 6);
@@ -422,7 +422,7 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
     EXPECT_TRUE(torch::allclose(all(), want, 1e-5, 1e-6));
     const ops::InferenceScope int8({.int8 = true});
     EXPECT_TRUE(torch::allclose(all().slice(0, 0, 5), want.slice(0, 0, 5), 1e-5, 1e-6)) << bits.weights;
-    // GELU gives bfloat16, of a polynomial that is up to 8e-5 off.
+    // GELU returns bfloat16, from a polynomial with errors of up to 8e-5.
     EXPECT_TRUE(torch::allclose(all(), want, 1.0 / 256, 1.6e-4)) << bits.weights;
   }
 
@@ -436,7 +436,7 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
       1e-5, 1e-6));
 }
 
-// As torch's batch norm without parameters: outputs, gradients and running statistics.
+// Like torch's batch norm without parameters: outputs, gradients and running statistics.
 TEST(BatchNorm, IsTorchsWithoutParameters) {
   BatchNorm norm(5);
   torch::Tensor mean = torch::zeros({5}), variance = torch::ones({5});
@@ -461,7 +461,7 @@ TEST(BatchNorm, IsTorchsWithoutParameters) {
   EXPECT_TRUE(torch::allclose(norm->running_mean, mean, 1e-5, 1e-6));  // evaluation changes nothing
   norm->train();
   const torch::Tensor before = norm->running_var.clone();
-  EXPECT_TRUE(torch::equal(norm(x), torch::zeros({1, 5})));  // one picture has no variance
+  EXPECT_TRUE(torch::equal(norm(x), torch::zeros({1, 5})));  // one image has no variance
   EXPECT_TRUE(torch::equal(norm->running_var, before));
   EXPECT_TRUE(norm->parameters().empty());
 }

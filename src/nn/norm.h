@@ -9,8 +9,8 @@
 
 namespace tessera::nn {
 
-// x and the norm that stands before whatever reads it. A linear layer takes both in one pass where it can
-// (ops/linear.h); anything else reads the tensor and has it computed then.
+// x and the norm to apply before its next use. A linear layer computes both in one pass if it can
+// (ops/linear.h); other readers convert to a tensor, which computes the norm.
 struct DeferredNorm {
   DeferredNorm(torch::Tensor already) : x(std::move(already)) {}
   DeferredNorm(torch::Tensor of, ops::NormParameters by) : x(std::move(of)), norm(std::move(by)) {}
@@ -23,7 +23,8 @@ struct DeferredNorm {
 struct LayerNormOptions {
   double eps = 1e-6;
   bool bias = true;
-  bool residual = false;  // scale by 1 + weight, the weight starting at 0 (as xLSTM), instead of by weight
+  bool residual = false;  // scale by 1 + weight with an initial weight of 0 (as in xLSTM), instead of by
+                          // weight
 };
 
 // (x - mean) / sqrt(variance + eps) * scale + bias (Ba et al. 2016).
@@ -31,9 +32,9 @@ class LayerNormImpl : public torch::nn::Module {
  public:
   explicit LayerNormImpl(int64_t width, LayerNormOptions options = {});
   torch::Tensor forward(const torch::Tensor& x) const { return ops::norm(x, parameters_now()); }
-  // The same for the linear layer behind this norm.
+  // The same for the linear layer after this norm.
   DeferredNorm before_linear(const torch::Tensor& x) const { return {x, parameters_now()}; }
-  // What x is multiplied by: weight, or 1 + weight.
+  // Returns the factor of x: weight, or 1 + weight.
   torch::Tensor scale() const { return options_.residual ? weight + 1 : weight; }
   double eps() const { return options_.eps; }
   torch::Tensor weight, bias;
@@ -58,11 +59,11 @@ class RmsNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// x * gamma, a number a channel (CaiT, Touvron et al. 2021).
+// x * gamma, a number per channel (CaiT, Touvron et al. 2021).
 class LayerScaleImpl : public torch::nn::Module {
  public:
   LayerScaleImpl(int64_t width, double first_value);
-  torch::Tensor gamma;  // [width]: what adds the branch multiplies by it
+  torch::Tensor gamma;  // [width]: the factor of the branch, applied with its addition
 };
 TORCH_MODULE(LayerScale);
 

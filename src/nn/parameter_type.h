@@ -1,5 +1,5 @@
-// The type of parameters that layers create (nn/init.h) in a scope: a model that is loaded in bfloat16 never takes the memory of
-// its float32 form.
+// The type of parameters that layers create (nn/init.h) in a scope. A model loaded in bfloat16 never needs
+// the memory of its float32 form.
 #pragma once
 
 #include "ops/torch.h"

@@ -9,7 +9,7 @@ namespace tessera::nn {
 
 namespace {
 
-// The angles of positions 0 … count - 1, [count, waves].
+// Returns the angles of positions 0 … count - 1, [count, waves].
 torch::Tensor wave_angles(int64_t count, int64_t waves) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat64);
   const torch::Tensor frequency =
@@ -17,13 +17,13 @@ torch::Tensor wave_angles(int64_t count, int64_t waves) {
   return torch::outer(torch::arange(count, options), frequency);
 }
 
-// Sines and cosines of the columns' and the rows' angles, [rows, columns, width / 4] each: views of a side's.
+// Sines and cosines of the columns' and the rows' angles, [rows, columns, width / 4] each, as views per side.
 struct GridWaves {
   torch::Tensor column_sin, column_cos, row_sin, row_cos;
 };
 
 GridWaves grid_waves(int64_t rows, int64_t columns, int64_t width) {
-  check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, it is ", width);
+  check(width % 4 == 0, "sine-cosine positions need a width that is a multiple of 4, not ", width);
   const std::vector<int64_t> shape{rows, columns, width / 4};
   const auto spread = [&](const torch::Tensor& wave) { return wave.to(torch::kFloat32).expand(shape); };
   const torch::Tensor column = wave_angles(columns, width / 4).unsqueeze(0),
@@ -46,7 +46,7 @@ torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width)
 }
 
 torch::Tensor sinusoids(int64_t count, int64_t width, Waves order) {
-  check(width % 2 == 0, "sinusoids need an even width, it is ", width);
+  check(width % 2 == 0, "sinusoids need an even width, not ", width);
   const torch::Tensor angle = wave_angles(count, width / 2);
   const torch::Tensor table = order == Waves::sines_first
                                   ? torch::cat({angle.sin(), angle.cos()}, 1)

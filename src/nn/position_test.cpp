@@ -60,7 +60,7 @@ TEST(Rope, ScoresDependOnRelativePositionOnly) {
 }
 
 TEST(Rope, TablesHaveThePublishedLayout) {
-  const GridPositions grid = grid_positions(-1, 6, 3);  // a class token in front of 2 rows of 3
+  const GridPositions grid = grid_positions(-1, 6, 3);  // a class token before 2 rows of 3
   EXPECT_TRUE(torch::equal(grid.x, torch::tensor({2, 0, 1, 2, 0, 1, 2}, torch::kFloat64)));
   EXPECT_TRUE(torch::equal(grid.y, torch::tensor({-1, 0, 0, 0, 1, 1, 1}, torch::kFloat64)));
   const Tensor angles = rotation_2d(grid.x, grid.y, 8, 100).angles;  // pairs x, y, x, y
@@ -89,7 +89,7 @@ TEST(RelativePosition, BucketsGrowWithTheDistance) {
   EXPECT_TRUE(torch::equal(both.slice(0, 51) - 8, both.slice(0, 0, 50).flip(0)));
   EXPECT_EQ(both[50].item<int64_t>(), 0);
   EXPECT_EQ(both.max().item<int64_t>(), 15);
-  EXPECT_EQ(both[100].item<int64_t>(), both[91].item<int64_t>());  // 50 and 41 are beyond the furthest
+  EXPECT_EQ(both[100].item<int64_t>(), both[91].item<int64_t>());  // 50 and 41 exceed the furthest
   EXPECT_EQ(earlier.slice(0, 50).max().item<int64_t>(), 0);
   EXPECT_EQ(earlier[0].item<int64_t>(), 15);
   EXPECT_ANY_THROW(relative_buckets(offsets, true, 2, 40));
@@ -101,7 +101,7 @@ TEST(RelativePosition, AlibiFallsWithTheDistance) {
     const Tensor slopes = alibi_slopes(heads), bias = alibi_bias(heads, 5);
     EXPECT_EQ(slopes.size(0), heads);
     EXPECT_TRUE(((slopes > 0) & (slopes <= 1)).all().item<bool>());
-    EXPECT_EQ(std::get<0>(at::_unique(slopes)).size(0), heads);  // every head looks as far as no other
+    EXPECT_EQ(std::get<0>(at::_unique(slopes)).size(0), heads);  // every head has another range
     EXPECT_TRUE(torch::equal(bias, bias.transpose(1, 2)));
     EXPECT_TRUE(torch::allclose(bias.select(1, 0).select(1, 3), slopes * -3));
   }
@@ -133,7 +133,7 @@ TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   for (const RopeScalingKind kind : {linear, ntk, dynamic, yarn, llama3})
     EXPECT_TRUE(torch::allclose(rotary_frequencies(32, 10000, {.kind = kind, .trained = 256}), plain))
         << name_of(kind);
-  // Between pairs instead of at them.
+  // Between pairs instead of at pairs.
   const RopeScaling between{.kind = yarn, .factor = 4, .trained = 256, .whole_pairs = false};
   EXPECT_FALSE(torch::allclose(rotary_frequencies(32, 10000, between),
                                rotary_frequencies(32, 10000, {.kind = yarn, .factor = 4, .trained = 256})));
@@ -158,7 +158,7 @@ TEST(RopeScaling, FastPairsStayAndSlowOnesAreStretched) {
   EXPECT_ANY_THROW(rotary_frequencies(32, 10000, {.kind = yarn, .factor = 2}));
 }
 
-// Scores depend on relative positions alone; a shift along either axis changes them; heads differ.
+// Scores depend only on relative positions; a shift along either axis changes them; heads differ.
 TEST(RopeMixed, PairsAreRotatedByBothAxes) {
   const MixedFrequencies theta = mixed_frequencies(2, 8);
   EXPECT_TRUE(torch::allclose((theta.x.square() + theta.y.square()).sqrt(),
@@ -180,8 +180,8 @@ TEST(RopeMixed, PairsAreRotatedByBothAxes) {
   EXPECT_ANY_THROW(mixed_frequencies(2, 7));
 }
 
-// Row (dy + rows - 1) * (2 columns - 1) + dx + columns - 1 for a query dy below and dx to the right of its key; the
-// three rows behind are the class token's to patches, of patches to it, and to itself.
+// Row (dy + rows - 1) * (2 columns - 1) + dx + columns - 1 for a query dy below and dx to the right of its
+// key. The last three rows are class token to patches, patches to class token, and class token to itself.
 TEST(RelativePosition, ATableHoldsABiasForEachOffset) {
   for (const bool class_token : {false, true}) {
     const int64_t rows = 2, columns = 3, first = class_token ? 1 : 0, patches = rows * columns;
@@ -203,11 +203,11 @@ TEST(RelativePosition, ATableHoldsABiasForEachOffset) {
 }
 
 TEST(RelativePosition, ATableMovesToAnotherGrid) {
-  const Tensor table = torch::full({5 * 7 + 3, 2}, 1.5);  // of 3 x 4
+  const Tensor table = torch::full({5 * 7 + 3, 2}, 1.5);  // for 3 x 4
   EXPECT_TRUE(torch::equal(resample_offset_bias(table, 3, 4, 3, 4, true), table));
   const Tensor moved = resample_offset_bias(table, 3, 4, 6, 5, true);
   EXPECT_TRUE(torch::allclose(moved, torch::full({11 * 9 + 3, 2}, 1.5)));
-  EXPECT_FALSE(fit_offset_bias(table, 6, 5, 2, true).defined());  // not of a square grid
+  EXPECT_FALSE(fit_offset_bias(table, 6, 5, 2, true).defined());  // not from a square grid
   const Tensor square = torch::randn({5 * 5 + 3, 2});
   EXPECT_TRUE(torch::equal(fit_offset_bias(square, 3, 3, 2, true), square));
   EXPECT_FALSE(fit_offset_bias(square, 3, 3, 2, false).defined());

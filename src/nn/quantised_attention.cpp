@@ -9,11 +9,11 @@
 namespace tessera::nn {
 namespace {
 
-// A step size that no numbers have set yet.
+// Marks a step size not yet set by data.
 constexpr double kUnset = std::numeric_limits<double>::infinity();
-// Where the first numbers lie above this they count as not negative, as in Q-ViT's code.
+// If the first numbers are all above this, they count as non-negative, as in Q-ViT's code.
 constexpr double kNegative = -1e-5;
-constexpr double kNormEps = 1e-5;  // PyTorch's, which Q-ViT's code takes
+constexpr double kNormEps = 1e-5;  // PyTorch's default, as in Q-ViT's code
 
 }  // namespace
 
@@ -32,7 +32,7 @@ AttentionRoundingImpl::Rounding AttentionRoundingImpl::add_rounding(const std::s
           register_buffer(name + "_signed", zeros({1}))};
 }
 
-// x [batch, heads, rows, columns] on the levels of its heads.
+// Rounds x [batch, heads, rows, columns] to the levels of its heads.
 torch::Tensor AttentionRoundingImpl::round(const torch::Tensor& x, Rounding& rounding) const {
   const auto type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor wide = x.to(type);

@@ -24,7 +24,7 @@ Attention random_attention(int64_t seed) {
   return attention;
 }
 
-// The part of the attention on 2^bits levels, in float64, with a lively zero point.
+// Returns the part of the attention on 2^bits levels, in float64, with a large random zero point.
 AttentionRoundingImpl& quantised(Attention& attention, int64_t bits) {
   attention->quantise(bits);
   attention->to(torch::kFloat64);
@@ -45,7 +45,7 @@ Tensor layer_normed(const Tensor& x) {
   return centred / (centred.square().mean(-1, true) + 1e-5).sqrt();
 }
 
-// The equation, one number at a time in double, over odd sizes and widths, causal or with iLLaMA's mask.
+// The equation in double, one number at a time, over odd sizes and widths, causal or with iLLaMA's mask.
 TEST(QuantisedAttention, IsItsDefinition) {
   for (const int64_t bits : {2, 3, 8})
     for (const int64_t tokens : {1, 5, 17})
@@ -89,7 +89,7 @@ TEST(QuantisedAttention, IsItsDefinition) {
       }
 }
 
-// No head has more than 2^bits different numbers, and probabilities take the levels from 0 on.
+// No head has more than 2^bits different numbers, and probabilities use levels from 0 on.
 TEST(QuantisedAttention, BitsAreLevelsAndProbabilitiesHaveNoSign) {
   Attention attention = random_attention(1);
   AttentionRoundingImpl& rounding = quantised(attention, 3);
@@ -108,7 +108,7 @@ TEST(QuantisedAttention, BitsAreLevelsAndProbabilitiesHaveNoSign) {
   for (const char* name : {"q_signed", "k_signed", "v_signed"}) EXPECT_EQ(number(buffers[name], 0), 1);
 }
 
-// With ever more levels the rounding vanishes: what is left is the attention of normed q and k.
+// With more and more levels the rounding vanishes, and attention of normed q and k remains.
 TEST(QuantisedAttention, ManyLevelsAreTheAttentionItself) {
   Attention attention = random_attention(2);
   const Tensor q = torch::randn({2, kHeads, 9, kHeadWidth}, torch::kFloat64), k = torch::randn_like(q),
@@ -124,7 +124,8 @@ TEST(QuantisedAttention, EveryPartLearns) {
   const Tensor x = torch::randn({3, 11, kWidth}, torch::kFloat64);
   attention->forward(x);
   {
-    const torch::NoGradGuard no_grad;  // so narrow that numbers lie outside, which the zero points learn from
+    const torch::NoGradGuard no_grad;  // so narrow that some numbers are out of range, from which the zero
+                                       // points learn
     for (auto& [name, parameter] : rounding.named_parameters().pairs())
       if (name.ends_with("_log_step")) parameter.sub_(1);
   }

@@ -11,12 +11,12 @@
 namespace tessera::nn {
 namespace {
 
-// T5's own.
+// T5's values.
 constexpr int64_t kBuckets = 32, kFurthest = 128;
 
-constexpr int64_t kClassRows = 3;  // of a table with a class token
+constexpr int64_t kClassRows = 3;  // rows for a class token
 
-// [..., patches, patches] with zeros for the tokens in front.
+// [..., patches, patches] padded with zeros for the tokens before them.
 torch::Tensor behind(int64_t prefix, const torch::Tensor& bias) {
   return torch::constant_pad_nd(bias.unsqueeze(0), {prefix, 0, prefix, 0});
 }
@@ -27,9 +27,9 @@ torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, in
                                int64_t furthest) {
   const int64_t side = both_sides ? buckets / 2 : buckets, exact = side / 2;
   check(exact >= 1 && furthest > exact, buckets, " buckets up to a distance of ", furthest,
-        ": a side needs at least 2, and the furthest must lie beyond the ", exact, " exact ones");
+        ": a side needs at least 2, and the furthest must exceed the ", exact, " exact ones");
   const torch::Tensor distance = both_sides ? offsets.abs() : (-offsets).clamp_min(0);
-  // In float32 and cut off, as published: the borders of the buckets depend on it.
+  // In float32 and truncated, as published: the limits of the buckets depend on it.
   const double span = std::log(static_cast<double>(furthest) / static_cast<double>(exact));
   const torch::Tensor grown =
       (torch::log(distance.clamp_min(1).to(torch::kFloat32) / static_cast<double>(exact)) / span *
@@ -95,7 +95,7 @@ torch::Tensor offset_bias(const torch::Tensor& table, int64_t rows, int64_t colu
                       column = patch.remainder(columns);
   const torch::Tensor down = row.unsqueeze(1) - row + (rows - 1);
   const torch::Tensor across = column.unsqueeze(1) - column + (columns - 1);
-  torch::Tensor index = down * (2 * columns - 1) + across;  // of query and key
+  torch::Tensor index = down * (2 * columns - 1) + across;  // by query and key
   if (class_token) {
     index = torch::constant_pad_nd(index, {1, 0, 1, 0});
     index.select(0, 0).fill_(table.size(0) - 3);

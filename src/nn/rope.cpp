@@ -21,19 +21,19 @@ Rotation rotation_at(const torch::Tensor& x, const torch::Tensor& y, const torch
 }
 
 Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double theta) {
-  check(channels % 2 == 0, "rotary positions rotate pairs of channels, there are ", channels);
+  check(channels % 2 == 0, "rotary positions need an even number of channels, not ", channels);
   return rotation_at(positions, torch::pow(theta, doubles(0, channels, 2) / -static_cast<double>(channels)));
 }
 
 Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta) {
-  check(channels % 4 == 0,
-        "two-dimensional rotary positions need a multiple of 4 channels a head, there are ", channels);
+  check(channels % 4 == 0, "two-dimensional rotary positions need a multiple of 4 channels per head, not ",
+        channels);
   return rotation_at(x, y, torch::pow(theta, doubles(0, channels, 4) / -static_cast<double>(channels)));
 }
 
 Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta) {
-  check(channels % 4 == 0,
-        "two-dimensional rotary positions need a multiple of 4 channels a head, there are ", channels);
+  check(channels % 4 == 0, "two-dimensional rotary positions need a multiple of 4 channels per head, not ",
+        channels);
   return {torch::cat({rotation_1d(x, channels / 2, theta).angles, rotation_1d(y, channels / 2, theta).angles},
                      1)};
 }

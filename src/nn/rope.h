@@ -8,20 +8,20 @@
 
 namespace tessera::nn {
 
-// Angles by which adjacent pairs of channels (2m, 2m+1) are rotated: [tokens, pairs], or [heads, tokens,
-// pairs] where every head has its own, or [batch, heads or 1, tokens, pairs] where every sample has. Kept in
-// float64; undefined = no rotation.
+// Angles of rotation for adjacent pairs of channels (2m, 2m+1): [tokens, pairs]; [heads, tokens, pairs] if
+// heads differ; or [batch, heads or 1, tokens, pairs] if samples differ. Kept in float64; undefined = no
+// rotation.
 struct Rotation {
   Rotation() = default;
   Rotation(torch::Tensor values, double length = 1)  // NOLINT: angles read as a rotation
       : angles(std::move(values)), magnitude(length) {}
   torch::Tensor angles;
-  double magnitude = 1;  // the channels that are rotated are multiplied by this too (YaRN)
+  double magnitude = 1;  // also a factor of the rotated channels (YaRN)
   bool defined() const { return angles.defined(); }
 };
 
-// Pair m is rotated by positions [tokens] float64 times frequencies[m]. On a grid pairs alternate x, y, x, y,
-// …: pairs 2m and 2m+1 are rotated by x and y [tokens] times frequencies[m].
+// Pair m is rotated by positions [tokens] float64 times frequencies[m]. On a grid, pairs alternate x, y, x,
+// y, …: pairs 2m and 2m+1 are rotated by x and y [tokens] times frequencies[m].
 Rotation rotation_at(const torch::Tensor& positions, const torch::Tensor& frequencies);
 Rotation rotation_at(const torch::Tensor& x, const torch::Tensor& y, const torch::Tensor& frequencies);
 
@@ -32,23 +32,23 @@ Rotation rotation_1d(const torch::Tensor& positions, int64_t channels, double th
 // Chu et al. 2024, eq. 5).
 Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t channels, double theta = 10000);
 
-// The pairs of the first half of the channels are rotated by x, those of the second half by y, both with
+// Pairs of the first half of the channels are rotated by x, those of the second half by y, both with
 // theta^(-4m / channels), m = 0 … channels / 4 - 1 (DARL, Li et al. 2024, section 3.4).
 Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels,
                          double theta = 10000);
 
-// One table over heads * channels a head, cut into a piece for each head.
+// Splits one table over heads * channels into a piece per head.
 Rotation split_over_heads(const Rotation& rotation, int64_t heads);
 
-// Columns and rows of the tokens `first` … `last` - 1 of a row-major grid with `width` columns, as float64.
-// Token -1 is (width - 1, -1), as floor division has it.
+// Columns and rows of tokens `first` … `last` - 1 of a row-major grid with `width` columns, as float64. Token
+// -1 is (width - 1, -1), by floor division.
 struct GridPositions {
   torch::Tensor x, y;
 };
 GridPositions grid_positions(int64_t first, int64_t last, int64_t width);
 
-// Rotates x [batch, heads, tokens, channels]; channels beyond the table's stay as they are. Computed in
-// float32, or float64 if x is.
+// Rotates x [batch, heads, tokens, channels]; channels beyond the table's are unchanged. Computed in float32,
+// or float64 if x is.
 torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation);
 
 }  // namespace tessera::nn

@@ -10,7 +10,8 @@ namespace tessera::nn {
 
 MixedFrequencies mixed_frequencies(int64_t heads, int64_t channels, double theta) {
   check(heads > 0 && channels > 0 && channels % 2 == 0,
-        "rotary positions rotate pairs of channels, there are ", channels, " in each of ", heads, " heads");
+        "rotary positions need an even number of channels per head, not ", channels, " for ", heads,
+        " heads");
   const int64_t pairs = channels / 2;
   MixedFrequencies drawn{torch::empty({heads, pairs}, torch::kFloat64),
                          torch::empty({heads, pairs}, torch::kFloat64)};

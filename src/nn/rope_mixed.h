@@ -1,5 +1,5 @@
-// Rotary positions on a grid with mixed frequencies (Li et al. 2024, DARL, section D.1): a pair of channels is rotated
-// by m^T theta = x theta_x + y theta_y instead of by one axis, with theta drawn at random.
+// Rotary positions on a grid with mixed frequencies (Li et al. 2024, DARL, section D.1): the angle of a pair
+// of channels is m^T theta = x theta_x + y theta_y instead of one axis, with random theta.
 #pragma once
 
 #include "ops/torch.h"
@@ -10,9 +10,9 @@
 
 namespace tessera::nn {
 
-// theta of every pair of every head, x and y [heads, channels / 2] float64: of length theta^(-2i / channels) for pair
-// i, as one-dimensional frequencies are, and of a direction drawn for each pair and head. The paper does not say how
-// it draws; every call draws the same. Channels of a head, even.
+// theta of every pair of every head, x and y [heads, channels / 2] float64. Its length is theta^(-2i /
+// channels) for pair i, like one-dimensional frequencies. Its direction is random per pair and head. The
+// paper does not specify the distribution; every call draws the same. Channels are per head and even.
 struct MixedFrequencies {
   torch::Tensor x, y;
 };

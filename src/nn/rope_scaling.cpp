@@ -15,14 +15,14 @@ torch::Tensor plain_frequencies(int64_t channels, double theta) {
   return torch::pow(theta, torch::arange(0, channels, 2, torch::kFloat64) / -static_cast<double>(channels));
 }
 
-// kept where `share` is 1, divided by the factor where it is 0.
+// Frequencies with share 1 are unchanged, those with share 0 are divided by the factor.
 torch::Tensor blend(const torch::Tensor& frequency, const torch::Tensor& share, double factor) {
   return frequency * share + frequency / factor * (1 - share);
 }
 
 torch::Tensor yarn(const torch::Tensor& frequency, int64_t channels, double theta, const RopeScaling& s) {
   const auto width = static_cast<double>(channels);
-  // The pair that makes so many rotations over the positions of training.
+  // Returns the pair with this number of rotations over the context length of training.
   const auto pair = [&](double rotations) {
     return width * std::log(s.trained / (rotations * kFullRotation)) / (2 * std::log(theta));
   };
@@ -51,7 +51,7 @@ torch::Tensor longrope(const torch::Tensor& frequency, const RopeScaling& s, int
 }  // namespace
 
 torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScaling& s, int64_t length) {
-  check(channels >= 2 && channels % 2 == 0, "rotary positions rotate pairs of channels, there are ",
+  check(channels >= 2 && channels % 2 == 0, "rotary positions need an even number of channels, not ",
         channels);
   const torch::Tensor frequency = plain_frequencies(channels, theta);
   if (s.kind == RopeScalingKind::none) return frequency;
@@ -64,7 +64,7 @@ torch::Tensor rotary_frequencies(int64_t channels, double theta, const RopeScali
   };
   if (s.kind == RopeScalingKind::linear) return frequency / s.factor;
   if (s.kind == RopeScalingKind::ntk) return stretched(s.factor);
-  check(s.trained > 0, "rotary scaling '", name_of(s.kind), "' needs the number of positions of training");
+  check(s.trained > 0, "rotary scaling '", name_of(s.kind), "' needs the context length of training");
   if (s.kind == RopeScalingKind::dynamic) {
     const double reach = std::max(static_cast<double>(length), s.trained);
     return stretched(s.factor * reach / s.trained - (s.factor - 1));

@@ -1,4 +1,4 @@
-// A map cut into windows and put together again, for attention inside windows.
+// Splits a map into windows and merges them, for attention inside windows.
 #pragma once
 
 #include "ops/torch.h"
@@ -7,15 +7,15 @@
 
 namespace tessera::nn {
 
-// x [batch, rows, columns, width] with zeros below and to the right, so that its sides are multiples of
-// these; itself if they are.
+// Pads x [batch, rows, columns, width] with zeros below and to the right, so that its sides are multiples of
+// these; returns it unchanged if they are.
 torch::Tensor pad_to_multiple(const torch::Tensor& x, int64_t rows, int64_t columns);
 
-// x [batch, rows, columns, width], padded to whole windows of `height` x `width` cells ->
-// [batch * windows, height * width, width of x]; windows and the tokens in them row by row.
+// x [batch, rows, columns, width], padded to whole windows of `height` x `width` cells -> [batch * windows,
+// height * width, width of x]; windows and the tokens in them row by row.
 torch::Tensor to_windows(const torch::Tensor& x, int64_t height, int64_t width);
 
-// The way back to [batch, rows, columns, width], without what was added.
+// The inverse, [batch, rows, columns, width], without the padding.
 torch::Tensor from_windows(const torch::Tensor& windows, int64_t height, int64_t width, int64_t rows,
                            int64_t columns);
 

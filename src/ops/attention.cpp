@@ -25,7 +25,7 @@ void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::T
             q.size(1) == k.size(1) && q.size(3) == k.size(3),
         "attention: q ", q.sizes(), ", k ", k.sizes(), ", v ", v.sizes(),
         " must be [batch, heads, tokens, d], k and v with the same tokens");
-  check(options.first_query >= 0, "attention: the first query stands at ", options.first_query,
+  check(options.first_query >= 0, "attention: the first query has position ", options.first_query,
         ", must be 0 or more");
   const auto check_angles = [&](const torch::Tensor& cos, const torch::Tensor& sin, int64_t tokens) {
     check(cos.sizes() == sin.sizes() && cos.size(-2) >= tokens && 2 * cos.size(-1) <= q.size(3) &&
@@ -38,7 +38,7 @@ void check_shapes(const torch::Tensor& q, const torch::Tensor& k, const torch::T
   if (own) check_angles(options.key_cos, options.key_sin, keys);
 }
 
-// As four axes, the first one repeated over the batch.
+// Returns the bias with four axes, the first one repeated over the batch.
 torch::Tensor repeated(const torch::Tensor& bias, int64_t batch) {
   torch::Tensor four = bias;
   while (four.dim() < 4) four = four.unsqueeze(0);
@@ -49,7 +49,7 @@ torch::Tensor repeated(const torch::Tensor& bias, int64_t batch) {
   return four.repeat({batch / entries, 1, 1, 1});
 }
 
-// True where a query sees a key; undefined where all see all.
+// True where a query sees a key; undefined if all see all.
 torch::Tensor seen(const AttentionOptions& options, int64_t queries, int64_t keys, torch::Device device) {
   if (!options.causal && options.window == 0) return {};
   const auto integers = torch::TensorOptions(torch::kLong).device(device);
@@ -74,7 +74,7 @@ torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, con
 
 namespace {
 
-// q and k rotated by their tables.
+// Rotates q and k by their tables.
 std::pair<torch::Tensor, torch::Tensor> rotated_pair(const torch::Tensor& q, const torch::Tensor& k,
                                                      const AttentionOptions& options) {
   const auto rotated = [](const torch::Tensor& x, int64_t first, const torch::Tensor& cos,
@@ -96,13 +96,13 @@ std::optional<torch::Tensor> bias_of(const AttentionOptions& options, const torc
   return repeated(options.bias, q.size(0)).to(q.scalar_type());
 }
 
-// Softmax and masks of q and k that are rotated.
+// Softmax and masks of rotated q and k.
 torch::Tensor weights_of(const torch::Tensor& q, const torch::Tensor& k, const AttentionOptions& options) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   torch::Tensor scores = torch::matmul(q * scale, k.transpose(-2, -1));
   if (const auto bias = bias_of(options, q)) scores = scores + *bias;
   const torch::Tensor mask = seen(options, q.size(2), k.size(2), q.device());
-  torch::Tensor blind;  // queries that see no key at all: their sums are empty
+  torch::Tensor blind;  // queries that see no key: their sums are empty
   if (mask.defined()) {
     blind = ~mask.any(-1, /*keepdim=*/true);
     scores = scores.masked_fill(~mask & ~blind, -std::numeric_limits<double>::infinity());
@@ -154,7 +154,7 @@ kernels::HeadRowsOut heads_to(const torch::Tensor& x) {
   return {x.mutable_data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// q, k, v of a packed tensor, or the three as they are.
+// q, k, v of a packed tensor, or the three as given.
 struct Parts {
   torch::Tensor q, k, v;
 };
@@ -164,7 +164,7 @@ Parts parts_of(const torch::Tensor& q, const torch::Tensor& k, const torch::Tens
   return {part(0), part(1), part(2)};
 }
 
-// A tensor [batch, heads, tokens, d] whose memory is [batch, tokens, heads, d].
+// Allocates [batch, heads, tokens, d] with the memory order [batch, tokens, heads, d].
 torch::Tensor by_token(const torch::Tensor& like) {
   return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
       .transpose(1, 2);
@@ -178,7 +178,7 @@ struct RotaryTables {
     cos = cosines.to(torch::kFloat32).contiguous();
     sin = sines.to(torch::kFloat32).contiguous();
   }
-  // The table of tokens from `first` on.
+  // Returns the table of tokens from `first` on.
   kernels::Rotary rotary(int64_t first) const {
     if (!cos.defined()) return {};
     const int64_t token = cos.stride(-2), at = first * token;
@@ -188,7 +188,7 @@ struct RotaryTables {
   torch::Tensor cos, sin;
 };
 
-// The masks, and the tensors as the kernel reads them.
+// The masks, and the tensors in the kernel's form.
 struct Request : torch::CustomClassHolder {
   kernels::AttentionMask mask;
   RotaryTables queries, keys;
@@ -236,7 +236,7 @@ using Optional = std::optional<torch::Tensor>;  // an undefined tensor may not b
 
 Optional given(const torch::Tensor& tensor) { return tensor.defined() ? Optional(tensor) : std::nullopt; }
 
-// The kernel; `lse`, where wanted, gets what the backward pass needs.
+// Runs the kernel; `lse`, if not null, gets the data for the backward pass.
 torch::Tensor run_forward(const Parts& p, const Request& request, torch::Tensor* lse) {
   const torch::Tensor out = by_token(p.q);
   kernels::AttentionForward call{request.shape(p),   request.mask,       heads_of(p.q),
@@ -253,14 +253,14 @@ torch::Tensor run_forward(const Parts& p, const Request& request, torch::Tensor*
 }
 
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
-  // `q` alone is a packed [batch, tokens, 3, heads, d]. `bias` is only there for its gradient.
+  // `q` alone is a packed [batch, tokens, 3, heads, d]. `bias` is an argument only for its gradient.
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& q,
                                const Optional& k_given, const Optional& v_given, const Optional& bias,
                                const c10::intrusive_ptr<Request>& request) {
     const torch::Tensor k = k_given.value_or(torch::Tensor()), v = v_given.value_or(torch::Tensor());
     torch::Tensor lse;
     const torch::Tensor out = run_forward(parts_of(q, k, v), *request, &lse);
-    // The tables are read from `request`; saved, they are refused if they were changed before the backward
+    // Backward reads the tables from `request`. Saving them makes autograd reject changes before the backward
     // pass.
     const auto kept = [](const torch::Tensor& x) {
       return x.defined() && !x.is_inference() ? x : torch::Tensor();
@@ -305,7 +305,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 };
 
-// In autocast's precision where it is on, like ATen's own attention.
+// Casts to autocast's precision if it is on, like ATen's own attention.
 torch::Tensor cast(const torch::Tensor& x) {
   if (!x.is_floating_point() || x.scalar_type() == torch::kFloat64) return x;
   const auto device = x.device().type();
@@ -319,7 +319,7 @@ bool any_needs_gradient(std::initializer_list<torch::Tensor> tensors) {
   return false;
 }
 
-// The kernels have no gradient of the angles.
+// True if angles need gradients, which the kernels do not have.
 bool angles_are_learned(const AttentionOptions& o) {
   return any_needs_gradient({o.cos, o.sin, o.key_cos, o.key_sin});
 }

@@ -15,7 +15,7 @@ struct Case {
   std::vector<int64_t> bias = {};
   int64_t pairs = 0;
   bool by_head = false;
-  double own_keys = 0;  // keys have their own angles, and rotating stretches by this
+  double own_keys = 0;  // keys have their own angles; rotation stretches by this factor
 };
 
 const Case kCases[] = {
@@ -90,7 +90,7 @@ TEST(Attention, FusedIsAsExactAsTheComposition) {
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) {
         EXPECT_EQ(got[i].sizes(), want[i].sizes()) << c.name << " result " << i;
-        // Twice the composition's error, and a rounding of the result where that was exact by luck.
+        // Twice the composition's error, plus one rounding in case that error was small by luck.
         const double rounding =
             (dtype == torch::kFloat32 ? 6e-7 : 0x1p-8) * want[i].abs().max().item<double>();
         EXPECT_LE(error(got[i], want[i]), 2 * error(plain[i], want[i]) + rounding)
@@ -104,14 +104,14 @@ TEST(Attention, PackedIsTheSameNumbers) {
     if (c.queries != c.keys) continue;
     const auto want = run(c, true, torch::kFloat32), got = run(c, true, torch::kFloat32, true);
     for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::equal(got[i], want[i])) << c.name << " " << i;
-    // In double both are the composition.
+    // In double, both are the composition.
     const auto doubles = run(c, false, torch::kFloat64), packed = run(c, true, torch::kFloat64, true);
     for (size_t i = 0; i < want.size(); ++i)
       EXPECT_LE(error(packed[i], doubles[i]), 1e-12) << c.name << " " << i;
   }
 }
 
-// Angles [tokens, pairs] of a sequence; of a grid 5 wide, pairs in turn by column and by row; one a head.
+// Angles [tokens, pairs] for a sequence, for a grid 5 wide (pairs alternate column and row), and per head.
 std::vector<torch::Tensor> tables_of_angles(int64_t tokens, int64_t heads, int64_t pairs) {
   const auto integers = torch::arange(tokens, torch::kFloat64);
   const torch::Tensor frequency = torch::pow(100.0, -torch::arange(pairs, torch::kFloat64) / pairs);
@@ -170,7 +170,7 @@ TEST(Attention, LearnedAnglesGetTheirGradient) {
   EXPECT_GT(angles.grad().abs().max().item<double>(), 0);
 }
 
-// The backward pass computes the weights again.
+// The backward pass recomputes the weights.
 TEST(Attention, ABiasThatWasChangedBeforeTheBackwardPassIsRefused) {
   const torch::Tensor q = torch::randn({1, 2, 5, 8}).requires_grad_(), bias = torch::randn({1, 1, 5, 5});
   const torch::Tensor y = attention(q, q, q, {.bias = bias});

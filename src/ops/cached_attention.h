@@ -1,6 +1,6 @@
-// Attention of one new token to all that a key-value cache holds, for decoding token after token
-// (kernels/cached_attention has the formula). Fused on a CPU in float32 and bfloat16 where no gradient is wanted, else
-// composed of ATen operations.
+// Attention of one new token to a whole key-value cache, for token-by-token decoding (formula in
+// kernels/cached_attention). Fused on a CPU in float32 and bfloat16 without gradients, else composed of ATen
+// operations.
 #pragma once
 
 #include "ops/torch.h"
@@ -10,16 +10,16 @@
 namespace tessera::ops {
 
 struct CachedAttentionOptions {
-  // [batch or 1, d / 2]: cosines and sines of the new token's angles, channels m and m + d / 2 being a pair; undefined:
-  // no rotation. Keys in the cache are rotated already.
+  // [batch or 1, d / 2]: cosines and sines of the new token's angles, for channel pairs (m, m + d / 2);
+  // undefined: no rotation. Keys in the cache are already rotated.
   torch::Tensor cos = {}, sin = {};
-  torch::Tensor seen = {};    // bool [batch, keys]: which keys are no padding; undefined: all
+  torch::Tensor seen = {};    // bool [batch, keys]: false for padding; undefined: all true
   torch::Tensor slopes = {};  // [heads]: ALiBi; undefined: none
-  int64_t window = 0;         // the newest `window` keys are seen, 0 = all
+  int64_t window = 0;         // the newest `window` keys are visible, 0 = all
 };
 
-// q [batch, heads, 1, d], new_k and new_v [batch, kv_heads, 1, d]; keys and values [batch, kv_heads, keys, d], the
-// cache, whose last place gets the new token. heads is a multiple of kv_heads. -> like q.
+// q [batch, heads, 1, d], new_k and new_v [batch, kv_heads, 1, d]; keys and values [batch, kv_heads, keys, d]
+// are the cache, and the new token goes into its last place. heads is a multiple of kv_heads. -> like q.
 torch::Tensor cached_attention(const torch::Tensor& q, const torch::Tensor& new_k, const torch::Tensor& new_v,
                                const torch::Tensor& keys, const torch::Tensor& values,
                                const CachedAttentionOptions& options = {});
@@ -30,7 +30,7 @@ torch::Tensor cached_attention_unfused(const torch::Tensor& q, const torch::Tens
                                        const torch::Tensor& values,
                                        const CachedAttentionOptions& options = {});
 
-// Channels m and m + d / 2 of x [..., d] rotated by angles whose cosines and sines are [..., d / 2].
+// Rotates channels m and m + d / 2 of x [..., d] by angles with cosines and sines [..., d / 2].
 torch::Tensor rotate_halves(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
 
 }  // namespace tessera::ops

@@ -21,7 +21,7 @@
 namespace tessera::ops {
 namespace {
 
-// Operations of LibTorch that have no C++ declaration: found by name and called with what is on the stack.
+// LibTorch operations without a C++ declaration: found by name and called through the stack.
 c10::OperatorHandle operation(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
 }
@@ -56,8 +56,8 @@ torch::Tensor convolve_and_add(const torch::Tensor& x, const torch::Tensor& resi
                        p.groups, "add", c10::IValue(), then, no_scalars(), c10::IValue()});
 }
 
-// Who computes: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. The first needs the shape of x, the
-// second has no type.
+// The implementation: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. oneDNN depends on the shape
+// of x, depthwise has no type.
 enum class Form { onednn, depthwise, winograd };
 Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
   if (type == torch::ScalarType::Undefined) return Form::depthwise;
@@ -70,7 +70,7 @@ struct ConvolutionKey {
   bool operator==(const ConvolutionKey&) const = default;
 };
 
-// conv(x) * scale + shift as one convolution, in float.
+// Folds conv(x) * scale + shift into one convolution, in float.
 ConvolutionCache::Packed folded(const ConvolutionParameters& p, const ChannelNorm& norm) {
   const torch::Tensor weight = floats(p.weight), bias = floats(p.bias);
   if (!norm.defined()) return {weight, bias};
@@ -80,11 +80,11 @@ ConvolutionCache::Packed folded(const ConvolutionParameters& p, const ChannelNor
   return {weight * scale.view({-1, 1, 1, 1}), shift};
 }
 
-// The channels first, as ATen names the axes, and last in memory.
+// Channels first for ATen's axes, and last in memory.
 torch::Tensor channels_first(const torch::Tensor& x) { return x.contiguous().permute({0, 3, 1, 2}); }
 torch::Tensor channels_last(const torch::Tensor& y) { return y.permute({0, 2, 3, 1}).contiguous(); }
 
-// Whether kernels/depthwise is for it.
+// True if kernels/depthwise applies.
 bool is_depthwise(const ConvolutionParameters& p, const ConvolutionEpilogue& epilogue) {
   return p.groups == p.weight.size(0) && p.weight.size(1) == 1 &&
          p.weight.size(2) == kernels::kDepthwiseKernel && p.stride == 1 && p.dilation == 1 &&
@@ -92,7 +92,7 @@ bool is_depthwise(const ConvolutionParameters& p, const ConvolutionEpilogue& epi
          !epilogue.residual.defined() && !epilogue.relu;
 }
 
-// Its weights are [kernel, kernel, channels] floats.
+// Returns its weights, [kernel, kernel, channels] floats.
 ConvolutionCache::Packed depthwise_weights(const ConvolutionParameters& p) {
   return {floats(p.weight.squeeze(1).permute({1, 2, 0})), floats(p.bias)};
 }
@@ -110,14 +110,14 @@ torch::Tensor run_depthwise(const torch::Tensor& given, const ConvolutionCache::
   return y;
 }
 
-// The type of the result where a kernel may compute it, with gradients or without; none where none does.
+// Returns the type of the result if a kernel may compute it, with or without gradients; otherwise none.
 std::optional<torch::ScalarType> kernel_type(const torch::Tensor& x, const ConvolutionParameters& p) {
   if (!product_arithmetic(x) || p.weight.scalar_type() == torch::kFloat64) return {};
   const bool bf16 = x.scalar_type() == torch::kBFloat16 || at::autocast::is_autocast_enabled(at::kCPU);
   return bf16 ? torch::kBFloat16 : torch::kFloat32;
 }
 
-// Rows (or columns) of the result for so many of x.
+// Returns the number of rows (or columns) of the result for `size` of x.
 int64_t extent(int64_t size, const ConvolutionParameters& p) {
   return (size + 2 * p.padding - p.dilation * (p.weight.size(2) - 1) - 1) / p.stride + 1;
 }
@@ -130,8 +130,8 @@ void check_convolution(const torch::Tensor& x, const ConvolutionParameters& p) {
         " is too small, it must be at least ", reach, " x ", reach);
 }
 
-// Without AVX-512 oneDNN would take its reference for bfloat16. A side of one cell has no stride that would tell
-// channels first from channels last.
+// Without AVX-512 oneDNN would use its reference for bfloat16. If a side has one cell, strides cannot
+// distinguish channels first from channels last.
 bool onednn_computes(const torch::Tensor& x, const ConvolutionParameters& p, torch::ScalarType type) {
   const int64_t least = std::min({x.size(1), x.size(2), extent(x.size(1), p), extent(x.size(2), p)});
   return least > 1 && (type == torch::kFloat32 || kernels::machine().best >= kernels::Isa::avx512);
@@ -151,7 +151,7 @@ ConvolutionCache::Packed lay_out_for(Form form, const ConvolutionParameters& p, 
 
 }  // namespace
 
-// A layer that is shared by maps of several sizes, as in a detector, takes turns between forms: each has its weights.
+// A layer shared by maps of several sizes, as in a detector, alternates between forms; each has its weights.
 struct ConvolutionCache::State {
   struct Entry {
     ConvolutionKey key;
@@ -188,7 +188,7 @@ std::shared_ptr<const ConvolutionCache::Packed> ConvolutionCache::packed(const C
 
 namespace {
 
-// What stands behind a convolution, y [batch, rows, columns, channels].
+// The operations after a convolution, y [batch, rows, columns, channels].
 torch::Tensor compose_epilogue(torch::Tensor y, const ConvolutionEpilogue& epilogue) {
   if (const ChannelNorm& norm = epilogue.norm; norm.defined())
     y = channels_last(torch::batch_norm(channels_first(y), norm.weight, norm.bias, norm.mean, norm.variance,
@@ -201,7 +201,7 @@ torch::Tensor compose_epilogue(torch::Tensor y, const ConvolutionEpilogue& epilo
 torch::Tensor run_onednn(const torch::Tensor& x, const ConvolutionParameters& p,
                          const ConvolutionEpilogue& epilogue, torch::ScalarType type,
                          ConvolutionCache& cache) {
-  // Casting is ours: under autocast LibTorch would look at every argument.
+  // Casts here: under autocast LibTorch would check every argument.
   const torch::Tensor in = channels_first(x.to(type));
   const auto packed = cache.packed(p, epilogue.norm, type, in.sizes());
   const int64_t cells = x.size(0) * extent(x.size(1), p) * extent(x.size(2), p);
@@ -216,8 +216,8 @@ torch::Tensor run_onednn(const torch::Tensor& x, const ConvolutionParameters& p,
 
 torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& p,
                                   const ConvolutionEpilogue& epilogue) {
-  // A 1x1 convolution of few channels that steps over cells: LibTorch 2.11's gradient of its weights writes beyond its memory
-  // with several threads on AVX-512. Cells that are stepped over are left out before it.
+  // A 1x1 convolution of few channels with a stride: LibTorch 2.11's gradient of its weights writes out of
+  // bounds with several threads on AVX-512. So skipped cells are dropped before it.
   const bool steps = p.stride > 1 && p.padding == 0 && p.groups == 1 && p.weight.size(1) < 16 &&
                      p.weight.size(2) == 1 && p.weight.size(3) == 1;
   const torch::Tensor cells =

@@ -1,12 +1,11 @@
-// A convolution over a grid with the channels last, with its batch norm and what stands behind that, as one
-// operation:
+// A convolution over a grid with channels last, fused with its batch norm and the operations after it:
 //
 //   y = relu(norm(conv(x)) + residual),   norm(z) = (z - mean) / sqrt(variance + eps) * weight + bias
 //
-// norm, residual and relu may each be absent. Without gradients on a CPU the norm is folded into the weights,
-// which oneDNN lays out once (LibTorch's copy), and residual and relu happen while its results are in the
-// registers. A depthwise one of 7x7 cells runs on a kernel of our own (kernels/depthwise), and so does one of 3x3
-// cells, with gradients too, where that is faster (ops/winograd.h). Else ATen composes it.
+// norm, residual and relu are optional. Without gradients on a CPU, the norm is folded into the weights,
+// which oneDNN (LibTorch's copy) lays out once. Residual and relu then run while the results are in
+// registers. Depthwise 7x7 convolutions run on their own kernel (kernels/depthwise). So do 3x3 convolutions,
+// with gradients too, if that is faster (ops/winograd.h). Otherwise ATen composes it.
 #pragma once
 
 #include <memory>
@@ -20,7 +19,7 @@ struct ConvolutionParameters {
   int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
 };
 
-// A batch norm with statistics that do not change, [channels] each.
+// A batch norm with constant statistics, [channels] each.
 struct ChannelNorm {
   torch::Tensor mean = {}, variance = {}, weight = {}, bias = {};
   double eps = 1e-5;
@@ -29,12 +28,12 @@ struct ChannelNorm {
 
 struct ConvolutionEpilogue {
   ChannelNorm norm = {};
-  torch::Tensor residual = {};  // [batch, rows, columns, out] of the result, or undefined
+  torch::Tensor residual = {};  // [batch, rows, columns, out], like the result, or undefined
   bool relu = false;
 };
 
-// The laid-out weights of one layer, kept with it; made again when a tensor that they come from has changed
-// (its memory or version), or another type is asked for. May be used by several threads.
+// The laid-out weights of one layer, kept with it. They are remade if a source tensor has changed (its memory
+// or version), or for another type. Thread-safe.
 class ConvolutionCache {
  public:
   ConvolutionCache();
@@ -42,8 +41,8 @@ class ConvolutionCache {
   struct Packed {
     torch::Tensor weight, bias;  // the weight is opaque
   };
-  // For oneDNN: `shape` of x as [batch, in, height, width], for which the layout is chosen. Without a shape for
-  // kernels/winograd, without a type for kernels/depthwise.
+  // For oneDNN: the layout depends on `shape`, the shape of x as [batch, in, height, width]. Without a shape
+  // for kernels/winograd, without a type for kernels/depthwise.
   std::shared_ptr<const Packed> packed(const ConvolutionParameters& parameters, const ChannelNorm& norm,
                                        torch::ScalarType type, at::IntArrayRef shape);
 
@@ -52,8 +51,8 @@ class ConvolutionCache {
   std::unique_ptr<State> state_;
 };
 
-// x [batch, rows, columns, in] -> [batch, rows', columns', out], contiguous: in the type of x, or bfloat16
-// under autocast to it.
+// x [batch, rows, columns, in] -> [batch, rows', columns', out], contiguous, in the type of x, or in bfloat16
+// under that autocast.
 torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& parameters,
                           const ConvolutionEpilogue& epilogue, ConvolutionCache& cache);
 

@@ -1,4 +1,4 @@
-// The laid-out convolution against its composition, and what it must notice.
+// Compares the laid-out convolution with its composition, and checks that it detects changes.
 #include "ops/convolution.h"
 
 #include <ATen/autocast_mode.h>
@@ -17,7 +17,7 @@ struct Case {
   bool norm, residual, relu, bias;
 };
 
-// The shapes that our models have, at widths around a vector of 16 channels.
+// The shapes in our models, at widths around a vector of 16 channels.
 const Case kCases[] = {
     {3, 24, 7, 2, 3, 1, 1, true, false, true, false},   {16, 40, 1, 1, 0, 1, 1, true, true, true, false},
     {40, 16, 1, 2, 0, 1, 1, true, false, false, false}, {17, 33, 3, 2, 1, 1, 1, true, false, true, false},
@@ -101,7 +101,7 @@ TEST(Convolution, NoticesWhatChanges) {
   }
 }
 
-// The weights' gradient of LibTorch's own crashes for these sizes, with two threads on AVX-512.
+// LibTorch's own gradient of the weights crashes for these sizes, with two threads on AVX-512.
 TEST(Convolution, StepsOverCellsOfFewChannels) {
   for (const int64_t channels : {4, 6, 12}) {
     const Tensor x = torch::randn({3, 17, 16, channels}, torch::kFloat64),
@@ -130,8 +130,8 @@ TEST(Convolution, GivesGradientsAndDoubles) {
   EXPECT_EQ(wide.scalar_type(), torch::kFloat64);
 }
 
-// Gradients of 3x3 cells on our own kernel against ATen's, in float and under autocast. The bound is relative to
-// the largest of each: in bfloat16 the two round x, weight, dy and y to 8 bits at different places.
+// Gradients of our 3x3 kernel against ATen's, in float and under autocast. The bound is relative to the
+// largest of each: in bfloat16 the two round x, weight, dy and y to 8 bits at different places.
 TEST(Convolution, GradientsOfThreeByThreeAreATens) {
   Layer layer = make(kCases[8], 14, 16);
   ConvolutionParameters& p = layer.parameters;
@@ -160,7 +160,7 @@ TEST(Convolution, GradientsOfThreeByThreeAreATens) {
   }
 }
 
-// A layer that reads maps of several sizes, where each size has its form: what is packed for one stays beside the other's.
+// A layer for maps of several sizes, each with its form: packing for one keeps the packing for the other.
 TEST(Convolution, FormsDoNotPackAgainInTurns) {
   const torch::NoGradGuard no_grad;
   const Layer layer = make(kCases[8], 14, 16);
@@ -179,10 +179,10 @@ TEST(Convolution, FormsDoNotPackAgainInTurns) {
   EXPECT_NE(onednn(), second);
 }
 
-// Where memory is short nothing stays with the layer, and the result is the same.
+// If memory is short, nothing is kept with the layer, and the result is the same.
 TEST(Convolution, KeepsNothingWhereMemoryIsShort) {
   const torch::NoGradGuard no_grad;
-  for (const int64_t side : {5, 14}) {  // laid out for oneDNN, and transformed by Winograd
+  for (const int64_t side : {5, 14}) {  // laid out for oneDNN, or transformed by Winograd
     const Layer layer = make(kCases[8], side, side);
     ConvolutionCache cache, other;
     const Tensor kept = convolution(layer.x, layer.parameters, layer.epilogue, cache);
@@ -195,7 +195,7 @@ TEST(Convolution, KeepsNothingWhereMemoryIsShort) {
   }
 }
 
-// What is recomputed for a gradient is what was computed without one, and a frozen weight needs none.
+// Recomputation for a gradient repeats the values computed without one; a frozen weight needs none.
 TEST(Convolution, RecomputesTheSameBits) {
   Layer layer = make(kCases[8], 14, 16);
   ConvolutionCache cache;

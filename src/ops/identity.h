@@ -1,4 +1,4 @@
-// Whether a tensor is still the one that something was made from: packed weights, folded norms.
+// Detects whether a tensor is still the source of packed weights or folded norms.
 #pragma once
 
 #include <vector>
@@ -7,18 +7,18 @@
 
 namespace tessera::ops {
 
-// Tensors made in inference mode have no version. The address of a storage tells it apart only while it is
-// kept from being given to another: see HeldStorages.
+// Tensors made in inference mode have no version. A storage's address is unique only while it cannot be
+// reused: see HeldStorages.
 struct Identity {
   c10::StorageImpl* storage = nullptr;
   const void* data = nullptr;
   int64_t version = 0;
   bool operator==(const Identity&) const = default;
 };
-// Of an undefined tensor: nothing. `tensor` is no opaque one.
+// Empty for an undefined tensor. `tensor` must not be opaque.
 Identity identity_of(const torch::Tensor& tensor);
 
-// Keeps the addresses of these tensors' storages from being given to others; their numbers may go.
+// Prevents reuse of the addresses of these tensors' storages; their data may be freed.
 class HeldStorages {
  public:
   void clear() { held_.clear(); }

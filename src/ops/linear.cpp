@@ -34,7 +34,7 @@ kernels::MatrixView matrix_view(const torch::Tensor& matrix) {
   return {matrix.const_data_ptr<float>(), kernels::Element::f32, matrix.stride(0), matrix.stride(1)};
 }
 
-// W on its learned step sizes.
+// Rounds W on its learned step sizes.
 torch::Tensor rounded_weight(const LinearParameters& p) {
   if (!p.weight_log_step.defined()) return p.weight;
   return learned_step_size_quantise(p.weight, p.weight_log_step.exp().unsqueeze(1),
@@ -64,7 +64,7 @@ void check_parameters(const torch::Tensor& x, const LinearParameters& p, const t
         ", the weight ", p.weight.sizes());
   const int64_t out = p.weight.size(0);
   check((!p.bias.defined() || p.bias.numel() == out) && (!p.scale.defined() || fits_rows(p.scale, x, out)),
-        "linear: bias and scale must have ", out, " numbers, the scale or so many for each sample");
+        "linear: bias and scale must have ", out, " numbers, the scale optionally per sample");
   check(!p.gate.defined() || p.gate.sizes() == p.weight.sizes(), "linear: the gate's weight is ",
         p.gate.sizes(), ", must be ", p.weight.sizes());
   check(!residual.defined() || (residual.numel() / out * x.size(-1) == x.numel() && residual.size(-1) == out),
@@ -107,7 +107,7 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("linear packing");
     check(!given_up(p.weight) && !given_up(p.gate),
-          "linear: the weight was given up when it was packed, for another arithmetic or layer");
+          "linear: the weight was freed when it was packed for another arithmetic or layer");
     state_->packed.reset();
     state_->packed = std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
     if (packed_only()) give_up(p.weight), give_up(p.gate);
@@ -120,7 +120,7 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
 
 namespace {
 
-// The layer with `product`(x, weight, bias) for its products.
+// Composes the layer with `product`(x, weight, bias) for its products.
 template <class Product>
 torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                       Product product) {
@@ -141,13 +141,12 @@ torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
 
 namespace {
 
-// Training keeps these of a layer with an activation or a scale for each sample: x W^T + b, and x G^T for
-// silu_gate.
+// Kept for training in a layer with an activation or a scale per sample: x W^T + b, and x G^T for silu_gate.
 struct SavedActivations {
   torch::Tensor before, gate_before;
 };
 
-// A tensor for what a layer gives of x.
+// Allocates the layer's output for x.
 torch::Tensor outputs_of(const kernels::PackedLinear& packed, const torch::Tensor& x,
                          torch::ScalarType type) {
   std::vector<int64_t> shape = x.sizes().vec();
@@ -155,7 +154,7 @@ torch::Tensor outputs_of(const kernels::PackedLinear& packed, const torch::Tenso
   return torch::empty(shape, x.options().dtype(type));
 }
 
-// The layer's kernel, x and y of any number of axes; `sample_scale` [samples, out] or undefined.
+// Runs the layer's kernel, for x and y with any number of axes; `sample_scale` [samples, out] or undefined.
 torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, torch::ScalarType type,
                   const torch::Tensor& residual = {}, bool gated = false, const SavedActivations& saved = {},
                   const NormParameters& norm = {}, const torch::Tensor& sample_scale = {}) {
@@ -182,7 +181,7 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
   return y;
 }
 
-// Gradients of before * scale [samples, out] from that of the product, whose own has this type.
+// Gradients of before * scale [samples, out] from the product's gradient; that of `before` has this type.
 struct SampleScaleGradients {
   torch::Tensor before, scale;
 };
@@ -199,9 +198,9 @@ SampleScaleGradients sample_scale_gradients(const torch::Tensor& dy, const torch
   return gradients;
 }
 
-// (x W^T + b) (scale of each sample) (+ residual) in float. Forward runs on packed weights where they are given (LibTorch's writes the
-// bias to all rows first and adds the residual last), the gradients are LibTorch's products; its own gradient
-// of W would come transposed and be copied into the parameter's layout.
+// (x W^T + b) (scale of each sample) (+ residual) in float. Forward uses packed weights if given: LibTorch's
+// product writes the bias to all rows first and adds the residual last. The gradients use LibTorch's
+// products; its own gradient of W would be transposed and copied into the parameter's layout.
 struct FloatNode : torch::autograd::Function<FloatNode> {
   using Optional = std::optional<torch::Tensor>;
 
@@ -226,7 +225,7 @@ struct FloatNode : torch::autograd::Function<FloatNode> {
     SampleScaleGradients of_product{gradients[0], {}};
     if (saved[2].defined()) {
       check_first_derivative("linear");
-      // Inputs that are not there have no number.
+      // Absent inputs have no index.
       of_product = sample_scale_gradients(gradients[0], saved[3], saved[2],
                                           ctx->needs_input_grad(2 + size_t{bias} + size_t{residual}));
     }
@@ -239,7 +238,7 @@ struct FloatNode : torch::autograd::Function<FloatNode> {
   }
 };
 
-// What is packed: a scale of each sample is none of the layer's.
+// Returns the parameters to pack: a scale per sample does not belong to the layer.
 LinearParameters without_sample_scale(const LinearParameters& p) {
   LinearParameters packed = p;
   if (of_each_sample(p.scale)) packed.scale = torch::Tensor();
@@ -252,7 +251,7 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
-  // FloatNode knows no gradient through the rounding of weights.
+  // FloatNode has no gradient through the rounding of weights.
   const bool own = of_each_sample(p.scale);
   const bool plain =
       p.activation == Activation::none && (own || !p.scale.defined()) && !p.weight_log_step.defined();
@@ -266,7 +265,7 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
                  });
 }
 
-// dx = dy W, with W packed the other way round; added to `to` where there is one.
+// dx = dy W, with W packed transposed; added to `to` if defined.
 torch::Tensor input_gradient(const torch::Tensor& dy, const torch::Tensor& weight, torch::ScalarType type,
                              const torch::Tensor& to = {}) {
   kernels::LinearLayer transposed;
@@ -280,7 +279,7 @@ torch::Tensor input_gradient(const torch::Tensor& dy, const torch::Tensor& weigh
   return run(packed, dy, type, to);
 }
 
-// dW = dy^T x and, where wanted, db: floats.
+// dW = dy^T x and, if needed, db: floats.
 struct WeightGradients {
   torch::Tensor weight, bias;
 };
@@ -296,8 +295,8 @@ WeightGradients weight_gradients(const torch::Tensor& x, const torch::Tensor& dy
   return gradients;
 }
 
-// Gradients of x W^T + b and of x G^T from that of silu(x G^T) (x W^T + b), or the first from gelu(x W^T +
-// b)'s.
+// Gradients of x W^T + b and of x G^T from the gradient of silu(x G^T) (x W^T + b), or the first from the
+// gradient of gelu(x W^T + b).
 SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActivations& saved,
                                       Activation activation) {
   const bool gated = saved.gate_before.defined();
@@ -312,11 +311,11 @@ SavedActivations activation_gradients(const torch::Tensor& dy, const SavedActiva
   return gradients;
 }
 
-// The whole layer in bfloat16, gradients of the parameters in float. With an activation there is neither
+// The whole layer in bfloat16, with gradients of the parameters in float. With an activation, it has neither
 // scale nor residual (see linear_with_gradients).
 //
-// The gradient of scale needs no output: with D = dy^T x and d = sum dy, taken before scale, it is
-// sum_k D W + d b, and dW = scale D, db = scale d. A scale of each sample is taken off dy first.
+// The gradient of scale needs no output: with D = dy^T x and d = sum dy, from dy before scale, it is sum_k D
+// W + d b, and dW = scale D, db = scale d. A scale per sample is applied to dy first.
 struct LinearNode : torch::autograd::Function<LinearNode> {
   using Optional = std::optional<torch::Tensor>;
 
@@ -350,7 +349,7 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
     const bool own = of_each_sample(scale);
     SavedActivations dy{out, {}};
     if (activation != Activation::none) dy = activation_gradients(out, {saved[5], saved[6]}, activation);
-    // Inputs that are not there have no number.
+    // Absent inputs have no index.
     auto wanted = [ctx, next = size_t{0}](const torch::Tensor& input) mutable {
       return input.defined() && ctx->needs_input_grad(next++);
     };
@@ -379,7 +378,7 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
   }
 };
 
-// The whole layer with gradients now or later: the same numbers for both. Scale and residual behind an
+// The whole layer with gradients now or later, with the same numbers for both. Scale and residual after an
 // activation (which no model has) are composed.
 torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
                                     const torch::Tensor& residual, LinearCache& cache) {

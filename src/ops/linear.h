@@ -2,10 +2,9 @@
 //
 //   y = residual + scale * activation(norm(x) W^T + b)
 //
-// Without gradients on a CPU it runs on weights that are packed once (kernels/linear), rows normalised in the
-// cache where there is a norm. With gradients the norm comes first, an operation of its own; the rest runs on
-// packed weights in bfloat16, and in float forward for many rows without activation and scale; else ATen
-// composes it.
+// Without gradients on a CPU, it runs on weights packed once (kernels/linear) and normalises rows in the
+// cache. With gradients, the norm is a separate operation before it. The rest runs on packed weights in
+// bfloat16, and in float forward for many rows without activation and scale. Otherwise ATen composes it.
 #pragma once
 
 #include <memory>
@@ -22,14 +21,14 @@ struct LinearParameters {
   torch::Tensor gate = {};   // [out, in]: for silu_gate
   torch::Tensor scale = {};  // [out], [samples, out] of x [samples, …], or undefined
   // Learned step sizes as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its step
-  // sizes [out]: once, where it is packed. The step size of x [1] is its scale in int8, which is else each
-  // row's own; other arithmetics do not round x. No gate goes with step sizes of W.
+  // sizes [out], once, at packing. The step size of x [1] is its scale in int8; otherwise each row has its
+  // own scale. Other arithmetics do not round x. Step sizes of W exclude a gate.
   torch::Tensor weight_log_step = {}, input_log_step = {};
   int64_t weight_bits = 8;
 };
 
-// The packed weights of one layer, kept with it. Packed again when a weight has changed (its memory or
-// version), or when another arithmetic or instruction set is asked for. May be used by several threads.
+// The packed weights of one layer, kept with it. They are repacked if a weight has changed (its memory or
+// version), or for another arithmetic or instruction set. Thread-safe.
 class LinearCache {
  public:
   LinearCache();
@@ -42,12 +41,12 @@ class LinearCache {
   std::unique_ptr<State> state_;
 };
 
-// x [..., in], residual [..., out] or undefined -> [..., out]: of the residual's type where there is one,
-// else float, or bfloat16 where the arithmetic is bfloat16 or int8 (see fused_arithmetic).
+// x [..., in], residual [..., out] or undefined -> [..., out], in the residual's type if defined. Otherwise
+// float, or bfloat16 if the arithmetic is bfloat16 or int8 (see fused_arithmetic).
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
                      const torch::Tensor& residual, LinearCache& cache, const NormParameters& norm = {});
 
-// The definition in ATen operations, x as it is.
+// The definition in ATen operations, without norm and casts.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
                              const torch::Tensor& residual);
 

@@ -63,7 +63,7 @@ TEST(LinearOp, IsItsCompositionInEveryArithmetic) {
     const InferenceScope scope({.int8 = true});
     const double error = relative(linear(x, p, residual, cache), want);
     EXPECT_LT(error, 0.03);
-    EXPECT_GT(error, 1e-4);  // it was int8
+    EXPECT_GT(error, 1e-4);  // proves that it was int8
   }
 }
 
@@ -86,15 +86,15 @@ TEST(LinearOp, WeightsArePackedOnceAndAgainWhenTheyChange) {
   expect_current();
   p.weight.set_data(torch::randn({70, 50}));
   expect_current();
-  for (int i = 0; i < 8; ++i) {  // the memory of the one before is free to be taken again
+  for (int i = 0; i < 8; ++i) {  // the old memory may be reused
     p.weight = Tensor();
     p.weight = torch::randn({70, 50});
     expect_current();
   }
 }
 
-// Fake quantisation trains what int8 computes: the same integers, so that only the sums' rounding differs.
-// Numbers beyond the range on both sides are among them.
+// Fake quantisation trains the int8 computation: the integers are the same, and only the sums' rounding
+// differs. Includes numbers beyond the range on both sides.
 TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
   torch::manual_seed(4);
   const Tensor x = torch::randn({40, 90}), w = torch::randn({70, 90}), none = torch::zeros({40, 70});
@@ -110,7 +110,7 @@ TEST(LinearOp, LearnedStepsGiveTheIntegersOfFakeQuantisation) {
   const Tensor want = linear_unfused(fake.to(torch::kFloat64), exact, none.to(torch::kFloat64));
   const torch::NoGradGuard no_grad;
   LinearCache cache;
-  EXPECT_LT(relative(linear(fake, p, none, cache), want), 2e-6);  // in float the weights are rounded too
+  EXPECT_LT(relative(linear(fake, p, none, cache), want), 2e-6);  // in float, the weights are rounded too
   const InferenceScope scope({.int8 = true});
   EXPECT_LT(relative(linear(x, p, none, cache), want), 1e-6);
   p.input_log_step.add_(1);
@@ -145,12 +145,12 @@ TEST(LinearOp, GradientsAreNotFusedAndTheReferenceTakesTheComposition) {
   EXPECT_TRUE(torch::equal(linear(x, p, {}, cache), linear_unfused(x, p, {})));
 }
 
-// As adaLN has it: a norm in front and a scale behind of each sample's own.
+// As in adaLN: each sample has its own norm before and scale after.
 TEST(LinearOp, SamplesMayHaveNormsAndScalesOfTheirOwn) {
   for (const auto activation : {kernels::Activation::none, kernels::Activation::gelu_tanh})
     for (const bool centred : {true, false}) {
       LinearParameters p = parameters_of(activation), exact = p;
-      p.scale = torch::randn({3, 140}).slice(1, 0, 70);  // strided, as a part of a modulation is
+      p.scale = torch::randn({3, 140}).slice(1, 0, 70);  // strided, like a part of a modulation
       for (Tensor* t : {&exact.weight, &exact.bias}) *t = t->to(torch::kFloat64);
       exact.scale = p.scale.to(torch::kFloat64);
       const NormParameters before{torch::rand({3, 50}) + 0.5, torch::randn({3, 100}).slice(1, 0, 50), 1e-3,
@@ -160,7 +160,7 @@ TEST(LinearOp, SamplesMayHaveNormsAndScalesOfTheirOwn) {
       const Tensor x = torch::randn({3, 11, 50}) * 2 + 1, residual = torch::randn({3, 11, 70});
       LinearCache cache, other;
       const Tensor want = linear(x.to(torch::kFloat64), exact, residual.to(torch::kFloat64), other, wide);
-      // Sample by sample with numbers of its own for all rows.
+      // Each sample alone, with its own numbers for all rows.
       for (int64_t s = 0; s < 3; ++s) {
         LinearParameters one = exact;
         one.scale = exact.scale[s];
@@ -186,12 +186,12 @@ TEST(LinearOp, SamplesMayHaveNormsAndScalesOfTheirOwn) {
   LinearCache cache;
   const torch::NoGradGuard no_grad;
   LinearParameters p{.weight = torch::randn({70, 50}), .scale = torch::ones({3, 70})};
-  EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache), Error);  // two rows of three samples
+  EXPECT_THROW(linear(torch::randn({2, 50}), p, {}, cache), Error);  // two rows cannot be three samples
   p.scale = Tensor();
   EXPECT_THROW(linear(torch::randn({4, 50}), p, {}, cache, {.weight = torch::ones({3, 50})}), Error);
 }
 
-// Gradients of all that a layer depends on: of x, of each parameter and of the residual.
+// Gradients of all inputs: of x, of each parameter and of the residual.
 std::vector<Tensor> gradients_of(const LinearParameters& p, const Tensor& x, const Tensor& residual,
                                  torch::ScalarType type, bool bf16, bool fused) {
   std::vector<Tensor> leaves;
@@ -213,8 +213,8 @@ std::vector<Tensor> gradients_of(const LinearParameters& p, const Tensor& x, con
   return gradients;
 }
 
-// Against float64, beside ATen's own in the same precision, of a layer with these parts: the bias, and the residual with
-// the scale [70] or [batch, 70].
+// Compares with float64 and with ATen's error in the same precision, for a layer with these parts: the bias,
+// and the residual with the scale [70] or [batch, 70].
 struct Parts {
   int64_t batch;
   kernels::Activation activation;
@@ -237,7 +237,7 @@ void expect_the_gradients(const Parts& with, const Tensor& scale) {
         << with.bf16 << " bias " << with.bias << " epilogue " << with.epilogue;
 }
 
-// Of few rows, and of enough to pack weights for.
+// For few rows, and for enough to pack weights.
 TEST(LinearOp, GradientsAreThoseOfTheComposition) {
   using enum kernels::Activation;
   torch::manual_seed(6);
@@ -248,7 +248,7 @@ TEST(LinearOp, GradientsAreThoseOfTheComposition) {
         for (const auto activation : {none, gelu, silu_gate, gelu_tanh})
           expect_the_gradients({3, activation, bf16, bias, epilogue}, epilogue ? scale : Tensor());
         expect_the_gradients({100, none, bf16, bias, epilogue}, {});
-        for (const int64_t batch : {3, 100})  // a scale for each sample
+        for (const int64_t batch : {3, 100})  // a scale per sample
           expect_the_gradients({batch, none, bf16, bias, epilogue}, torch::randn({batch, 70}));
       }
 }
@@ -316,7 +316,7 @@ TEST(LinearOp, SecondDerivativesAreRefusedWhereKernelsHaveNone) {
   EXPECT_TRUE(torch::autograd::grad({z}, {x}, {}, true, true)[0].requires_grad());
 }
 
-// The norm and then the layer, but for the rounding between the two in int8.
+// The norm and then the layer, except for the rounding between the two in int8.
 TEST(LinearOp, ANormBeforeItIsComputedInTheSamePass) {
   using enum kernels::Activation;
   for (const bool centred : {true, false})
@@ -341,7 +341,7 @@ TEST(LinearOp, ANormBeforeItIsComputedInTheSamePass) {
         const InferenceScope scope({.int8 = true});
         EXPECT_LT(difference(), 0.02);
       }
-      // With gradients the two are two operations.
+      // With gradients, these are two operations.
       const auto slope = [&](const auto& layer) {
         const Tensor leaf = x.clone().requires_grad_();
         layer(leaf).square().sum().backward();
@@ -370,7 +370,7 @@ TEST(LinearOp, AnotherActivationIsPackedAnew) {
   }
 }
 
-// As many rows as take packed weights in training: the rounding has its gradients there too.
+// Enough rows for packed weights in training: the rounding has its gradients there too.
 TEST(LinearOp, LearnedStepsHaveGradientsForManyRows) {
   torch::manual_seed(5);
   const Tensor inputs = torch::randn({1100, 9});
@@ -405,7 +405,7 @@ TEST(NormOp, IsItsComposition) {
   EXPECT_EQ(norm(x, {weight, bias, 1e-6}).scalar_type(), torch::kBFloat16);
 }
 
-// Gradients of `of` at `leaves` in float64 against differences, one number of each leaf in seven.
+// Gradients of `of` at `leaves` in float64 against differences, for one number in seven of each leaf.
 template <class Function>
 void expect_slopes(const std::vector<Tensor>& leaves, Function of, const char* what) {
   constexpr double h = 1e-5;
@@ -463,7 +463,7 @@ TEST(NormOp, GradientsInDoubleAreSlopes) {
       "root mean square norm");
 }
 
-// Of all samples, and of each its own.
+// Shared by all samples, and one per sample.
 void expect_gradients_of_norms(torch::IntArrayRef sizes) {
   for (const bool centred : {true, false})
     for (const bool bf16 : {true, false}) {
@@ -483,7 +483,7 @@ void expect_gradients_of_norms(torch::IntArrayRef sizes) {
         return all;
       };
       const auto want = gradients(torch::kFloat64), got = gradients(torch::kFloat32);
-      // In bfloat16 what comes in is rounded to 8 bits.
+      // In bfloat16, inputs are rounded to 8 bits.
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_LT(relative(got[i], want[i]), bf16 ? 1.0 / 128 : 2e-6) << i << " " << centred << bf16;
     }

@@ -14,12 +14,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Sums a gradient over the axes that its argument was broadcast along.
+// Sums a gradient over the axes along which its argument was broadcast.
 torch::Tensor summed_to(const torch::Tensor& gradient, torch::IntArrayRef shape) {
   return at::sum_to(gradient, shape);
 }
 
-// (x - offset) / step_size.
+// Returns (x - offset) / step_size.
 torch::Tensor in_step_sizes(const torch::Tensor& x, const torch::Tensor& step_size,
                             const torch::Tensor& offset) {
   return (offset.defined() ? x - offset : x) * step_size.reciprocal();
@@ -49,7 +49,7 @@ class Lsq : public torch::autograd::Function<Lsq> {
     const torch::Tensor v = in_step_sizes(x, step_size, offset);
     const torch::Tensor inside = (v > -low).logical_and(v < high);
     const torch::Tensor to_x = gradient * inside;
-    // Below and above the clamped value is the bound itself, inside it is what rounding moved.
+    // Outside the range it is the bound itself, inside it is the rounding error.
     const torch::Tensor slope = v.clamp(-low, high).round() - v * inside;
     const auto sharing = static_cast<double>(context->saved_data["sharing"].toInt());
     const torch::Tensor to_step_size =
@@ -81,8 +81,7 @@ torch::Tensor zero_point_quantise(const torch::Tensor& x, const torch::Tensor& s
                                   int64_t sharing) {
   const int64_t shared = sharing > 0 ? sharing : x.numel() / step_size.numel();
   const double scale = 1 / std::sqrt(static_cast<double>(shared * range.high));
-  // The offset that the zero point stands for; what flows back through it is scaled as the rest of the step
-  // size's gradient is.
+  // The offset of the zero point. Its gradient is scaled like the rest of the step size's gradient.
   const torch::Tensor integer = zero_point + (zero_point.round() - zero_point).detach();
   const torch::Tensor offset = -integer * step_size;
   const torch::Tensor scaled = offset.detach() + (offset - offset.detach()) * scale;

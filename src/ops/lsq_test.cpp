@@ -29,8 +29,7 @@ TEST(Lsq, RoundsToMultiplesOfTheStepWithinTheRange) {
   EXPECT_THROW(quantised_range(1, true), Error);
 }
 
-// Against the rule of the paper, element by element; a step size a channel is as many quantisers side by
-// side.
+// Compares with the paper's rule, element by element; a step size per channel equals separate quantisers.
 TEST(Lsq, TheStepsGradientFollowsItsRule) {
   torch::manual_seed(1);
   const QuantisedRange range = quantised_range(3, true);
@@ -65,7 +64,8 @@ TEST(Lsq, AnOffsetMovesTheGrid) {
   EXPECT_EQ(offset.grad().item<double>(), 3);
 }
 
-// Values and gradients by their rules, element by element; a step size and a zero point for each of two heads.
+// Values and gradients by their rules, element by element; a step size and a zero point for each of two
+// heads.
 TEST(Lsq, AZeroPointMovesTheGridByWholeLevels) {
   torch::manual_seed(2);
   for (const int64_t bits : {2, 3, 8})

@@ -34,14 +34,14 @@ torch::Tensor log_forget(const torch::Tensor& gate, const MlstmOptions& options)
 
 double score_scale(const torch::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
 
-// log D of one run of tokens: [batch, heads, tokens, tokens], -inf above the diagonal.
+// Returns log D of one run of tokens: [batch, heads, tokens, tokens], -inf above the diagonal.
 torch::Tensor log_weights(const torch::Tensor& decay, const torch::Tensor& input_gate) {
   const int64_t tokens = decay.size(-1);
   const torch::Tensor later = torch::ones({tokens, tokens}, decay.options().dtype(torch::kBool)).triu(1);
   return (decay.unsqueeze(-1) - decay.unsqueeze(-2) + input_gate.unsqueeze(-2)).masked_fill(later, kNever);
 }
 
-// h from its numerator, the sum of weights and the stabiliser m.
+// Returns h from its numerator, the sum of weights and the stabiliser m.
 torch::Tensor normalised(const torch::Tensor& numerator, const torch::Tensor& sum, const torch::Tensor& m,
                          const MlstmOptions& options) {
   return numerator / (torch::maximum(sum.abs(), torch::exp(-m)) + options.eps).unsqueeze(-1);
@@ -58,7 +58,7 @@ MlstmResult one_chunk(const torch::Tensor& q, const torch::Tensor& k, const torc
   const torch::Tensor c = torch::matmul(scaled, k.transpose(-2, -1)) * torch::exp(log_d - m.unsqueeze(-1));
   const torch::Tensor sum = c.sum(-1) + (share * torch::matmul(scaled, before.n.unsqueeze(-1))).squeeze(-1);
   const torch::Tensor numerator = torch::matmul(c, v) + share * torch::matmul(scaled, before.c);
-  // The last row of D weighs the tokens in the state after the chunk.
+  // The last row of D weights the tokens in the state after the chunk.
   const torch::Tensor last_m = m.select(-1, -1), kept = share.select(-2, -1);  // [batch, heads], [.., 1]
   const torch::Tensor weighted = k * torch::exp(log_d.select(-2, -1) - last_m.unsqueeze(-1)).unsqueeze(-1);
   return {normalised(numerator, sum, m, options),

@@ -4,13 +4,13 @@
 //   log D_ts = F_t - F_s + i_s for s <= t, else -inf          m_t = max_s log D_ts
 //   C_ts = (q_t . k_s / sqrt(d)) exp(log D_ts - m_t)          n_t = max(|sum_s C_ts|, exp(-m_t))
 //   h_t = sum_s C_ts v_s / (n_t + eps)
-// The same as a recurrence, from a state (c, n, m) that stands for all earlier tokens:
+// The equivalent recurrence, from a state (c, n, m) that represents all earlier tokens:
 //   m_t = max(log f_t + m_(t-1), i_t)     a = exp(log f_t + m_(t-1) - m_t)     b = exp(i_t - m_t)
 //   c_t = a c_(t-1) + b k_t v_t^T         n_t = a n_(t-1) + b k_t
 //   h_t = (q_t c_t / sqrt(d)) / (max(|q_t . n_t / sqrt(d)|, exp(-m_t)) + eps)
 // The chunkwise form is the parallel one inside a chunk and the recurrence between chunks.
 //
-// All are built of ATen operations: any floating dtype, any device, every gradient autograd's.
+// All consist of ATen operations: any floating dtype, any device, gradients by autograd.
 #pragma once
 
 #include "ops/torch.h"
@@ -22,12 +22,12 @@ namespace tessera::ops {
 struct MlstmOptions {
   double eps = 1e-6;
   bool rowwise = true;  // parallel form only. false: one maximum m over the whole matrix of a head
-  // log f_t = f_t, as the Vision-LSTM paper's equation 8 has it, instead of log sigmoid(f_t).
+  // log f_t = f_t, as in the Vision-LSTM paper's equation 8, instead of log sigmoid(f_t).
   bool exponential_forget = false;
 };
 
-// The state that a sequence leaves behind, keys not divided by sqrt(d) and everything scaled by exp(-m):
-// c [batch, heads, d, value d], n [batch, heads, d], m [batch, heads].
+// The state after a sequence, with keys not divided by sqrt(d) and everything scaled by exp(-m): c [batch,
+// heads, d, value d], n [batch, heads, d], m [batch, heads].
 struct MlstmState {
   torch::Tensor c, n, m;
 };
@@ -36,9 +36,9 @@ struct MlstmResult {
   MlstmState last;
 };
 
-// Before the first token: nothing remembered. m is -inf for a fresh sequence, which makes the three forms
-// agree exactly; the published recurrent and chunkwise kernels start at m = 0, which changes the weight of
-// eps alone.
+// The empty state before the first token. m is -inf for a fresh sequence, which makes the three forms agree
+// exactly. The published recurrent and chunkwise kernels start at m = 0, which only changes the weight of
+// eps.
 enum class MlstmStart { fresh, published };
 MlstmState mlstm_start(const torch::Tensor& k, const torch::Tensor& v, MlstmStart start = MlstmStart::fresh);
 
@@ -48,13 +48,13 @@ torch::Tensor mlstm_parallel(const torch::Tensor& q, const torch::Tensor& k, con
                              const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
                              const MlstmOptions& options = {});
 
-// Chunks of `chunk` tokens, the last one shorter where they do not divide the sequence. A chunk that holds
-// the whole sequence is the parallel form with states.
+// Chunks of `chunk` tokens; the last one is shorter if they do not divide the sequence. One chunk for the
+// whole sequence is the parallel form with states.
 MlstmResult mlstm_chunkwise(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                             const torch::Tensor& input_gate, const torch::Tensor& forget_gate, int64_t chunk,
                             const MlstmState& initial, const MlstmOptions& options = {});
 
-// One token after another.
+// One token at a time.
 MlstmResult mlstm_recurrent(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                             const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
                             const MlstmState& initial, const MlstmOptions& options = {});

@@ -30,7 +30,7 @@ torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight,
                             int64_t rows, int64_t columns, bool causal) {
   const int64_t batch = x.size(0), tokens = x.size(1), inner = x.size(2), kernel = weight.size(-1);
   if (weight.dim() == 3) {
-    check(causal || kernel % 2 == 1, "a convolution to both sides needs an odd kernel, it is ", kernel);
+    check(causal || kernel % 2 == 1, "a non-causal convolution needs an odd kernel, not ", kernel);
     const int64_t before = causal ? kernel - 1 : kernel / 2;
     const torch::Tensor padded = torch::constant_pad_nd(x.transpose(1, 2), {before, kernel - 1 - before});
     return torch::conv1d(padded, weight, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1},
@@ -54,7 +54,7 @@ torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::
 
 namespace {
 
-// conv(x) of the walked sequence.
+// Returns conv(x) of the sequence in walking order.
 torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                         const MlstmMixerOptions& options) {
   if (!weight.defined()) return x;
@@ -72,13 +72,13 @@ torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, con
   return x.index_copy(1, patches, seen.to(x.scalar_type()));
 }
 
-// Sums of the gates over the tokens need more bits than half precision has.
+// Widens half precision, which has too few bits for sums of the gates over the tokens.
 torch::Tensor widened(const torch::Tensor& t) {
   const bool half = t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kHalf;
   return half ? t.to(torch::kFloat32) : t;
 }
 
-// What the cell reads, and what passes it by, tokens in the order of the walk.
+// The cell's inputs and the bypass, tokens in walking order.
 struct CellInputs {
   torch::Tensor q, k, v;  // [batch, heads, tokens, d]
   torch::Tensor i, f;     // [batch, heads, tokens]
@@ -91,12 +91,12 @@ CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
   const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
-  // k and v read the same, or x convolved on their own.
+  // k and v use the same, or their own convolution of x.
   const auto read = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
     return weight.defined() ? torch::silu(convolved(x, weight, bias, options)) : a;
   };
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias);
-  // The cell divides keys by sqrt(d), bias and all.
+  // The cell divides keys by sqrt(d), including the bias.
   const bool whole_bias = options.paper_cell && p.k_bias.defined();
   const torch::Tensor k =
       headwise_linear(read(p.k_conv_weight, p.k_conv_bias), p.k_weight,
@@ -142,7 +142,7 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
 torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& p,
                            const MlstmMixerOptions& options) {
   const CellInputs in = cell_inputs(u, p, options);
-  // The cell is linear in its values: those of an identity give the matrix itself.
+  // The cell is linear in its values: an identity as values gives the matrix itself.
   const torch::Tensor values =
       torch::eye(u.size(1), in.q.options()).expand({u.size(0), options.heads, u.size(1), u.size(1)});
   const torch::Tensor matrix = mlstm_parallel(in.q, in.k, values, in.i, in.f, cell_options(options));
@@ -174,7 +174,7 @@ kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParame
   return shape;
 }
 
-// The kernel copies by these sizes.
+// Guards the kernel, which copies by these sizes.
 void check_parameters(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
   const int64_t inner = s.channels, heads = s.heads;
   check(heads > 0 && inner % heads == 0 && inner % 4 == 0, "mlstm_mixer: ", inner, " channels, ", heads,
@@ -190,7 +190,7 @@ void check_parameters(const MlstmMixerParameters& p, const kernels::MlstmMixerSh
       p);
 }
 
-// The parameters in the order of the table; those that are not there are nullopt.
+// The parameters in the order of the table; missing ones are nullopt.
 using ParameterList = std::array<Optional, kernels::kMixerParameters>;
 
 ParameterList list_of(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
@@ -229,7 +229,7 @@ kernels::TokenRowsOut token_rows_to(const torch::Tensor& tensor) {
 }
 
 struct FusedMixer : torch::autograd::Function<FusedMixer> {
-  // `parameters` are those of a ParameterList, one after the other, as autograd wants them.
+  // `parameters` are a ParameterList, unpacked into single arguments for autograd.
   template <class... Parameters>
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& u,
                                const kernels::MlstmMixerShape& shape, bool keep,
@@ -275,7 +275,7 @@ struct FusedMixer : torch::autograd::Function<FusedMixer> {
     kernels::mlstm_mixer_backward({shape, token_rows(u), token_rows(dy),
                                    pointers<const float*>(list, shape, data_of), saved_in(saved[1], saved[2]),
                                    token_rows_to(du), pointers<float*>(dlist, shape, out)});
-    torch::autograd::variable_list result{du, {}, {}};  // nothing for shape and keep
+    torch::autograd::variable_list result{du, {}, {}};  // no gradients for shape and keep
     for (const Optional& gradient : dlist) result.push_back(gradient.value_or(torch::Tensor()));
     return result;
   }

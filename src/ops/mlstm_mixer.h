@@ -1,11 +1,11 @@
-// The mLSTM mixer: all between the two large projections of a Vision-LSTM layer, as one operation:
+// The mLSTM mixer: everything between the two large projections of a Vision-LSTM layer, as one operation:
 //
 //   x, z = halves of u                     (u = proj_up of the normed tokens)
 //   a = silu(conv(x))                      depthwise: 3x3 over the grid, or over the sequence, or none
 //   q, k = blocks of a, v = blocks of x    block-diagonal linear maps, 4x4 blocks
-//   i, f = linear in [q, k, v]             one number a head
+//   i, f = linear in [q, k, v]             one number per head
 //   h = mlstm(q, k, v, i, f)
-//   y = (norm(h) * (1 + w) + b + skip * a) * silu(z)      normed head by head, eps 1e-5
+//   y = (norm(h) * (1 + w) + b + skip * a) * silu(z)      norm per head, eps 1e-5
 #pragma once
 
 #include "ops/torch.h"
@@ -18,43 +18,42 @@
 
 namespace tessera::ops {
 
-// Parameters that are undefined are left out. Names and shapes are those of visit_mixer_parameters with C =
-// inner, but the composition takes more: no conv_weight (conv(x) = x), no skip, blocks of any size, and for
-// paper_cell input_weight and forget_weight of [heads, inner].
+// Undefined parameters are left out. Names and shapes are those of visit_mixer_parameters with C = inner. The
+// composition also supports: no conv_weight (conv(x) = x), no skip, blocks of any size, and for paper_cell
+// input_weight and forget_weight of [heads, inner].
 struct MlstmMixerParameters : kernels::MlstmMixerParametersOf<torch::Tensor> {
-  // Convolutions of their own for k, and with value_conv for v, in the same shape; undefined: they share that
-  // of q.
+  // Separate convolutions for k, and with value_conv for v, in the same shape; undefined: they share that of
+  // q.
   torch::Tensor k_conv_weight = {}, k_conv_bias = {}, v_conv_weight = {}, v_conv_bias = {};
 };
 
 struct MlstmMixerOptions {
   int64_t heads = 4;
-  int64_t rows = 0, columns = 0;  // the grid of the 3x3 convolution; unused by the one over the sequence
-  bool causal = true;             // a convolution over the sequence sees nothing later
-  bool reverse = false;  // walk the tokens from last to first (the convolution's grid is reversed with them)
+  int64_t rows = 0, columns = 0;  // the grid of the 3x3 convolution; unused for sequences
+  bool causal = true;             // a convolution over the sequence does not see later tokens
+  bool reverse = false;           // walk the tokens from last to first (also reverses the convolution's grid)
   double norm_eps = 1e-5, cell_eps = 1e-6;
-  // Places in the sequence of tokens that stand outside the grid (class tokens), ascending: the 3x3
-  // convolution leaves them as they are.
+  // Ascending positions in the sequence of tokens outside the grid (class tokens): the 3x3 convolution does
+  // not change them.
   std::vector<int64_t> off_grid = {};
-  // The cell as the Vision-LSTM paper writes it (eq. 3 to 9): gates linear in x, an exponential forget gate,
-  // a key bias that is not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
+  // The cell as in the Vision-LSTM paper (eq. 3 to 9): gates linear in x, an exponential forget gate, a key
+  // bias not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
   bool paper_cell = false;
-  bool value_conv = false;     // v reads its convolution too
-  MlstmState* last = nullptr;  // takes the state after the last token of the walk
+  bool value_conv = false;     // v has its convolution too
+  MlstmState* last = nullptr;  // receives the state after the last token of the walk
 };
 
-// [batch, tokens, 2 * inner] -> [batch, tokens, inner]. Takes the fused form where there is one for the
-// shape, device and dtype, else the composition below.
+// [batch, tokens, 2 * inner] -> [batch, tokens, inner]. Uses the fused form if it supports the shape, device
+// and dtype, else the composition below.
 torch::Tensor mlstm_mixer(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                           const MlstmMixerOptions& options);
 
-// Whether mlstm_mixer takes the fused form: CPU, float32 or bfloat16, blocks of 4, a 3x3 or causal
-// convolution (one for q and k, none for v) and a skip, every token of a 3x3 convolution on the grid, the
-// published cell.
+// True if mlstm_mixer uses the fused form. It needs a CPU, float32 or bfloat16, blocks of 4, a skip and the
+// published cell. The convolution is causal or 3x3 with every token on the grid, one for q and k, none for v.
 bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                        const MlstmMixerOptions& options);
 
-// The same in ATen operations: the definition, the fallback, and the oracle of the tests.
+// The same in ATen operations: the definition, the fallback and the oracle of the tests.
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                                   const MlstmMixerOptions& options);
 
@@ -62,13 +61,13 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
 // axis.
 torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
-// Depthwise convolution of a token sequence [batch, tokens, inner]: weight [inner, 1, k, k] sees the rows x
-// columns grid with zeros around it; weight [inner, 1, k] sees the k tokens up to each one, or with k odd and
-// not causal those on both sides.
+// Depthwise convolution of a token sequence [batch, tokens, inner]. Weight [inner, 1, k, k] covers the rows x
+// columns grid, padded with zeros. Weight [inner, 1, k] covers the k tokens up to each one or, with odd k and
+// not causal, those on both sides.
 torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                             int64_t rows, int64_t columns, bool causal = true);
 
-// Layer norm of each head's share of the last axis.
+// Layer norm over each head's channels of the last axis.
 torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::Tensor& scale,
                             const torch::Tensor& bias, double eps);
 

@@ -7,13 +7,13 @@
 namespace tessera::ops {
 namespace {
 
-// Sums over many tokens need more bits than half precision has.
+// Widens half precision, which has too few bits for sums over many tokens.
 torch::Tensor wide(const torch::Tensor& t) {
   const bool half = t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kHalf;
   return half ? t.to(torch::kFloat32) : t;
 }
 
-// silu(conv(x)) of the last of these tokens, [batch, 1, inner].
+// Returns silu(conv(x)) of the last of these tokens, [batch, 1, inner].
 torch::Tensor convolved(const torch::Tensor& recent, const torch::Tensor& weight, const torch::Tensor& bias) {
   const torch::Tensor last =
       weight.defined() ? sequence_conv(recent, weight, bias, 0, 0).slice(1, -1) : recent.slice(1, -1);
@@ -37,7 +37,7 @@ torch::Tensor mlstm_mixer_step(const torch::Tensor& u, const MlstmMixerParameter
     return weight.defined() ? convolved(recent, weight, bias) : a;
   };
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias);
-  // The cell divides keys by sqrt(d), bias and all.
+  // The cell divides keys by sqrt(d), including the bias.
   const bool whole_bias = options.paper_cell && p.k_bias.defined();
   const torch::Tensor k =
       headwise_linear(read(p.k_conv_weight, p.k_conv_bias), p.k_weight,

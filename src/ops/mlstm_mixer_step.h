@@ -1,5 +1,5 @@
-// One token through the mixer of ops/mlstm_mixer.h, after those that a state stands for: the same formulas
-// with the cell as a recurrence. Of ATen operations, every gradient autograd's.
+// One token through the mixer of ops/mlstm_mixer.h, after the tokens in a state: the same formulas with the
+// cell as a recurrence. Consists of ATen operations, gradients by autograd.
 #pragma once
 
 #include "ops/mlstm_mixer.h"
@@ -13,8 +13,8 @@ struct MlstmMixerState {
   MlstmState cell;
 };
 
-// u [batch, 1, 2 * inner] -> [batch, 1, inner], and the state after this token. The convolution must be
-// causal or none, the direction not reversed; rows, columns and off_grid are not read.
+// u [batch, 1, 2 * inner] -> [batch, 1, inner]; updates the state. The convolution must be causal or none,
+// the direction not reversed; rows, columns and off_grid are ignored.
 torch::Tensor mlstm_mixer_step(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                                const MlstmMixerOptions& options, MlstmMixerState& state);
 

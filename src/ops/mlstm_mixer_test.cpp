@@ -35,7 +35,7 @@ MlstmMixerParameters parameters_of(const Case& c, torch::ScalarType dtype,
       [&](const std::string& name, bool required, const kernels::ParameterShape& shape, torch::Tensor& to) {
         const bool of_gates = name == "input_bias" || name == "forget_bias";
         if (!required && !c.biases && !of_gates && name != "norm_weight") return;
-        // Drawn in the lowest precision, so that all see the same numbers.
+        // Drawn in the lowest precision, so all precisions get the same numbers.
         const torch::Tensor values = torch::randn(at::IntArrayRef(shape.sizes.data(), shape.rank));
         to = (values * deviation(name)).to(drawn).to(dtype).requires_grad_();
       },
@@ -54,7 +54,7 @@ std::vector<torch::Tensor> list_of(const MlstmMixerParameters& p) {
   return list;
 }
 
-// Output, gradient of u, gradients of the parameters.
+// Returns the output, the gradient of u and the gradients of the parameters.
 std::vector<torch::Tensor> run(const Case& c, bool fused, torch::ScalarType dtype,
                                torch::ScalarType u_dtype = torch::ScalarType::Undefined, uint64_t draw = 0) {
   const bool half = u_dtype == torch::kBFloat16;
@@ -92,8 +92,9 @@ double largest(const std::vector<torch::Tensor>& tensors) {
   return most;
 }
 
-// Against float64, the fused form errs at most three times as much as the composition in the same precision, by the
-// median over several draws: in a single one a row whose sum nearly cancels decides, either way.
+// The fused form's error against float64 is at most three times that of the composition in the same
+// precision, by the median over several draws. In single draws, a row with a nearly cancelling sum decides
+// either way.
 TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
   constexpr uint64_t kDraws = 9;
   for (const Case& c : kCases) {
@@ -102,7 +103,7 @@ TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
       const auto want = run(c, false, torch::kFloat64, torch::kFloat64, draw),
                  plain = run(c, false, torch::kFloat32, torch::kFloat32, draw),
                  fused = run(c, true, torch::kFloat32, torch::kFloat32, draw);
-      const double floor = 1e-7 * largest(want);  // where the composition happens to be exact
+      const double floor = 1e-7 * largest(want);  // in case the composition is exact by luck
       ratios.resize(want.size());
       for (size_t i = 0; i < want.size(); ++i) {
         const auto error = [&](const torch::Tensor& x) { return (x - want[i]).abs().max().item<double>(); };
@@ -116,9 +117,9 @@ TEST(MlstmMixer, FusedIsAsExactAsTheComposition) {
   }
 }
 
-// On bfloat16 inputs the fused form rounds what the composition in bfloat16 rounds, if not less. Single draws
-// differ, either way, by rows whose sum nearly cancels: the errors are compared by their median over several,
-// and four in five stay below three times as much.
+// On bfloat16 inputs the fused form rounds at most as much as the composition in bfloat16. Single draws
+// differ either way, due to rows with nearly cancelling sums. So medians over several draws are compared, and
+// four in five stay below three times as much.
 TEST(MlstmMixer, TakesBfloat16InputsWithFloatParameters) {
   constexpr uint64_t kDraws = 15;
   for (const Case& c : kCases) {
@@ -225,7 +226,7 @@ TEST(SequenceConv, ToBothSidesSeesItsNeighbours) {
   EXPECT_ANY_THROW(sequence_conv(x, torch::randn({8, 1, 4}), bias, 0, 0, false));
 }
 
-// Options that the fused form does not know go through the composition, in float32 too.
+// Options without a fused form use the composition, also in float32.
 TEST(MlstmMixer, OptionsWithoutAFusedFormAreComposed) {
   const Case& c = kCases[0];
   const torch::Tensor u = torch::randn({2, 17, 128});
@@ -279,7 +280,7 @@ TEST(MlstmMixer, ThePapersCellIsItsEquations) {
   EXPECT_TRUE(torch::allclose(got[0], torch::stack(rows), 1e-9, 1e-11));
 }
 
-// h = matrix v, with the later tokens left out: what the layer adds to its skip and gate follows from the matrix.
+// h = matrix v, without later tokens: the layer's skip and gate apply to the matrix product.
 TEST(MlstmMixing, IsTheMatrixThatTheCellMultipliesItsValuesBy) {
   for (const bool reverse : {false, true}) {
     const Case c{"mixing", 2, 3, 4, 16, 2, 3, false, reverse, true};
@@ -293,7 +294,7 @@ TEST(MlstmMixing, IsTheMatrixThatTheCellMultipliesItsValuesBy) {
     const torch::Tensor x = u.slice(2, 0, 16), z = u.slice(2, 16);
     const torch::Tensor v = headwise_linear(x, p.v_weight, p.v_bias).view({2, 12, 2, 8}).transpose(1, 2);
     const torch::Tensor h = torch::matmul(matrix, v).transpose(1, 2).reshape({2, 12, 16});
-    // Without its skip the layer is the normed h behind its gate.
+    // Without its skip, the layer is the normed h times its gate.
     p.skip = torch::zeros_like(p.skip);
     const torch::Tensor expected =
         headwise_norm(h, 2, p.norm_weight + 1, p.norm_bias, options.norm_eps) * torch::silu(z);

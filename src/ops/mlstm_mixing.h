@@ -1,4 +1,5 @@
-// The implicit attention of a Vision-LSTM layer: the matrix by which the parallel form of its cell mixes the tokens.
+// The implicit attention of a Vision-LSTM layer: the matrix with which its cell's parallel form mixes the
+// tokens.
 #pragma once
 
 #include "ops/torch.h"
@@ -7,9 +8,9 @@
 
 namespace tessera::ops {
 
-// C_ts / (n_t + eps) of ops/mlstm.h, by which h = matrix v: u [batch, tokens, 2 * inner] -> [batch, heads, tokens, tokens], rows
-// and columns in the order of the tokens whatever the walk. Weights may be negative, and rows sum to 1 only where that sum is
-// larger than exp(-m). In ATen operations alone: it is for looking at.
+// C_ts / (n_t + eps) of ops/mlstm.h, so that h = matrix v: u [batch, tokens, 2 * inner] -> [batch, heads,
+// tokens, tokens]. Rows and columns are in token order for any walk. Weights may be negative. Rows sum to 1
+// only if that sum exceeds exp(-m). Uses only ATen operations, as it serves inspection.
 torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                            const MlstmMixerOptions& options);
 

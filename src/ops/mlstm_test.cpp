@@ -1,4 +1,4 @@
-// The three forms of the mLSTM cell compute the same, whatever the gates, the length and the chunks.
+// The three forms of the mLSTM cell agree for all gates, lengths and chunks.
 #include "ops/mlstm.h"
 
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ MlstmResult recurrent(const Inputs& in, const MlstmState& state, const MlstmOpti
 }
 MlstmState fresh(const Inputs& in) { return mlstm_start(in.k, in.v); }
 
-// How much an error of the weights is magnified in each row: the sum of their magnitudes over the normaliser,
-// times what they weigh. Large where positive and negative weights cancel.
+// Returns the amplification of a weight error in each row: the sum of magnitudes over the normaliser, times
+// the values. Large if positive and negative weights cancel.
 Tensor condition(const Inputs& in) {
   const Tensor decay = torch::cumsum(torch::log_sigmoid(in.f), -1);
   const Tensor later = torch::ones({decay.size(-1), decay.size(-1)}, torch::kBool).triu(1);
@@ -105,7 +105,7 @@ TEST(Mlstm, ASequenceMayBeCutAnywhere) {
   }
 }
 
-// Starting at m = 0 keeps m above the accumulated forget gates, and with it changes the weight of eps only.
+// Starting at m = 0 keeps m above the accumulated forget gates, which only changes the weight of eps.
 TEST(Mlstm, ThePublishedStartDiffersByEpsAlone) {
   const Inputs in = draw(9, 8, true);
   const MlstmState published = mlstm_start(in.k, in.v, MlstmStart::published);

@@ -60,8 +60,7 @@ struct NormNode : torch::autograd::Function<NormNode> {
   }
 };
 
-// The kernels' norm, with its gradients where they are wanted now or later; undefined where kernels do not
-// apply.
+// The kernels' norm, with gradients if needed now or later; undefined if the kernels do not apply.
 torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                     double eps, bool centred) {
   check_norm(x, weight, bias);
@@ -79,8 +78,8 @@ torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const t
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias) {
   const int64_t width = x.dim() > 0 ? x.size(-1) : 0;
   check(width > 0 && fits_rows(weight, x, width) && (!bias.defined() || bias.sizes() == weight.sizes()),
-        "norm: x is ", x.sizes(), ", so that weight and bias must have ", width,
-        " numbers, or so many for each sample; the weight is ", weight.sizes());
+        "norm: x is ", x.sizes(), ", so weight and bias must have ", width,
+        " numbers, or that many per sample; the weight is ", weight.sizes());
 }
 
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {

@@ -5,19 +5,19 @@
 
 namespace tessera::ops {
 
-// LayerNorm, (x - mean) / sqrt(variance + eps) * weight + bias, or RMSNorm if not `centred`, x /
+// LayerNorm, (x - mean) / sqrt(variance + eps) * weight + bias, or RMSNorm if not `centred`: x /
 // sqrt(mean(x^2) + eps) * weight.
 struct NormParameters {
-  torch::Tensor weight = {}, bias = {};  // [width], or [samples, width] of x [samples, …]; maybe no bias
+  torch::Tensor weight = {}, bias = {};  // [width], or [samples, width] for x [samples, …]; bias optional
   double eps = 1e-6;
   bool centred = true;
   bool defined() const { return weight.defined(); }
 };
 
-// On a CPU one pass, with gradients an autograd node, that gives what the linear layer behind it takes
-// (bfloat16 under autocast); else composed of ATen's operations.
+// On a CPU one pass, with gradients an autograd node; the result has the type that the next linear layer
+// reads (bfloat16 under autocast). Otherwise composed of ATen operations.
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
-// Throws where the weight, or the bias if there is one, has not a number for each of x's last axis.
+// Throws if the weight, or a given bias, does not have a number for each entry of x's last axis.
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
 }  // namespace tessera::ops

@@ -1,13 +1,13 @@
-// Linear layers that keep their packed weights alone, where a model is as large as the memory.
+// Linear layers that keep only their packed weights, for models as large as the memory.
 #pragma once
 
 #include "ops/torch.h"
 
 namespace tessera::ops {
 
-// While it lives, a linear layer of this thread that packs a weight gives up the memory of the weight itself: its sizes
-// stay, its numbers are gone, and only another weight in its place can be packed for another arithmetic. Without gradients
-// on a CPU alone. A weight whose memory anything else reads must be kept: `on` = false inside of another scope.
+// While it lives, linear layers of this thread free a weight when they pack it. Its sizes stay, its numbers
+// are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A weight
+// with other readers must be kept: set `on` = false in an inner scope.
 class PackedOnly {
  public:
   explicit PackedOnly(bool on = true);
@@ -20,9 +20,9 @@ class PackedOnly {
 };
 bool packed_only();
 
-// Frees the memory of a tensor that fills its storage and shares it with no other; leaves others as they are.
+// Frees the memory of a tensor that fills and solely owns its storage; leaves other tensors unchanged.
 void give_up(const torch::Tensor& tensor);
-// Whether it was given up.
+// True if the tensor was freed.
 bool given_up(const torch::Tensor& tensor);
 
 }  // namespace tessera::ops

@@ -1,4 +1,4 @@
-// Layers that keep their packed weights alone.
+// Layers that keep only their packed weights.
 #include "ops/packed_only.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using torch::Tensor;
 
-// The weight's memory goes once it is packed, unless something else reads it.
+// The weight's memory is freed at packing, unless it has other readers.
 TEST(PackedOnly, APackedWeightIsGivenUp) {
   torch::manual_seed(3);
   const LinearParameters p{

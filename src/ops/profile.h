@@ -1,4 +1,4 @@
-// Names a stretch of time for profilers (LibTorch's, and `tessera bench --profile`); free while none listens.
+// Names a time span for profilers (LibTorch's, and `tessera bench --profile`); costs nothing without one.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -9,7 +9,7 @@ namespace tessera::ops {
 
 class Profiled {
  public:
-  // The name is the parts put together, made only if somebody listens.
+  // The name is the concatenated parts, built only if a profiler is active.
   template <class... Parts>
   explicit Profiled(const Parts&... parts) : record_(at::RecordScope::FUNCTION) {
     if (record_.isActive()) record_.before(text(parts...));

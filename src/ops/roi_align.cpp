@@ -68,8 +68,8 @@ class RoiAlignFunction : public torch::autograd::Function<RoiAlignFunction> {
   }
 };
 
-// The weights of one axis as matrices [boxes, bins, size], with the samples of a bin added up. `boxes` are rows of `at`, float64
-// on the CPU, whose columns `from` and `from` + 2 hold the two ends.
+// Returns the weights of one axis as matrices [boxes, bins, size], with the samples of a bin summed. `boxes`
+// are rows of `at`, float64 on the CPU; its columns `from` and `from` + 2 hold the two ends.
 torch::Tensor axis_weights(const torch::Tensor& at, const std::vector<int64_t>& boxes, int64_t from,
                            const RoiAlignOptions& o, int64_t bins, int64_t size) {
   torch::Tensor weights = torch::zeros({static_cast<int64_t>(boxes.size()), bins, size}, torch::kFloat64);
@@ -90,7 +90,7 @@ torch::Tensor axis_weights(const torch::Tensor& at, const std::vector<int64_t>& 
   return weights;
 }
 
-// The boxes of one image, [channels, rows, columns] -> [boxes, channels, height, width]: two products for all of them.
+// The boxes of one image, [channels, rows, columns] -> [boxes, channels, height, width], in two products.
 torch::Tensor pooled_from(const torch::Tensor& map, const torch::Tensor& rows, const torch::Tensor& columns) {
   const int64_t boxes = rows.size(0), height = rows.size(1), width = columns.size(1), channels = map.size(0);
   const torch::Tensor narrow = map.matmul(columns.flatten(0, 1).t())  // [channels, rows, boxes x width]
@@ -111,7 +111,7 @@ torch::Tensor roi_align_unfused(const torch::Tensor& x, const torch::Tensor& box
   std::vector<std::vector<int64_t>> boxes_of(static_cast<size_t>(x.size(0)));
   for (int64_t k = 0; k < host.size(0); ++k) boxes_of.at(static_cast<size_t>(box[k][0])).push_back(k);
   torch::Tensor place =
-      torch::empty({host.size(0)}, torch::kInt64);  // of each box among those that are sorted by image
+      torch::empty({host.size(0)}, torch::kInt64);  // position of each box in the order by image
   std::vector<torch::Tensor> pooled;
   for (int64_t image = 0, sorted = 0; image < x.size(0); ++image) {
     const std::vector<int64_t>& own = boxes_of[static_cast<size_t>(image)];
@@ -159,7 +159,7 @@ torch::Tensor nms(const torch::Tensor& boxes, const torch::Tensor& scores, const
 
 namespace {
 
-// Calls paste(number of the mask) for each, on all threads.
+// Calls paste(mask index) for each mask, on all threads.
 template <class Paste>
 void each_mask(int64_t count, const Paste& paste) {
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {

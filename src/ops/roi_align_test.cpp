@@ -1,4 +1,4 @@
-// RoIAlign's kernel against the composition that a GPU runs.
+// RoIAlign's kernel against the composition for GPUs.
 #include "ops/roi_align.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace tessera::ops {
 namespace {
 
-// Boxes of images in no order, some of them over the edge, one of no size.
+// Boxes of images in random order, some across the edge, one empty.
 torch::Tensor boxes() {
   return torch::tensor({{2.0, 3.0, 1.0, 17.5, 9.0},
                         {0.0, -4.0, -2.0, 30.0, 12.0},
@@ -21,8 +21,7 @@ TEST(RoiAlign, CompositionEqualsTheKernelAndItsGradient) {
   for (const RoiAlignOptions& options :
        {RoiAlignOptions{0.5, true, 0, 7, 7}, RoiAlignOptions{1, false, 2, 3, 5},
         RoiAlignOptions{0.25, true, 3, 1, 2}}) {
-    const torch::Tensor map =
-        torch::randn({3, 4, 11, 13}, torch::kFloat64);  // nothing is taken of the second image
+    const torch::Tensor map = torch::randn({3, 4, 11, 13}, torch::kFloat64);  // no box uses the second image
     torch::Tensor x = map.clone().requires_grad_(true), y = map.clone().requires_grad_(true);
     const torch::Tensor fast = roi_align(x, boxes(), options),
                         composed = roi_align_unfused(y, boxes(), options);

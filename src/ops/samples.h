@@ -1,4 +1,4 @@
-// Numbers that each sample of a batch has of its own, [samples, width], beside those that all of them share, [width].
+// Numbers per sample of a batch, [samples, width], or shared by all samples, [width].
 #pragma once
 
 #include "ops/torch.h"
@@ -7,20 +7,20 @@ namespace tessera::ops {
 
 inline bool of_each_sample(const torch::Tensor& numbers) { return numbers.defined() && numbers.dim() == 2; }
 
-// How many rows of x [samples, …, width] a sample has; 0 where the numbers are for all rows.
+// Returns the rows of x [samples, …, width] per sample; 0 if the numbers are for all rows.
 inline int64_t sample_rows(const torch::Tensor& numbers, const torch::Tensor& x) {
   return of_each_sample(numbers) ? x.numel() / x.size(-1) / numbers.size(0) : 0;
 }
 
-// Whether there is a number for each of `width` channels, and where samples have their own, for a whole number of
-// x's rows.
+// True if there is a number per channel of `width` and, for numbers per sample, x's rows divide into the
+// samples.
 inline bool fits_rows(const torch::Tensor& numbers, const torch::Tensor& x, int64_t width) {
   if (!of_each_sample(numbers)) return numbers.numel() == width;
   const int64_t samples = numbers.size(0), rows = x.size(-1) > 0 ? x.numel() / x.size(-1) : 0;
   return numbers.size(1) == width && samples > 0 && rows % samples == 0;
 }
 
-// The numbers in a shape that broadcasts against x [samples, …, width].
+// Returns the numbers in a shape that broadcasts against x [samples, …, width].
 inline torch::Tensor beside(const torch::Tensor& numbers, const torch::Tensor& x) {
   if (!of_each_sample(numbers)) return numbers;
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);

@@ -1,6 +1,6 @@
-// LibTorch as the project uses it: tensors, modules, gradient modes. This is the precompiled header;
-// torch/torch.h holds much more (every layer, optimiser and loader of LibTorch) and costs each file two more
-// seconds.
+// The part of LibTorch in use: tensors, modules, gradient modes. This is the precompiled header.
+// torch/torch.h contains much more (every layer, optimiser and loader of LibTorch) and costs two more seconds
+// per file.
 #pragma once
 
 #include <torch/nn/module.h>

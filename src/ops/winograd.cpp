@@ -18,7 +18,7 @@ kernels::WinogradGrid grid_of(const torch::Tensor& x, int64_t out) {
   return {x.size(0), x.size(1), x.size(2), x.size(3), out};
 }
 
-// Gradients of weight and input; those of a bias are sums.
+// Gradients of weight and input; the bias' gradient is a sum.
 struct WinogradNode : torch::autograd::Function<WinogradNode> {
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
                                const torch::Tensor& weight, const std::optional<torch::Tensor>& bias,

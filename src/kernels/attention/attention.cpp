@@ -4,7 +4,7 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-// Whether rows are floats as they lie, not to be rotated.
+// True if rows can be read in place as floats, without rotation.
 bool lie_as_floats(const HeadRows& rows, const Rotary& table) {
   return rows.element == Element::f32 && !table.cos;
 }

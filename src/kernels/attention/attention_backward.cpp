@@ -4,7 +4,7 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-// Rows of `out` += a b, with a transposed where its rows are contiguous.
+// Rows of `out` += a b; a is transposed if its rows are contiguous.
 void add_product(const Product& product, int64_t rows, float* out, int64_t width) {
   Mix sum;
   sum.second = product;

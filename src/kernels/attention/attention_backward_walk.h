@@ -1,4 +1,4 @@
-// The walk of the backward pass over heads, blocks of keys and rows of queries, for any form of the products.
+// The backward pass's loop over heads, blocks of keys and rows of queries, for any form of the products.
 // Per-ISA. The formulas are in attention.h.
 #pragma once
 
@@ -11,10 +11,10 @@ struct BackwardHead {
   AttentionBackwardScratch b;
   AttentionItem item;
   const float* lse;
-  float* dbias;  // of the head's first query, or null
+  float* dbias;  // for the head's first query, or null
 };
 
-// Queries query … query+rows-1 against columns of the block of keys that begins at first_key.
+// Queries query … query+rows-1 against columns of the key block that begins at first_key.
 struct BackwardBlock {
   int64_t first_key, query, rows;
   KeyRange columns;  // counted from the block's first key; begin is a multiple of 16
@@ -24,7 +24,7 @@ struct BackwardBlock {
   memset(rows, 0, (size_t)count * sizeof(float));
 }
 
-// do_i . o_i for all queries, through the buffers of a block.
+// Computes do_i . o_i for all queries, through the buffers of a block.
 [[maybe_unused]] static void dot_outputs(const BackwardHead& head) {
   const AttentionShape& s = head.call.shape;
   const AttentionBackwardScratch& b = head.b;
@@ -37,7 +37,7 @@ struct BackwardBlock {
   }
 }
 
-// Converts the products of one query into weights and do . v into the gradient of the scores.
+// Converts the products of one query into weights and do . v into gradients of the scores.
 [[maybe_unused]] static void differentiate(const BackwardHead& head, const ScoreRow& row, float* dscores,
                                            int64_t query, int64_t own, float* dbias) {
   const float gain = gain_of(row), future_weight = head.call.mask.future_weight, lse = head.lse[query],
@@ -52,7 +52,7 @@ struct BackwardBlock {
   }
 }
 
-// Queries q … q+rows-1 against keys first … first+count-1.
+// Adds queries q … q+rows-1 against keys first … first+count-1.
 template <class Form>
 static void add_block(Form& form, const BackwardHead& head, int64_t first, int64_t count, int64_t q,
                       int64_t rows) {
@@ -97,8 +97,8 @@ static void add_block(Form& form, const BackwardHead& head, int64_t first, int64
   }
 }
 
-// Form, with the rows in the head's working memory:
-//   pack(head, first, count)       makes a block of keys ready
+// A Form works on the rows in the head's working memory:
+//   pack(head, first, count)       prepares a block of keys
 //   products(head, block)          b.weights = q . k and b.dscores = do . v
 //   add_gradients(head, block)     += to b.dvalues, b.dkeys and b.dqueries, from weights and dscores
 template <class Form>

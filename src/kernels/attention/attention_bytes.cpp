@@ -1,21 +1,21 @@
-// Attention forward with the products q . k on bytes (AVX512_VNNI), twice as many at a time as those of pairs
-// of bfloat16 (AVX512_BF16), which those of weights and v stay. Built once, on top of both.
+// Attention forward with products q . k on bytes (AVX512_VNNI), twice as many at a time as on pairs of
+// bfloat16 (AVX512_BF16). Products of weights and v stay on pairs. Built once, on top of both.
 //
-//   q_i ~ a_i q'_i, k_j ~ b_j k'_j     a_i, b_j by the largest of a row, |q'|, |k'| <= 127
+//   q_i ~ a_i q'_i, k_j ~ b_j k'_j     a_i, b_j by the largest number of a row, |q'|, |k'| <= 127
 //
-// The processor multiplies unsigned with signed: q' is stored with 128 added, and the sums for key j begin
-// with -128 sum_d k'_jd. A number that is not finite makes its row's scale no number, and with it the scores
-// that depend on it. (Sums are multiplied by b first: |k| of 1e34 and more beside tiny q is too large.)
+// The processor multiplies unsigned by signed: q' is stored with 128 added, and the sums for key j begin with
+// -128 sum_d k'_jd. A number that is not finite makes its row's scale NaN, and with it the dependent scores.
+// (Sums are multiplied by b first: |k| of 1e34 and more together with tiny q overflows.)
 #include "kernels/attention/attention_pair_form.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
 constexpr float kRounds = 12582912;   // 1.5 * 2^23: adding it rounds to an integer, among the low bits
-constexpr float kLeastSize = 1e-35f;  // what is smaller counts as zero: one of it must have an inverse
+constexpr float kLeastSize = 1e-35f;  // smaller numbers count as zero: the inverse must exist
 
-// Words of a byte each out of four numbers of the 16 rows whose words of two bfloat16 are `first` and
-// `second`.
+// Returns words of four bytes each, quantised from four numbers of 16 rows. The rows' words of two bfloat16
+// are `first` and `second`.
 TESSERA_INLINE vi four_bytes(vi first, vi second, vf inverse, float zero) {
   const auto byte = [&](vi bits) __attribute__((always_inline)) {
     return (vi)((vf)bits * inverse + (kRounds + zero)) & 0xff;
@@ -24,8 +24,8 @@ TESSERA_INLINE vi four_bytes(vi first, vi second, vf inverse, float zero) {
   return byte(first << 16) | byte(first & upper) << 8 | byte(second << 16) << 16 | byte(second & upper) << 24;
 }
 
-// `words` (a multiple of 2) of 16 rows, transposed, as half as many words of bytes, `zero` added to each
-// number; `units` gets what one is worth in each row, `starts`, where not null, minus 128 times the row's
+// Quantises and transposes `words` (a multiple of 2) words of 16 rows to half as many words of bytes, with
+// `zero` added to each number. `units` gets each row's unit; `starts`, if not null, gets -128 times the row's
 // sum.
 void quantise_transposed(const float* from, int64_t words, float zero, float* to, int64_t to_row,
                          float* units, float* starts) {
@@ -46,7 +46,7 @@ void quantise_transposed(const float* from, int64_t words, float zero, float* to
   if (starts) store(starts, (vf)-sum);
 }
 
-// Rows and what comes of them.
+// Source rows and their quantised output.
 struct RowsToBytes {
   const HeadRows& from;
   const Rotary& table;
@@ -74,7 +74,7 @@ void read_bytes(const RowsToBytes& call, const AttentionUnit& unit, int64_t firs
   }
 }
 
-// `queries` are words transposed: `row` is from one word of a query to its next.
+// `queries` are transposed words: `row` is the distance between words of a query.
 struct ByteForm : PairForm {
   TESSERA_INLINE float score_unit(const AttentionUnit& unit, int64_t r) { return unit.f.query_units[r]; }
 

@@ -1,4 +1,4 @@
-// The cases that the attention's test checks and its bench times: one list, one way to fill a call.
+// The cases that attention's test checks and its benchmark times: one list, one way to fill a call.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,8 @@
 namespace tessera::kernels::testing {
 
 enum class Rotated { no, shared, by_head };
-// Broadcast over: nothing, samples, samples and heads; `windows`: entries of two windows, in turn.
+// The axes that the bias broadcasts: none, samples, samples and heads. `windows`: entries of two windows, in
+// turn.
 enum class Added { none, full, over_samples, over_heads, windows };
 
 struct AttentionCase {
@@ -34,8 +35,8 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
              << static_cast<int>(c.layout) << (c.element == Element::bf16 ? " bf16" : "");
 }
 
-// Sizes around every block's border: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 and 64
-// queries, blocks of keys; every mask, bias and rotation with each other.
+// Sizes around every block boundary: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 and 64
+// queries, blocks of keys. Every mask, bias and rotation is combined with each other.
 inline const std::vector<AttentionCase>& attention_cases() {
   using enum Rotated;
   using enum Added;
@@ -75,7 +76,7 @@ inline const std::vector<AttentionCase>& attention_cases() {
 
 // Everything that one call needs, filled with random numbers.
 struct AttentionProblem {
-  // bfloat16 in whole words where `in_words`, else between two.
+  // If `in_words`, bfloat16 rows start at whole words, else between two.
   explicit AttentionProblem(const AttentionCase& config, uint64_t seed = 1, bool in_words = false)
       : c(config),
         shift(c.element == Element::f32 ? 1
@@ -135,7 +136,7 @@ struct AttentionProblem {
   }
 
   AttentionCase c;
-  int64_t shift;  // of all tensors, in elements
+  int64_t shift;  // shift of all tensors, in elements
   HeadTensor q, out, dout, dq, k, v, dk, dv;
   std::vector<float> lse, cos, sin, bias_values, dbias;
 

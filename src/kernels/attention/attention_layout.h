@@ -1,5 +1,5 @@
-// The attention's files agree on these: blocks, working memory, and which keys a query sees. C headers only;
-// everything static, so that each file has its own copy.
+// Shared by attention's files: blocks, working memory, and the keys that a query sees. C headers only;
+// everything is static, so each file has its own copy.
 #pragma once
 
 #include "kernels/arena.h"
@@ -7,11 +7,11 @@
 
 namespace tessera::kernels {
 
-constexpr int64_t kForwardRows = 16;   // queries whose scores are computed and then used at once
-constexpr int64_t kBackwardRows = 64;  // the same in backward
-constexpr float kLog2E = 1.44269504f;  // scores are kept in units of log 2
+constexpr int64_t kForwardRows = 16;   // queries per step: compute their scores, then use them
+constexpr int64_t kBackwardRows = 64;  // the same for backward
+constexpr float kLog2E = 1.44269504f;  // scores are in units of log 2
 
-// Keys [begin, end) of those there are.
+// Keys [begin, end).
 struct KeyRange {
   int64_t begin, end;
 };
@@ -23,7 +23,7 @@ struct KeyRange {
   return {held(range.begin), held(range.end)};
 }
 
-// The keys that the query at a position sees; both ends grow with the position.
+// Returns the keys that a query at `position` sees; both ends grow with the position.
 [[maybe_unused]] static KeyRange seen_from(const AttentionMask& mask, int64_t position, int64_t keys) {
   KeyRange range = {0, keys};
   if (mask.window > 0) range = {position - mask.window + 1, position + mask.window};
@@ -39,10 +39,9 @@ struct AttentionForwardScratch {
   float* values;           // (Nb, Dp)
   float* scores;           // (kForwardRows, Nb)
   float* sums;             // (R, Dp) sum of p v so far
-  float* value_units;      // (Dp) of whole numbers: what one is worth
+  float* value_units;      // (Dp) units of integers
   float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
-  // Bytes need these: what one of a query and of a key is worth, what the sums for a key begin with, 16 rows
-  // of words on their way.
+  // For bytes: units of queries and keys, initial sums of keys, and 16 rows of words in transit.
   float *query_units, *key_units, *key_starts;  // (R, Nb, Nb), up to a multiple of 16
   float* sixteen;                               // (Dp / 2, 16)
 };

@@ -1,4 +1,4 @@
-// Attention on narrow numbers: whole ones of 16 bits, pairs of bfloat16, bytes.
+// Attention on narrow numbers: 16-bit integers, pairs of bfloat16, bytes.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -26,8 +26,8 @@ using testing::Rotated;
 using testing::run;
 using testing::Scratch;
 
-// Whole numbers of 16 bits in place of floats: off by less than the largest output's rounding to bfloat16, by
-// which a result in bfloat16 is off once more.
+// 16-bit integers in place of floats: the error is below the largest output's rounding to bfloat16. A result
+// in bfloat16 adds that rounding once more.
 TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
   const AttentionForwardFunction forward = attention_fixed_point();
   if (!forward) GTEST_SKIP() << "no products of whole numbers here";
@@ -46,9 +46,9 @@ TEST(Attention, WholeNumbersAreAsExactAsBfloat16) {
   }
 }
 
-// Rotated queries and keys, weights, values, the scores' gradients and the result are each off by up to 2^-8
-// of themselves, most of them by less and to either side: together within 2^-7 of the largest number, that of
-// the output where a gradient's terms, which are of the output's size, cancel.
+// Rotated queries and keys, weights, values, the scores' gradients and the result each have a relative error
+// of up to 2^-8, mostly smaller and of either sign. Together they stay within 2^-7 of the largest number.
+// Where a gradient's terms cancel, that number is the largest output, which the terms match in size.
 void expect_as_exact_as_bfloat16(const std::string& isa, const AttentionFunctions& pairs) {
   for (AttentionCase c : attention_cases())
     for (const Element element : {Element::f32, Element::bf16}) {
@@ -79,8 +79,8 @@ TEST(Attention, PairsAreAsExactAsBfloat16) {
   for_each_implementation(attention_pairs_table(), expect_as_exact_as_bfloat16);
 }
 
-// The standard deviation of the score that is the furthest off where rows of q and k are rounded to steps of
-// a 127th of their largest number; rotating a pair makes that up to sqrt(2) times as large.
+// Returns the largest standard deviation of a score's error if rows of q and k are rounded to steps of 1/127
+// of their largest number. Rotating a pair multiplies it by up to sqrt(2).
 double largest_score_error(const AttentionHead<double>& head) {
   struct Size {
     double step = 0, norm = 0;
@@ -99,8 +99,8 @@ double largest_score_error(const AttentionHead<double>& head) {
   return head.scale * std::hypot(q.step * k.norm, k.step * q.norm) / std::sqrt(12.0);
 }
 
-// Scores off by no more than five standard deviations, each weight by as much of itself; the rest is rounded
-// to bfloat16 as above.
+// Scores may be off by up to five standard deviations, and each weight by the same relative error. The rest
+// is rounded to bfloat16 as above.
 TEST(Attention, ScoresOfBytesAreAsExactAsBytes) {
   const AttentionForwardFunction forward = attention_byte_scores();
   if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
@@ -127,8 +127,8 @@ Outputs outputs_of(AttentionProblem& p, AttentionForwardFunction forward) {
   return out;
 }
 
-// The largest number of every row is 127 of its steps, which are powers of two: sums are whole, and the rest
-// is what pairs of bfloat16 do.
+// The largest number of every row is 127 steps, and steps are powers of two. So sums are integers, and the
+// rest equals the computation on pairs of bfloat16.
 TEST(Attention, ScoresOfBytesAreExactWhereNumbersAreSteps) {
   const AttentionForwardFunction bytes = attention_byte_scores();
   if (!bytes) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
@@ -153,7 +153,7 @@ TEST(Attention, ScoresOfBytesAreExactWhereNumbersAreSteps) {
     }
 }
 
-// Rows of bfloat16 that lie in whole words are read in place, others are copied first: the same numbers.
+// Rows of bfloat16 in whole words are read in place, others are copied first: both give the same numbers.
 TEST(Attention, RowsInPlaceGiveWhatCopiesGive) {
   if (!attention_bf16_pairs()) GTEST_SKIP() << "no products of bfloat16 pairs here";
   for (AttentionCase c : attention_cases()) {
@@ -174,7 +174,7 @@ TEST(Attention, RowsInPlaceGiveWhatCopiesGive) {
   }
 }
 
-// A head whose sums of products are as large as the widths of the numbers allow.
+// A head with sums of products as large as the number widths allow.
 TEST(Attention, WholeNumbersDoNotOverflow) {
   const AttentionForwardFunction forward = attention_fixed_point();
   if (!forward) GTEST_SKIP() << "no products of whole numbers here";
@@ -184,7 +184,7 @@ TEST(Attention, WholeNumbersDoNotOverflow) {
   const Outputs out = outputs_of(p, forward);
   for (const double value : out[0]) ASSERT_NEAR(value, -7, 1e-5);
 }
-// The widest head there is: only keys that point where the queries do are seen.
+// The widest possible head: a query sees only keys that point in its direction.
 TEST(Attention, BytesOfAWideHeadDoNotOverflow) {
   const AttentionForwardFunction forward = attention_byte_scores();
   if (!forward) GTEST_SKIP() << "no products of bytes and of bfloat16 pairs here";
@@ -198,7 +198,7 @@ TEST(Attention, BytesOfAWideHeadDoNotOverflow) {
   for (const double value : out[0]) ASSERT_EQ(value, -7);
 }
 
-// Numbers whose products vanish give the mean of v, not 0 times infinity.
+// If products vanish, the result is the mean of v, not 0 times infinity.
 TEST(Attention, WholeNumbersOfTinyScoresStayNumbers) {
   if (!attention_fixed_point()) GTEST_SKIP() << "no products of whole numbers here";
   for (const AttentionForwardFunction forward : {attention_fixed_point(), attention_byte_scores()}) {

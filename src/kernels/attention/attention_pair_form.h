@@ -1,18 +1,19 @@
-// The forward pass on pairs of bfloat16: q and k as they are rotated, v and the weights are rounded to it,
-// sums are floats. Per-ISA, where the processor multiplies such pairs.
+// The forward pass on pairs of bfloat16: rotated q and k, v and the weights are rounded to bfloat16, sums are
+// floats. Per-ISA, for processors that multiply such pairs.
 #pragma once
 
 #include "kernels/attention/attention_words.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Whether rows are as products take them: whole words of bfloat16, not to be rotated.
+// True if products can read the rows in place: whole words of bfloat16, without rotation.
 TESSERA_INLINE bool lie_as_words(const HeadRows& rows, int64_t dim, const Rotary& table) {
   const int64_t apart = rows.token | rows.head | rows.batch | (int64_t)((uintptr_t)rows.data / 2);
   return rows.element == Element::bf16 && !table.cos && dim == round_up16(dim) && apart % 2 == 0;
 }
 
-// Rows token … token+count-1 of an item, rotated, as rows of Dp bfloat16 at the start of rows of Dp floats.
+// Reads rows token … token+count-1 of an item, rotated, as rows of Dp bfloat16 at the start of rows of Dp
+// floats.
 [[maybe_unused]] static void read_words(const HeadRows& from, const AttentionShape& s,
                                         const AttentionItem& item, int64_t token, int64_t count,
                                         const Rotary& table, float* rows) {
@@ -21,7 +22,7 @@ TESSERA_INLINE bool lie_as_words(const HeadRows& rows, int64_t dim, const Rotary
   narrow_rows(NumberRows<float>{rows, Dp, count, Dp}, nullptr, rows, Dp);
 }
 
-// The same transposed, from where they lie if that will do but for the last few: whole vectors are read.
+// The same, transposed; in place if possible, except the last few rows, because whole vectors are read.
 [[maybe_unused]] static void transpose_rows_of_words(const HeadRows& from, const AttentionShape& s,
                                                      const AttentionItem& item, const KeyBlock& block,
                                                      const Rotary& table, float* rows, float* to) {
@@ -41,10 +42,10 @@ struct PairForm {
   TESSERA_INLINE vf weights(vf x) { return exp2_coarse(x); }
   TESSERA_INLINE vf numbers(vf p) { return to_bf16(p); }
   TESSERA_INLINE vf rounded(vf p) { return to_bf16(p); }
-  // Eight words where sixteen scores were: in front of those that are still to be read.
+  // Writes eight words in place of sixteen scores, before the scores still to be read.
   TESSERA_INLINE void put_weights(float* row, int64_t c, vf p) { store((bf16*)row + c, p); }
 
-  // Two vectors at a time, summed as they are multiplied.
+  // Two vectors at a time, summed while they are multiplied.
   float weigh(const ScoreRow& row, float gain, float reference) const {
     const KeyRange columns = row.columns;
     const int64_t width = round_up16(columns.end - columns.begin), twos = width / (2 * W) * 2 * W;

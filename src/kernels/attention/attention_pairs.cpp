@@ -1,6 +1,6 @@
-// Attention on pairs of bfloat16 (AMX, AVX512_BF16), forward and backward: q and k as they are rotated, v,
-// the weights, do and the gradients of the scores are rounded to it, sums are floats. Built once for
-// each, on top of AVX-512.
+// Attention on pairs of bfloat16 (AMX, AVX512_BF16), forward and backward: rotated q and k, v, the weights,
+// do and the gradients of the scores are rounded to bfloat16, sums are floats. Built once for each, on top of
+// AVX-512.
 #include "kernels/attention/attention_backward_walk.h"
 #include "kernels/attention/attention_pair_form.h"
 

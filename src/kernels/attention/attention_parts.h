@@ -1,5 +1,5 @@
-// The forward and the backward pass of the attention share these parts: rows rotated by position, and scores
-// with bias and mask. Per-ISA.
+// Parts shared by the forward and backward pass of attention: rows rotated by position, and scores with bias
+// and mask. Per-ISA.
 #pragma once
 
 #include "kernels/attention/attention_layout.h"
@@ -22,7 +22,7 @@ TESSERA_INLINE Pointer row_of(const HeadView<Pointer>& view, const AttentionItem
                  item.batch * view.batch + item.head * view.head + token * view.token);
 }
 
-// x_2m' = x_2m cos - x_2m+1 sin, x_2m+1' = x_2m sin + x_2m+1 cos, or the other way round for direction -1.
+// x_2m' = x_2m cos - x_2m+1 sin, x_2m+1' = x_2m sin + x_2m+1 cos, or the inverse for direction -1.
 [[maybe_unused]] static void rotate_rows(float* rows, int64_t row, int64_t count, const Rotary& table,
                                          int64_t head, int64_t token, float direction) {
   if (!table.cos) return;
@@ -46,7 +46,7 @@ TESSERA_INLINE Pointer row_of(const HeadView<Pointer>& view, const AttentionItem
   }
 }
 
-// Rows token … token+count-1 of an item as floats, rotated; `to` has rows of Dp.
+// Reads rows token … token+count-1 of an item as floats, rotated; `to` has rows of Dp.
 [[maybe_unused]] static void read_rows(const HeadRows& from, const AttentionShape& s,
                                        const AttentionItem& item, int64_t token, int64_t count,
                                        const Rotary& table, float* to) {
@@ -64,24 +64,24 @@ TESSERA_INLINE void put_row(const float* from, int64_t width, float factor, T* t
   for (int64_t c = 0; c < width; c += W) put(to + c, load(from + c) * factor, width - c);
 }
 
-// Where and how the scores of one query stand in a block: columns are counted from the block's first key.
+// Location and layout of one query's scores in a block; columns count from the block's first key.
 struct ScoreRow {
   float* scores;      // products on entry
-  const float* bias;  // of the block's first key, or null
-  int64_t bias_left;  // numbers that may be read there
-  KeyRange columns;   // those computed; begin is a multiple of 16
-  KeyRange seen;      // those the query sees
+  const float* bias;  // at the block's first key, or null
+  int64_t bias_left;  // numbers that may be read from there
+  KeyRange columns;   // computed columns; begin is a multiple of 16
+  KeyRange seen;      // columns that the query sees
   float scale;        // scale of products in units of log 2
 };
 
-// The factor that is left to apply to the scores of a row after finish_scores.
+// The factor still missing in the scores of a row after finish_scores.
 TESSERA_INLINE float gain_of(const ScoreRow& row) { return row.bias ? 1.0f : row.scale; }
 
 TESSERA_INLINE bool sees_all(const ScoreRow& row, int64_t c) {
   return c >= row.seen.begin && c + W <= row.seen.end;
 }
 
-// The scores from c on, with bias and mask but for gain_of, -infinity where the query sees no key.
+// Returns the scores from c on with bias and mask, without gain_of; -infinity where the query sees no key.
 TESSERA_INLINE vf finish_scores(const ScoreRow& row, int64_t c) {
   vf s = load(row.scores + c);
   if (row.bias) s = s * row.scale + get(row.bias + c, row.bias_left - c) * kLog2E;
@@ -92,7 +92,7 @@ TESSERA_INLINE vf finish_scores(const ScoreRow& row, int64_t c) {
   return s;
 }
 
-// keep_ij for the columns from c on, of a query whose own column is `own`.
+// keep_ij for the columns from c on, for a query with column `own`.
 TESSERA_INLINE vf keep_weights(vf p, int64_t c, int64_t own, float future_weight) {
   if (c + W <= own + 1) return p;
   return lanes() + (int32_t)c > (int32_t)own ? p * future_weight : p;

@@ -56,10 +56,10 @@ const AttentionFunctions* attention_bf16_pairs() { return choose_if_any(attentio
 
 AttentionShape attention_plan(const AttentionShape& shape, int threads) {
   AttentionShape planned = shape;
-  // Up to 320 keys at once: no sum is ever corrected. Else blocks that stay in a second-level cache with the
-  // queries of a unit.
+  // Up to 320 keys at once: no sum needs correction. Otherwise blocks that fit into a second-level cache
+  // together with a unit's queries.
   if (planned.key_block <= 0) planned.key_block = shape.keys <= 320 ? shape.keys : 256;
-  // Packing keys is worth many queries, but every thread should get several units.
+  // Packing keys pays off with many queries per unit, but every thread should get several units.
   if (planned.query_rows <= 0) {
     const int64_t items = std::max<int64_t>(1, shape.batch * shape.heads);
     const int64_t pieces = std::max<int64_t>(1, (4 * threads + items - 1) / items);
@@ -99,7 +99,7 @@ void check_call(const char* operation, const Call& call) {
         " and first query ", m.first_query, ", neither may be negative");
   for (const Rotary& table : {call.q_rotary, call.k_rotary})
     check(!table.cos || (table.sin && table.pairs >= 0 && 2 * table.pairs <= s.dim), operation, ": ",
-          table.pairs, " pairs are rotated, there are ", s.dim, " channels");
+          table.pairs, " rotated pairs need more than ", s.dim, " channels");
   check(call.bias.batches >= 1, operation, ": the bias has ", call.bias.batches, " samples, must have one");
 }
 
@@ -111,7 +111,7 @@ const AttentionFunctions& functions_for(const Call& call) {
   return choose(attention_table());
 }
 
-// Where products on whole numbers are allowed. Tiles of bfloat16 are faster still.
+// Returns integer products if they are allowed. Tiles of bfloat16 are faster still.
 AttentionForwardFunction forward_for(const AttentionForward& call) {
   const AttentionFunctions& functions = functions_for(call);
   if (!call.fixed_point) return functions.forward;
@@ -137,7 +137,7 @@ void attention_forward(const AttentionForward& call) {
 
 void attention_backward(const AttentionBackward& call) {
   check_call("attention_backward", call);
-  check(!call.dbias || call.bias.data, "attention_backward: the gradient of a bias is wanted, there is none");
+  check(!call.dbias || call.bias.data, "attention_backward: dbias is given, but no bias");
   AttentionBackward planned = call;
   planned.shape = attention_plan(call.shape, num_threads());
   const AttentionShape& s = planned.shape;
@@ -149,7 +149,7 @@ void attention_backward(const AttentionBackward& call) {
   std::mutex adding;
   std::map<int64_t, std::vector<float>> parts;  // in the order of heads, so that the sum is always the same
   parallel_for(s.batch * s.heads, 1, [&](int64_t begin, int64_t end) {
-    // Heads of several threads may share a bias: each sums its own.
+    // Heads of several threads may share a bias: each has its own sum.
     std::vector<float> dbias(static_cast<size_t>(dbias_size));
     functions.backward(planned, begin, end, dbias_size ? dbias.data() : nullptr,
                        thread_scratch(ScratchFor::kernel, bytes));

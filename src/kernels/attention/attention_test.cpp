@@ -31,9 +31,9 @@ using testing::Rotated;
 using testing::run;
 using testing::Scratch;
 
-// The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
-// double. A result in bfloat16 is rounded once more, to 8 bits, as are the two factors of a product in pairs
-// of bfloat16 (weights and their gradients).
+// The bound of flash-attention's tests: at most twice the error of the plain float form, both against double.
+// A result in bfloat16 has one more rounding, to 8 bits. The two factors of a product in pairs of bfloat16
+// (weights and their gradients) do too.
 TEST(Attention, EveryImplementationIsAsExactAsThePlainForm) {
   for (const AttentionCase& c : attention_cases()) {
     AttentionProblem p(c);
@@ -49,7 +49,7 @@ TEST(Attention, EveryImplementationIsAsExactAsThePlainForm) {
         size[i] = std::max(size[i], largest(want[item][i].values));
       }
     }
-    // A small number of terms may be exact by luck.
+    // With few terms, the plain form may be exact by luck.
     for (size_t i = 0; i < 4; ++i) plain_error[i] = 2 * plain_error[i] + 1e-6 * std::max(size[i], size[0]);
     if (c.element == Element::bf16)
       for (size_t i = 0; i < 4; ++i) plain_error[i] += std::ldexp(size[i], -8);
@@ -66,7 +66,7 @@ TEST(Attention, EveryImplementationIsAsExactAsThePlainForm) {
   }
 }
 
-// The bias' gradient is summed over what the bias is broadcast over, on any number of threads.
+// The bias' gradient is summed over the axes that the bias broadcasts, on any number of threads.
 TEST(Attention, TheGradientOfABiasIsSummedOverWhatItServes) {
   for (const AttentionCase& c : attention_cases()) {
     if (c.bias == Added::none) continue;
@@ -94,7 +94,7 @@ TEST(Attention, TheGradientOfABiasIsSummedOverWhatItServes) {
   }
 }
 
-// Central differences of the reference in double check its gradients, which everything else is compared with.
+// Central differences of the reference in double check its gradients, the standard for all others.
 TEST(Attention, TheReferenceHasTheGradientsOfItsForward) {
   for (const AttentionCase& c :
        {AttentionCase{1, 1, 4, 5, 6, {.future_weight = 0.25f}, Rotated::shared, Added::full},
@@ -119,7 +119,7 @@ TEST(Attention, TheReferenceHasTheGradientsOfItsForward) {
         x[i] = at - step;
         const double below = loss();
         x[i] = at;
-        // The third derivative's share is about step^2, rounding's 1e-16 / step.
+        // The third derivative contributes about step^2, rounding 1e-16 / step.
         EXPECT_NEAR(gradient[i], (above - below) / (2 * step), 1e-8) << name << " " << i << " of " << c;
       }
     };
@@ -128,7 +128,7 @@ TEST(Attention, TheReferenceHasTheGradientsOfItsForward) {
   }
 }
 
-// softmax over all keys first, then the triangle: rows do not sum to one, but as the mask's share says.
+// Softmax over all keys first, then the triangle: rows sum to the unmasked share, not to one.
 TEST(Attention, AMaskBehindTheSoftmaxLeavesTheDenominatorWhole) {
   AttentionProblem p({1, 1, 40, 40, 16, {.future_weight = 0}});
   for (int64_t t = 0; t < 40; ++t)
@@ -140,7 +140,7 @@ TEST(Attention, AMaskBehindTheSoftmaxLeavesTheDenominatorWhole) {
   });
 }
 
-// Queries that see no key: by the bias, or since there is none.
+// Queries that see no key: hidden by the bias, or because none exists.
 TEST(Attention, AQueryWithoutKeysGivesZerosAndNoGradient) {
   AttentionProblem p({1, 1, 20, 20, 16, {}, Rotated::no, Added::full});
   std::fill_n(p.bias_values.begin() + 20, 20, -INFINITY);
@@ -180,7 +180,7 @@ TEST(Attention, ANanStaysInItsSampleAndHead) {
   }
 }
 
-// Token by token through a key-value cache gives what the whole sequence gives.
+// Token by token through a key-value cache gives the result of the whole sequence.
 TEST(Attention, StreamingThroughACacheIsTheCausalSequence) {
   AttentionProblem whole({1, 2, 37, 37, 32, {.causal = true}});
   for_each_implementation(
@@ -206,7 +206,7 @@ TEST(Attention, LongSequencesKeepTheirPrecision) {
   AttentionProblem p({1, 1, 16384, 16384, 16, {.causal = true, .window = 3000}, Rotated::shared});
   attention_forward(p.forward());
   attention_backward(p.backward());
-  // The last query by hand.
+  // The last query, computed by hand.
   AttentionHead<double> head = head_of(p, 0);
   const int64_t last = 16383;
   head.mask.first_query = last;
@@ -220,7 +220,7 @@ TEST(Attention, LongSequencesKeepTheirPrecision) {
   for (int64_t d = 0; d < 16; ++d) {
     EXPECT_NEAR(p.out.get(0, last, d), want.out[d], 2e-6);
     EXPECT_NEAR(p.dq.get(0, last, d), g.dq[d], 4e-6);
-    EXPECT_NEAR(p.dv.get(0, last, d), g.dv[last * 16 + d], 2e-6);  // nobody else sees the last key
+    EXPECT_NEAR(p.dv.get(0, last, d), g.dv[last * 16 + d], 2e-6);  // no other query sees the last key
   }
 }
 

@@ -1,4 +1,4 @@
-// The tests of attention share these: one head in double and float, and working memory as calls find it.
+// Shared by the tests of attention: one head in double and float, and working memory with leftovers.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +55,7 @@ Results expected(const AttentionHead<Real>& head, const Doubles& dout) {
           {"dv", convert<double>(g.dv)}};
 }
 
-// Working memory on its boundary, which holds whatever was there before: each has another kind of it.
+// Aligned working memory with leftovers of earlier use; each instance has another kind.
 class Scratch {
  public:
   explicit Scratch(const AttentionShape& shape) {

@@ -1,4 +1,4 @@
-// The walk of the forward pass over queries and blocks of keys, for any form of the two products. Per-ISA.
+// The forward pass's loop over queries and blocks of keys, for any form of the two products. Per-ISA.
 #pragma once
 
 #include "kernels/attention/attention_parts.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Queries first … first+count-1 of an item, and what has been summed for them.
+// Queries first … first+count-1 of an item, and their sums so far.
 struct AttentionUnit {
   const AttentionForward& call;
   AttentionForwardScratch f;
@@ -19,29 +19,29 @@ struct KeyBlock {
   int64_t first, count;
 };
 
-// Rows of heads that lie far apart in memory, prefetched while others are computed: for each query of a unit
-// a few of those that come next. (All at once would be more than the processor has in flight.)
+// Rows of heads that are far apart in memory, prefetched during other work: a few of the next rows for each
+// query of a unit. (All at once would exceed the processor's outstanding loads.)
 struct RowsAhead {
   const void* data = nullptr;
-  int64_t row_bytes = 0, bytes = 0;  // from one row to the next, of a row
-  int64_t count = 0, each = 0;       // rows, of which for each query
+  int64_t row_bytes = 0, bytes = 0;  // distance between rows, size of a row
+  int64_t count = 0, each = 0;       // rows in total, rows per query
 
   void fetch_for(int64_t query) const {
     const int64_t begin = query * each, end = begin + each < count ? begin + each : count;
     for (int64_t r = begin; r < end; ++r) fetch<FetchFor::later>((const char*)data + r * row_bytes, bytes);
   }
 };
-// Rows first … first+count-1 of an item for `queries` queries.
+// Rows first … first+count-1 of an item, spread over `queries` queries.
 template <class Pointer>
 static RowsAhead rows_ahead(const HeadView<Pointer>& view, int64_t dim, const AttentionItem& item,
                             int64_t first, int64_t count, int64_t queries) {
-  constexpr int64_t kMost = 4;  // for a query: what is left waits until it is read
+  constexpr int64_t kMost = 4;  // per query: the rest is not prefetched
   const int64_t size = view.element == Element::f32 ? 4 : 2, each = (count + queries - 1) / queries;
   return {row_of(view, item, first), view.token * size, dim * size, count, each < kMost ? each : kMost};
 }
 
-// The rows that follow a block of keys: the next block, or the next unit's queries and first block and the
-// rows that this one ends with.
+// The rows after a block of keys: the next block; or the next unit's queries and first block, and this unit's
+// output rows.
 struct UnitAhead {
   RowsAhead queries, keys, values, out;
   void fetch_for(int64_t query) const {
@@ -49,7 +49,7 @@ struct UnitAhead {
   }
 };
 
-// The largest score of a row, which gets its bias and mask.
+// Applies bias and mask to a row; returns its largest score.
 TESSERA_INLINE float finish_row(const ScoreRow& row) {
   vf high = splat(-__builtin_inff());
   const auto finish_until = [&](int64_t c, int64_t end) __attribute__((always_inline)) {
@@ -59,7 +59,7 @@ TESSERA_INLINE float finish_row(const ScoreRow& row) {
       high = max(s, high);
     }
   };
-  // As products are those that need neither.
+  // Columns without bias and mask: scores are plain products.
   KeyRange plain = {round_up16(row.seen.begin), row.seen.end / W * W};
   plain = clamp_range(row.bias ? KeyRange{} : plain, row.columns.begin, row.columns.end / W * W);
   finish_until(row.columns.begin, plain.begin);
@@ -68,7 +68,7 @@ TESSERA_INLINE float finish_row(const ScoreRow& row) {
   return highest(high);
 }
 
-// Weights p = 2^(gain s - reference) in place of a row's scores; returns their sum in units of weight_unit().
+// Replaces a row's scores by weights p = 2^(gain s - reference); returns their sum in units of weight_unit().
 template <class Form>
 TESSERA_INLINE float weigh_row(const Form& form, const ScoreRow& row, float gain, float reference) {
   vf total = {};
@@ -79,7 +79,7 @@ TESSERA_INLINE float weigh_row(const Form& form, const ScoreRow& row, float gain
   }
   return sum(total);
 }
-// The same where keys behind the query's `own` are kept to `future_weight` behind the softmax.
+// The same if keys after the query's `own` are scaled by `future_weight` after the softmax.
 template <class Form>
 TESSERA_INLINE float weigh_and_mask_row(const Form& form, const ScoreRow& row, float gain, float reference,
                                         int64_t own, float future_weight) {
@@ -92,8 +92,8 @@ TESSERA_INLINE float weigh_and_mask_row(const Form& form, const ScoreRow& row, f
   return sum(total);
 }
 
-// Converts the scores of query r of the unit into weights, moves its maximum and sum on, and corrects what
-// was summed before.
+// Converts the scores of query r of the unit into weights, updates its maximum and sum, and corrects the
+// earlier sums.
 template <class Form>
 static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& row, int64_t r, int64_t own) {
   const AttentionForwardScratch& f = unit.f;
@@ -112,7 +112,7 @@ static void soften(const Form& form, const AttentionUnit& unit, const ScoreRow& 
   f.total[r] = f.total[r] * factor + total * form.weight_unit();
 }
 
-// Rows r … r+rows-1 of the unit against one block of keys.
+// Adds rows r … r+rows-1 of the unit against one block of keys.
 template <class Form>
 static void add_block(const Form& form, const AttentionUnit& unit, const KeyBlock& block,
                       const UnitAhead& ahead, int64_t r, int64_t rows) {
@@ -132,7 +132,7 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
     if (bias.data)
       bias_row = bias.data + unit.item.batch % bias.batches * bias.batch + unit.item.head * bias.head +
                  (query + i) * bias.query + block.first;
-    // Not 0, where the unit of tiny scores vanishes: 0 times the infinity of a masked key is no number.
+    // Never 0, even if the unit of tiny scores vanishes: 0 times the infinity of a masked key is NaN.
     const float unit_gain = s.scale * kLog2E * form.score_unit(unit, r + i),
                 gain = unit_gain < __FLT_MIN__ ? __FLT_MIN__ : unit_gain;
     soften(
@@ -141,7 +141,7 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
         r + i, position + i);
     ahead.fetch_for(r + i);
   }
-  // Nothing behind the last query has a weight where `future_weight` is 0.
+  // If `future_weight` is 0, keys after the last query get weight 0.
   const int64_t last =
       call.mask.future_weight == 0 && position + rows < columns.end ? position + rows : columns.end;
   if (last > columns.begin) form.add_values(unit, r, rows, {columns.begin, last});
@@ -158,18 +158,18 @@ static void add_block(const Form& form, const AttentionUnit& unit, const KeyBloc
       put_row(from, s.dim, factor, (float*)to);
     else
       put_row(from, s.dim, factor, (bf16*)to);
-    // Where there was no key the weights of backward must vanish as well: exp(-infinity).
+    // If there was no key, exp(-infinity) makes the weights of backward vanish too.
     if (unit.call.lse)
       unit.call.lse[item * s.queries + unit.first + r] =
           total == 0 ? __builtin_inff() : unit.f.highest[r] + __builtin_log2f(total);
   }
 }
 
-// The units of a call, one behind the other.
+// The units of a call, in order.
 struct AttentionUnits {
   const AttentionForward& call;
   AttentionForwardScratch f;
-  int64_t pieces;  // of an item
+  int64_t pieces;  // per item
 
   AttentionUnit unit(int64_t u) const {
     const AttentionShape& s = call.shape;
@@ -177,7 +177,7 @@ struct AttentionUnits {
     const int64_t count = s.queries - first < s.query_rows ? s.queries - first : s.query_rows;
     return {call, f, {item / s.heads, item % s.heads}, first, count};
   }
-  // The keys that a unit's queries see between them.
+  // Returns the range of keys that any of a unit's queries sees.
   KeyRange keys(const AttentionUnit& unit) const {
     const int64_t position = call.mask.first_query + unit.first;
     return {seen_from(call.mask, position, call.shape.keys).begin,
@@ -187,7 +187,7 @@ struct AttentionUnits {
     const int64_t left = keys.end - first, most = call.shape.key_block;
     return {first, left < most ? left : most};
   }
-  // Returns what follows the block behind which `key` is the first, where a unit u+1 follows or not.
+  // Returns the rows after the block that ends at `key`; `last`: no unit u+1 follows.
   UnitAhead ahead(const AttentionUnit& unit, const KeyRange& keys, int64_t key, int64_t u, bool last) const {
     const int64_t dim = call.shape.dim;
     UnitAhead ahead;
@@ -209,14 +209,14 @@ struct AttentionUnits {
   }
 };
 
-// Form, with the rows in the unit's working memory:
-//   read_queries(unit), pack_keys(unit, block)   make ready what the products take
-//   scores(unit, r, rows, columns)               rows of products q . k, in units of
-//   score_unit(unit, r)                          what that of row r is worth
+// A Form works on the rows in the unit's working memory:
+//   read_queries(unit), pack_keys(unit, block)   prepare the inputs of the products
+//   scores(unit, r, rows, columns)               rows of products q . k, in units of score_unit
+//   score_unit(unit, r)                          the unit of row r
 //   weights(x)                                   p = 2^x, in units of weight_unit()
-//   numbers(weights), rounded(numbers)           the numbers that are kept of them, and back
-//   put_weights(row, column, weights)            over the scores
-//   weigh(row, gain, reference)                  weigh_row, or what does the same sooner
+//   numbers(weights), rounded(numbers)           the stored numbers of weights, and back
+//   put_weights(row, column, weights)            overwrites the scores
+//   weigh(row, gain, reference)                  weigh_row, or a faster equivalent
 //   add_values(unit, r, rows, keys)              sums += weights V
 template <class Form>
 static void run_units(const AttentionForward& call, int64_t begin, int64_t end, void* scratch) {

@@ -1,4 +1,4 @@
-// The two products of the forward pass on words of two 16-bit numbers. Per-ISA, beside pair_tiles.h.
+// The two products of the forward pass on words of two 16-bit numbers. Per-ISA, like pair_tiles.h.
 #pragma once
 
 #include "kernels/attention/attention_units.h"
@@ -6,13 +6,13 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Rows of words, in floats apart.
+// Rows of words; `row` counts floats.
 struct WordRows {
   const float* data;
   int64_t row;
 };
 
-// Scores of rows r … of the unit, from words of queries and of transposed keys.
+// Computes scores of rows r … of the unit, from words of queries and of transposed keys.
 [[maybe_unused]] static void word_scores(const AttentionUnit& unit, const WordRows& queries, int64_t r,
                                          int64_t rows, const KeyRange& columns) {
   const AttentionShape& s = unit.call.shape;
@@ -22,8 +22,8 @@ struct WordRows {
                rows, round_up16(columns.end) - columns.begin);
 }
 
-// sums += weights V, from words of weights along the keys and of two rows of v; `units` of each channel,
-// null: 1.
+// sums += weights V, from words of weights along the keys and words of two rows of v. `units` of each
+// channel, null: 1.
 [[maybe_unused]] static void add_word_values(const AttentionUnit& unit, int64_t r, int64_t rows,
                                              const KeyRange& keys, const float* units) {
   const AttentionShape& s = unit.call.shape;

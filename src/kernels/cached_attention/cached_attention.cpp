@@ -1,7 +1,7 @@
 // Attention of one token to a cache, for one instruction set. Per-ISA.
 //
-// A head of keys at a time, whose cache is read once for all heads of queries of its group: their scores first, of a
-// vector of keys at a time, then the sums of the values.
+// Processes one head of keys at a time; its cache is read once for all query heads of its group. Scores come
+// first, a vector of keys at a time, then the sums of the values.
 #include "kernels/cached_attention/cached_attention.h"
 
 #include "kernels/fetch.h"
@@ -11,10 +11,10 @@ namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-// What stays in registers: the sums of so many vectors of channels for so many queries.
+// Sums that stay in registers: this many vectors of channels for this many queries.
 constexpr int kChannels = W == 16 ? 4 : 2, kQueries = 3;
 
-// So many keys before they are read, they are asked for.
+// Keys are prefetched this far ahead.
 constexpr int64_t kKeysAhead = 4 * W;
 
 // One sample and one head of keys.
@@ -23,7 +23,7 @@ struct Unit {
   int64_t b, head;
   const float *cos, *sin;  // null: no rotation
   const uint8_t* seen;     // null: all
-  int64_t first;           // key that the window begins with
+  int64_t first;           // first key of the window
 };
 
 const void* row_of(const HeadRows& rows, int64_t b, int64_t head) {
@@ -59,8 +59,8 @@ void rotate(const Unit& unit, const void* x, Element from, void* to, Element int
   }
 }
 
-// Lane i of the result has the sums of pairs of lanes that differ in bit H: of `a` where that bit of i is clear, else of
-// `b`.
+// Lane i of the result sums pairs of lanes that differ in bit H: pairs of `a` if that bit of i is clear, else
+// of `b`.
 template <int H>
 TESSERA_INLINE vf merge_sums(vf a, vf b) {
   const vi lane = lanes(), of_b = ((lane & H) != 0) & W;
@@ -75,7 +75,7 @@ TESSERA_INLINE vf sums_of(const vf* v) {
     return merge_sums<N / 2>(sums_of<N / 2>(v), sums_of<N / 2>(v + N / 2));
 }
 
-// q . k of W keys, or of fewer at the end.
+// Returns q . k for W keys, or for fewer at the end.
 template <class T>
 TESSERA_INLINE vf dot_keys(const float* q, const T* k, int64_t token, int64_t count, int64_t dim) {
   vf sums[W];
@@ -88,8 +88,8 @@ TESSERA_INLINE vf dot_keys(const float* q, const T* k, int64_t token, int64_t co
   return sums_of<W>(sums);
 }
 
-// Scores of the unit's queries, in powers of 2; of keys that are not seen -infinity. A block of keys is read by all
-// queries of the group while it is near.
+// Computes scores of the unit's queries in powers of 2, -infinity for hidden keys. All queries of the group
+// read a block of keys while it is in the cache.
 template <class T>
 void score_keys(const Unit& unit, int64_t group, const float* q, float* scores) {
   const CachedAttention& call = unit.call;
@@ -113,7 +113,7 @@ void score_keys(const Unit& unit, int64_t group, const float* q, float* scores) 
   }
 }
 
-// Scores become weights 2^(s - the largest); returns 1 / their sum, or 0 where no key is seen.
+// Converts scores into weights 2^(s - the largest); returns 1 / their sum, or 0 if no key is seen.
 float weigh(const Unit& unit, float* scores) {
   const int64_t keys = unit.call.keys;
   vf largest = splat(-__builtin_inff());
@@ -134,7 +134,8 @@ float weigh(const Unit& unit, float* scores) {
   return sees ? 1.0f / sum(total) : 0.0f;
 }
 
-// N vectors of channels of sum_j p_j v_j for G queries, from channel c on; a row of values is read once for all of them.
+// Computes N vectors of channels, from channel c on, of sum_j p_j v_j for G queries; reads each value row
+// once.
 template <int G, int N, class T>
 TESSERA_INLINE void sum_values(const Unit& unit, const T* v, int64_t head, const float* p,
                                const float* factors, int64_t c) {
@@ -166,7 +167,7 @@ void read_values(const Unit& unit, int64_t head, const float* p, const float* fa
   for (; c < unit.call.dim; c += W) sum_values<G, 1>(unit, v, head, p, factors, c);
 }
 
-// All queries of the unit's group. `scratch` has a row of scores and one of channels for each.
+// Computes all queries of the unit's group. `scratch` has a row of scores and one of channels for each.
 template <class K, class V>
 void attend_group(const Unit& unit, int64_t group, float* scratch) {
   const CachedAttention& call = unit.call;

@@ -1,4 +1,5 @@
-// cached_attention_bench [heads kv_heads keys dim batch]: the time of a step, and the cache's bytes a second.
+// cached_attention_bench [heads kv_heads keys dim batch]: the time per step, and the cache's bytes per
+// second.
 #include <cstdlib>
 
 #include "core/threads.h"
@@ -9,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// Several caches take turns, as the blocks of a model do: each comes from memory.
+// Several caches take turns, like the blocks of a model, so each comes from memory.
 constexpr int64_t kBlocks = 30;
 
 void report(int64_t heads, int64_t kv_heads, int64_t keys, int64_t dim, int64_t batch) {

@@ -1,4 +1,4 @@
-// Which implementations there are; checks what they are given and shares the heads among threads.
+// The implementations; checks the arguments and divides the heads among threads.
 #include <iterator>
 
 #include "core/error.h"
@@ -14,7 +14,7 @@ TESSERA_IMPLEMENTATIONS(CachedAttentionFunctions, cached_attention_functions);
 namespace {
 
 constexpr Table<CachedAttentionFunctions> kTable{kImplementations, std::size(kImplementations)};
-constexpr int64_t kWorthSharing = 1 << 15;  // multiply-adds of a head of keys
+constexpr int64_t kWorthSharing = 1 << 15;  // multiply-adds per head of keys
 
 }  // namespace
 

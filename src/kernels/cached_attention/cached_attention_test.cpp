@@ -1,4 +1,4 @@
-// Every implementation against the definition, at sizes around its blocks.
+// Compares every implementation with the definition, at sizes around its blocks.
 #include "kernels/cached_attention/cached_attention.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST(CachedAttention, IsTheDefinition) {
           for (const int64_t window : {0, 4}) {
             Problem problem(s, element);
             const std::vector<double> want = problem.run(Isa::reference, rotated, masked, window);
-            // Sums of 130 floats at most; results in bfloat16 are off by half a unit of 8 bits.
+            // Sums of at most 130 floats; results in bfloat16 are off by half a unit of 8 bits.
             const double tolerance =
                 (element == Element::f32 ? 2e-6 : 1.0 / 256) * (1 + testing::largest(want));
             for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512})

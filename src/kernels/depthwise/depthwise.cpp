@@ -1,8 +1,8 @@
 // Depthwise convolution of 7 x 7 cells for one instruction set. Per-ISA.
 //
-// W channels of up to 28 columns at a time: the seven rows that an output row sees lie in a ring, as floats with
-// a border of zeros, so that each number of x is read from memory and converted once. A row of taps and the
-// sums of a block of outputs stay in registers: with 14 outputs 27 loads serve 98 multiply-adds.
+// Processes W channels of up to 28 columns at a time. The seven rows that an output row needs are in a ring,
+// as floats with a border of zeros, so each number of x is loaded and converted once. A row of taps and the
+// sums of a block of outputs stay in registers: with 14 outputs, 27 loads serve 98 multiply-adds.
 #include "kernels/depthwise/depthwise.h"
 
 #include "kernels/rows.h"
@@ -30,7 +30,7 @@ Piece piece_of(const DepthwiseConvolution& call, int64_t number) {
   return p;
 }
 
-// A line of the ring: columns first - 3 … first + count + 3 of x, zeros outside the grid.
+// Fills a line of the ring: columns first - 3 … first + count + 3 of x, zeros outside the grid.
 template <class Number>
 TESSERA_INLINE void fill(const DepthwiseConvolution& call, const Piece& p, int64_t row, vf* line) {
   const int64_t begin = p.first - kReach, end = p.first + p.count + kReach;
@@ -46,7 +46,7 @@ TESSERA_INLINE void fill(const DepthwiseConvolution& call, const Piece& p, int64
   for (int64_t c = to; c < end; ++c) line[c - begin] = vf{};
 }
 
-// N outputs side by side, the first of which sees `at` and the six behind it of every line.
+// Computes N neighbouring outputs; the first reads `at` and the next six entries of every line.
 template <int N>
 TESSERA_INLINE void convolve_block(const vf* const (&lines)[K], int64_t at, const vf (&taps)[K * K], vf start,
                                    vf (&out)[N]) {

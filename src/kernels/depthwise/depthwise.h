@@ -1,9 +1,9 @@
-// Depthwise convolution of ConvNeXt's blocks: each channel by itself, 7 x 7 cells, as many outputs as inputs.
+// Depthwise convolution of ConvNeXt's blocks: 7 x 7 cells, independent channels, as many outputs as inputs.
 //
 //   y[b, r, c, k] = bias[k] + sum_{i, j < 7} x[b, r + i - 3, c + j - 3, k] weight[i, j, k]
 //
-// with zeros outside the grid; channels last, sums in float. 49 multiply-adds a number; memory traffic of x and
-// y once. C headers only: per-ISA files include it.
+// with zeros outside the grid; channels last, sums in float. 49 multiply-adds per number; memory traffic of x
+// and y once. C headers only: per-ISA files include it.
 #pragma once
 
 #include "kernels/types.h"
@@ -18,17 +18,17 @@ struct DepthwiseConvolution {
   Element x_element = Element::f32;
   const float* weight = nullptr;  // (7, 7, channels)
   const float* bias = nullptr;    // (channels) or null
-  void* y = nullptr;              // as x; must not overlap it
+  void* y = nullptr;              // like x; must not overlap it
   Element y_element = Element::f32;
 };
 void depthwise_convolution(const DepthwiseConvolution& call);
 
-// The piece of work of one thread at a time: a vector of channels, of so many columns of one sample.
+// Columns per piece of work; a piece is a vector of channels of one sample.
 constexpr int64_t kDepthwiseColumns = 28;
 
-// An instruction set gives the pieces [begin, end), numbered (sample, columns, channels).
+// An instruction set computes pieces [begin, end), numbered (sample, columns, channels).
 struct DepthwiseFunctions {
-  int64_t lanes;  // channels of a piece
+  int64_t lanes;  // channels per piece
   void (*convolve)(const DepthwiseConvolution& call, int64_t begin, int64_t end);
 };
 

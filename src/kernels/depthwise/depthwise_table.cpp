@@ -1,4 +1,4 @@
-// Which implementations there are; checks what they are given and shares the pieces among threads.
+// The implementations; checks the arguments and divides the pieces among threads.
 #include <iterator>
 
 #include "core/error.h"

@@ -1,4 +1,4 @@
-// Every implementation against the definition, at sizes around its blocks.
+// Compares every implementation with the definition, at sizes around its blocks.
 #include "kernels/depthwise/depthwise.h"
 
 #include <gtest/gtest.h>

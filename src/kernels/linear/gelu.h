@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// erf(z) = z P(z^2) / Q(z^2), fitted to 1.5e-8 (relative) on |z| < 3.85; +-1 beyond.
+// erf(z) = z P(z^2) / Q(z^2), fitted to a relative error of 1.5e-8 on |z| < 3.85; +-1 beyond.
 TESSERA_INLINE vf erf(vf z) {
   const vf s = z * z;
   vf p = s * 2.10826513e-6f + 2.85663689e-4f;
@@ -24,8 +24,8 @@ TESSERA_INLINE vf erf(vf z) {
   return z != z ? z : result;
 }
 #if defined(__AVX512F__)
-// Functions of |x| in 16 pieces, polynomials of the distance f from a piece's middle in its widths, powers of
-// f one after the other; 0 or near it from the last one's middle on. Phi(-|x|) to 4e-8:
+// Functions of |x| in 16 pieces: polynomials of the distance f from a piece's middle, in units of its width.
+// Rows are powers of f. From the last middle on, they are 0 or near it. Phi(-|x|) to 4e-8:
 constexpr float kTailEnd = 5.7142857f, kTailPieces = 2.625f;
 alignas(64) constexpr float kTail[6][16] = {
     {0.5f, 0.3516193f, 0.22305843f, 0.12654896f, 0.06377815f, 0.028405512f, 0.011135488f, 0.0038303803f,
@@ -68,7 +68,7 @@ alignas(64) constexpr float kTailSlope[6][16] = {
      -8.807949e-05f, -7.950092e-05f, -3.1868945e-05f, -6.334804e-07f, 7.5959993e-06f, 5.5684677e-06f,
      2.4803535e-06f, 8.1250397e-07f, 2.0847735e-07f, 5.349792e-04f},
 };
-// Phi(-|x|) to 4.2e-5 with f to the second power.
+// Phi(-|x|) to 4.2e-5, with f up to the second power.
 constexpr float kCoarseEnd = 4.2f, kCoarsePieces = 3.68809524f;
 alignas(64) constexpr float kCoarseTail[3][16] = {
     {0.5f, 0.39314172f, 0.29381275f, 0.20798825f, 0.1390574f, 0.087596074f, 0.051884055f, 0.028847864f,
@@ -94,7 +94,7 @@ TESSERA_INLINE vf of_pieces(vf size, const float (&table)[powers][16], float pie
   for (int power = powers - 2; power >= 0; --power) p = of_piece(power) + f * p;
   return p;
 }
-// x Phi(x) = max(x, 0) - |x| Phi(-|x|). (0 for minus infinity, where 1 + erf gives no number.)
+// x Phi(x) = max(x, 0) - |x| Phi(-|x|). (0 for minus infinity, where 1 + erf would give NaN.)
 template <int powers>
 TESSERA_INLINE vf gelu_of_pieces(vf x, const float (&table)[powers][16], float end, float pieces) {
   const vf size = min(splat(end), abs(x));
@@ -109,13 +109,13 @@ TESSERA_INLINE vf gelu(vf x) {
   return 0.5f * x * (1.0f + erf(x * 0.70710678f));
 #endif
 }
-// The same to 8e-5 (with AVX-512 5.7e-5, which is also what it gives far to the left), for what is rounded to
-// 8 bits in front and behind.
+// The same to 8e-5, for inputs and results rounded to 8 bits. With AVX-512 to 5.7e-5, which is also its value
+// far to the left.
 TESSERA_INLINE vf gelu_coarse(vf x) {
 #if defined(__AVX512F__)
   return gelu_of_pieces(x, kCoarseTail, kCoarseEnd, kCoarsePieces);
 #else
-  // Phi(x) = 1/2 + x P(x^2), at |x| = 4.2 1 or 0.
+  // Phi(x) = 1/2 + x P(x^2); 1 or 0 at |x| = 4.2.
   const vf above = max(splat(-4.2f), x), held = min(splat(4.2f), above), s = held * held;
   vf p = s * -9.01750674e-10f + 7.9413212e-8f;
   p = p * s - 3.03792649e-6f;
@@ -128,14 +128,14 @@ TESSERA_INLINE vf gelu_coarse(vf x) {
 #endif
 }
 
-// The approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(z). Left of -9, where it is
-// smaller than 1e-27, it is what it is there.
+// The approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(z). Constant
+// left of -9: the exact size there is below 1e-27.
 constexpr float kTanhLinear = 1.5957691216f, kTanhCubic = 0.0713548163f;  // z = x (linear + cubic x^2)
 TESSERA_INLINE vf gelu_tanh(vf x) {
   const vf held = max(splat(-9.0f), x);
   return held * sigmoid(held * (held * held * kTanhCubic + kTanhLinear));
 }
-// The same to 7e-5 of itself.
+// The same with a relative error of 7e-5.
 TESSERA_INLINE vf gelu_tanh_coarse(vf x) {
 #if defined(__AVX512F__)
   const vf held = max(splat(-9.0f), x);
@@ -145,7 +145,7 @@ TESSERA_INLINE vf gelu_tanh_coarse(vf x) {
   return gelu_tanh(x);
 #endif
 }
-// Its slope, sigmoid(z) + x sigmoid(z) (1 - sigmoid(z)) dz/dx; beyond 9 it is 0 or 1.
+// Its slope, sigmoid(z) + x sigmoid(z) (1 - sigmoid(z)) dz/dx; 0 or 1 beyond 9.
 TESSERA_INLINE vf gelu_tanh_slope(vf x) {
   const vf held = min(splat(9.0f), max(splat(-9.0f), x)), square = held * held;
   const vf e = exp_minus(held * (square * kTanhCubic + kTanhLinear)), s = reciprocal(1.0f + e);

@@ -1,4 +1,4 @@
-// Runs linear layers: blocks of rows are made ready once, then every panel of weights passes over them.
+// Runs linear layers: prepares each block of rows once, then passes every panel of weights over it.
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they stay in the second-level cache
-constexpr int64_t kTilesWorthSplitting = 4;  // a thread, else threads share the columns
-// Of few rows the weights' way from memory is what takes the time.
+constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they fit into the second-level cache
+constexpr int64_t kTilesWorthSplitting = 4;  // per thread, else threads share the columns
+// With few rows, reading the weights from memory dominates the time.
 constexpr int64_t kBytesWorthSharing = 1 << 19;
 
-// A thread's share: rows [row, row_end) of panels [panel, panel_end), but for the first tile of rows in
+// A thread's share: rows [row, row_end) of panels [panel, panel_end). Excluded are the first tile of rows in
 // panels below `first_from`, and the last one from panel `last_until` on.
 struct ThreadRange {
   int64_t row, row_end, panel, panel_end, first_from, last_until;
@@ -28,8 +28,8 @@ struct Job {
   int64_t parts;
   bool by_rows;
 
-  // Where part i begins, in panels of tiles, to the nearest: a last tile of fewer rows counts for what it
-  // takes.
+  // Returns the beginning of part i in panels of tiles, rounded; a shorter last tile counts with its actual
+  // cost.
   int64_t begin_of(int64_t i) const {
     const int64_t tile = w.tile_rows(), all = w.panels, full = call.rows / tile * all,
                   rest = call.rows % tile;
@@ -38,13 +38,13 @@ struct Job {
     const int64_t behind = at - full * tile;
     return behind <= 0 ? (at + tile / 2) / tile : full + (behind + counted / 2) / counted;
   }
-  // Between threads that share the rows a tile is divided by its panels: of a picture's 197 rows two threads
-  // would else have 96 and 101.
+  // Divides a tile by its panels between threads that share the rows. Otherwise two threads would get 96 and
+  // 101 of an image's 197 rows.
   ThreadRange range(int64_t i) const {
     const int64_t all = w.panels;
     if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
     const int64_t begin = begin_of(i), end = begin_of(i + 1);
-    const int64_t last = ceil_div(end, all);  // one behind it
+    const int64_t last = ceil_div(end, all);  // past the end
     return {begin / all * w.tile_rows(), std::min(call.rows, last * w.tile_rows()), 0, all, begin % all,
             end % all ? end % all : all};
   }
@@ -67,7 +67,7 @@ struct Workspace {
   float *row, *scales;
   char *sums, *gate_sums;
   Workspace(const PackedLinearData& w, int64_t block, int64_t columns) {
-    // Two of each, where one is finished while the other is summed.
+    // Two of each: one is finished while the other is summed.
     tile = aligned(w.tile_rows() * w.panel * 4);
     const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), 2 * tile,
                              2 * tile};
@@ -82,14 +82,14 @@ struct Workspace {
   }
 };
 
-// The ready form of rows [row, row + rows): where they lie if nothing has to be done to them.
+// The ready form of rows [row, row + rows), in place if they need no preparation.
 struct Block {
   const void* words;
   int64_t row_words;
 };
 int64_t row_words(const Rows& rows) { return rows.element == Element::f32 ? rows.row : rows.row / 2; }
-// Whether rows of x are what products read, words of one float or of two bfloat16: these whole, so of an even
-// number of columns, and as aligned as words.
+// True if products can read rows of x in place: words of one float or of two bfloat16. Pairs need an even
+// number of columns and word alignment.
 bool lie_ready(const Job& job) {
   const LinearForward& call = job.call;
   if (call.norm) return false;
@@ -127,8 +127,8 @@ const T* padded_at(const std::vector<T>& values, int64_t index) {
   return values.empty() ? nullptr : values.data() + index;
 }
 
-// The epilogue of the products of panel `panel`, on `count` rows from row `at` on, `r` of its block, in
-// the first or second place for sums.
+// Returns the epilogue for the products of panel `panel` on `count` rows from row `at` on, row `r` of the
+// block. `second` selects the buffer for sums.
 EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at, int64_t r, int64_t count,
                          int64_t panel, bool second) {
   const PackedLinearData& w = job.w;
@@ -146,7 +146,7 @@ EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at,
   epilogue.bias = padded_at(w.weight.bias, column), epilogue.gate_bias = padded_at(w.gate.bias, column);
   epilogue.out_scale = padded_at(w.out_scale, column);
   epilogue.activation = static_cast<int32_t>(w.activation);
-  // As exact as what is rounded to 8 bits in front and behind.
+  // Matches inputs and results rounded to 8 bits.
   epilogue.coarse = w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16;
   if (call.residual.data)
     epilogue.residual =
@@ -164,7 +164,7 @@ EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at,
   return epilogue;
 }
 
-// Products and their epilogue, which some leave to be done along with the next product.
+// Runs products and their epilogues; some epilogues run together with the next product.
 class Pipeline {
  public:
   explicit Pipeline(const LinearFunctions& functions) : functions_(functions) {}
@@ -189,7 +189,7 @@ class Pipeline {
   bool waits_ = false, second_ = false;
 };
 
-// Panel `panel` of rows [begin, end) of a block that is ready, whose first row is `row`.
+// Computes panel `panel` for rows [begin, end) of a ready block that begins at row `row`.
 void run_panel(const Job& job, const Workspace& workspace, const Block& block, int64_t row, int64_t begin,
                int64_t end, int64_t panel, Pipeline& pipeline) {
   const PackedLinearData& w = job.w;
@@ -222,7 +222,7 @@ void run_range(const Job& job, const ThreadRange& range) {
   const int64_t row_bytes = job.w.words * 4, rows = range.row_end - range.row, tile = job.w.tile_rows();
   if (rows <= 0) return;
   const int64_t most = std::max<int64_t>(kBlockBytes / row_bytes / tile, 1) * tile;
-  // Blocks of equal size, so that the last one is no remnant.
+  // Blocks of equal size, to avoid a small last one.
   const int64_t blocks = ceil_div(rows, most), tiles = ceil_div(rows, tile);
   const Workspace workspace(job.w, ceil_div(tiles, blocks) * tile, job.w.in);
   const LinearFunctions& functions = *job.w.implementation.functions;
@@ -247,8 +247,8 @@ void run_range(const Job& job, const ThreadRange& range) {
 namespace {
 
 void check_samples(const char* operation, int64_t rows, int64_t sample_rows) {
-  check(sample_rows > 0 && rows % sample_rows == 0, operation, ": ", rows, " rows are no samples of ",
-        sample_rows, " rows");
+  check(sample_rows > 0 && rows % sample_rows == 0, operation, ": ", rows,
+        " rows do not divide into samples of ", sample_rows, " rows");
 }
 
 }  // namespace
@@ -261,8 +261,9 @@ void linear_forward(const PackedLinear& weights, const LinearForward& call) {
   if (call.residual.data)
     check_rows("linear_forward", "residual", call.residual.row, w.out, call.rows, call.residual.data);
   for (const RowsOut& kept : {call.before, call.gate_before})
-    if (kept.data) check_rows("linear_forward", "what is kept", kept.row, w.out, call.rows, kept.data);
-  check(!call.gate_before.data || w.activation == Activation::silu_gate, "linear_forward: there is no gate");
+    if (kept.data) check_rows("linear_forward", "a kept output", kept.row, w.out, call.rows, kept.data);
+  check(!call.gate_before.data || w.activation == Activation::silu_gate,
+        "linear_forward: gate_before without a gate");
   if (call.sample_scale) check_samples("linear_forward", call.rows, call.sample_rows);
   if (call.norm && call.norm->sample_rows) check_samples("linear_forward", call.rows, call.norm->sample_rows);
   if (call.rows == 0) return;

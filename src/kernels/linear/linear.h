@@ -1,26 +1,26 @@
-// Linear layers on packed weights, with what stands before and behind them:
+// Linear layers on packed weights, fused with the operations before and after:
 //
 //   y = residual + scale * activation(norm(x) W^T + b)
 //
-// norm is none, a LayerNorm or an RMSNorm of each row; the activation is none, the exact GELU
-// x Phi(x) (Hendrycks & Gimpel 2016), its approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or
-// gating, silu(x G^T + c) * (x W^T + b) (Shazeer 2020). The norm's weight and bias, and a second scale, may be
-// each sample's own (adaLN, Peebles & Xie 2023): `sample_rows` rows one after the other are a sample. W is packed
-// once into panels of columns; a block of rows is normalised, converted and kept in the cache while all
-// panels pass. Rows x in x out multiply-adds; memory traffic of x, y and W once.
+// norm is none, a LayerNorm or an RMSNorm of each row. The activation is none, the exact GELU x Phi(x)
+// (Hendrycks & Gimpel 2016), its approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or gating,
+// silu(x G^T + c) * (x W^T + b) (Shazeer 2020). The norm's weight and bias, and a second scale, may differ by
+// sample (adaLN, Peebles & Xie 2023); a sample is `sample_rows` consecutive rows. W is packed once into
+// panels of columns. A block of rows is normalised, converted and kept in the cache while all panels pass.
+// Cost: rows x in x out multiply-adds; memory traffic of x, y and W once.
 //
 // Arithmetic:
 //   f32   float products and sums
 //   bf16  x (after the norm) and W rounded to bfloat16, exact products, float sums
-//   int8  W as int8 with a scale for each output: largest |w| / 127, or a given one; x as int8 with a scale
-//         for each row: largest |x| / 127, or a given one for all. Given ones are learned in training or
-//         found by calibration. x (1 / scale) is rounded, halves to even, and held in -128 to 127; int32 sums
-//         are exact. Bias and epilogue in float, GELU to 8e-5 and SiLU to 7e-5 of itself, far
-//         below the steps of x and W; so in bf16 where y is stored as such.
+//   int8  W as int8 with a scale per output: largest |w| / 127, or given; x as int8 with a scale per row:
+//         largest |x| / 127, or one given for all rows. Given scales come from training or calibration.
+//         x (1 / scale) is rounded, halves to even, and clamped to -128 … 127; int32 sums are exact. Bias
+//         and epilogue are in float. GELU has an error of 8e-5, SiLU a relative one of 7e-5, far below the
+//         steps of x and W. The same holds for bf16 if y is stored as bfloat16.
 //
-// Implementations are listed best first: tiles (AMX), then dot products. Those of AVX512_BF16 are taken where
-// they are faster than float products on this processor (Zen 4; on Intel's without AMX they are half as fast,
-// and the widening form is taken, with the same roundings of x and W).
+// Implementations are listed best first: tiles (AMX), then dot products. Those of AVX512_BF16 are used if
+// they are faster than float products on this processor, as on Zen 4. On Intel's without AMX they are half as
+// fast, so the widening form is used, with the same roundings of x and W.
 #pragma once
 
 #include <cstddef>
@@ -51,25 +51,25 @@ struct LinearLayer {
   MatrixView gate = {};                  // G, for silu_gate
   const float* gate_bias = nullptr;      // c
   const float* scale = nullptr;          // (out) or null: LayerScale
-  float static_scale = 0;                // int8: the scale of x; 0 = each row's own
-  const float* weight_scales = nullptr;  // int8: (out), or null = from the weights; not for silu_gate
+  float static_scale = 0;                // int8: the scale of x; 0: one per row
+  const float* weight_scales = nullptr;  // int8: (out), or null: computed from the weights; not for silu_gate
 };
 
-// One way of computing; a name for `bench` and for tests.
+// One way to compute; named for `bench` and for tests.
 struct LinearImplementation {
-  const char* name;  // of the instructions that multiply; "+bf16" where others only round
+  const char* name;  // the instructions that multiply; "+bf16" if others only round
   Arithmetic arithmetic;
   Isa isa;
   const struct LinearFunctions* functions;  // null: the reference
 };
-// Those that this machine can run, best first, the reference last.
+// Returns the implementations that this machine can run, best first, the reference last.
 std::span<const LinearImplementation> linear_implementations(Arithmetic arithmetic);
-// The one that the instruction set in use takes.
+// Returns the implementation for the instruction set in use.
 const LinearImplementation& choose_linear(Arithmetic arithmetic);
 
 class PackedLinear {
  public:
-  // Copies everything it is given. Throws if sizes do not fit; packs with all threads.
+  // Copies all arguments. Throws if sizes do not fit; packs with all threads.
   PackedLinear(const LinearLayer& layer, Arithmetic arithmetic);
   PackedLinear(const LinearLayer& layer, const LinearImplementation& implementation);
   ~PackedLinear();
@@ -98,20 +98,20 @@ struct LinearForward {
   const RowNorm* norm = nullptr;
   Rows residual = {};  // (rows, out), null data: none; may be y
   RowsOut y = {};      // must not overlap x
-  // Training keeps these, where wanted: x W^T + b before the activation, and x G^T + c.
+  // Kept for training, if set: x W^T + b before the activation, and x G^T + c.
   RowsOut before = {}, gate_before = {};
-  // (samples, out) or null: what a sample's rows are multiplied by besides the layer's scale.
+  // (samples, out) or null: factor of a sample's rows in addition to the layer's scale.
   const float* sample_scale = nullptr;
   int64_t sample_rows = 0;
 };
 void linear_forward(const PackedLinear& weights, const LinearForward& call);
 
-// dW = dy^T x and db = the columns' sums of dy, summed in float; the gradient of x is linear_forward with W
+// dW = dy^T x and db = the columns' sums of dy, summed in float. The gradient of x is linear_forward with W
 // transposed.
 struct LinearGradients {
   int64_t rows = 0, in = 0, out = 0;
   Rows x, dy;
-  Arithmetic arithmetic = Arithmetic::f32;  // bf16: x and dy may be rounded to it, as in the layer itself
+  Arithmetic arithmetic = Arithmetic::f32;  // bf16: x and dy may be rounded, as in the layer
   float* weight = nullptr;                  // (out, in), overwritten
   float* bias = nullptr;                    // (out) or null
 };

@@ -1,4 +1,4 @@
-// Products of tiles (AMX) of bfloat16 pairs and of int8 quadruples for linear layers. Built once, on top of
+// Tile products (AMX) of bfloat16 pairs and of int8 quadruples for linear layers. Built once, on top of
 // AVX-512.
 #include "kernels/linear/product_tile.h"
 #include "kernels/pair_tiles.h"
@@ -29,7 +29,7 @@ __attribute__((noinline)) void product_of(const ProductTile& t, int64_t row, cha
   store_sums<M, N>(sums, stride);
 }
 
-// The last rows, where they do not fill a tile, in memory of their own.
+// Computes the last rows of a partial tile through a buffer.
 template <class Form>
 void product_of_last(const ProductTile& t, int64_t row, char* sums, int64_t stride) {
   alignas(64) char whole[kTileSide * kPanel * 4];

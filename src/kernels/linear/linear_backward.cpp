@@ -7,7 +7,7 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-// W numbers of a row, or the `left` that it still has.
+// Returns W numbers of a row, or the `left` remaining ones.
 TESSERA_INLINE vf numbers(const Rows& rows, int64_t r, int64_t c, int64_t left) {
   const int64_t at = r * rows.row + c;
   if (rows.element == Element::f32) return get(static_cast<const float*>(rows.data) + at, left);

@@ -1,13 +1,13 @@
-// Training needs these behind the products of linear layers: the slopes of their activations, and the
-// gradients of the norms before them. C headers only: per-ISA files include it.
+// Backward passes around the products of linear layers: the slopes of their activations, and the gradients of
+// the norms before them. C headers only: per-ISA files include it.
 #pragma once
 
 #include "kernels/types.h"
 
 namespace tessera::kernels {
 
-// The gradients dbefore and dgate of y = gelu(before), exact or with tanh, or of y = silu(gate_before) * before.
-// Each may lie where an input lies.
+// The gradients dbefore and dgate of y = gelu(before), exact or with tanh, or of y = silu(gate_before) *
+// before. Each may overwrite an input.
 struct ActivationBackward {
   int64_t rows = 0, columns = 0;
   bool gated = false;
@@ -21,7 +21,8 @@ void activation_backward(const ActivationBackward& call);
 //
 //   dx = r (g - mean(g) - x^ mean(g x^)),  g = dy weight;   dweight = sum dy x^;   dbias = sum dy
 //
-// Mean and variance are computed again: x is in the cache, two numbers a row would be one more tensor.
+// Mean and variance are recomputed: x is in the cache, and storing two numbers per row would need another
+// tensor.
 struct NormBackward {
   int64_t rows = 0, columns = 0;
   bool centred = true;
@@ -29,13 +30,13 @@ struct NormBackward {
   Rows x, dy;
   const float* weight = nullptr;               // (columns), null: ones
   RowsOut dx;                                  // may be dy
-  float *dweight = nullptr, *dbias = nullptr;  // (columns), overwritten; null: not wanted
-  // 0, or each sample of so many rows has its own: weight, dweight and dbias are (samples, columns).
+  float *dweight = nullptr, *dbias = nullptr;  // (columns), overwritten; null: skipped
+  // 0, or rows per sample, each with its own: weight, dweight and dbias are (samples, columns).
   int64_t sample_rows = 0;
 };
 void norm_backward(const NormBackward& call);
 
-// Gradients of y = before * scale, a scale for each channel and sample of `sample_rows` rows:
+// Gradients of y = before * scale, with a scale per channel and sample of `sample_rows` rows:
 //
 //   dbefore = dy scale;   dscale = sum over the sample's rows of dy before
 struct SampleScaleBackward {
@@ -43,12 +44,12 @@ struct SampleScaleBackward {
   Rows before, dy;
   const float* scale = nullptr;  // (samples, columns)
   RowsOut dbefore;               // may be dy or before
-  float* dscale = nullptr;       // (samples, columns), overwritten; null: not wanted
+  float* dscale = nullptr;       // (samples, columns), overwritten; null: skipped
 };
 void sample_scale_backward(const SampleScaleBackward& call);
 
-// An instruction set gives all three, on rows [begin, end). The norm adds to sums: dweight, then dbias; the scale of
-// one sample, which `scale` points to, adds dscale.
+// An instruction set defines all three, on rows [begin, end). The norm adds to sums: dweight, then dbias. The
+// scale processes one sample, at `scale`, and adds dscale.
 struct LinearBackwardFunctions {
   void (*activation)(const ActivationBackward& call, int64_t begin, int64_t end);
   void (*norm)(const NormBackward& call, int64_t begin, int64_t end, float* sums);

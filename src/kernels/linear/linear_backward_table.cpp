@@ -1,4 +1,4 @@
-// Which implementations there are; checks what they are given and shares the rows among threads.
+// The implementations; checks the arguments and divides the rows among threads.
 #include <algorithm>
 #include <vector>
 
@@ -25,11 +25,11 @@ void check_rows(const char* what, const R& rows, int64_t count, int64_t columns)
 
 int64_t grain(int64_t columns) { return std::max<int64_t>(1, kWorthSharing / columns); }
 
-// `body`(sample, its first row, the one behind its last) for all samples of `sample_rows` rows, shared among threads.
+// Calls `body`(sample, first row, end row) for all samples of `sample_rows` rows, divided among threads.
 template <class Body>
 void for_samples(const char* what, int64_t rows, int64_t columns, int64_t sample_rows, const Body& body) {
-  check(sample_rows > 0 && rows % sample_rows == 0, what, ": ", rows, " rows are no samples of ", sample_rows,
-        " rows");
+  check(sample_rows > 0 && rows % sample_rows == 0, what, ": ", rows, " rows do not divide into samples of ",
+        sample_rows, " rows");
   parallel_for(rows / sample_rows, std::max<int64_t>(1, grain(columns) / sample_rows),
                [&](int64_t begin, int64_t end) {
                  for (int64_t s = begin; s < end; ++s) body(s, s * sample_rows, (s + 1) * sample_rows);
@@ -75,7 +75,7 @@ void norm_backward(const NormBackward& call) {
   check_rows(kWhat, call.dx, call.rows, call.columns);
   const LinearBackwardFunctions& functions = choose(kTable);
   if (call.sample_rows != 0) return norm_backward_of_samples(call, functions);
-  // A share of rows for each thread, each with sums of its own.
+  // A share of rows for each thread, each with its own sums.
   const int64_t shares =
       std::clamp<int64_t>(call.rows / grain(call.columns), 1, static_cast<int64_t>(num_threads()));
   const auto width = static_cast<size_t>(call.columns);
@@ -100,7 +100,7 @@ void sample_scale_backward(const SampleScaleBackward& call) {
   check(call.rows >= 0 && call.columns >= 1, kWhat, ": ", call.rows, " rows of ", call.columns);
   for (const Rows& rows : {call.before, call.dy}) check_rows(kWhat, rows, call.rows, call.columns);
   check_rows(kWhat, call.dbefore, call.rows, call.columns);
-  check(call.scale != nullptr, kWhat, ": there is no scale");
+  check(call.scale != nullptr, kWhat, ": the scale is missing");
   const LinearBackwardFunctions& functions = choose(kTable);
   for_samples(kWhat, call.rows, call.columns, call.sample_rows,
               [&](int64_t sample, int64_t begin, int64_t end) {

@@ -20,7 +20,7 @@ using testing::normal;
 
 constexpr int64_t kGap = 3;  // numbers between rows
 
-// A guarded matrix off alignment, filled with numbers of a normal distribution.
+// A guarded matrix off alignment, filled with normally distributed numbers.
 class Filled : public Guarded {
  public:
   Filled(Element element, int64_t rows, int64_t columns, uint64_t seed, double deviation = 1)
@@ -39,7 +39,7 @@ class Filled : public Guarded {
   int64_t rows_, columns_;
 };
 
-// body() under every instruction set that this machine has, against the reference's.
+// Runs body() with every instruction set of this machine and compares with the reference.
 template <class Body>
 void expect_the_definition(const Body& body, double tolerance, const std::string& what, int64_t width) {
   const Isa before = active_isa();
@@ -55,7 +55,7 @@ void expect_the_definition(const Body& body, double tolerance, const std::string
 
 constexpr int64_t kColumns[] = {1, 3, 15, 16, 17, 33, 96, 197};
 
-// Once so many that threads share them.
+// One case has enough rows for several threads.
 int64_t rows_of(int64_t columns, Element element, bool first) {
   return columns == 197 && element == Element::f32 && first ? 400 : 5;
 }
@@ -106,7 +106,7 @@ TEST(LinearBackward, GradientsOfNormsAreTheDefinitions) {
       }
 }
 
-// The norms of samples are those of each one by itself; rows of 400 / 4 are more than a thread takes.
+// The norms of samples equal those of each sample alone; 400 / 4 rows exceed a thread's share.
 TEST(LinearBackward, GradientsOfNormsOfSamplesAreThoseOfEach) {
   for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32)) {
     const Isa before = active_isa();
@@ -168,7 +168,7 @@ TEST(LinearBackward, GradientsOfScalesOfSamplesAreTheDefinitions) {
       }
 }
 
-// And that definition by hand: two samples of two rows, one column.
+// That definition checked by hand: two samples of two rows, one column.
 TEST(LinearBackward, AScaleOfASampleGetsTheSumOverItsRows) {
   const std::vector<float> before = {1, 2, 3, 4}, dy = {5, 6, 7, 8}, scale = {10, 100};
   for (const LinearImplementation& implementation : linear_implementations(Arithmetic::f32)) {
@@ -235,7 +235,7 @@ TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheNorm) {
   force_isa(before);
 }
 
-// And of the activations, against differences of their formulas in double.
+// The same for the activations, against differences of their formulas in double.
 TEST(LinearBackward, TheDefinitionIsTheSlopeOfTheActivation) {
   const Isa held = active_isa();
   force_isa(Isa::reference);

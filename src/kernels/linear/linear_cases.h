@@ -1,4 +1,4 @@
-// The cases that the tests of linear layers check and their benchmark times: one type and one way to fill a
+// The cases that the tests of linear layers check and their benchmark times: one type, one way to fill a
 // call.
 #pragma once
 
@@ -21,11 +21,11 @@ struct LinearCase {
   Element x = Element::f32, y = Element::f32;
   float static_scale = 0, weight_scale = 0;
   int64_t gap = 0;      // numbers between rows
-  int64_t samples = 0;  // each with a norm, where there is one, and a scale of its own; 0: none has
+  int64_t samples = 0;  // each with its own scale, and norm if any; 0: no samples
 };
 
-// Sizes around every border: rows of a tile (32, 16; 8, 4, 2, 1), columns of a panel (48, 24, 12) and of a
-// vector, words of one, two and four numbers, sixteen of which make a tile.
+// Sizes around every boundary: rows of a tile (32, 16; 8, 4, 2, 1), columns of a panel (48, 24, 12) and of a
+// vector; words of one, two and four numbers, sixteen to a tile.
 inline std::vector<LinearCase> linear_cases() {
   constexpr Element h = Element::bf16, f = Element::f32;
   using enum Activation;
@@ -67,7 +67,7 @@ inline std::vector<LinearCase> linear_cases() {
   };
 }
 
-// The layers of DeiT-S, eight images and one, and of ViL-T.
+// The layers of DeiT-S, for eight images and for one, and of ViL-T.
 inline std::vector<LinearCase> linear_bench_cases() {
   using enum Activation;
   return {
@@ -87,7 +87,7 @@ inline std::vector<LinearCase> linear_bench_cases() {
   };
 }
 
-// All tensors of a case, the outputs guarded and off alignment.
+// All tensors of a case, with guarded outputs off alignment.
 struct LinearProblem {
   explicit LinearProblem(const LinearCase& c, int64_t shift = 1)
       : with(c),

@@ -1,4 +1,4 @@
-// The contents of a packed linear layer. The fast forms' driver and the reference share them.
+// The contents of a packed linear layer, shared by the fast forms' driver and the reference.
 #pragma once
 
 #include <cstdlib>
@@ -16,13 +16,13 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// One of the two matrices, with what belongs to its outputs (padded to whole panels).
+// One of the two matrices, with the values of its outputs (padded to whole panels).
 struct PackedMatrix {
   std::unique_ptr<void, FreeMemory> panels;  // [panels][words][panel] words
-  std::vector<float> bias;                   // zeros where there is none
+  std::vector<float> bias;                   // zeros if none
   std::vector<float> scales;                 // int8
-  std::vector<int32_t> start;                // int8: -128 * the column's sum, where x is stored 128 larger
-  std::vector<float> plain;                  // reference: (out, in), rounded as the arithmetic asks
+  std::vector<int32_t> start;                // int8: -128 * the column's sum, if x is stored with 128 added
+  std::vector<float> plain;                  // reference: (out, in), rounded for the arithmetic
 };
 
 struct PackedLinearData {
@@ -36,7 +36,7 @@ struct PackedLinearData {
   int64_t tile_rows() const { return implementation.functions->rows.together; }
 };
 
-// While one lives its thread may call products.
+// Allows its thread to call products while it lives.
 class OpenProducts {
  public:
   explicit OpenProducts(const LinearFunctions& functions) : rows_(functions.rows) {
@@ -52,14 +52,14 @@ class OpenProducts {
   const ProductRows& rows_;
 };
 
-// The drivers share these.
+// Shared by the drivers.
 constexpr int64_t kLinearWorthSharing = 1 << 20;  // multiply-adds
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 inline const char* element_at(const void* data, Element element, int64_t index) {
   return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
 }
-// Asks for a matrix that will be read or written while something else is computed.
+// Prefetches a matrix that is read or written after other work.
 __attribute__((always_inline)) inline void fetch_rows(const void* data, Element element, int64_t row,
                                                       int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {

@@ -1,4 +1,4 @@
-// Products of int8 quadruples (AVX512_VNNI) or bfloat16 pairs (AVX512_BF16): built once for each, on top of
+// Products of int8 quadruples (AVX512_VNNI) or bfloat16 pairs (AVX512_BF16). Built once for each, on top of
 // AVX-512.
 #include "kernels/linear/product_tile.h"
 
@@ -14,7 +14,7 @@ struct Dot {
   TESSERA_INLINE vf multiply_add(vf sum, vi a, vi b) { return dot_pairs(sum, a, b); }
 };
 #else
-// Bytes of x are unsigned (128 more than the number), those of W signed.
+// Bytes of x are unsigned (the number plus 128), those of W signed.
 struct Dot {
   using Word = int32_t;
   using Vector = vi;

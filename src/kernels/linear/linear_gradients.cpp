@@ -1,4 +1,4 @@
-// Gradients of the weights of linear layers: dW = dy^T x, blocks of rows packed as the products take them.
+// Gradients of the weights of linear layers: dW = dy^T x, with blocks of rows packed for the products.
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Words of each column of x and dy at a time: the fewer passes over the sums the better, as long as packed dy
-// stays in the last cache. And rows that are summed in float before they are added to db.
+// Words per column of x and dy at a time: fewer passes over the sums are better while packed dy fits into the
+// last-level cache. kRowsOfSums: rows summed in float before they are added to db.
 constexpr int64_t kWords = 800, kWordsOfTiles = 400, kPackedBytes = 8 << 20, kRowsOfSums = 256;
 
 struct Job {
@@ -19,7 +19,8 @@ struct Job {
   bool pairs() const { return functions.form == WordForm::bf16_pair; }
   int64_t rows_a_word() const { return pairs() ? 2 : 1; }
   int64_t words_of(int64_t rows) const { return ceil_div(rows, rows_a_word()); }
-  // The words of a block of rows: all but the last are equal, and whole tiles where words are transposed.
+  // Returns the words of a block of rows: equal except in the last block, and whole tiles if words are
+  // transposed.
   int64_t block_words() const {
     const int64_t fits = std::max<int64_t>(kPackedBytes / (call.out * 4), 64);
     const int64_t words = words_of(call.rows),
@@ -36,11 +37,11 @@ struct Block {
   int64_t first, count;
 };
 
-// A row is prefetched that many words before it is read: it comes from far, and only a few lines of each are
-// wanted at a time.
+// A row is prefetched this many words ahead: it is far away in memory, and only a few lines of each are read
+// at a time.
 constexpr int64_t kWordsAhead = 4;
 
-// `columns` words of rows first + 0 (and 1, where a word holds two) of a matrix from `column` on.
+// Writes `columns` words of rows first + 0 (and 1, if a word holds two) of a matrix from `column` on.
 void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows, int64_t column,
                    int64_t columns, void* to) {
   const char* at = element_at(from.data, from.element, first * from.row + column);
@@ -56,11 +57,11 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
     job.functions.widen(reinterpret_cast<const uint16_t*>(at), static_cast<float*>(to), columns);
 }
 
-// Outputs of dy that are packed together. A few tiles at a time: their rows are a power of two apart and
-// would push each other out of the cache.
+// Outputs of dy packed together, a few tiles at a time: their rows are a power of two apart and would evict
+// each other from the cache.
 constexpr int64_t kGroup = 64;
 
-// Groups [begin, end) of dy as rows of words, [outputs][block_words()].
+// Packs groups [begin, end) of dy as rows of words, [outputs][block_words()].
 void pack_transposed(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
   constexpr int64_t kTransposed = ProductRows::kTransposed;
   float rows[kTransposed * kGroup] = {};
@@ -77,8 +78,8 @@ void pack_transposed(const Job& job, const Block& block, int64_t begin, int64_t 
   }
 }
 
-// Groups [begin, end) of dy as products take them: so, or as tiles of outputs, [tiles][words][rows of a
-// tile].
+// Packs groups [begin, end) of dy for the products: as above, or as tiles of outputs, [tiles][words][rows of
+// a tile].
 void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end, float* to) {
   if (job.functions.rows.transpose) return pack_transposed(job, block, begin, end, to);
   float row[kGroup] = {};
@@ -94,7 +95,7 @@ void pack_outputs(const Job& job, const Block& block, int64_t begin, int64_t end
   }
 }
 
-// One panel of columns of x, [words][panel].
+// Packs one panel of columns of x, [words][panel].
 void pack_inputs(const Job& job, const Block& block, int64_t column, float* to) {
   const int64_t words = job.words_of(block.count), step = job.rows_a_word(), panel = job.functions.panel;
   const int64_t columns = std::min(panel, job.call.in - column);
@@ -127,7 +128,7 @@ void add_panel(const Job& job, const float* dy, const float* x, int64_t words, i
   }
 }
 
-// db of outputs [begin, end), the sums of some rows at a time.
+// Computes db of outputs [begin, end), summing kRowsOfSums rows at a time.
 void bias_share(const Job& job, int64_t begin, int64_t end) {
   const LinearGradients& call = job.call;
   const auto count = static_cast<size_t>(end - begin);
@@ -142,7 +143,7 @@ void bias_share(const Job& job, int64_t begin, int64_t end) {
   }
 }
 
-// Adds a block of rows to tiles [begin, end) of dW, those of a panel of columns one after the other.
+// Adds a block of rows to tiles [begin, end) of dW, consecutive within a panel of columns.
 void weight_share(const Job& job, const Block& block, const float* dy, int64_t begin, int64_t end) {
   const int64_t words = job.words_of(block.count), width = job.functions.panel, size = words * width;
   const int64_t tile = job.tile_rows(), tiles = ceil_div(job.call.out, tile);
@@ -159,7 +160,7 @@ void weight_share(const Job& job, const Block& block, const float* dy, int64_t b
   }
 }
 
-// Threads share the packing of dy, then the tiles of dW.
+// Divides the packing of dy, then the tiles of dW, among threads.
 void weight_gradient(const Job& job, bool shared) {
   const LinearGradients& call = job.call;
   const int64_t words = job.block_words(), rows = words * job.rows_a_word();
@@ -176,7 +177,7 @@ void weight_gradient(const Job& job, bool shared) {
   }
 }
 
-// Only pairs of bfloat16 differ from floats in what they take.
+// Returns the float functions except for pairs of bfloat16, the only form with other inputs.
 const LinearFunctions* functions_for(const LinearGradients& call) {
   const LinearFunctions* functions = choose_linear(call.arithmetic).functions;
   return functions && functions->form == WordForm::bf16_pair ? functions
@@ -190,8 +191,8 @@ void linear_gradients(const LinearGradients& call) {
         call.in, " and ", call.out);
   check_rows("linear_gradients", "x", call.x.row, call.in, call.rows, call.x.data);
   check_rows("linear_gradients", "dy", call.dy.row, call.out, call.rows, call.dy.data);
-  check(call.weight != nullptr, "linear_gradients: no place for dW");
-  check(call.arithmetic != Arithmetic::int8, "linear_gradients: there are none in int8");
+  check(call.weight != nullptr, "linear_gradients: dW is missing");
+  check(call.arithmetic != Arithmetic::int8, "linear_gradients: int8 has no gradients");
   const LinearFunctions* functions = functions_for(call);
   if (!functions) return linear_gradients_reference(call);
   if (call.rows == 0) {

@@ -1,4 +1,4 @@
-// Weights copied into panels of columns.
+// Copies weights into panels of columns.
 #include <bit>
 #include <cmath>
 
@@ -14,15 +14,14 @@ float number_at(const MatrixView& from, int64_t o, int64_t k) {
   return static_cast<float>(read_element(from.data, from.element, o * from.row + k * from.column));
 }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays one.
 uint32_t bf16_bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   return value != value ? (bits >> 16) | 0x40 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 float rounded(float value) { return std::bit_cast<float>(bf16_bits(value) << 16); }
 
-// The scale of output o, `given` where that is not 0; not a number if a weight is not finite, so that the
-// output is not one either.
+// Returns the scale of output o: `given` unless 0. NaN if a weight is not finite, so the output is NaN too.
 float scale_of(const MatrixView& from, int64_t o, int64_t in, float given) {
   float largest = 0;
   for (int64_t k = 0; k < in; ++k) {
@@ -43,8 +42,8 @@ struct Packer {
   const float* given_scales;  // or null
   PackedMatrix& to;
 
-  // Numbers [first, first + count) of the outputs of panel p as the arithmetic sees them, [count][panel]
-  // floats; zeros where a panel or the last word is only filled up.
+  // Writes numbers [first, first + count) of the outputs of panel p in the arithmetic's precision,
+  // [count][panel] floats, padded with zeros to the panel and the last word.
   void numbers(int64_t p, int64_t first, int64_t count, float* out) const {
     const int64_t begin = p * data.panel, outputs = std::min(data.panel, data.out - begin);
     const int64_t stored = std::min(count, data.in - first);
@@ -70,7 +69,7 @@ struct Packer {
         }
   }
 
-  // The numbers of a word lie `apart` from each other.
+  // `apart`: distance in elements between numbers packed into one word.
   static uint32_t word(WordForm form, const float* row, int64_t apart) {
     uint32_t bits = 0;
     switch (form) {
@@ -87,7 +86,7 @@ struct Packer {
     }
   }
 
-  // Fills in what belongs to output o besides its numbers.
+  // Sets the scale and start of output o.
   void describe(int64_t o) const {
     to.scales[o] = scale_of(from, o, data.in, given_scales ? given_scales[o] : 0);
     int64_t sum = 0;
@@ -97,7 +96,8 @@ struct Packer {
   }
 
   void panel(int64_t p) const {
-    constexpr int64_t kBlock = 64;  // numbers of each output at a time: what is transposed stays in the cache
+    constexpr int64_t kBlock = 64;  // numbers of each output at a time: the transposed block fits into the
+                                    // cache
     const WordForm form = data.implementation.functions->form;
     const int64_t step = numbers_per_word(form);
     uint32_t* out = static_cast<uint32_t*>(to.panels.get()) + p * data.words * data.panel;
@@ -156,7 +156,7 @@ void check_layer(const LinearLayer& layer) {
         layer.in, " x ", layer.out, "; both must be between 1 and ", kMost);
   check(layer.weight.data != nullptr, "linear: no weight");
   check((layer.activation == Activation::silu_gate) == (layer.gate.data != nullptr),
-        "linear: a gate matrix goes with silu_gate, and with nothing else");
+        "linear: silu_gate needs a gate matrix; other activations must not have one");
   check(std::isfinite(layer.static_scale) && layer.static_scale >= 0, "linear: the scale of x is ",
         layer.static_scale, ", must be 0 (each row's own) or positive");
   for (int64_t o = 0; layer.weight_scales && o < layer.out; ++o)

@@ -1,5 +1,5 @@
-// The definition of linear layers: plain loops, double sums. Integers are made in float, as the fast forms
-// do.
+// The definition of linear layers: plain loops, double sums. Integers are computed in float, as in the fast
+// forms.
 #include <cmath>
 
 #include "kernels/linear/linear_data.h"
@@ -14,7 +14,7 @@ std::vector<double> read_row(const Rows& rows, int64_t r, int64_t columns) {
   return values;
 }
 
-// Row r of all.
+// Normalises row r of all rows.
 void normalise(std::vector<double>& row, const RowNorm& norm, int64_t r) {
   const auto own = norm.sample_rows > 0 ? static_cast<size_t>(r / norm.sample_rows) * row.size() : 0;
   const auto count = static_cast<double>(row.size());
@@ -29,7 +29,7 @@ void normalise(std::vector<double>& row, const RowNorm& norm, int64_t r) {
   }
 }
 
-// The row as the arithmetic sees it; returns the scale that the products are to be multiplied by.
+// Rounds the row to the arithmetic's precision; returns the factor of its products.
 double prepare(std::vector<double>& row, Arithmetic arithmetic, float static_scale) {
   if (arithmetic == Arithmetic::f32) return 1;
   if (arithmetic == Arithmetic::bf16) {

@@ -1,4 +1,4 @@
-// Which implementations there are, and which one a machine takes.
+// The implementations, and the choice of one for this machine.
 #include <array>
 #include <vector>
 
@@ -45,7 +45,7 @@ LinearFunctions with_tiles(WordForm form) {
   return functions;
 }
 
-// Best first. AVX512_BF16 also rounds to bfloat16 in one instruction, whatever the products are.
+// Best first. AVX512_BF16 also rounds to bfloat16 in one instruction, for any products.
 void add_avx512(std::vector<LinearImplementation>& all, Arithmetic arithmetic) {
   static const LinearFunctions pairs =
       with_dot(avx512_bf16::linear_single, WordForm::bf16_pair, avx512_bf16::linear_dot);

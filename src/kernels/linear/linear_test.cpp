@@ -22,16 +22,16 @@ using Problem = testing::LinearProblem;
 
 constexpr Arithmetic kArithmetics[] = {Arithmetic::f32, Arithmetic::bf16, Arithmetic::int8};
 
-// Sums of products of unit variance times x of about 2: rounding of float sums grows with the root of their
-// length; what is stored as bfloat16 is off by half a unit of its 8 bits. A norm in float may tip a rounding
-// of x to bfloat16 or int8 the other way, for a few of its numbers: each is worth a step of x times a weight.
+// Sums of products of unit variance times x of about 2: the rounding of float sums grows with the root of
+// their length. Results in bfloat16 are off by half a unit of 8 bits. A float norm may flip the rounding of a
+// few numbers of x to bfloat16 or int8: each costs a step of x times a weight.
 double tolerance(const Problem& p, Arithmetic arithmetic, const std::vector<double>& want) {
   const double in = static_cast<double>(p.with.in), most = std::max(1.0, testing::largest(want));
   double t = 8 * 6e-8 * std::sqrt(in) * 4 + 1e-6 * most;
   if (p.with.y == Element::bf16) t += most / 256;
   if (p.with.activation == Activation::gelu && arithmetic == Arithmetic::int8)
-    t += 2 * 8e-5;  // gelu_coarse, times the scale behind it
-  if (p.with.activation == Activation::gelu_tanh) t += 2 * 7e-5 * most;  // its coarse form likewise
+    t += 2 * 8e-5;  // gelu_coarse, times the scale after it
+  if (p.with.activation == Activation::gelu_tanh) t += 2 * 7e-5 * most;  // its coarse form too
   if (p.with.norm && arithmetic != Arithmetic::f32) {
     const double step = arithmetic == Arithmetic::bf16 ? 8.0 / 256 : 8.0 / 127;
     t += 4 * step * 4 / std::sqrt(in) * most;
@@ -59,8 +59,7 @@ void expect_the_definition(bool large) {
 TEST(Linear, EveryImplementationComputesTheDefinition) { expect_the_definition(false); }
 TEST(Linear, LargeLayersAreAsExactAsSmallOnes) { expect_the_definition(true); }
 
-// bfloat16 rows are multiplied where they lie if they are whole aligned words, else copied: in either case
-// alike.
+// bfloat16 rows are read in place if they are whole aligned words, else copied: both give the same result.
 TEST(Linear, RowsInBfloat16AreTheSameWhereTheyLieAndCopied) {
   for (const int64_t in : {40, 41})
     for (const int64_t gap : {0, 1, 2})
@@ -84,8 +83,7 @@ TEST(Linear, RowsInBfloat16AreTheSameWhereTheyLieAndCopied) {
       }
 }
 
-// The definition of the arithmetics themselves against plain float64: int8 has steps of 1/127 of the
-// largest.
+// The definitions of the arithmetics against plain float64: int8 has steps of 1/127 of the largest.
 TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   const LinearCase with{"", 20, 128, 40};
   Problem p(with);
@@ -101,8 +99,8 @@ TEST(Linear, ArithmeticsDifferByTheirRoundings) {
   EXPECT_GT(error(Arithmetic::int8), 1e-4);
 }
 
-// Calls look(x, y, whether arithmetic is coarse, implementation) for numbers that bfloat16 has: one number in, one out and
-// a weight of 1, so that y is the activation alone.
+// Calls look(x, y, coarse arithmetic or not, implementation) for numbers exact in bfloat16: one input, one
+// output and a weight of 1, so y is the activation alone.
 template <class Look>
 void look_at_activation(Activation activation, const Look& look) {
   std::vector<float> x = {-8192, -96, 96, 8192};
@@ -135,7 +133,7 @@ TEST(Linear, GeluWithTanhIsExactFromEndToEnd) {
   });
 }
 
-// Returns what the layer gives, and what it keeps of it in front of the activation.
+// Returns the layer's result, and the kept values before the activation.
 std::vector<double> with_what_is_kept(Problem& p, const LinearImplementation& implementation, Element kept) {
   const int64_t row = p.with.out + 3, rows = p.with.rows;
   Guarded before(kept, rows * row, 1), gate_before(kept, rows * row, 1);
@@ -168,7 +166,7 @@ TEST(Linear, WhatTrainingKeepsIsTheOutputWithoutActivation) {
         }
 }
 
-// Also where a tile of rows is finished while the next one is summed.
+// Includes tiles of rows that are finished while the next one is summed.
 TEST(Linear, ResidualMayBeTheOutput) {
   for (const Arithmetic arithmetic : kArithmetics)
     for (const LinearImplementation& implementation : linear_implementations(arithmetic))
@@ -199,7 +197,7 @@ TEST(Linear, ATransposedWeightIsPackedLikeAStraightOne) {
   }
 }
 
-// 170 rows are 21 tiles and two rows, or five tiles of tile registers and ten.
+// 170 rows are 21 tiles and two rows, or five tiles of tile registers and ten rows.
 TEST(Linear, ARowDoesNotDependOnTheOthersNorOnThreads) {
   const int before = num_threads();
   for (const Arithmetic arithmetic : kArithmetics)
@@ -273,7 +271,7 @@ void expect_the_gradients(bool large) {
                          run(implementation.isa, arithmetic));
     for (const auto& [what, made] : std::span(got).first(linear_implementations(Arithmetic::f32).size()))
       expect_within(made, want, 8e-6 * std::sqrt(1.0 + with.rows), what, with.in);
-    // Both factors of a term may be off by 2^-8 of themselves: of all terms, what their sizes sum up to.
+    // Both factors of a term may be off by a relative 2^-8: in total, of the sum of the terms' magnitudes.
     for (Guarded* tensor : {&p.x, &dy})
       for (int64_t i = 0; i < tensor->count(); ++i) tensor->set(i, std::abs(tensor->get(i)));
     const std::vector<double> size = run(Isa::reference, Arithmetic::f32);
@@ -347,7 +345,7 @@ TEST(Linear, NormIsTheDefinition) {
   force_isa(before);
 }
 
-// A layer over all samples is the layer over each of them, whatever else is in the batch, to the last bit.
+// A layer over all samples equals the layer over each of them, to the last bit.
 TEST(Linear, ASampleDoesNotDependOnTheOthers) {
   for (const Arithmetic arithmetic : kArithmetics)
     for (const LinearImplementation& implementation : linear_implementations(arithmetic)) {

@@ -1,5 +1,5 @@
-// Linear layers for one instruction set: products of floats and of int16 pairs, and what is done to rows
-// before and behind them. Per-ISA.
+// Linear layers for one instruction set: products of floats and of int16 pairs, and the row operations before
+// and after them. Per-ISA.
 #include "kernels/linear/gelu.h"
 #include "kernels/linear/product_tile.h"
 #include "kernels/rows.h"
@@ -22,7 +22,7 @@ struct Single {
   TESSERA_INLINE vf multiply_add(vf sum, vf a, vf b) { return sum + a * b; }
 };
 
-// Two int16 products a lane; |x|, |w| <= 128, so nothing overflows before 2^16 words.
+// Two int16 products per lane; |x|, |w| <= 128, so sums of up to 2^16 words cannot overflow.
 struct Int16Pair {
   using Word = int32_t;
   using Vector = vi;
@@ -41,15 +41,15 @@ struct Int16Pair {
   }
 };
 
-// Where the numbers of row r of `call` begin, among those of the samples or of all rows.
+// Returns the numbers for row r of `call`: its sample's, or those of all rows.
 template <class Call>
 TESSERA_INLINE const float* numbers_of_row(const Call& call, const float* numbers, int64_t r) {
   if (!numbers || call.sample_rows == 0) return numbers;
   return numbers + (call.first + r) / call.sample_rows * call.columns;
 }
 
-// Row x of `call`, normalised by its weight and bias, in `to`. The next one is prefetched while this one's squares
-// are summed: a row is read three times, but only once from far away.
+// Normalises row x of `call` with its weight and bias into `to`. Prefetches the next row while squares are
+// summed: a row is read three times, but only once from memory.
 template <class Call, class From, class To>
 TESSERA_INLINE void norm_row(const Call& call, const float* weight, const float* bias, const From* x,
                              To* to) {
@@ -94,7 +94,7 @@ template <class From, class To>
 TESSERA_INLINE void copy_row(const From* from, int64_t columns, To* to) {
   for (int64_t c = 0; c < columns; c += W) put(to + c, get(from + c, columns - c), columns - c);
 }
-// Row r as it is wanted, normalised or only converted.
+// Prepares row r, normalised or only converted.
 template <class To>
 TESSERA_INLINE void ready_row(const ReadyRows& call, int64_t r, To* to) {
   const int64_t at = r * call.x_row;
@@ -111,7 +111,7 @@ void round_to_bf16(float* row, int64_t columns) {
     put(row + c, widen(narrow(get(row + c, columns - c))), columns - c);
 }
 
-// Scale of a row; not a number if the row has one that is not finite.
+// Returns the scale of a row; NaN if a number is not finite.
 template <class T>
 TESSERA_INLINE float row_scale(const T* row, int64_t columns, float static_scale) {
   const float largest = largest_size(row, columns);
@@ -119,8 +119,8 @@ TESSERA_INLINE float row_scale(const T* row, int64_t columns, float static_scale
   return static_scale > 0 ? static_scale : largest > 0 ? largest / 127.0f : 1.0f;
 }
 
-// Where a quantised number stands among the bits of its float: adding 1.5 * 2^23 rounds to an integer and
-// leaves that in the low ones. Without `held` it must not be beyond 127 by more than a rounding.
+// Quantises into the low bits of a float: adding 1.5 * 2^23 rounds to an integer and leaves it there. Without
+// `held`, numbers must not exceed 127 by more than a rounding.
 template <bool held>
 TESSERA_INLINE vi integer_bits(vf v, float inverse, float zero) {
   vf scaled = v * inverse;
@@ -128,8 +128,8 @@ TESSERA_INLINE vi integer_bits(vf v, float inverse, float zero) {
   return (vi)(scaled + (12582912.0f + zero));
 }
 
-// A byte is 128 more than its number, a short the number itself. `count` are those that fill the last words,
-// or W and more.
+// A byte is its number plus 128, a short the number itself. `count`: numbers in the last words, or at least
+// W.
 struct Bytes {
   using Number = uint8_t;
   static constexpr int kZero = 128;
@@ -162,8 +162,7 @@ TESSERA_INLINE void put_integers(void* row, int64_t c, vi bits, int64_t count) {
     memcpy(to, &numbers, (size_t)count * sizeof *to);
 }
 
-// `numbers` are the columns and the zeros behind them that fill whole words. The row that is read next is
-// prefetched meanwhile.
+// `numbers`: the columns and the zeros that fill whole words. Meanwhile prefetches the next row.
 template <class Form, bool held, class T>
 TESSERA_INLINE void quantise(const T* row, const T* next, int64_t columns, int64_t numbers, float scale,
                              void* out) {
@@ -265,7 +264,7 @@ TESSERA_INLINE void keep(const RowsOut& to, int64_t r, const vf (&v)[kProductVec
 
 enum { kNone, kGelu, kSiluGate, kGeluTanh };  // Activation
 
-// The scale of a row's sample, null where samples have none, and the first row of the sample behind.
+// The scale of a row's sample, null if samples have none, and the first row of the next sample.
 struct OwnScale {
   const float* numbers;
   int64_t next;
@@ -316,7 +315,7 @@ void epilogue_columns(const EpilogueTile& t, int64_t begin, int64_t end) {
   else
     epilogue_rows<activation, coarse, integer>(t, begin, end, t.columns);
 }
-// Products of whole numbers have a coarse activation.
+// Integer products use the coarse activation.
 template <int activation>
 void epilogue_as(const EpilogueTile& t, int64_t begin, int64_t end) {
   if (t.integer)
@@ -370,7 +369,7 @@ void pair_words(const void* first, const void* second, Element element, uint32_t
     pair_numbers(static_cast<const bf16*>(first), static_cast<const bf16*>(second), out, count);
 }
 
-// W outputs whose inputs lie side by side: words of rows, transposed.
+// W outputs with contiguous inputs: words of rows, transposed.
 void pack_block(const PairsToPack& p, int64_t output, int64_t word) {
   float words[W * W];
   for (int64_t r = 0; r < W; ++r) {

@@ -14,8 +14,9 @@ constexpr int kProductRows = 4;  // 4 x 3 sums, 3 of B, 1 of A: all 16 registers
 #endif
 constexpr int kProductVectors = 3;
 constexpr int kPanel = kProductVectors * W;
-// So many words of K before they are read, B is asked for, into the second-level cache: of few rows it comes from
-// memory, and too few requests to the first-level cache are under way at a time (decoding is a fifth to a third slower).
+// B is prefetched this many words of K ahead, into the second-level cache. With few rows it comes from
+// memory, and the first-level cache handles too few requests at a time: decoding would be a fifth to a third
+// slower.
 constexpr int kProductAhead = 32;
 
 template <class T>
@@ -25,7 +26,7 @@ TESSERA_INLINE T load_words(const void* from) {
   return v;
 }
 
-// Asks for what row r of a tile will read and write.
+// Prefetches the lines that row r of a tile reads and writes.
 TESSERA_INLINE void fetch_row(const EpilogueTile& t, int64_t r) {
   const auto fetch_from = [&](const void* data, Element element, int64_t row) __attribute__((always_inline)) {
     const int64_t size = element == Element::f32 ? 4 : 2;
@@ -44,7 +45,7 @@ TESSERA_INLINE void add_products(typename Op::Sum (&sums)[MR][kProductVectors], 
   using Word = typename Op::Word;
   const Word* a = rows + begin * t.a_k;
   const Word* b = static_cast<const Word*>(t.b) + begin * kPanel;
-  const Word* next = rows + MR * t.a_row;  // the rows of the next tile, fetched ahead; never read here
+  const Word* next = rows + MR * t.a_row;  // rows of the next tile, only prefetched here
   for (int64_t k = begin; k < end; ++k) {
     typename Op::Vector bv[kProductVectors];
 #pragma GCC unroll 4
@@ -78,7 +79,7 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
                    : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
                              : typename Op::Sum{};
   const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
-  // A row after each part: all at once would be more than the processor has in flight.
+  // Prefetches a row after each part: all at once would exceed the processor's outstanding loads.
   for (int part = 0; part < MR; ++part) {
     if (t.ahead) fetch_row(*t.ahead, row + part);
     add_products<Op, MR>(sums, t, a, t.k * part / MR, t.k * (part + 1) / MR);
@@ -90,7 +91,7 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
       memcpy(out + (m * t.sums_row + n * W) * 4, &sums[m][n], sizeof sums[m][n]);
 }
 
-// Fewer rows than MR, however many they are.
+// Handles any number of rows below MR.
 template <class Op, int MR>
 static void product_rest(const ProductTile& t, int64_t row) {
   if (t.rows - row == MR - 1) return product_rows<Op, MR - 1>(t, row);

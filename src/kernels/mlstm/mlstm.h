@@ -5,17 +5,17 @@
 //   log D_ts = F_t - F_s + log i_s   (s <= t),      m_t = max_s log D_ts     (the row's stabiliser)
 //   P_ts     = exp(log D_ts - m_t) (q_t . k_s) / sqrt(K),                    r_t = sum_s P_ts
 //   h_t      = sum_s P_ts v_s / (max(|r_t|, exp(-m_t)) + eps)
-// The same as a recurrence, which carries tokens over chunk borders, streams and sequences:
+// The equivalent recurrence, which carries the state over chunk borders, streams and sequences:
 //   m_t = max(log f_t + m_t-1, log i_t),   a = exp(log f_t + m_t-1 - m_t),   b = exp(log i_t - m_t)
 //   C_t = a C_t-1 + b k_t v_t^T,           n_t = a n_t-1 + b k_t
 //   r_t = q_t . n_t / sqrt(K),             h_t = q_t C_t / (sqrt(K) (max(|r_t|, exp(-m_t)) + eps))
 //
-// How it is computed. With a_s = log i_s - F_s and M_t = max_(s<=t) a_s the weight is exp(a_s - M_t): it
-// splits into a factor of the column and one of the row about a common reference R, and so a chunk needs
-// products only, no exponential a pair. A chunk ends early where the two factors would leave a safe range
-// (strong gates), so any gates are exact; scans and exponents are in double, products in float (or of
-// bfloat16 pairs, mlstm_for). Cost a token and head, forward: 2 K + 2 V multiply-adds for each of the
-// chunk's earlier tokens (on average half a chunk), and 2 K V for the state between chunks.
+// Method: with a_s = log i_s - F_s and M_t = max_(s<=t) a_s the weight is exp(a_s - M_t). It splits into a
+// column factor and a row factor relative to a common reference R, so a chunk needs only products, not an
+// exponential per pair. A chunk ends early if the two factors would leave a safe range (strong gates), so any
+// gates are exact. Scans and exponents are in double, products in float (or of bfloat16 pairs, mlstm_for).
+// Forward cost per token and head: 2 K + 2 V multiply-adds for each earlier token of the chunk (on average
+// half a chunk), and 2 K V for the state between chunks.
 //
 // Shape letters: B batch, H heads, T tokens, K head dim of queries and keys, V head dim of values.
 #pragma once
@@ -30,12 +30,12 @@ namespace tessera::kernels {
 
 struct MlstmShape {
   int64_t batch, heads, tokens, key_dim, value_dim;
-  bool reverse = false;  // walk from the last token to the first (no memory is reordered)
+  bool reverse = false;  // from the last token to the first; no memory is reordered
   float eps = 1e-6f;     // added after the maximum, on the stabilised scale
-  int64_t chunk = 0;     // most tokens in a chunk; 0 chooses
+  int64_t chunk = 0;     // maximum tokens per chunk; 0 chooses
 };
 
-// The state between tokens, a (K,V) matrix a head, with keys not divided by sqrt(K), as published.
+// The state between tokens, a (K,V) matrix per head, with keys not divided by sqrt(K), as published.
 // Contiguous: c (B,H,K,V), n (B,H,K), m (B,H). All three or none are given.
 template <class Pointer>
 struct MlstmStateOf {
@@ -44,24 +44,25 @@ struct MlstmStateOf {
 using MlstmState = MlstmStateOf<const float*>;
 using MlstmStateOut = MlstmStateOf<float*>;
 
-// Forward. q, k (B,H,T,K), v, h (B,H,T,V); q, k and v of one element type, h of any.
+// Forward. q, k (B,H,T,K), v, h (B,H,T,V). q, k and v share one element type, h may have another.
 struct MlstmForward {
   MlstmShape shape;
   HeadRows q, k, v;
   Gates igate, fgate;  // preactivations (B,H,T)
   HeadRowsOut h;       // may not overlap an input
-  MlstmState initial;  // none: no token before the first, m_0 = -infinity. The published chunkwise and
-                       // recurrent forms start with zeros and m_0 = 0 instead: give those to follow them
-  MlstmStateOut last;  // state after the last token; may be `initial`, in place: tokens = 1 then is a
-                       // step of streaming
-  // Kept for backward, (B,H,T) contiguous in the order of memory, or null: max(|r|, exp(-m)) + eps, and the
-  // sign of r where |r| was the greater, else 0.
+  MlstmState initial;  // none: no token before the first, m_0 = -infinity. To match the published chunkwise
+                       // and recurrent forms, pass zeros and m_0 = 0
+  MlstmStateOut last;  // state after the last token; may be `initial`, in place: a streaming step if tokens =
+                       // 1
+  // Kept for backward, (B,H,T) contiguous in memory order, or null: max(|r|, exp(-m)) + eps, and the sign of
+  // r if
+  // r| is the greater, else 0.
   float* normaliser = nullptr;
   float* row_sign = nullptr;
 };
 
-// Backward: gradients of a loss with respect to every input. dq, dk, dv of one element type; contents before
-// are overwritten.
+// Backward: gradients of a loss with respect to every input. dq, dk, dv share one element type. Overwrites
+// the outputs.
 struct MlstmBackward {
   MlstmShape shape;
   HeadRows q, k, v;
@@ -82,24 +83,24 @@ void mlstm_forward(const MlstmForward& call);
 void mlstm_backward(const MlstmBackward& call);
 
 // One implementation. A call handles items [begin, end) of the B*H heads; the caller owns the threads.
-// `scratch` holds mlstm_scratch_bytes() on a 64-byte boundary; shape.chunk must have been chosen.
+// `scratch` holds mlstm_scratch_bytes() on a 64-byte boundary; shape.chunk must be chosen.
 struct MlstmFunctions {
   void (*forward)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
   void (*backward)(const MlstmBackward&, int64_t begin, int64_t end, void* scratch);
 };
 
 Table<MlstmFunctions> mlstm_table();
-// With the factors of the products rounded to bfloat16 (mlstm_pairs.cpp, mlstm_backward_pairs.cpp); null
-// where this machine, or the instruction set in use, has no products of such pairs. Forward and backward
-// belong together: the gates' gradients are small differences of large sums, and would be wrong by what two
-// forms do not share.
+// With the factors of the products rounded to bfloat16 (mlstm_pairs.cpp, mlstm_backward_pairs.cpp). Null if
+// this machine, or the instruction set in use, lacks products of such pairs. Do not mix with another form:
+// the gates' gradients are small differences of large sums, and the roundings of forward and backward must
+// match.
 const MlstmFunctions* mlstm_bf16_pairs();
 Table<MlstmFunctions> mlstm_pairs_table();
-// Returns what to take for q, k and v stored so: pairs where these are the faster ones, else the table's.
+// Returns the functions for q, k and v of this type: pairs if they are the faster ones, else the table's.
 const MlstmFunctions& mlstm_for(Element element);
-// The shape with its chunk chosen.
+// Returns the shape with its chunk chosen.
 MlstmShape mlstm_plan(const MlstmShape& shape);
-// Bytes for one thread, whatever the implementation.
+// Returns the bytes for one thread, for every implementation.
 size_t mlstm_scratch_bytes(const MlstmShape& planned, bool backward);
 
 }  // namespace tessera::kernels

@@ -47,7 +47,7 @@ class FloatForm {
   void add_sums() const {
     const int64_t L = chunk_.length;
     for (int64_t s = 0; s < L; s += W) {
-      const vf weight = get(column() + s, L - s);  // zeros behind the chunk
+      const vf weight = get(column() + s, L - s);  // zeros after the chunk
       store(b_.inverse_column + s, weight > 0 ? 1.0f / weight : vf{});
       store(b_.pair_column + s, vf{});
     }

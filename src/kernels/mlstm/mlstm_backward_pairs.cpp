@@ -1,10 +1,10 @@
 // mLSTM backward on pairs of bfloat16 (AMX, AVX512_BF16). Within a chunk q, k times its column's factor, v
-// and the weights are rounded to it as in forward, and u, k and dS as well; sums, gates and what goes through
-// the state are floats. Built once for each, on top of AVX-512.
+// and the weights are rounded to bfloat16 as in forward, and so are u, k and dS. Sums, gates and everything
+// through the state are floats. Built once for each, on top of AVX-512.
 //
-// The gates' gradient is a small difference of large sums: where a row's |r| is above its floor, nothing is
-// left of its G in truth but eps. So it stays, because d_t is taken from the rounded u, and the weights and v
-// are those that made h; but for what a row reads from a state, which forward rounds and this does not: 2^-9
+// The gates' gradient is a small difference of large sums: if a row's |r| is above its floor, its exact G is
+// only due to eps. That holds here because d_t uses the rounded u, and the weights and v are those that
+// produced h. The exception is a row's input from the state, which forward rounds and backward does not: 2^-9
 // of that part.
 #include "kernels/mlstm/mlstm_backward_walk.h"
 #include "kernels/mlstm/mlstm_pair_rows.h"
@@ -12,14 +12,14 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-constexpr int64_t kRows = 16;  // of the triangles at a time
+constexpr int64_t kRows = 16;  // rows of the triangles per step
 
-// W weights of a row, and dS.
+// W weights of a row, and their dS.
 struct Weighed {
   vf weight, gradient;
 };
-// From their products, zeros where they are not `kept`; what they give to G is added to the sums of the row
-// and of the columns.
+// Computes both from their products, zeros where not `kept`; adds their parts of G to the row and column
+// sums.
 TESSERA_INLINE Weighed weigh(const float* scores, const float* dscores, float d, vf column, vi kept,
                              vf& row_sum, vf& column_sum) {
   const vf weight = kept ? to_bf16(load(scores)) : vf{}, slope = load(dscores) + d;
@@ -94,7 +94,7 @@ class PairForm {
     pair_up_rows(u, 1, b_.u_pairs, Vp_);
   }
 
-  // Rows t and t + 1, as words of both, and dS of each as bfloat16 at the start of its row.
+  // Weighs rows t and t + 1: words of both, and dS of each as bfloat16 at the start of its row.
   void weigh_rows(int64_t t, int64_t width) const {
     const bool two = t + 1 < L_;
     const float *scores = b_.scores + t * Lp_, *factors = b_.gates.column + chunk_.start;

@@ -1,5 +1,5 @@
-// The walk of the mLSTM's backward pass over heads and chunks, for any form of the products within a chunk.
-// Per-ISA. Letters as in mlstm.h; everything below is relative to a chunk's reference R.
+// The mLSTM's backward loop over heads and chunks, for any form of the products within a chunk. Per-ISA.
+// Letters as in mlstm.h; everything below is relative to a chunk's reference R.
 //
 //   u_t   = dh_t row_t / N_t                      N_t the normaliser, row_t = exp(R - M_t) / sqrt(K)
 //   d_t   = row_t row_sign_t dN_t,                dN_t = -(dh_t . h_t) / N_t
@@ -8,19 +8,19 @@
 //   dk_s  = sum_t dS_ts q_t + state_out column_s (dC v_s + dn)
 //   dv_s  = sum_t S_ts u_t  + state_out column_s dC^T k_s
 //   dC    = keep dC + state_in sum_t q_t u_t^T,   dn = keep dn + state_in sum_t d_t q_t       (walking back)
-// The gates: G_ts = d loss / d log D_ts = S_ts dS_ts / column_s within the chunk; the pairs with the state
-// add q_t . dq_t to a row's sum and k_s . dk_s to a column's, of the parts of dq and dk that come through it;
-// the stabiliser's own part, eps dN_t, belongs to the row and to the token that gave its maximum. Then
+// Within a chunk, the gates have G_ts = d loss / d log D_ts = S_ts dS_ts / column_s. Pairs with the state add
+// q_t . dq_t to a row's sum and k_s . dk_s to a column's, for the parts of dq and dk through the state. The
+// stabiliser's own part, eps dN_t, belongs to the row and to the token with its maximum. Then
 //   digate_s = column sum,   d log f_u = sum_(t >= u in the chunk) (row sum - column sum) + (C . dC + n . dn)
-// with the state after the chunk: all weights between tokens before and after a border pass through it, so
-// that the rounding of these sums, which mostly cancel, does not add up over chunks.
+// with the state after the chunk. All weights across a border pass through the state, so the rounding of
+// these sums, which mostly cancel, does not accumulate over chunks.
 #pragma once
 
 #include "kernels/mlstm/mlstm_parts.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// A head being walked back, and its working memory.
+// A head in the backward walk, and its working memory.
 struct HeadGradients {
   const MlstmBackward& call;
   MlstmBackwardScratch b;
@@ -28,13 +28,13 @@ struct HeadGradients {
   HeadWalk<void*> dq, dk, dv;
   const float *normaliser, *row_sign;  // in memory order
   int64_t item;
-  bool has_dstate;    // whether b.dc and b.dn hold something
-  double dinitial_m;  // what the stabiliser adds to d m_0
+  bool has_dstate;    // true if b.dc and b.dn are set
+  double dinitial_m;  // the stabiliser's part of d m_0
   // Sums over later tokens of row sum - column sum, and of the stabiliser's part in it.
   double rows_to_come, stabiliser_to_come;
 };
 
-// The state before chunk `i` of a segment, values by keys.
+// Returns the state before chunk `i` of a segment, values by keys.
 [[maybe_unused]] static float* state_at(const HeadGradients& head, int64_t i) {
   return head.b.states + i * head.call.shape.value_dim * round_up16(head.call.shape.key_dim);
 }
@@ -52,7 +52,7 @@ struct HeadGradients {
   return true;
 }
 
-// State `to` from state `from` and the chunk between them.
+// Computes state `to` from state `from` and the chunk between them.
 [[maybe_unused]] static void advance_state(const HeadGradients& head, const MlstmChunk& chunk, bool has_state,
                                            int64_t from, int64_t to) {
   const MlstmShape& s = head.call.shape;
@@ -79,7 +79,7 @@ struct HeadGradients {
   weighted_sum(k, L, K, column, update.keep, chunk.state_out, n);
 }
 
-// The gradient of the state has changed. Kept states are values by keys.
+// Updates copies after a change of the state's gradient. Kept states are values by keys.
 [[maybe_unused]] static void set_dstate(HeadGradients& head) {
   const MlstmShape& s = head.call.shape;
   transpose_scaled(head.b.dc, round_up16(s.value_dim), s.key_dim, s.value_dim, nullptr, head.b.dc_t,
@@ -87,7 +87,7 @@ struct HeadGradients {
   head.has_dstate = true;
 }
 
-// C . dC + n . dn of state `i` and the gradient at hand.
+// Returns C . dC + n . dn of state `i` and the current gradient.
 [[maybe_unused]] static double state_dot(const HeadGradients& head, int64_t i) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim;
@@ -97,7 +97,7 @@ struct HeadGradients {
   return total;
 }
 
-// Something to the gradient of a row's maximum, whose token is `largest`.
+// Adds to the gradient of a row's maximum, which belongs to token `largest`.
 [[maybe_unused]] static void add_to_largest(HeadGradients& head, int32_t largest, double value) {
   head.stabiliser_to_come += value;
   if (largest < 0)
@@ -106,7 +106,7 @@ struct HeadGradients {
     head.b.dlargest[largest] += value;
 }
 
-// dC and dn from the gradient of the last state; `last` is where that state itself stands.
+// Reads dC and dn from the gradient of the last state; `last` is the index of that state.
 [[maybe_unused]] static void load_dlast(HeadGradients& head, int64_t last, int32_t largest) {
   const MlstmShape& s = head.call.shape;
   const int64_t K = s.key_dim, V = s.value_dim, Vp = round_up16(V), Kp = round_up16(K);
@@ -119,7 +119,7 @@ struct HeadGradients {
   head.rows_to_come = from.m[head.item];
 }
 
-// u, d and what the normaliser gives to the gates. Returns the rows of h.
+// Computes u, d and the normaliser's part of the gates' gradient. Returns the rows of h.
 [[maybe_unused]] static Matrix prepare_rows(HeadGradients& head, const MlstmChunk& chunk) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
@@ -152,14 +152,14 @@ struct HeadGradients {
   return h;
 }
 
-// The rows of a chunk as floats; of q, k and v only what a form, or the state, takes, else null.
+// The rows of a chunk as floats; q, k and v are null unless a form, or the state, reads them.
 struct ChunkInputs {
   Matrix q, k, v, h;
   bool reads_state;
   const float *c_t, *n;  // the state before the chunk
 };
 
-// k and v times their columns' factors, transposed.
+// Transposes k and v times their columns' factors.
 [[maybe_unused]] static void transpose_inputs(const HeadGradients& head, const MlstmChunk& chunk,
                                               const ChunkInputs& in) {
   const MlstmShape& s = head.call.shape;
@@ -169,7 +169,7 @@ struct ChunkInputs {
   transpose_scaled(in.v.data, in.v.row, chunk.length, s.value_dim, column, head.b.values_t, Lp);
 }
 
-// `out` is about to add the chunk's own pairs to what is there.
+// Makes `out` add the chunk's own pairs to its contents.
 [[maybe_unused]] static void add_pairs_to(Mix& out) {
   out.init_row = nullptr;
   out.first = {};
@@ -241,7 +241,7 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   write_rows(head.dv, chunk.start, L, V, dv);
 }
 
-// dC and dn of the state before the chunk.
+// Computes dC and dn of the state before the chunk.
 [[maybe_unused]] static void state_gradient(HeadGradients& head, const MlstmChunk& chunk, const Matrix& q) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
@@ -261,7 +261,7 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   int64_t i_stride, f_stride;
   float* digate = walk(head.call.digate, s, head.item, &i_stride);
   float* dfgate = walk(head.call.dfgate, s, head.item, &f_stride);
-  float* slope = b.gates.fgate + chunk.start;  // no more needed as the gate itself
+  float* slope = b.gates.fgate + chunk.start;  // the gate itself is no longer needed
   for (int64_t t = 0; t < chunk.length; t += W) {
     const int64_t left = chunk.length - t;
     const vf x = left >= W ? load(slope + t) : load_part(slope + t, left);
@@ -280,7 +280,7 @@ static void value_gradient(const HeadGradients& head, const MlstmChunk& chunk, c
   }
 }
 
-// `state` is the index of the state before the chunk.
+// `state`: index of the state before the chunk.
 template <class Form>
 static void backward_chunk(HeadGradients& head, const MlstmChunk& chunk, int64_t state, bool has_state) {
   const MlstmShape& s = head.call.shape;
@@ -328,7 +328,7 @@ static void backward_chunk(HeadGradients& head, const MlstmChunk& chunk, int64_t
   to.m[head.item] = (float)dm;
 }
 
-// All chunks of the head; returns how many.
+// Plans all chunks of the head; returns their number.
 [[maybe_unused]] static int64_t plan_chunks(const HeadGradients& head, double m) {
   const MlstmShape& s = head.call.shape;
   const MlstmBackwardScratch& b = head.b;
@@ -339,15 +339,15 @@ static void backward_chunk(HeadGradients& head, const MlstmChunk& chunk, int64_t
   return count;
 }
 
-// Chunks are taken in segments of as many as states can be kept: slot 0 holds the state before the segment,
-// slots 1 … those after its chunks. With more than one segment (strong gates that cut many chunks) the states
-// before the segments stand behind those.
+// Chunks are processed in segments as long as the kept states allow. Slot 0 holds the state before the
+// segment, slots 1 … those after its chunks. With several segments (strong gates that cut many chunks) the
+// states before the segments follow.
 //
-// Form, with the chunk's rows in the working memory:
-//   kTakesFloats                 whether it reads q, k and v of ChunkInputs and what transpose_inputs left
-//   Form(head, chunk, in)        makes ready what the products take; may round u, and d_t with it
+// A Form works on the chunk's rows in the working memory:
+//   kTakesFloats                 true if it reads q, k, v of ChunkInputs and the output of transpose_inputs
+//   Form(head, chunk, in)        prepares the inputs of the products; may round u, and d_t with it
 //   pairs()                      S and dS; adds G's sums to b.drow and b.dcolumn
-//   add_queries, add_keys(out)   adds the pairs' part of dq, dk to what `out` keeps
+//   add_queries, add_keys(out)   adds the pairs' part of dq, dk to the part that `out` keeps
 //   add_values(out)              the same for dv, with out.first
 template <class Form>
 static void walk_back(HeadGradients& head) {

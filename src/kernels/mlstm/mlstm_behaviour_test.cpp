@@ -1,4 +1,4 @@
-// The mLSTM cell keeps its promises besides numbers: streaming, direction, storage, NaN, lengths, threads.
+// The mLSTM cell's behaviour apart from its numbers: streaming, direction, storage, NaN, lengths, threads.
 #include <cmath>
 #include <limits>
 
@@ -25,7 +25,7 @@ using testing::expect_within;
 using testing::for_each_implementation;
 using testing::largest;
 
-// With that on pairs of bfloat16 where there is one.
+// Includes the form on pairs of bfloat16 if it exists.
 template <class Body>
 void for_each_form(Body body) {
   for_each_implementation(mlstm_table(), body);
@@ -34,7 +34,7 @@ void for_each_form(Body body) {
   });
 }
 
-// With tokens one at a time and the state in place, as in streaming, the numbers are those of the whole.
+// One token at a time with the state in place, as in streaming, gives the numbers of the whole sequence.
 TEST(Mlstm, StepsOfStreamingGiveTheWhole) {
   const Case c{1, 2, 37, 24, 40, GateKind::usual, false, Layout::tokens_first, 0, true};
   for_each_implementation(mlstm_table(), [&](const std::string& isa, const MlstmFunctions& functions) {
@@ -84,7 +84,7 @@ TEST(Mlstm, ReverseIsTheFlippedSequence) {
   });
 }
 
-// bfloat16 is storage only: the results are those of the widened inputs, rounded once.
+// bfloat16 only affects storage: the results are those of the widened inputs, rounded once.
 TEST(Mlstm, Bfloat16IsRoundedOnce) {
   for (const int64_t width : {int64_t{48}, int64_t{20}}) {
     Case c{1, 2, 50, width, width, GateKind::initial, false, Layout::tokens_first, 32};
@@ -101,7 +101,7 @@ TEST(Mlstm, Bfloat16IsRoundedOnce) {
       half.run(functions), single.run(functions);
       for (int64_t item = 0; item < 2; ++item) {
         const Results got = results(half, item), want = results(single, item);
-        // The backward pass reads h as it was stored: its rounding passes into every gradient but dv.
+        // Backward reads the stored h: its rounding affects every gradient except dv.
         for (size_t i = 0; i < got.size(); ++i)
           expect_within(got[i].values, want[i].values,
                         (i == 0 || i == 4 ? 0.004 : 0.03) * largest(want[i].values),
@@ -146,19 +146,19 @@ TEST(Mlstm, NoTokensPassTheStateOnAndNoHeadsDoNothing) {
   mlstm_backward(none.backward());
 }
 
-// Sixteen thousand tokens: numbers stay finite and as exact as over a short stretch, with usual and with
-// extreme gates (where most chunks are cut short and the backward pass keeps its states in two levels).
+// Sixteen thousand tokens: numbers stay finite and as exact as over a short stretch. Extreme gates cut most
+// chunks short and make backward keep its states in two levels.
 TEST(Mlstm, LongSequences) {
   for (const GateKind kind : {GateKind::initial, GateKind::extreme}) {
     const Case c{1, 1, 16384, 8, 8, kind};
     Problem p(c);
     p.run(choose(mlstm_table()));
-    // The last 64 tokens against the reference, which is given the state before them.
+    // The last 64 tokens against the reference, which gets the state before them.
     Problem head_part(c);
     MlstmHead<double> head = head_of<double>(p, 0), tail = head;
     const int64_t cut = c.tokens - 64;
     const auto keep = [&](Doubles& x, int64_t width) { x.erase(x.begin(), x.begin() + cut * width); };
-    // A recurrence in double, token by token, is the definition too.
+    // A recurrence in double, token by token, is also the definition.
     MlstmStateRef<double> state{Doubles(64, 0.0), Doubles(8, 0.0), -std::numeric_limits<double>::infinity()};
     for (int64_t t = 0; t < cut; ++t) {
       const double log_f = -std::log1p(std::exp(-head.fgate[t])),

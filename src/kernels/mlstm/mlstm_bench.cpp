@@ -1,6 +1,5 @@
 // mlstm_bench [batch heads tokens dim [chunk ...]]: milliseconds and GFLOP/s of each implementation.
-// mlstm_bench --json batch heads tokens dim: one JSON line, by the clock and of processor time of all
-// threads.
+// mlstm_bench --json batch heads tokens dim: one JSON line with wall-clock time and CPU time of all threads.
 #include <cstdlib>
 
 #include "core/error.h"
@@ -18,7 +17,7 @@ using testing::published_mlstm_case;
 void forward(MlstmProblem& p) { mlstm_forward(p.forward()); }
 void backward(MlstmProblem& p) { mlstm_backward(p.backward()); }
 
-// Multiply-adds that the plan needs, the triangles counted as halves.
+// Multiply-adds of the plan, with triangles counted as halves.
 double work(const MlstmShape& s, bool backward) {
   const double D = static_cast<double>(s.key_dim), T = static_cast<double>(s.tokens),
                L = static_cast<double>(s.chunk);
@@ -55,7 +54,7 @@ double seconds_on(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Runs for 0.3 s; the median by the clock and the mean of processor time, in milliseconds.
+// Runs for 0.3 s; prints the median wall-clock time and the mean CPU time, in milliseconds.
 void print_json(const char* name, const std::function<void()>& run, const char* behind) {
   const auto timing = bench::measure({{name, run}}, 0.3)[0];
   int64_t runs = 0;

@@ -21,7 +21,7 @@ struct MlstmCase {
   int64_t chunk = 0;
   bool states = false;
   Element element = Element::f32;
-  bool aligned = false;  // as a program's tensors are
+  bool aligned = false;  // aligned like a program's tensors
 };
 
 inline std::ostream& operator<<(std::ostream& out, const MlstmCase& c) {
@@ -31,7 +31,7 @@ inline std::ostream& operator<<(std::ostream& out, const MlstmCase& c) {
              << (c.states ? " states" : "") << (c.element == Element::bf16 ? " bf16" : "");
 }
 
-// Sizes around every block's border: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 rows,
+// Sizes around every block boundary: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 rows,
 // chunks.
 inline const std::vector<MlstmCase>& mlstm_cases() {
   using enum GateKind;
@@ -68,14 +68,14 @@ inline const std::vector<MlstmCase>& mlstm_cases() {
   return all;
 }
 
-// Vision-LSTM's cell with the gates of its first weights.
+// Vision-LSTM's cell with freshly initialised gates.
 inline MlstmCase published_mlstm_case(int64_t batch, int64_t heads, int64_t tokens, int64_t dim,
                                       int64_t chunk = 0) {
   MlstmCase c{batch, heads, tokens, dim, dim, GateKind::initial};
   c.chunk = chunk, c.aligned = true;
   return c;
 }
-// Many short sequences, one image of 224 to 1792 pixels a side, a batch of images.
+// Many short sequences; one image of 224 to 1792 pixels per side; a batch of images.
 inline std::vector<MlstmCase> mlstm_bench_cases() {
   std::vector<MlstmCase> all = {published_mlstm_case(128, 4, 64, 48)};
   for (const int64_t tokens : {196, 784, 3136, 12544}) all.push_back(published_mlstm_case(1, 4, tokens, 96));
@@ -167,7 +167,7 @@ struct MlstmProblem {
     return call;
   }
   int64_t items() const { return c.batch * c.heads; }
-  // Working memory holds whatever was there before: each run meets another kind of it.
+  // Working memory has leftovers of earlier use: each run gets another kind.
   void run(const MlstmFunctions& functions) {
     static int runs = 0;
     const float kinds[] = {std::numeric_limits<float>::quiet_NaN(), 1e-42f,

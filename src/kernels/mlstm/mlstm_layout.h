@@ -1,5 +1,5 @@
-// Where the working memory of one head lies: counted for mlstm_scratch_bytes, handed out for the kernels.
-// C headers only; everything static, so that each file has its own copy.
+// Layout of one head's working memory: counted for mlstm_scratch_bytes, handed out to the kernels. C headers
+// only; everything is static, so each file has its own copy.
 #pragma once
 
 #include <stddef.h>
@@ -10,9 +10,9 @@
 
 namespace tessera::kernels {
 
-// Tokens start … start+length-1 of a walk, and the factors that tie it to the state:
+// Tokens start … start+length-1 of a walk, and the factors that connect it to the state:
 //   C_next = keep * C + state_out * sum_s column_s k_s v_s^T,
-//   rows read state_in * C beside the chunk's own columns.
+//   rows read state_in * C in addition to the chunk's own columns.
 struct MlstmChunk {
   int64_t start, length;
   float keep, state_in, state_out;
@@ -26,20 +26,20 @@ struct MlstmGateScratch {
   float* row;                    // (T) exp(R - row_log) / sqrt(K)
   double* m;                     // (T) the stabiliser m_t
   float* floor;                  // (T) exp(-m_t)
-  int32_t* largest;              // (T) the token that gave M_t, -1 for the initial state
+  int32_t* largest;              // (T) the token with M_t, -1 for the initial state
 };
 
 struct MlstmForwardScratch {
   MlstmGateScratch gates;
-  float *keys, *queries, *values;  // (L,Kp), (L,Kp), (L,Vp) copies where the input cannot be read in place
+  float *keys, *queries, *values;  // (L,Kp), (L,Kp), (L,Vp) copies if the input cannot be read in place
   float* keys_t;                   // (K,Lp) transposed and scaled by column
   float* scores;                   // (L,Lp), one block of rows used
   float *row_sum, *row_scale;      // (Lp)
   float *normaliser, *row_sign;    // (Lp)
   float *c, *n;                    // (K,Vp), (Kp)
-  float* h;                        // (L,Vp) where h is not computed in its place
+  float* h;                        // (L,Vp) if h is not computed in place
   // For words of two bfloat16:
-  float* keys_rows;    // (K + 1,Lp/2) transposed: a channel's tokens side by side
+  float* keys_rows;    // (K + 1,Lp/2) transposed: a channel's tokens are contiguous
   float* state_words;  // ((K + 1)/2,Vp)
 };
 
@@ -47,20 +47,20 @@ struct MlstmBackwardScratch {
   MlstmGateScratch gates;
   MlstmChunk* chunks;              // (T) at most
   double* dcolumn;                 // (T) d loss / d column_log
-  double* dlargest;                // (T) d loss / d m_t of the rows whose maximum the token gave
+  double* dlargest;                // (T) d loss / d m_t of the rows with their maximum at the token
   float* drow;                     // (T) d loss / d row_log
   float *keys, *queries, *values;  // as above
   float *keys_t, *values_t;        // (K,Lp), (V,Lp) transposed and scaled by column
   float *h, *dh, *u;               // (L,Vp)
   float* u_sum;                    // (Lp) d_t
-  float *dh_h, *row_scale;         // (Lp) dh_t . h_t, and what makes u of dh
+  float *dh_h, *row_scale;         // (Lp) dh_t . h_t, and the factor from dh to u
   float *normaliser, *row_sign;    // (Lp) in walking order
   float* inverse_column;           // (Lp) 1 / column
   float* pair_column;              // (Lp) sums over the chunk's own pairs
   float *scores, *dscores;         // (L,Lp)
-  float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) where the output is not whole vectors of floats
+  float *dq, *dk, *dv;             // (L,Kp), (L,Kp), (L,Vp) if the output is not whole vectors of floats
   float *dc, *dc_t, *dn;           // (K,Vp), (V,Kp), (Kp)
-  // For words of two bfloat16: rows of such numbers, words of their neighbours transposed, words of two rows.
+  // For words of two bfloat16: rows of such numbers, transposed words of neighbours, words of two rows.
   float *query_rows, *key_rows, *value_rows, *u_rows;  // (L,Kp/2), (Lp,Kp/2), (Lp,Vp/2), (L,Vp/2)
   float *key_words, *value_words;                      // (Kp/2,Lp), (Vp/2,Lp)
   float *query_pairs, *key_pairs, *u_pairs;            // ((L+1)/2,Kp), ((L+1)/2,Kp), ((L+1)/2,Vp)
@@ -68,8 +68,8 @@ struct MlstmBackwardScratch {
   float *states, *states_n;  // (kept, V*Kp), (kept, Kp): states before chunks, values by keys
 };
 
-// How many states the backward pass keeps: one a chunk in the usual case, and at least twice the root of T,
-// so that gates which cut a chunk after every token can be done in two levels.
+// Returns the number of states that backward keeps: usually one per chunk, and at least twice the root of T.
+// Then two levels suffice even if the gates cut a chunk after every token.
 [[maybe_unused]] static int64_t mlstm_kept_states(const MlstmShape& s) {
   int64_t root = 1;
   while (root * root < s.tokens) ++root;
@@ -79,7 +79,7 @@ struct MlstmBackwardScratch {
 
 [[maybe_unused]] static MlstmGateScratch lay_out_gates(Arena& arena, int64_t tokens) {
   MlstmGateScratch g;
-  const int64_t T = round_up16(tokens) + 16;  // whole vectors may be read from any token on
+  const int64_t T = round_up16(tokens) + 16;  // whole vectors are read from any token on
   g.igate = take<float>(arena, T);
   g.fgate = take<float>(arena, T);
   g.log_f = take<float>(arena, T);

@@ -6,7 +6,7 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Rows start … of a head, in walking order.
+// Returns rows start … of a head, in walking order.
 template <class T>
 TESSERA_INLINE NumberRows<T> rows_of(const HeadWalk<const void*>& from, int64_t start, int64_t count,
                                      int64_t width) {

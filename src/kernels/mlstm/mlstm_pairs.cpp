@@ -1,5 +1,5 @@
 // mLSTM forward on pairs of bfloat16 (AMX, AVX512_BF16): q, k times its column's factor, v, the weights and
-// the state as it is read are rounded to it; sums, the normaliser and the state between chunks are floats.
+// the state's reads are rounded to bfloat16; sums, the normaliser and the state between chunks are floats.
 // Built once for each, on top of AVX-512.
 #include "kernels/mlstm/mlstm_pair_rows.h"
 #include "kernels/mlstm/mlstm_walk.h"
@@ -28,13 +28,13 @@ class PairForm {
     for (int64_t t = 0; t < chunk.length; ++t) f_.row_sum[t] = reads_state_ ? chunk.state_in * read_n(t) : 0;
   }
 
-  // Weights stand as bfloat16 at the start of their rows.
+  // Writes weights as bfloat16 at the start of their rows.
   void scores(int64_t begin, int64_t end) {
     static_assert(kRowBlock == W);
     const int64_t width = begin + W;
     pair_product({queries_ + begin * queries_row_, queries_row_, f_.keys_t, Lp_, key_words_, f_.scores, Lp_},
                  end - begin, width);
-    // Rows begin at whole vectors, so that the diagonal passes through the last one only.
+    // Rows begin at whole vectors, so the diagonal passes only through the last one.
     for (int64_t t = begin; t < end; ++t) {
       float* row = f_.scores + (t - begin) * Lp_;
       vf total = {};
@@ -82,7 +82,7 @@ class PairForm {
   }
 
  private:
-  // q, k and v of the chunk. q is taken where it lies if whole vectors of words can be read there.
+  // Reads q, k and v of the chunk. q is used in place if whole vectors of words can be read there.
   template <class T>
   void read() {
     const int64_t K = s_.key_dim, V = s_.value_dim, L = chunk_.length;
@@ -104,8 +104,8 @@ class PairForm {
   void put_row(const float* from, float factor, T* to) const {
     for (int64_t c = 0; c < s_.value_dim; c += W) put(to + c, load(from + c) * factor, s_.value_dim - c);
   }
-  // Words of two channels, token by token, become rows of a channel: bfloat16 token by token, zeros behind
-  // the last.
+  // Converts words of two channels, token by token, into rows per channel: bfloat16 by token, padded with
+  // zeros.
   void transpose_pairs() {
     for (int64_t w = 0; w < key_words_; ++w)
       for (int64_t t = 0; t < chunk_.length; t += W) {

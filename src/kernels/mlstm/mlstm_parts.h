@@ -1,4 +1,4 @@
-// Forward and backward of the mLSTM share these parts: gates, chunks, and rows as floats. Per-ISA.
+// Shared by forward and backward of the mLSTM: gates, chunks, and rows as floats. Per-ISA.
 #pragma once
 
 #include "kernels/fetch.h"
@@ -33,7 +33,7 @@ TESSERA_INLINE Pointer walk(const GateView<Pointer>& view, const MlstmShape& s, 
   return view.data + offset + (s.reverse ? (s.tokens - 1) * view.token : 0);
 }
 
-// Asks for rows start … start+length-1 of a chunk that is walked next.
+// Prefetches rows start … start+length-1 of a chunk that comes next.
 template <class Pointer>
 TESSERA_INLINE void fetch_rows(const HeadWalk<Pointer>& rows, int64_t start, int64_t length, int64_t width) {
   const int64_t bytes = width * (rows.element == Element::f32 ? 4 : 2);
@@ -41,8 +41,8 @@ TESSERA_INLINE void fetch_rows(const HeadWalk<Pointer>& rows, int64_t start, int
     fetch<FetchFor::later>(advance(rows.data, rows.element, t * rows.stride), bytes);
 }
 
-// Rows start … start+length-1, in place where whole vectors of floats can be read there, else in `copy`,
-// whose rows are a multiple of 16 wide and filled with zeros.
+// Returns rows start … start+length-1: in place if whole vectors of floats can be read there, else in `copy`,
+// with rows padded with zeros to a multiple of 16.
 TESSERA_INLINE Matrix rows_as_floats(const HeadWalk<const void*>& from, int64_t start, int64_t length,
                                      int64_t width, float* copy) {
   const void* at = advance(from.data, from.element, start * from.stride);
@@ -55,8 +55,8 @@ TESSERA_INLINE Matrix rows_as_floats(const HeadWalk<const void*>& from, int64_t 
   return {copy, padded};
 }
 
-// Where to compute floats that belong at rows start … of `to`: there, if they are whole vectors, or in `copy`
-// until write_rows.
+// Returns the memory to compute rows start … of `to` in: their place if they are whole vectors of floats,
+// else `copy` until write_rows.
 TESSERA_INLINE MatrixOut rows_to_write(const HeadWalk<void*>& to, int64_t start, int64_t width, float* copy) {
   if (to.element == Element::f32 && width % 16 == 0)
     return {(float*)advance(to.data, to.element, start * to.stride), to.stride};
@@ -79,7 +79,7 @@ TESSERA_INLINE void write_rows(const HeadWalk<void*>& to, int64_t start, int64_t
     write_rows_as((bf16*)at, to.stride, length, width, from);
 }
 
-// to[d] = keep * to[d] + gain * sum_s weight[s] * rows[s][d]; `to` is not read where keep is 0.
+// to[d] = keep * to[d] + gain * sum_s weight[s] * rows[s][d]; if keep is 0, `to` is not read.
 TESSERA_INLINE void weighted_sum(const Matrix& rows, int64_t length, int64_t width, const float* weight,
                                  float keep, float gain, float* to) {
   for (int64_t d = 0; d < width; d += W) {
@@ -95,8 +95,8 @@ TESSERA_INLINE void weighted_sum(const Matrix& rows, int64_t length, int64_t wid
   }
 }
 
-// out[i] = scale * exp(sign * (x[i] - reference)), the exponent reduced in double: where it is large, a float
-// would carry a relative error of its own size times 2^-24 into the weight. Written to be vectorised.
+// out[i] = scale * exp(sign * (x[i] - reference)), with the exponent reduced in double: a large float
+// exponent would give the weight a relative error of its own size times 2^-24. The loop vectorises.
 TESSERA_INLINE void exp_differences(const double* x, double sign, double reference, float scale, float* out,
                                     int64_t count) {
   const double magic = 6755399441055744.0;  // 1.5 * 2^52
@@ -134,12 +134,12 @@ TESSERA_INLINE void exp_differences(const double* x, double sign, double referen
   for (int64_t t = 0; t < s.tokens; t += W) store(g.log_f + t, log_sigmoid(load(g.fgate + t)));
 }
 
-// Rows of a chunk may differ by this much in M_t: column factors stay below exp(24), row factors above
-// exp(-24), which leaves room for the normaliser and for small gradients within the range of a float.
+// Limit on the difference of M_t within a chunk: column factors stay below exp(24), row factors above
+// exp(-24). That leaves room for the normaliser and for small gradients within the range of a float.
 constexpr double kWidestChunk = 48;
 
-// The chunk that begins at `start`, where the state's stabiliser is *m and *largest its token; both are moved
-// to the chunk's end. Fills the gate scratch for its tokens.
+// Returns the chunk from `start` on. *m is the state's stabiliser and *largest its token; both advance to the
+// chunk's end. Fills the gate scratch for its tokens.
 [[maybe_unused]] static MlstmChunk next_chunk(const MlstmGateScratch& g, const MlstmShape& s, int64_t start,
                                               double* m, int32_t* largest) {
   const double initial = *m;

@@ -33,7 +33,7 @@ template <class Real>
 struct Row {
   std::vector<Real> weight;
   Real m;
-  int64_t largest;  // the column that gave m
+  int64_t largest;  // the column with m
 };
 
 template <class Real>
@@ -169,7 +169,7 @@ MlstmHeadGradients<Real> mlstm_head_backward(const MlstmHead<Real>& in, const st
         g.dinitial.n[d] += w * in.q[t * K + d] * drow_sum;
       }
     }
-    // All that is left of the stabiliser in h is the weight of eps, which is on the stabilised scale.
+    // The stabiliser only remains in h as the weight of eps, which is on the stabilised scale.
     add_dlog(t, row.largest, in.eps * dnormaliser);
   }
   if (has_dlast && T == 0) g.dinitial = dlast;

@@ -1,6 +1,6 @@
-// The definition of the mLSTM cell for one head, every pair of tokens, nothing clever.
+// The plain definition of the mLSTM cell for one head, over every pair of tokens.
 //
-// In double it is the reference; in float it is the plain form whose error the fast kernels are measured by.
+// In double it is the reference. In float it is the plain form; its error bounds that of the fast kernels.
 #pragma once
 
 #include <cstdint>

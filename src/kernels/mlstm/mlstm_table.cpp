@@ -40,9 +40,9 @@ const MlstmFunctions& mlstm_for(Element element) {
 MlstmShape mlstm_plan(const MlstmShape& shape) {
   MlstmShape planned = shape;
   if (planned.chunk <= 0) {
-    // One chunk up to 256 tokens: its triangle costs less than passing a state. Then 64: the products with
-    // the state (2 K V a token) outweigh those within the chunk, and all of a chunk stays in the first-level
-    // cache.
+    // One chunk up to 256 tokens: its triangle costs less than passing a state. Beyond that 64: the products
+    // with the state (2 K V per token) outweigh those within the chunk, and the chunk fits into the
+    // first-level cache.
     planned.chunk = shape.tokens <= 256 ? shape.tokens : 64;
   }
   planned.chunk = std::max<int64_t>(1, std::min(planned.chunk, std::max<int64_t>(shape.tokens, 1)));
@@ -109,8 +109,7 @@ void mlstm_backward(const MlstmBackward& call) {
   check_state("mlstm_backward", "initial", call.initial);
   check_state("mlstm_backward", "dlast", call.dlast);
   check_state("mlstm_backward", "dinitial", call.dinitial);
-  check(!call.dinitial.c || call.initial.c,
-        "mlstm_backward: dinitial is wanted but there is no initial state");
+  check(!call.dinitial.c || call.initial.c, "mlstm_backward: dinitial is given, but no initial state");
   MlstmBackward planned = call;
   planned.shape = mlstm_plan(call.shape);
   over_heads(planned, true, mlstm_for(call.q.element).backward);

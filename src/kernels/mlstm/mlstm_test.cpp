@@ -31,15 +31,15 @@ using testing::largest;
 using testing::largest_difference;
 using testing::mlstm_cases;
 
-// The size of the numbers whose rounding a result must show, where the plain form is exact by luck: its own,
-// or that of terms which cancel in it. `sizes` holds the size of each result, in the order of Results.
+// Returns the magnitude of the numbers that limit a result's rounding if the plain form is exact by luck: its
+// own, or that of terms that cancel in it. `sizes` has the size of each result, in the order of Results.
 double rounding_scale(const std::string& result, const Case& c, const std::vector<double>& sizes) {
   const auto index = [&](const char* name) {
     const char* names[] = {"h", "normaliser", "dq", "dk",  "dv",  "digate", "dfgate",
                            "C", "n",          "m",  "dC0", "dn0", "dm0"};
     return std::find(std::begin(names), std::end(names), std::string(name)) - std::begin(names);
   };
-  // A lone token's h is v up to a sign and eps: what is left of dq, dk and the gates is rounding.
+  // With one token, h is v up to a sign and eps: dq, dk and the gates are only rounding.
   if (c.tokens == 1 && !c.states && index(result.c_str()) > 1) return 20;
   double size = sizes[index(result.c_str())];
   // The forget gates' gradient is a difference of sums as large as the input gates'.
@@ -52,8 +52,8 @@ double rounding_scale(const std::string& result, const Case& c, const std::vecto
   return result == "dC0" || result == "dn0" ? 2 * size : size;  // the factors of several chunks
 }
 
-// The bound of flash-attention's tests: at most twice the error of the plain form in float, both against
-// double, the largest over several problems of the same kind.
+// The bound of flash-attention's tests: at most twice the error of the plain float form, both against double,
+// as the largest over several problems of the same kind.
 TEST(Mlstm, EveryImplementationIsAsExactAsThePlainForm) {
   constexpr int kSeeds = 3;
   for (const Case& c : mlstm_cases()) {
@@ -90,15 +90,15 @@ TEST(Mlstm, EveryImplementationIsAsExactAsThePlainForm) {
   }
 }
 
-// Every number as its size: what the terms of all sums are at most.
+// Replaces every number by its magnitude, for upper bounds of all sums.
 MlstmHead<double> sizes_of(MlstmHead<double> head) {
   for (Doubles* x : {&head.q, &head.k, &head.v, &head.initial.c, &head.initial.n})
     for (double& value : *x) value = std::abs(value);
   return head;
 }
 
-// The factors of each term, q, k with its gate's weight, their product and v (or q and the state, whose own
-// terms have two), are off by up to 2^-8 of themselves: 2^-6 of what the terms' sizes sum up to.
+// The factors of each term have relative errors of up to 2^-8: q, k with its gate's weight, their product and
+// v (or q and the state, which has two). That makes 2^-6 of the sum of the terms' magnitudes.
 void expect_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
   for (Case c : mlstm_cases())
     for (const Element element : {Element::f32, Element::bf16}) {
@@ -137,9 +137,9 @@ double root_mean_square_of_difference(const Doubles& a, const Doubles& b) {
   return std::sqrt(squares / static_cast<double>(std::max<size_t>(1, a.size())));
 }
 
-// The gradients are no further from those in double than these move when the inputs are rounded to bfloat16,
-// times three, and 2^-8 of themselves (and twice what storing h and them in bfloat16 costs): k with its
-// gate's weight, the weights and dS are rounded as well. Single ones may be ten times as far.
+// Compares with the change of the double gradients when the inputs are rounded to bfloat16. Allows three
+// times that change, plus 2^-8 of the gradients, plus twice the cost of storing h and them in bfloat16: k
+// with its gate's weight, the weights and dS are rounded as well. Single numbers may be off ten times as far.
 void expect_gradients_as_exact_as_roundings(const std::string& isa, const MlstmFunctions& pairs) {
   constexpr size_t kKeys = 3;  // dk among the results
   const auto size_of = [](const Doubles& x) { return root_mean_square_of_difference(x, Doubles(x.size())); };
@@ -176,7 +176,7 @@ TEST(Mlstm, GradientsByPairsAreAsExactAsTheirRoundings) {
   for_each_implementation(mlstm_pairs_table(), expect_gradients_as_exact_as_roundings);
 }
 
-// Central differences of the reference in double check its gradients, which everything else is compared with.
+// Central differences of the reference in double check its gradients, the standard for all others.
 TEST(Mlstm, TheReferenceHasTheGradientsOfItsForward) {
   using enum GateKind;
   for (const Case& c : {Case{1, 1, 6, 3, 4}, Case{1, 1, 5, 2, 3, usual, true, Layout::tokens_first, 0, true},
@@ -184,7 +184,7 @@ TEST(Mlstm, TheReferenceHasTheGradientsOfItsForward) {
                         Case{1, 1, 7, 4, 2, high}, Case{1, 1, 6, 3, 3, forgetting}}) {
     const Problem p(c);
     MlstmHead<double> head = head_of<double>(p, 0);
-    head.eps = 1e-2;  // large, so that its small gradients are seen
+    head.eps = 1e-2;  // large, so that its small gradients are visible
     const Doubles dh = walked(p.dh, c, 0, c.value_dim);
     const auto dlast = c.states ? state_of<double>(p.dc1, p.dn1, p.dm1, c, 0) : MlstmStateRef<double>{};
     const auto loss = [&] {
@@ -220,7 +220,7 @@ TEST(Mlstm, TheReferenceHasTheGradientsOfItsForward) {
   }
 }
 
-// A case computed with the published code in float64, as tests/data/kernels/README.md describes the file.
+// A case computed with the published code in float64; tests/data/kernels/README.md describes the file.
 struct Golden {
   explicit Golden(const std::filesystem::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -251,7 +251,7 @@ struct Golden {
     for (int64_t count : {state, items * c.key_dim, items, state, items * c.key_dim, items})
       want.push_back(convert<double>(read(count)));
   }
-  // The part of want[i] that belongs to an item, in walking order.
+  // Returns the expected values i of an item, in walking order.
   Doubles want_of(size_t i, int64_t item, int64_t width) const {
     const int64_t size = static_cast<int64_t>(want[i].size()) / (c.batch * c.heads);
     Doubles part(want[i].begin() + item * size, want[i].begin() + (item + 1) * size);
@@ -264,7 +264,7 @@ struct Golden {
 
   Case c{};
   std::unique_ptr<Problem> problem;
-  std::vector<float> float_errors;  // of the published code in float; negative where it has no such result
+  std::vector<float> float_errors;  // errors of the published float code; negative: has none
   std::vector<Doubles> want;        // h, dq, dk, dv, digate, dfgate, C, n, m, dC0, dn0, dm0
 };
 

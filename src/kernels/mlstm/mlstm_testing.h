@@ -1,4 +1,4 @@
-// The tests of the mLSTM cell share these: the results of a problem by name, beside the reference's.
+// Shared by the tests of the mLSTM cell: the named results of a problem and of the reference.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::vector<Real> convert(const From& from) {
   return std::vector<Real>(from.begin(), from.end());
 }
 
-// (tokens, width) of an item in walking order.
+// Returns (tokens, width) of an item in walking order.
 inline Doubles walked(const HeadTensor& from, const Case& c, int64_t item, int64_t width) {
   Doubles rows = from.item(item);
   if (!c.reverse) return rows;

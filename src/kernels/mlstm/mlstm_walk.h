@@ -1,20 +1,20 @@
-// The walk of the forward pass over heads and chunks, for any form of the products. Per-ISA. The formulas and
-// the idea of the factored weights are in mlstm.h; letters as there, L is a chunk's length, R its reference.
+// The forward pass's loop over heads and chunks, for any form of the products. Per-ISA. The formulas and the
+// factored weights are in mlstm.h. Letters as there; L is a chunk's length, R its reference.
 #pragma once
 
 #include "kernels/mlstm/mlstm_parts.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 
-constexpr int64_t kRowBlock = 16;  // rows whose scores are computed and then used at once
+constexpr int64_t kRowBlock = 16;  // rows per step: compute their scores, then use them
 
-// A head being walked, and its working memory.
+// A head in the forward walk, and its working memory.
 struct WalkedHead {
   const MlstmForward& call;
   MlstmForwardScratch f;
   HeadWalk<const void*> q, k, v;
   HeadWalk<void*> h;
-  float *normaliser, *row_sign;  // in memory order; null if not wanted
+  float *normaliser, *row_sign;  // in memory order, or null
   bool has_state;
 };
 
@@ -40,7 +40,7 @@ struct WalkedHead {
   to.m[item] = (float)m;
 }
 
-// From the rows' sums (relative to R) to what numerators are to be multiplied by, for rows begin … begin+15.
+// Converts the rows' sums (relative to R) into factors for the numerators, for rows begin … begin+15.
 [[maybe_unused]] static void normalise(const WalkedHead& head, const MlstmChunk& chunk, int64_t begin) {
   const MlstmForwardScratch& f = head.f;
   for (int64_t t = begin; t < begin + kRowBlock; t += W) {
@@ -85,12 +85,12 @@ static void forward_chunk(WalkedHead& head, const MlstmChunk& chunk, bool state_
   head.has_state = true;
 }
 
-// Form, with the chunk's rows in the working memory:
-//   Form(head, chunk)     makes ready what the products take; f.row_sum is what the rows have from the state
-//   scores(t, end)        the rows' weights but for their scale, their sums added to f.row_sum
+// A Form works on the chunk's rows in the working memory:
+//   Form(head, chunk)     prepares the inputs of the products; f.row_sum is the rows' part from the state
+//   scores(t, end)        the rows' weights without their scale; adds their sums to f.row_sum
 //   output(t, end)        h of these rows from the weights, the state and f.row_scale
-//   finish()              writes h where output has not
-//   update(keep)          the state behind the chunk; `keep` of what it was
+//   finish()              writes h if output has not
+//   update(keep)          the state after the chunk, with `keep` of the old one
 template <class Form>
 static void run_heads(const MlstmForward& call, int64_t begin, int64_t end, void* scratch) {
   const MlstmShape& s = call.shape;

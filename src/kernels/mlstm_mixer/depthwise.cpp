@@ -1,8 +1,8 @@
 // Depthwise convolution fused with bias and SiLU; contract in parts.h. Built once per instruction set.
 //
-// A group of W channels at a time: its taps stay in registers while the tokens pass, four outputs of a row
-// together, so that each loaded token serves up to four of them. With NX = 4 and a 3 x 3 kernel that is 18
-// loads for 36 multiply-adds.
+// Processes W channels at a time: their taps stay in registers across the tokens. Four outputs of a row are
+// computed together, so each loaded token serves up to four of them. With NX = 4 and a 3 x 3 kernel, 18 loads
+// serve 36 multiply-adds.
 #include "kernels/mlstm_mixer/parts_isa.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -10,11 +10,11 @@ namespace {
 
 constexpr int NX = 4;
 
-// The kernel as it meets the grid: taps in the order in which they lie over rows and columns.
+// The kernel applied to the grid: taps in their order over rows and columns.
 struct Stencil {
   const DepthwiseShape& shape;
   bool flipped;       // taps are read from the last to the first
-  int64_t top, left;  // rows above and columns to the left of the output that the first tap lies at
+  int64_t top, left;  // offset of the first tap: rows above and columns to the left of the output
   int64_t tap(int64_t i, int64_t j) const {
     const int64_t at = i * shape.kernel_columns + j;
     return flipped ? shape.kernel_rows * shape.kernel_columns - 1 - at : at;
@@ -26,7 +26,7 @@ Stencil stencil(const DepthwiseShape& s, bool flipped) {
   return {s, true, s.kernel_rows - 1 - s.pad_top, s.kernel_columns - 1 - s.pad_left};
 }
 
-// W channels, or the last few of them.
+// W channels, or fewer at the end.
 struct Group {
   int64_t channel, lanes;
 };
@@ -47,7 +47,7 @@ struct Span {
   int64_t b, row, first, last;
 };
 
-// Calls body(span) for the pieces of rows that make up tokens [begin, end) of all samples.
+// Calls body(span) for the pieces of rows in tokens [begin, end) of all samples.
 template <class Body>
 TESSERA_INLINE void for_each_span(const DepthwiseShape& s, int64_t begin, int64_t end, Body body) {
   const int64_t tokens = s.rows * s.columns;
@@ -59,7 +59,7 @@ TESSERA_INLINE void for_each_span(const DepthwiseShape& s, int64_t begin, int64_
   }
 }
 
-// KH, KW: the kernel's size, or 0, 0 for one known at run time only; then its taps are read from memory.
+// KH, KW: the kernel's size, or 0, 0 if known only at run time; then its taps are read from memory.
 template <int KH, int KW>
 struct Taps {
   vf values[KH * KW > 0 ? KH* KW : 1];
@@ -76,8 +76,8 @@ TESSERA_INLINE Taps<KH, KW> load_taps(const Stencil& st, const float* taps, cons
   return t;
 }
 
-// Outputs column … column+count-1 of a span's row, and what belongs to them of x, whose row 0 is token
-// x_first.
+// Computes outputs column … column+count-1 of a span's row from the rows of x that they need. Row 0 of x is
+// token x_first.
 template <int KH, int KW, bool whole, class Number>
 TESSERA_INLINE void convolve_block(const Stencil& st, const Number* x, int64_t x_token, int64_t x_first,
                                    const float* taps, const Taps<KH, KW>& held, vf start, int64_t out_row,
@@ -111,16 +111,15 @@ TESSERA_INLINE void convolve_block(const Stencil& st, const Number* x, int64_t x
   }
 }
 
-// Three rows of the grid with a border of zeros, where a 3 x 3 kernel finds them in the first-level cache and
-// without asking for edges. (In a tensor as wide as the layer a column of tokens falls into few sets of the
-// cache.)
+// Three rows of the grid with a border of zeros, so a 3 x 3 kernel reads from the first-level cache and needs
+// no edge checks. (In a tensor as wide as the layer, a column of tokens maps to few sets of the cache.)
 template <bool whole, class Number>
 class RowRing {
  public:
   static constexpr int64_t kColumns = 56;  // outputs of a row at a time
   RowRing(const DepthwiseShape& s, const Number* x, int64_t x_token, int64_t x_first, const Group& g)
       : s_(s), x_(x + g.channel - x_first * x_token), token_(x_token), g_(g) {}
-  // Rows above, at and below the outputs [first, last) of row `row`; column `first` - 1 is their number 0.
+  // Loads the rows above, at and below outputs [first, last) of row `row`; entry 0 is column `first` - 1.
   void move_to(int64_t row, int64_t first, int64_t last) {
     const bool next = row == row_ + 1 && first == first_ && last == last_;
     row_ = row, first_ = first, last_ = last;
@@ -151,14 +150,14 @@ class RowRing {
   }
 
   const DepthwiseShape& s_;
-  const Number* x_;  // of token 0
+  const Number* x_;  // at token 0
   int64_t token_;
   Group g_;
   int64_t row_ = -9, first_ = 0, last_ = 0;
   vf lines_[3][kColumns + 2];
 };
 
-// Outputs column … column+N-1, counted from the ring's first.
+// Computes outputs column … column+N-1, counted from the ring's first.
 template <int N>
 TESSERA_INLINE void convolve_ring(const vf* const (&lines)[3], const Taps<3, 3>& taps, vf start,
                                   int64_t column, vf (&out)[N]) {
@@ -236,11 +235,11 @@ TESSERA_INLINE void convolve(const Stencil& st, const TokenView<const Number*>& 
       });
 }
 
-// Beside bfloat16 it need not be more exact.
+// Coarse is exact enough for bfloat16.
 TESSERA_INLINE vf silu_for(const float*, vf x) { return silu(x); }
 TESSERA_INLINE vf silu_for(const bf16*, vf x) { return silu_coarse(x); }
 
-// Rows stored as the caller has them: x, and forward's out or backward's dx.
+// Rows in the caller's storage type: x, and forward's out or backward's dx.
 template <class Number>
 struct InAndOut {
   TokenView<const Number*> x;
@@ -322,7 +321,7 @@ void tap_gradient_group(const DepthwiseBackward& call, const TokenView<const Num
   put<whole>(call.dbias + g.channel, get<whole>(call.dbias + g.channel, g) + total, g);
 }
 
-// A kernel of any size, a tap at a time.
+// A kernel of any size, one tap at a time.
 template <bool whole, class Number>
 void tap_gradient_any(const DepthwiseBackward& call, const TokenView<const Number*>& x_rows, int64_t begin,
                       int64_t end, const Group& g) {
@@ -388,7 +387,7 @@ void backward_any(const DepthwiseBackward& call, const InAndOut<Number>& rows, i
   if (call.dtaps) tap_gradient_any<whole>(call, rows.x, begin, end, g);
 }
 
-// A sample at a time, so that all groups of its channels find it in the cache.
+// One sample at a time, so that all groups of its channels find it in the cache.
 template <class Whole, class Part>
 TESSERA_INLINE void over_groups(const DepthwiseShape& s, int64_t begin, int64_t end, Whole on_whole,
                                 Part on_part) {

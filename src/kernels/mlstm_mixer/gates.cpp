@@ -5,10 +5,10 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-constexpr int kGates = 8;            // gates of one pass; weights and gates are padded to multiples of it
-constexpr int64_t kTokenBlock = 16;  // of backward
+constexpr int kGates = 8;            // gates per pass; weights and gates are padded to multiples of it
+constexpr int64_t kTokenBlock = 16;  // tokens per pass of backward
 
-// How inputs and weights are multiplied: so many numbers a vector.
+// How inputs and weights are multiplied, kNumbers per vector.
 template <class Input, class Weight>
 struct Products {
   static constexpr int64_t kNumbers = W;
@@ -27,7 +27,7 @@ struct Products<bf16, bf16> {
 };
 #endif
 
-// a and x of one sample, and the weights to multiply them by.
+// a and x of one sample, and their weights.
 template <class Input, class Weight>
 struct Inputs {
   const Input* rows[2];
@@ -35,7 +35,7 @@ struct Inputs {
   const Weight* weight;
 };
 
-// gate[t] = bias + weight [a; x] for tokens t … t+N-1 and the eight gates that begin at g.
+// gate[t] = bias + weight [a; x] for tokens t … t+N-1 and the eight gates from g on.
 template <int N, class Input, class Weight>
 TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Input, Weight>& in, int64_t b,
                                 int64_t t, int64_t g) {
@@ -71,7 +71,7 @@ TESSERA_INLINE void gate_tokens(const GatesForward& call, const Inputs<Input, We
   }
 }
 
-// Tokens [t, end) of sample b.
+// Computes tokens [t, end) of sample b.
 template <class Input, class Weight>
 void forward_piece(const GatesForward& call, const Inputs<Input, Weight>& in, int64_t b, int64_t t,
                    int64_t end) {
@@ -86,14 +86,14 @@ void forward_piece(const GatesForward& call, const Inputs<Input, Weight>& in, in
 template <class Input, class Weight>
 struct Part {
   const Input* in;
-  const float* pre;  // null where the SiLU's slope is not due
+  const float* pre;  // null: do not apply the SiLU's slope
   float* din;
   int64_t in_row, pre_row, din_row;
   const Weight* weight;  // rows of 2 C
   float* dweight;
 };
 
-// Gradients of eight gates of up to kTokenBlock tokens, zeros behind the last.
+// Gradients of eight gates of up to kTokenBlock tokens, padded with zeros.
 struct GateBlock {
   float values[kTokenBlock * kGates];
 #if defined(__AVX512BF16__)
@@ -106,7 +106,7 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   GateBlock d = {};
   for (int64_t t = 0; t < count; ++t) memcpy(d.values + t * kGates, dgate + t * row, kGates * sizeof(float));
 #if defined(__AVX512BF16__)
-  static_assert(W == 2 * kGates);  // two tokens are a vector
+  static_assert(W == 2 * kGates);  // two tokens fill a vector
   for (int64_t t = 0; t < kTokenBlock; t += 2) {
     uint16_t half[2 * kGates];
     store((bf16*)half, load(d.values + t * kGates));
@@ -118,7 +118,7 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   return d;
 }
 
-// The slope is as exact as `a` is stored.
+// The slope is as exact as the storage of `a`.
 TESSERA_INLINE vf slope_for(const float*, vf pre) { return silu_slope(pre); }
 TESSERA_INLINE vf slope_for(const bf16*, vf pre) { return silu_and_slope_coarse(pre).slope; }
 
@@ -128,7 +128,7 @@ TESSERA_INLINE void put_gradient(const Part<Input, Weight>& p, int64_t t, int64_
   put(p.din + t * p.din_row + c, value, left);
 }
 
-// din = (din + sum_g dgate_g w_g) silu'(pre) and dw_g += sum_t dgate_g in, both in one pass.
+// din = (din + sum_g dgate_g w_g) silu'(pre) and dw_g += sum_t dgate_g in, in one pass.
 template <class Input, class Weight>
 void backward_part(const Part<Input, Weight>& p, const GateBlock& d, int64_t channels, int64_t count) {
   for (int64_t c = 0; c < channels; c += W) {
@@ -153,7 +153,7 @@ void backward_part(const Part<Input, Weight>& p, const GateBlock& d, int64_t cha
 }
 
 #if defined(__AVX512BF16__)
-// Two gates, and two tokens, a product.
+// Two gates, and two tokens, per product.
 void backward_part(const Part<bf16, bf16>& p, const GateBlock& d, int64_t channels, int64_t count) {
   for (int64_t c = 0; c < channels; c += W) {
     const int64_t left = channels - c;
@@ -190,7 +190,7 @@ void backward_part(const Part<bf16, bf16>& p, const GateBlock& d, int64_t channe
 }
 #endif
 
-// Tokens [t, end) of sample b.
+// Computes tokens [t, end) of sample b.
 template <class Input, class Weight>
 void backward_piece(const GatesBackward& call, const Inputs<Input, Weight>& in, int64_t b, int64_t t,
                     int64_t end) {
@@ -225,7 +225,7 @@ void backward_piece(const GatesBackward& call, const Inputs<Input, Weight>& in, 
   }
 }
 
-// body with the inputs of sample b as they are stored.
+// Calls body with the inputs of sample b in their storage type.
 template <class Call, class Body>
 TESSERA_INLINE void with_inputs(const Call& call, int64_t b, Body body) {
   if (call.a.element == Element::f32)

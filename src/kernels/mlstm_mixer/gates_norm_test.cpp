@@ -64,7 +64,7 @@ struct GatesProblem {
     return std::is_same_v<Real, double> || rounded.empty() ? nullptr : rounded.data();
   }
   void store_halves() { a.store_halves(), x.store_halves(); }
-  // Numbers that a kernel rounds are rounded before.
+  // Rounds the numbers that a kernel rounds in advance.
   void multiply_pairs() {
     weight.round(), dgate.round();
     const std::vector<double> values = weight.want();

@@ -1,4 +1,4 @@
-// Norm a head, learnable skip and output gate in one pass, forward and backward; contract in parts.h. Built
+// Norm per head, learnable skip and output gate in one pass, forward and backward; contract in parts.h. Built
 // once per instruction set. Memory bound: forward reads h, a, z and writes y; backward reads those and dy and
 // writes three.
 #include "kernels/mlstm_mixer/parts_isa.h"
@@ -6,20 +6,20 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-// Lanes that are beyond the end hold zero.
+// Sets lanes past the end to zero.
 TESSERA_INLINE vf only(vf value, int64_t left) {
   return left >= W ? value : lanes() < (int32_t)left ? value : vf{};
 }
 
-constexpr int64_t kBlock = 16;  // tokens at a time: their sums overlap, and weights stay in registers
+constexpr int64_t kBlock = 16;  // tokens per step: their sums overlap, and weights stay in registers
 
 // The moments of one head of up to kBlock tokens.
 struct Moments {
   float mean[kBlock], rstd[kBlock];
 };
 
-// Sums over the n channels of a head of eight tokens: of term(number, token). Tokens that are not there count
-// as the last one.
+// Sums term(number, token) over the n channels of a head, for eight tokens. Missing tokens repeat the last
+// one.
 template <class Term>
 TESSERA_INLINE void sum_rows(const float* h, int64_t h_row, int64_t last, int64_t n, Term term, float* out) {
   vf total[8];
@@ -32,7 +32,7 @@ TESSERA_INLINE void sum_rows(const float* h, int64_t h_row, int64_t last, int64_
   lane_sums(total, out);
 }
 
-// Two passes: the mean first, then the squares about it.
+// Two passes: the mean first, then the squared deviations.
 void moments(const float* h, int64_t h_row, int64_t count, int64_t n, float eps, Moments& m) {
   for (int64_t first = 0; first < count; first += 8) {
     const float* rows = h + first * h_row;
@@ -49,7 +49,7 @@ void moments(const float* h, int64_t h_row, int64_t count, int64_t n, float eps,
   }
 }
 
-// Channels c … of one head, and what is the same for all tokens.
+// Channels c … of one head, with the values common to all tokens.
 struct Column {
   vf scale, bias, skip;
 };
@@ -71,7 +71,7 @@ TESSERA_INLINE SiluAndSlope gate_and_slope(const bf16* z, int64_t left) {
   return silu_and_slope_coarse(get(z, left));
 }
 
-// Forward and backward take these as they are stored: rows of a, z and y, or of a, z, dy and dz.
+// Inputs and outputs in their storage type: a, z and y in forward; a, z, dy and dz in backward.
 template <class Number>
 struct ForwardRows {
   TokenView<const Number*> a, z;
@@ -95,8 +95,8 @@ TESSERA_INLINE BackwardRows<Number> backward_rows(const HeadNormBackward& call) 
   return {as<const Number>(call.a), as<const Number>(call.z), as<const Number>(call.dy), as<Number>(call.dz)};
 }
 
-// Tokens [t, end) of sample b, at most kBlock. z and y are touched for the first time here: the next block's
-// are prefetched early.
+// Computes tokens [t, end) of sample b, at most kBlock. This is the first access to z and y, so the next
+// block's rows are prefetched early.
 template <class Number>
 void forward_block(const HeadNormForward& call, const ForwardRows<Number>& rows, int64_t b, int64_t t,
                    int64_t end) {
@@ -132,7 +132,7 @@ void backward_block(const HeadNormBackward& call, const BackwardRows<Number>& ro
   Moments m;
   for (int64_t head = 0; head < call.channels; head += n) {
     moments(h + head, call.h.token, count, n, call.eps, m);
-    vf sum_d[kBlock] = {}, sum_dx[kBlock] = {};  // of d loss / d normed, and of it times normed
+    vf sum_d[kBlock] = {}, sum_dx[kBlock] = {};  // sums of d loss / d normed, and of it times normed
     for (int64_t i = 0; i < n; i += W) {
       const int64_t c = head + i, left = n - i;
       const Column w = column_of(call.weights, c, left);

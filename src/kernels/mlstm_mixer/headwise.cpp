@@ -1,9 +1,9 @@
 // Block-diagonal projections q, k, v, forward and backward; contract in parts.h. Built once per instruction
 // set.
 //
-// A vector holds W/4 blocks of 4 channels. With s_d(x) = x with channel d of each block in all its four
-// lanes, W x = sum_d lanes_d * s_d(x): four shuffles and four multiply-adds for W outputs, the weights in
-// registers while the tokens of a block pass.
+// A vector holds W/4 blocks of 4 channels. Let s_d(x) copy channel d of each block to all its four lanes.
+// Then W x = sum_d lanes_d * s_d(x): four shuffles and four multiply-adds for W outputs. The weights stay in
+// registers across the tokens of a block.
 #include "kernels/mlstm_mixer/parts_isa.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -32,7 +32,7 @@ TESSERA_INLINE vf project(const Lanes& l, vf s0, vf s1, vf s2, vf s3) {
   return (l.bias + l.column[0] * s0 + l.column[1] * s1) + (l.column[2] * s2 + l.column[3] * s3);
 }
 
-// The transposed blocks: lanes of W^T.
+// Transposes the blocks: lanes of W^T.
 TESSERA_INLINE Lanes transpose_lanes(const Lanes& l) {
   Lanes t;
   t.bias = vf{};
@@ -66,7 +66,7 @@ struct Projections {
   SampleRows<Out> q, k, v;
 };
 
-// Channels c … of tokens [t, end).
+// Computes channels c … of tokens [t, end).
 template <class In, class Out>
 void project_in_floats(const Projections<In, Out>& rows, const Lanes& lq, const Lanes& lk, const Lanes& lv,
                        int64_t t, int64_t end, int64_t c, int64_t left) {
@@ -89,7 +89,7 @@ TESSERA_INLINE PairLanes pair_lanes(const Lanes& l) {
   return {(vi)pair_up(to_bf16(l.column[0]), to_bf16(l.column[1])),
           (vi)pair_up(to_bf16(l.column[2]), to_bf16(l.column[3])), l.bias};
 }
-// Word `which` of each block's two in all its four lanes.
+// Copies word `which` of each block's two to all its four lanes.
 template <int which>
 TESSERA_INLINE vi spread_words(vi words) {
   return __builtin_shuffle(words, (lanes() >> 2) * 2 + which);
@@ -216,7 +216,7 @@ void headwise_forward(const HeadwiseForward& call, int64_t begin, int64_t end) {
 }
 
 void headwise_backward(const HeadwiseBackward& call, int64_t begin, int64_t end) {
-  // Longer pieces than forward's: each adds its sums to memory once.
+  // Longer pieces than in forward: each adds its sums to memory once.
   for_each_piece(call.tokens, 4 * kTokenBlock, begin, end, [&](int64_t b, int64_t t, int64_t last) {
     for (int64_t c = 0; c < call.channels; c += W) {
       if (call.da.data) input_gradient(call, b, t, last, c);

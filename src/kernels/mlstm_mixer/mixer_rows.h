@@ -1,4 +1,4 @@
-// Ranges of the mixer's tensors as its parts take them.
+// Ranges of the mixer's tensors in the form that its parts use.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera::kernels {
 
-// Tokens first … first+count-1, in the order of memory.
+// Tokens first … first+count-1, in memory order.
 struct TokenRange {
   int64_t first, count;
 };
@@ -23,13 +23,13 @@ inline void* advance(void* data, Element element, int64_t by) {
   return static_cast<char*>(data) + by * (element == Element::f32 ? 4 : 2);
 }
 
-// The same rows from a token and a channel on.
+// Returns the same rows from a token and a channel on.
 template <class Pointer>
 TokenRowsOf<Pointer> rows_from(const TokenRowsOf<Pointer>& rows, int64_t token, int64_t channel) {
   return {advance(rows.data, rows.element, token * rows.token + channel), rows.element, rows.batch,
           rows.token};
 }
-// Channels `channel` … of a range of sample b, where they lie.
+// Returns channels `channel` … of a range of sample b, in place.
 template <class Pointer>
 TokenRowsOf<Pointer> rows_of(const TokenRowsOf<Pointer>& rows, int64_t b, int64_t channel,
                              const TokenRange& range) {
@@ -40,13 +40,13 @@ inline TokenRows to_read(const TokenRowsOut& rows) {
   return {rows.data, rows.element, rows.batch, rows.token};
 }
 
-// New memory for `count` rows of C numbers.
+// Allocates `count` rows of C numbers.
 inline TokenRowsOut take_rows(Floats& floats, Element element, int64_t count, int64_t channels) {
   const int64_t numbers = count * channels;
   return {floats.take(element == Element::f32 ? numbers : (numbers + 1) / 2), element, 0, channels};
 }
 
-// Copies rows [begin, end) of C numbers, stored alike; a few rows ahead are prefetched.
+// Copies rows [begin, end) of C numbers of the same type; prefetches a few rows ahead.
 inline void copy_rows(const TokenRows& from, const TokenRowsOut& to, int64_t channels, int64_t begin,
                       int64_t end) {
   constexpr int64_t kAhead = 4;

@@ -1,4 +1,5 @@
-// The memory of a sample between the steps of the mixer, and how threads divide them. Internal to the mixer.
+// A sample's memory between the mixer's steps, and the division of steps among threads. Internal to the
+// mixer.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@ namespace tessera::kernels {
 
 inline int64_t tokens_of(const MlstmMixerShape& s) { return s.rows * s.columns; }
 
-// Heads that go through the steps behind the gates together: one, or all where a block of four channels may
-// belong to two.
+// Heads that pass together through the steps after the gates: one, or all if a block of four channels may
+// belong to two heads.
 struct HeadGroups {
   int64_t count, heads, dim;  // groups, heads of each, channels of a head
   explicit HeadGroups(const MlstmMixerShape& s) : dim(s.channels / s.heads) {
@@ -24,7 +25,7 @@ struct HeadGroups {
   int64_t width() const { return heads * dim; }
 };
 
-// How many tokens before and after each one the convolution reads.
+// Numbers of tokens before and after each one that the convolution reads.
 struct ConvolutionReach {
   int64_t before, after;
   explicit ConvolutionReach(const MlstmMixerShape& s) {
@@ -39,20 +40,20 @@ inline TokenRange with_neighbours(const MlstmMixerShape& s, const TokenRange& pi
   return {first, std::min(tokens_of(s), piece.first + piece.count + reach.after) - first};
 }
 
-// A group of heads needs these between its steps; (tokens,width).
+// The buffers of a group of heads between its steps; (tokens,width).
 struct GroupWorkspace {
   float *q, *k, *v, *h;
   float *dh, *dq, *dk, *dv;
 };
 
-// One sample, or the range of it at work, needs these between the steps; (tokens,C) unless said otherwise.
+// The buffers of one sample, or of its current range, between the steps; (tokens,C) unless noted.
 struct MixerWorkspace {
-  TokenRowsOut x, a;             // as u is stored; x with its neighbours
+  TokenRowsOut x, a;             // stored like u; x with its neighbours
   float *pre, *gates;            // gates (tokens,G')
   float *normaliser, *row_sign;  // (H,tokens)
   MlstmStateOut state;           // between pieces
   float *da, *dx, *dgates;       // dx only for bfloat16
-  Floats group_floats;           // where the first group's workspace lies, and what each takes
+  Floats group_floats;           // start of the first group's workspace, and the size of each
   int64_t group_tokens, group_width;
   bool backward;
   MixerWorkspace(Floats& floats, const MlstmMixerShape& s, int64_t tokens, int64_t groups, Element element,
@@ -74,7 +75,7 @@ struct MixerWorkspace {
     lay_out(group_floats);
     group_floats.base = floats.take(groups * group_floats.used);
   }
-  // Place `slot`; the same one may serve groups that are worked on one after the other.
+  // Returns the workspace at `slot`; groups that run in sequence may share one.
   GroupWorkspace group(int64_t slot) const {
     Floats floats{group_floats.base + slot * group_floats.used};
     return lay_out(floats);
@@ -90,12 +91,12 @@ struct MixerWorkspace {
   }
 };
 
-// How the steps of one sample are divided: among all threads, each with a number, or not at all because the
-// threads have samples of their own.
+// Divides the steps of one sample among all threads, each with a number, or not at all if the threads have
+// their own samples.
 struct MixerTeam {
   int members;
-  bool shared;  // whether the members work on the same sample
-  // body(begin, end, member) over pieces of [0, count).
+  bool shared;  // true if the members work on the same sample
+  // Calls body(begin, end, member) over pieces of [0, count).
   template <class Body>
   void over(int64_t count, int member, Body body) const {
     if (!shared) return body(int64_t{0}, count, member);
@@ -104,7 +105,8 @@ struct MixerTeam {
         body(count * i / members, count * (i + 1) / members, static_cast<int>(i));
     });
   }
-  // body(group, slot, member) for each of `count` groups; two that may be at work at once differ in the slot.
+  // Calls body(group, slot, member) for each of `count` groups; groups that may run at once have different
+  // slots.
   template <class Body>
   void each(int64_t count, int member, Body body) const {
     over(count, member, [&](int64_t begin, int64_t end, int who) {
@@ -113,14 +115,14 @@ struct MixerTeam {
   }
 };
 
-// A sample is worth sharing when its steps take longer than the threads need to meet between them.
+// Sharing a sample pays off if its steps take longer than the threads' synchronisation.
 inline MixerTeam team_for(const MlstmMixerShape& s) {
   constexpr int64_t kWorthSharing = 1 << 14;  // numbers in a (T,C) tensor
   const int threads = num_threads();
   return {threads, threads > 1 && s.batch < threads && tokens_of(s) * s.channels >= kWorthSharing};
 }
 
-// body(sample, member) for all samples, divided among the team.
+// Calls body(sample, member) for all samples, divided among the team.
 template <class Body>
 void over_samples(const MixerTeam& team, int64_t batch, Body body) {
   if (team.shared) {

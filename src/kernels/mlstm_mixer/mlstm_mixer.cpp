@@ -13,8 +13,8 @@ namespace tessera::kernels {
 TESSERA_IMPLEMENTATIONS(MixerFunctions, mixer_functions);
 
 #if TESSERA_KERNELS_X86
-// Above AVX-512 one more, for its instruction that rounds to bfloat16, which takes four others, and for
-// products of pairs.
+// One more on top of AVX-512, for products of pairs and for its instruction that rounds to bfloat16, which
+// replaces four others.
 namespace avx512_bf16 {
 extern const MixerFunctions mixer_functions;
 }
@@ -32,8 +32,8 @@ Table<MixerFunctions> mixer_table() { return {kImplementations, std::size(kImple
 
 namespace {
 
-// Tokens that forward takes at a time, whole chunks of the cell: a long sequence goes through all steps in
-// pieces that stay in a second-level cache, the cell's state between them.
+// Tokens per forward piece, in whole chunks of the cell. A long sequence goes through all steps in pieces
+// that fit into a second-level cache; the cell's state connects them.
 int64_t piece_of(const MlstmMixerShape& s, int sharing) {
   constexpr int64_t kChunk = 64, kFloats = 1 << 18;
   const int64_t floats = 2 * s.channels + 4 * HeadGroups(s).width();  // x, a; q, k, v and h of a group
@@ -49,9 +49,9 @@ struct Run {
   const MixerTeam& team;
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
-  // Whether the cell rounds q, k and v to bfloat16 in any case.
+  // True if the cell always rounds q, k and v to bfloat16.
   bool half_cell() const { return &cell == mlstm_bf16_pairs(); }
-  // q, k or v of a group, stored as the cell takes them, and as it reads them there.
+  // q, k or v of a group in the cell's storage type, and as the cell reads them.
   Element cell_element() const { return half_cell() ? Element::bf16 : Element::f32; }
   TokenRowsOut projected(float* data) const { return {data, cell_element(), 0, groups.width()}; }
   HeadRows cell_rows(const float* data) const {
@@ -67,14 +67,14 @@ struct Run {
     if (s.causal) return {1, 1, T(), s.channels, 1, s.kernel, 0, s.kernel - 1, s.reverse};
     return {1, s.rows, s.columns, s.channels, s.kernel, s.kernel, half, half, s.reverse};
   }
-  // The cell of a group over `count` tokens, in the chunks of the whole.
+  // The cell of a group over `count` tokens, with the chunks of the whole sequence.
   MlstmShape cell_shape(int64_t count) const {
     MlstmShape shape = mlstm_plan({1, groups.heads, T(), groups.dim, groups.dim, s.reverse, s.cell_eps, 0});
     shape.tokens = count;
     return mlstm_plan(shape);
   }
   HeadNormWeights norm(int64_t c) const { return {weights.scale + c, weights.bias + c, weights.skip + c}; }
-  // Heads of a group in rows `token` apart.
+  // Heads of a group in rows at a distance of `token`.
   HeadRows heads(const float* data, int64_t token) const {
     return {data, Element::f32, 0, groups.dim, token};
   }
@@ -91,8 +91,8 @@ View columns_from(View view, int64_t c) {
   return view;
 }
 
-// x of a piece with the neighbours that the convolution reads; always copied, since it is read column by
-// column and more than once, and in u a row is a page.
+// Copies x of a piece with the neighbours that the convolution reads. It reads column by column and more than
+// once, and in u each row is on another page.
 TokenRows x_of(const Run& run, const TokenRows& u, int64_t b, const TokenRange& around,
                const TokenRowsOut& copy, int member) {
   const auto from = rows_of(u, b, 0, around);
@@ -101,7 +101,7 @@ TokenRows x_of(const Run& run, const TokenRows& u, int64_t b, const TokenRange& 
   return to_read(copy);
 }
 
-// The convolution and the gates of a piece; row 0 of x is token x_first.
+// Computes the convolution and the gates of a piece; row 0 of x is token x_first.
 void convolve(const Run& run, const MixerWorkspace& w, const TokenRows& x, int64_t x_first,
               const TokenRange& piece, int member) {
   const TokenRows own = rows_from(x, piece.first - x_first, 0), a = to_read(w.a);
@@ -122,19 +122,19 @@ void convolve(const Run& run, const MixerWorkspace& w, const TokenRows& x, int64
   });
 }
 
-// Says which states a range of the cell's walk takes over and hands on.
+// The states that a range of the cell's walk receives and passes on.
 struct CarryState {
-  bool initial, last;  // states before and after it are in the MixerWorkspace
+  bool initial, last;  // states before and after the range are in the MixerWorkspace
 };
 
-// h of a group: rows `token` apart.
+// h of a group: rows at a distance of `token`.
 struct GroupOutput {
   float* h;
   int64_t token;
   float *normaliser, *row_sign;  // (heads of the group, tokens); null: not kept
 };
 
-// q, k, v of group `g` in `at`, and the cell.
+// Computes q, k, v of group `g` in `at`, and the cell.
 void run_group(const Run& run, const MixerWorkspace& w, const GroupWorkspace& at, const TokenRows& x,
                int64_t g, int64_t count, const CarryState& carry, const GroupOutput* out) {
   const int64_t dim = run.groups.dim, width = run.groups.width(), c = g * width, head = g * run.groups.heads;
@@ -163,7 +163,7 @@ void run_group(const Run& run, const MixerWorkspace& w, const GroupWorkspace& at
                    thread_scratch(ScratchFor::kernel, mlstm_scratch_bytes(call.shape, false)));
 }
 
-// (H,count) of a piece into (H,T) of the sample.
+// Copies (H,count) of a piece into (H,T) of the sample.
 void keep_rows(const Run& run, const float* from, const TokenRange& piece, float* to) {
   for (int64_t head = 0; head < run.s.heads; ++head)
     std::copy_n(from + head * piece.count, piece.count, to + head * run.T() + piece.first);
@@ -212,7 +212,7 @@ void forward_sample(const Run& run, const MlstmMixerForward& call, const MixerWo
   }
 }
 
-// dq, dk, dv of a group in `at` and its columns of the gates' gradients, from at.dh.
+// Computes dq, dk, dv of a group in `at` and its columns of the gates' gradients, from at.dh.
 void cell_backward(const Run& run, const MixerWorkspace& w, const GroupWorkspace& at, const GroupOutput& out,
                    int64_t g) {
   const int64_t head = g * run.groups.heads, width = run.groups.width();
@@ -229,7 +229,7 @@ void cell_backward(const Run& run, const MixerWorkspace& w, const GroupWorkspace
                     thread_scratch(ScratchFor::kernel, mlstm_scratch_bytes(call.shape, true)));
 }
 
-// One PackedMixer of gradients for each member, `share` floats apart.
+// One PackedMixer of gradients per member, at a distance of `share` floats.
 struct Sums {
   float* base;
   int64_t share;
@@ -326,7 +326,7 @@ void check_shape(const char* operation, const MlstmMixerShape& s) {
   check(s.channels > 0 && s.channels % 4 == 0 && s.heads > 0 && s.channels % s.heads == 0, operation, ": ",
         s.channels, " channels must be a multiple of 4 and of the ", s.heads, " heads");
   check(s.kernel >= 1 && s.kernel <= 63 && (s.causal || s.kernel % 2 == 1), operation, ": kernel ", s.kernel,
-        " must be between 1 and 63, and odd where it is not causal");
+        " must be between 1 and 63, and odd unless causal");
 }
 
 void check_saved(const char* operation, const MlstmMixerSaved& saved) {
@@ -335,8 +335,8 @@ void check_saved(const char* operation, const MlstmMixerSaved& saved) {
         operation, ": of h, normaliser and row_sign only some are given; give all or none");
 }
 
-// Whether the projections and the gates multiply pairs of bfloat16, where the parts know how to: not tiles,
-// which the cell may take.
+// True if the projections and the gates multiply pairs of bfloat16. The parts support pairs but not tiles,
+// which the cell may use.
 bool in_pairs(Element element) { return element == Element::bf16 && bf16_pairs_are_faster(Isa::avx512_bf16); }
 
 MixerWorkspace workspace_of_thread(const MlstmMixerShape& s, int64_t tokens, const MixerTeam& team,

@@ -1,27 +1,27 @@
-// The mLSTM mixer: all between the two large projections of a Vision-LSTM layer, as one operation, forward
-// and backward:
+// The mLSTM mixer: everything between the two large projections of a Vision-LSTM layer, as one operation,
+// forward and backward:
 //
 //   x, z = halves of u                          u (B,T,2C)
 //   a = silu(conv(x))                           depthwise: over the grid, or causal over the sequence
 //   q, k = blocks of a, v = blocks of x         block-diagonal, 4x4 blocks
-//   i, f = gates linear in [q; k; v]            a number a head
+//   i, f = gates linear in [q; k; v]            a number per head
 //   h = mlstm(q, k, v, i, f)                    mlstm/mlstm.h
-//   y = (norm(h) (1 + w) + b + skip a) silu(z)  norm a head; y (B,T,C)
+//   y = (norm(h) (1 + w) + b + skip a) silu(z)  norm per head; y (B,T,C)
 //
-// With `reverse` all of it runs as if the tokens were flipped before and after; no memory is reordered.
+// With `reverse`, everything runs as if the tokens were flipped before and after; no memory is reordered.
 //
-// A sample goes through all steps while it is in the cache, from q, k and v on one head after the other, and
-// in forward a long one piece by piece with the cell's state between them, so that time and working memory a
-// token do not grow with the sequence. Forward reads u and writes y (and h where it is kept); backward reads
-// u and dy, computes the steps again (but for the cell, if h was kept) and writes du. Threads share the
-// samples; with fewer samples than threads they share the tokens and heads of each. Arithmetic is in float
-// whatever u is stored in, but for the cell's products (mlstm_for) and, where u is bfloat16 and products of
-// its pairs are the faster ones, those of the projections and the gates; a is then kept in bfloat16 as well.
+// A sample goes through all steps while it is in the cache; from q, k and v on, one head after the other.
+// Forward processes a long sample in pieces with the cell's state between them, so time and memory per token
+// do not grow with the sequence. Forward reads u and writes y (and h if kept). Backward reads u and dy,
+// recomputes the steps (except the cell, if h was kept) and writes du. Threads share the samples; with fewer
+// samples than threads, they share the tokens and heads of each. Arithmetic is in float for every storage
+// type of u, except the cell's products (mlstm_for). If u is bfloat16 and its pairs are faster, the
+// projections and gates also multiply pairs, and a is kept in bfloat16.
 //
-// How to wrap it: keep u, h, normaliser and row_sign from forward (h of B*T*C floats; leave all three null
-// to save their memory and compute the cell twice), and hand them to backward together with dy. Gradients of
-// parameters come in the parameters' layouts, in float; those that are null are left out. The result does not
-// depend on the machine's load, but the parameters' gradients depend on the number of threads by rounding.
+// Usage: keep u, h, normaliser and row_sign from forward, and pass them to backward together with dy. h has
+// B*T*C floats; leave all three null to save their memory and compute the cell twice. Gradients of parameters
+// have the parameters' layouts, in float; null ones are skipped. The result does not depend on the machine's
+// load, but the rounding of the parameters' gradients depends on the number of threads.
 #pragma once
 
 #include <array>
@@ -34,25 +34,25 @@ namespace tessera::kernels {
 struct MlstmMixerShape {
   int64_t batch, rows, columns;  // T = rows * columns; rows = 1 for a sequence
   int64_t channels, heads;       // C, a multiple of 4 and of the heads
-  int64_t kernel = 3;  // side of the convolution: kernel x kernel on the grid, odd, or 1 x kernel, causal
+  int64_t kernel = 3;  // side of the convolution: kernel x kernel (odd) on the grid, or causal 1 x kernel
   bool causal = false;
   bool reverse = false;
   float norm_eps = 1e-5f, cell_eps = 1e-6f;
 };
 
-// The parameters in the published layouts, whatever holds them: pointers to contiguous floats here, tensors
-// where they are wrapped. visit_mixer_parameters describes each.
+// The parameters in the published layouts, for any kind of holder: pointers to contiguous floats here,
+// tensors in the wrappers. visit_mixer_parameters describes each.
 template <class T>
 struct MlstmMixerParametersOf {
   T conv_weight{}, conv_bias{};
   T q_weight{}, q_bias{}, k_weight{}, k_bias{}, v_weight{}, v_bias{};
   T input_weight{}, input_bias{}, forget_weight{}, forget_bias{};
-  T norm_weight{}, norm_bias{};  // w of 1 + w
+  T norm_weight{}, norm_bias{};  // w in 1 + w
   T skip{};
 };
 using MlstmMixerParameters = MlstmMixerParametersOf<const float*>;
 using MlstmMixerGradients = MlstmMixerParametersOf<float*>;
-constexpr size_t kMixerParameters = sizeof(MlstmMixerParametersOf<char>);  // how many there are
+constexpr size_t kMixerParameters = sizeof(MlstmMixerParametersOf<char>);  // the number of parameters
 
 // The axes of a parameter.
 struct ParameterShape {
@@ -68,7 +68,7 @@ struct ParameterShape {
 };
 
 // The table of the parameters: calls visit(name, required, shape, that field of each of `p`) for each. Those
-// that are not required may be left out and count as zeros.
+// not required may be missing and count as zeros.
 template <class Visit, class... Parameters>
 void visit_mixer_parameters(const MlstmMixerShape& s, Visit&& visit, Parameters&... p) {
   using Shape = ParameterShape;
@@ -91,7 +91,7 @@ void visit_mixer_parameters(const MlstmMixerShape& s, Visit&& visit, Parameters&
   visit("skip", kRequired, Shape(C), p.skip...);
 }
 
-// All three or none. h (B,T,C); normaliser and row_sign (B,H,T), as mlstm.h has them.
+// All three or none. h (B,T,C); normaliser and row_sign (B,H,T), as in mlstm.h.
 struct MlstmMixerSaved {
   float *h = nullptr, *normaliser = nullptr, *row_sign = nullptr;
 };
@@ -100,7 +100,7 @@ struct MlstmMixerForward {
   MlstmMixerShape shape;
   TokenRows u;
   MlstmMixerParameters parameters;
-  TokenRowsOut y;  // of u's element type
+  TokenRowsOut y;  // same element type as u
   MlstmMixerSaved saved;
 };
 struct MlstmMixerBackward {
@@ -108,8 +108,8 @@ struct MlstmMixerBackward {
   TokenRows u, dy;
   MlstmMixerParameters parameters;
   MlstmMixerSaved saved;
-  TokenRowsOut du;                // of u's element type, as dy is
-  MlstmMixerGradients gradients;  // overwritten; null where not wanted
+  TokenRowsOut du;                // same element type as u and dy
+  MlstmMixerGradients gradients;  // overwritten; null ones are skipped
 };
 
 void mlstm_mixer_forward(const MlstmMixerForward& call);

@@ -1,5 +1,5 @@
-// mlstm_mixer_bench [channels side batch]: microseconds a token, forward and backward, fp32 and bf16, for the
-// widths and image sizes of Vision-LSTM.
+// mlstm_mixer_bench [channels side batch]: microseconds per token, forward and backward, fp32 and bf16, for
+// the widths and image sizes of Vision-LSTM.
 #include <cstdlib>
 
 #include "core/threads.h"

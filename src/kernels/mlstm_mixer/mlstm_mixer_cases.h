@@ -15,8 +15,8 @@ struct MixerCase {
   int64_t batch, rows, columns, channels, heads, kernel;
   bool causal = false, reverse = false, biases = true, saves = true;
   Element element = Element::f32;
-  double gates = 0;      // their biases lie between -gates and gates, where it is not 0
-  bool initial = false;  // small parameters and the forget gates of first weights; no gaps between rows
+  double gates = 0;      // if not 0, gate biases are between -gates and gates
+  bool initial = false;  // small parameters and freshly initialised forget gates; no gaps between rows
 };
 inline std::ostream& operator<<(std::ostream& out, const MixerCase& c) {
   return out << "B" << c.batch << " grid " << c.rows << "x" << c.columns << " C" << c.channels << " H"
@@ -34,7 +34,7 @@ inline const MixerCase kMixerCases[] = {
     {2, 1, 19, 20, 1, 4, true, false},
     {4, 1, 33, 48, 3, 4, true, true, true, false},
     {1, 3, 5, 60, 3, 5, false, true, true, false},
-    {2, 3, 3, 24, 4, 3},  // six channels a head
+    {2, 3, 3, 24, 4, 3},  // six channels per head
     {3, 6, 6, 64, 4, 3, false, true, true, true, Element::bf16},
     {1, 2, 2, 4, 4, 3},
     {2, 1, 1, 16, 2, 3},
@@ -44,7 +44,7 @@ inline const MixerCase kMixerExtremeGates[] = {
     {1, 1, 50, 64, 8, 4, true, true, true, true, Element::f32, 40},
     {3, 1, 1, 16, 4, 4, true, false, true, false, Element::f32, 40},
     {1, 9, 9, 48, 4, 3, false, true, true, true, Element::bf16, 40}};
-// Long enough for forward to take them in pieces, of 192 to 448 tokens by the width and the threads.
+// Long enough for forward to split them into pieces, of 192 to 448 tokens depending on width and threads.
 inline const MixerCase kMixerLongCases[] = {{1, 31, 16, 192, 4, 3},
                                             {2, 30, 13, 384, 4, 3, false, true, true, true, Element::bf16},
                                             {1, 20, 15, 192, 4, 3, false, true, true, true, Element::bf16},
@@ -52,7 +52,7 @@ inline const MixerCase kMixerLongCases[] = {{1, 31, 16, 192, 4, 3},
                                             {1, 1, 460, 384, 4, 4, true, true},
                                             {2, 1, 300, 384, 4, 4, true, false, true, true, Element::bf16}};
 
-// The widths and image sizes of Vision-LSTM: eight images of 224 pixels a side, one of 448, 896 and 1792.
+// The widths and image sizes of Vision-LSTM: eight images of 224 pixels per side, one of 448, 896 and 1792.
 inline MixerCase published_mixer_case(int64_t channels, int64_t side, int64_t batch, Element element) {
   MixerCase c{batch, side, side, channels, 4, 3};
   c.element = element, c.initial = true;
@@ -69,7 +69,7 @@ inline std::vector<MixerCase> mixer_bench_cases() {
 
 using MixerVectors = MlstmMixerParametersOf<std::vector<float>>;
 
-// Pointers to vectors, null to those that are empty.
+// Returns pointers to vectors, null for empty ones.
 template <class Pointers, class Vectors>
 Pointers pointers_to(Vectors& vectors) {
   Pointers pointers;
@@ -108,14 +108,14 @@ struct MixerProblem {
     const bool gate = name.starts_with("input") || name.starts_with("forget"), bias = name.ends_with("bias");
     if (c.initial) {
       std::vector<float> values = normal(count, seed, 0, 0.05);
-      // With weaker forget gates the cell would cut its chunks short.
+      // With weaker forget gates, the cell would cut its chunks short.
       for (size_t head = 0; name == "forget_bias" && head < values.size(); ++head)
         values[head] = 3 + static_cast<float>(head);
       return values;
     }
     if (!required && bias && !gate && !c.biases) return {};
     if (gate && bias && c.gates > 0) return uniform(count, seed, -c.gates, c.gates);
-    // In bfloat16 queries and keys with a mean keep row sums away from zero, where the cell magnifies its
+    // In bfloat16, queries and keys with a mean keep row sums away from zero, where the cell magnifies its
     // roundings.
     const bool meant = c.element == Element::bf16 && (name == "q_bias" || name == "k_bias");
     const double deviation = gate && !bias ? 1 / std::sqrt(3.0 * static_cast<double>(c.channels)) : 0.5;

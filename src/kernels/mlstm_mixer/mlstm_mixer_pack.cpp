@@ -12,14 +12,14 @@ void copy_or_zero(float* to, const float* from, int64_t count) {
     std::fill_n(to, count, 0.0f);
 }
 
-// lanes[d * C + 4 b + o] and weight[b][o][d], either way.
+// Moves lanes[d * C + 4 b + o] and weight[b][o][d] in either direction.
 template <class Move>
 void for_each_lane(int64_t channels, Move move) {
   for (int64_t c = 0; c < channels; ++c)
     for (int64_t d = 0; d < 4; ++d) move(d * channels + c, c * 4 + d);
 }
 
-// With partial sums, as exact as the kernels' and without a chain of additions.
+// Uses partial sums, as exact as the kernels' and without a chain of additions.
 float dot(const float* a, const float* b, int64_t n) {
   float partial[16] = {};
   int64_t i = 0;
@@ -31,12 +31,12 @@ float dot(const float* a, const float* b, int64_t n) {
   return total;
 }
 
-// Rows of the gates' weights that q, k or v are multiplied by.
+// Rows of the gates' weights for q, k or v.
 FloatRows gate_rows(const PackedMixer& p, const MlstmMixerShape& s, int64_t part) {
   return {p.gate_weight + part * s.channels, 0, 3 * s.channels};
 }
 
-// gate = Wg [q; k; v] + bg with q = Wq a + bq …: what stands before a and x is Wg times those maps, as in the
+// gate = Wg [q; k; v] + bg with q = Wq a + bq …: the factor of a and x is Wg times those maps, as in the
 // gradient of a and x.
 void fold_gates(const MlstmMixerShape& s, const MixerFunctions& parts, const PackedMixer& to) {
   const int64_t C = s.channels, G = gate_row(s);
@@ -60,8 +60,8 @@ void fold_gates(const MlstmMixerShape& s, const MixerFunctions& parts, const Pac
   }
 }
 
-// With S = sum over tokens of dgate [a; x] and s = sum of dgate: dWg = S Wq^T + s bq^T (and so on for k and
-// v), dWq += Wg^T S, dbq += Wg^T s.
+// With S = sum over tokens of dgate [a; x] and s = sum of dgate: dWg = S Wq^T + s bq^T (also for k and v),
+// dWq += Wg^T S, dbq += Wg^T s.
 void unfold_gates(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,
                   const MixerFunctions& parts) {
   const int64_t C = s.channels, G = gate_row(s);

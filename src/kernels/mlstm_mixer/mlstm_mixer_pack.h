@@ -1,4 +1,5 @@
-// Parameters of the mixer in the layouts of parts.h, and their gradients back. Internal to the mixer.
+// Packs the mixer's parameters into the layouts of parts.h, and unpacks their gradients. Internal to the
+// mixer.
 #pragma once
 
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
@@ -18,17 +19,17 @@ struct Floats {
   size_t bytes() const { return static_cast<size_t>(used) * sizeof(float); }
 };
 
-// Numbers a token has for its gates: 2 H, padded.
+// Returns the numbers per token for its gates: 2 H, padded.
 inline int64_t gate_row(const MlstmMixerShape& s) { return (2 * s.heads + 7) / 8 * 8; }
 inline int64_t taps_of(const MlstmMixerShape& s) { return s.causal ? s.kernel : s.kernel * s.kernel; }
 
-// Parameters, or the gradients that one thread adds up.
+// Parameters, or the gradients that one thread sums.
 struct PackedMixer {
   float *taps, *conv_bias, *q_lanes, *k_lanes, *v_lanes, *q_bias, *k_bias, *v_bias;
   float *scale, *bias, *skip;
   float *folded_weight, *folded_bias;  // (G',2C), (G'): the gates as maps of a and x
-  float *gate_weight, *gate_bias;      // (G',3C), (G'): as they are stored, maps of q, k and v
-  uint16_t* folded_half;               // folded_weight in bfloat16, where it is multiplied in pairs
+  float *gate_weight, *gate_bias;      // (G',3C), (G'): as stored, maps of q, k and v
+  uint16_t* folded_half;               // folded_weight in bfloat16, if multiplied in pairs
   PackedMixer(Floats& floats, const MlstmMixerShape& s, bool pairs = false);
   // Those of channels c … .
   HeadwiseWeights headwise(const MlstmMixerShape& s, int64_t c) const;
@@ -37,7 +38,7 @@ struct PackedMixer {
 
 void pack_mixer(const MlstmMixerParameters& from, const MlstmMixerShape& s, const MixerFunctions& parts,
                 const PackedMixer& to);
-// `sums` are those of all threads; what came through the gates is taken apart in place.
+// `sums` are the totals of all threads; the part through the gates is unfolded in place.
 void unpack_mixer(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,
                   const MixerFunctions& parts, const MlstmMixerGradients& to);
 

@@ -26,7 +26,7 @@ using Problem = testing::MixerProblem;
 using Doubles = std::vector<double>;
 using ExactParameters = MlstmMixerParametersOf<Doubles>;
 
-// The mixer written down in double from its formulas, with tokens really flipped: y (B,T,C) from u (B,T,2C).
+// Computes the mixer in double from its formulas, with physically flipped tokens: y (B,T,C) from u (B,T,2C).
 Doubles definition(const Case& c, const Doubles& u, const ExactParameters& p) {
   const int64_t T = c.rows * c.columns, C = c.channels, H = c.heads, D = C / H;
   const int64_t taps = c.causal ? c.kernel : c.kernel * c.kernel, half = (c.kernel - 1) / 2;
@@ -163,11 +163,10 @@ double root_mean_square(const Doubles& values) {
   return std::sqrt(squares / static_cast<double>(std::max<size_t>(1, values.size())));
 }
 
-// In float there are some forty roundings from u to y, ten times that in rows whose sum nearly cancels. In
-// bfloat16 a and y are rounded to it, and where products of such pairs are the faster ones also the weights
-// of the projections, of the gates and of the cell: each by itself some 0.002, in a row whose sum nearly
-// cancels several times as much, on every instruction set since a alone does it. (ops/mlstm_mixer_test.cpp
-// compares with the composition in bfloat16.)
+// In float, u to y has some forty roundings, ten times that in rows with a nearly cancelling sum. In
+// bfloat16, a and y are rounded. If products of bfloat16 pairs are faster, so are the weights of the
+// projections, gates and cell. Each alone adds some 0.002, several times that in nearly cancelling rows, on
+// every instruction set due to a alone. (ops/mlstm_mixer_test.cpp compares with the composition in bfloat16.)
 struct Allowed {
   double mean_square, largest;
 };
@@ -211,8 +210,8 @@ TEST(MlstmMixer, GatesToBothSidesOfWhatAFloatsExponentHolds) {
   }
 }
 
-// With the forget gates shut the cell remembers one token: the end of a long sequence is what a short one
-// gives that holds the convolution's reach as well.
+// With closed forget gates, the cell remembers one token. The end of a long sequence then equals a short one
+// that also covers the convolution's reach.
 TEST(MlstmMixer, TheEndOfALongSequenceIsThatOfAShortOne) {
   constexpr int64_t kShort = 80, kLong = 16384, kCompared = 64;
   Problem whole({1, 1, kLong, 16, 2, 4, true, false, true, false}),
@@ -233,7 +232,7 @@ TEST(MlstmMixer, PiecesOfALongSequenceAreTheFormulaAsExactAs) {
   for (const Case& c : kMixerLongCases) expect_the_formula(c);
 }
 
-// Forward keeps of its pieces what backward computes for itself, over the whole sequence at once.
+// Forward keeps values per piece; backward computes them over the whole sequence at once.
 TEST(MlstmMixer, BackwardOfPiecesIsBackwardOfTheWholeAsExactAs) {
   for (const Case& c : kMixerLongCases) {
     Case recomputed = c;
@@ -242,14 +241,15 @@ TEST(MlstmMixer, BackwardOfPiecesIsBackwardOfTheWholeAsExactAs) {
     for_each_way([&](const std::string& way) {
       kept.run(), whole.run();
       const Doubles want = whole.values(whole.du);
-      // The two cut the sequence at other places: as many roundings again. bfloat16: one of du itself.
+      // The two cut the sequence at different places: as many roundings again. bfloat16: one rounding of du
+      // itself.
       const double tolerance = (c.element == Element::bf16 ? 0.008 : 2e-5) * largest(want);
       expect_within(kept.values(kept.du), want, tolerance, text(way, " ", c), 2 * c.channels);
     });
   }
 }
 
-// A forward pass that is to be computed again gives the bits of the one that keeps.
+// A forward pass to be recomputed has the same bits as one that keeps its results.
 TEST(MlstmMixer, WhatIsComputedAgainForGradientsIsTheSame) {
   Case c{2, 6, 6, 64, 4, 3};
   c.element = Element::bf16;
@@ -261,8 +261,8 @@ TEST(MlstmMixer, WhatIsComputedAgainForGradientsIsTheSame) {
   EXPECT_EQ(again.values(again.y), kept.values(kept.y));
 }
 
-// The loss sum(y dy) along random directions, one tensor at a time: the slope by central differences of the
-// formula in double is the product of the direction with the gradient.
+// The loss sum(y dy) along random directions, one tensor at a time. Its slope by central differences of the
+// formula in double equals the product of direction and gradient.
 void expect_the_slopes(const Case& c) {
   Problem p(c);
   const Doubles u = dense_u(p), dy = p.values(p.dy);
@@ -303,8 +303,8 @@ void expect_the_slopes(const Case& c) {
         sizes[i] += std::pow(directions[i][j] * gradient[j], 2);
       }
     }
-    // Some gradients nearly cancel: that of the input gates' bias is zero but for eps, and with one token
-    // those of all gates are. All sums then show some fifteen roundings of the largest gradient.
+    // Some gradients nearly cancel: the input gates' bias has zero gradient except for eps, and with one
+    // token all gates do. All sums then show some fifteen roundings of the largest gradient.
     const double most = std::sqrt(largest(sizes));
     for (size_t i = 0; i <= count; ++i) {
       const double tolerance =
@@ -315,8 +315,8 @@ void expect_the_slopes(const Case& c) {
   });
 }
 
-// In bfloat16 only with biases: without them rows whose sum nearly cancels turn the rounding of a into any
-// number.
+// In bfloat16 only with biases: otherwise rows with a nearly cancelling sum magnify the rounding of a without
+// bound.
 TEST(MlstmMixer, BackwardHasTheSlopesOfTheFormula) {
   for (Case c : kMixerCases) {
     expect_the_slopes(c);

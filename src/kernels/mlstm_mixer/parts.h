@@ -1,14 +1,14 @@
-// The parts of the Vision-LSTM mixer around the mLSTM cell; mlstm_mixer.h says how they fit together.
+// The parts of the Vision-LSTM mixer around the mLSTM cell; mlstm_mixer.h combines them.
 //
-// All work on tensors (batch, token, channel) and on a range [begin, end) of the B*T tokens, so that the
-// caller owns the threads and may take a sample at a time while it is in the cache. Gradients of parameters
-// are added to the caller's buffers, which hold one thread's share. Shape letters: B batch, T tokens, C
-// channels, H heads, G gates (2 H: the H input gates, then the H forget gates).
+// All process tensors (batch, token, channel) on a range [begin, end) of the B*T tokens. So the caller owns
+// the threads and may process one sample at a time while it is in the cache. Gradients of parameters are
+// added to the caller's buffers, one thread's share. Shape letters: B batch, T tokens, C channels, H heads, G
+// gates (2 H: the H input gates, then the H forget gates).
 //
-// Arithmetic is in float. Tensors of StoredRows are floats or bfloat16, all of a call alike (but for q, k and
-// v, which are alike among themselves). A SiLU beside bfloat16 is exact to 7e-5 of itself, its slope to 2e-4
-// and 3e-5. With pairs, which need tensors of bfloat16, an instruction set that can multiplies pairs of it:
-// weights and the gates' gradients are rounded to it. It pays where bf16_pairs_are_faster.
+// Arithmetic is in float. StoredRows are floats or bfloat16, the same for all tensors of a call, except that
+// q, k and v share their own type. With bfloat16, a SiLU has a relative error of 7e-5, its slope of 2e-4 plus
+// 3e-5. `pairs` needs bfloat16 tensors: if the instruction set can, it multiplies pairs of bfloat16, with
+// weights and the gates' gradients rounded to it. It pays if bf16_pairs_are_faster.
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +19,7 @@
 
 namespace tessera::kernels {
 
-// Rows of floats or bfloat16 for the kernels, of doubles for the definitions in double.
+// Rows of floats or bfloat16 for the kernels, of doubles for the double definitions.
 template <class Real>
 struct StoredRowsFor {
   using In = TokenView<const Real*>;
@@ -37,8 +37,8 @@ using StoredRowsOut = typename StoredRowsFor<Real>::Out;
 
 // ---- Depthwise convolution over the tokens' grid, rows x columns = T
 //
-// pre[y,x] = bias + sum_ij tap_ij x[y + i - pad_top, x + j - pad_left], zeros outside;   out = silu(pre).
-// A sequence is a grid of one row. `reverse` rotates the kernel by 180 degrees, as if the tokens were flipped
+// pre[y,x] = bias + sum_ij tap_ij x[y + i - pad_top, x + j - pad_left], zeros outside;   out = silu(pre). A
+// sequence is a grid of one row. `reverse` rotates the kernel by 180 degrees, as if the tokens were flipped
 // before and after; causal then looks ahead.
 struct DepthwiseShape {
   int64_t batch, rows, columns, channels;
@@ -51,19 +51,19 @@ struct DepthwiseForwardOf {
   StoredRows<Real> x;
   const Real* taps;         // (kernel_rows * kernel_columns, C)
   const Real* bias;         // (C) or null
-  TokenView<Real*> pre;     // before the SiLU; may be none
-  StoredRowsOut<Real> out;  // may be none
-  int64_t x_first = 0;      // the tokens that the first rows of x, and of pre and out, stand for: a piece of
-  int64_t out_first = 0;    // a long sequence needs no buffers for the rest
+  TokenView<Real*> pre;     // before the SiLU; optional
+  StoredRowsOut<Real> out;  // optional
+  int64_t x_first = 0;      // first token of x: a piece of a long sequence needs no buffers for the rest
+  int64_t out_first = 0;    // first token of pre and out
 };
 template <class Real>
 struct DepthwiseBackwardOf {
   DepthwiseShape shape;
   StoredRows<Real> x;
-  TokenView<const Real*> dpre;  // of all tokens, from gates_backward
+  TokenView<const Real*> dpre;  // for all tokens, from gates_backward
   const Real* taps;
-  TokenView<const Real*> add;  // added to dx where given
-  StoredRowsOut<Real> dx;      // of tokens begin … end-1
+  TokenView<const Real*> add;  // added to dx if given
+  StoredRowsOut<Real> dx;      // for tokens begin … end-1
   Real *dtaps, *dbias;         // += sums over dpre of tokens begin … end-1; both or neither
 };
 
@@ -72,34 +72,34 @@ struct DepthwiseBackwardOf {
 //   q = Wq a + bq,   k = Wk a + bk,   v = Wv x + bv   in blocks of 4 channels
 //
 // `lanes` of a projection are the blocks' weights by column: lanes[d * lane_row + 4 b + o] = W[b][o][d]. The
-// channels may be some of a wider tensor's: all pointers then point at the first of them.
+// channels may be part of a wider tensor; then all pointers point at the first of them.
 template <class Real>
 struct HeadwiseWeightsOf {
-  const Real *q_lanes, *k_lanes, *v_lanes;  // (4, C), rows lane_row apart
+  const Real *q_lanes, *k_lanes, *v_lanes;  // (4, C), rows at a distance of lane_row
   int64_t lane_row;
   const Real *q_bias, *k_bias, *v_bias;  // (C) or null
 };
 template <class Real>
 struct HeadwiseGradientsOf {
-  Real *q_lanes, *k_lanes, *v_lanes;  // as the weights; all given or none
+  Real *q_lanes, *k_lanes, *v_lanes;  // like the weights; all or none
   int64_t lane_row;
-  Real *q_bias, *k_bias, *v_bias;  // all given or none
+  Real *q_bias, *k_bias, *v_bias;  // all or none
 };
 template <class Real>
 struct HeadwiseForwardOf {
   int64_t tokens, channels;
   StoredRows<Real> a, x;
   HeadwiseWeightsOf<Real> weights;
-  StoredRowsOut<Real> q, k, v;  // bfloat16 only where a and x are
+  StoredRowsOut<Real> q, k, v;  // bfloat16 only if a and x are
   bool pairs = false;
 };
 template <class Real>
 struct HeadwiseBackwardOf {
   int64_t tokens, channels;
-  StoredRows<Real> a, x;  // not read where no sums are wanted
+  StoredRows<Real> a, x;  // not read if no sums are given
   TokenView<const Real*> dq, dk, dv;
   HeadwiseWeightsOf<Real> weights;
-  TokenView<Real*> da;             // += (the skip's part is there already)
+  TokenView<Real*> da;             // += (already has the skip's part)
   TokenView<Real*> dx;             // =; both or neither
   HeadwiseGradientsOf<Real> sums;  // +=
 };
@@ -108,34 +108,34 @@ struct HeadwiseBackwardOf {
 //
 //   gate = W [a; x] + b
 //
-// The layer's gates are linear in [q; k; v], which are linear in a and x: the caller multiplies the two maps
-// (fold_gates), and a third of the products is saved. Weights are rows of 2 C; G' is G rounded up to a
-// multiple of 8, with zeros.
+// The layer's gates are linear in [q; k; v], which are linear in a and x. The caller multiplies the two maps
+// (fold_gates), which saves a third of the products. Weights are rows of 2 C; G' is G padded with zeros to a
+// multiple of 8.
 template <class Real>
 struct GatesForwardOf {
   int64_t tokens, channels, gates;
   StoredRows<Real> a, x;
   const Real *weight, *bias;              // (G', 2 C), (G')
   TokenView<Real*> gate;                  // (B,T,G')
-  const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
+  const uint16_t* weight_half = nullptr;  // in addition to weight, for pairs
 };
-// With what came to a and x through the gates, and the slope of the SiLU that gave a.
+// Adds the gates' part of the gradients of a and x, and applies the slope of the SiLU that gave a.
 template <class Real>
 struct GatesBackwardOf {
   int64_t tokens, channels, gates;
   StoredRows<Real> a, x;
   TokenView<const Real*> pre;
   const Real* weight;
-  TokenView<const Real*> dgate;           // (B,T,G'), zeros behind G
+  TokenView<const Real*> dgate;           // (B,T,G'), zeros from G on
   TokenView<Real*> da;                    // = (da + Wa^T dgate) silu'(pre)
   TokenView<Real*> dx;                    // += Wx^T dgate
   Real *dweight, *dbias;                  // (G', 2 C), (G') +=
-  const uint16_t* weight_half = nullptr;  // beside weight where pairs are wanted
+  const uint16_t* weight_half = nullptr;  // in addition to weight, for pairs
 };
 
-// ---- Norm a head, skip and output gate
+// ---- Norm per head, skip and output gate
 //
-//   y = (norm(h) (1 + w) + b + skip * a) * silu(z),   norm over the C/H channels of a head, variance biased
+//   y = (norm(h) (1 + w) + b + skip * a) * silu(z),   norm over the C/H channels of a head, biased variance
 template <class Real>
 struct HeadNormWeightsOf {
   const Real *scale, *bias, *skip;  // (C): w, b (or null), skip
@@ -182,7 +182,7 @@ struct MixerFunctions {
   void (*gates_backward)(const GatesBackward&, int64_t begin, int64_t end);
   void (*head_norm_forward)(const HeadNormForward&, int64_t begin, int64_t end);
   void (*head_norm_backward)(const HeadNormBackward&, int64_t begin, int64_t end);
-  // To bfloat16, rounded to nearest even.
+  // Converts to bfloat16, rounded to nearest even.
   void (*narrow)(const float* from, uint16_t* to, int64_t count);
 };
 Table<MixerFunctions> mixer_table();

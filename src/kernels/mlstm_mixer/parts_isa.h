@@ -1,4 +1,4 @@
-// The mixer's parts as each instruction set defines them. Per-ISA.
+// The mixer's parts, defined by each instruction set. Per-ISA.
 #pragma once
 
 #include "kernels/mlstm_mixer/parts.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// Calls body(sample, first, last) for the pieces of at most `most` tokens of one sample that make up [begin,
-// end).
+// Splits [begin, end) into pieces of at most `most` tokens of one sample; calls body(sample, first, last) for
+// each.
 template <class Body>
 TESSERA_INLINE void for_each_piece(int64_t tokens, int64_t most, int64_t begin, int64_t end, Body body) {
   for (int64_t at = begin; at < end;) {
@@ -19,7 +19,7 @@ TESSERA_INLINE void for_each_piece(int64_t tokens, int64_t most, int64_t begin, 
   }
 }
 
-// Sums of the lanes of eight vectors.
+// Sums the lanes of eight vectors.
 TESSERA_INLINE void lane_sums(const vf (&v)[8], float* out) {
 #if defined(__AVX2__)
   __m256 e[8];
@@ -42,7 +42,7 @@ TESSERA_INLINE void lane_sums(const vf (&v)[8], float* out) {
 }
 
 #if defined(__AVX512BF16__)
-// Words of two bfloat16 each: the next 2 W of the n > 0 numbers left, zeros behind the last.
+// Loads words of two bfloat16: the next 2 W of n > 0 numbers, padded with zeros.
 TESSERA_INLINE vi load_pairs(const bf16* from, int64_t n) {
   if (n >= 2 * W) return (vi)_mm512_loadu_si512(from);
   return (vi)_mm512_maskz_loadu_epi16((__mmask32)((1ull << n) - 1), from);

@@ -29,7 +29,7 @@ void set_number(const TokenRowsOut& rows, int64_t b, int64_t t, int64_t c, doubl
   write_element(rows.data, rows.element, b * rows.batch + t * rows.token + c, value);
 }
 
-// The token that tap (i, j) reads for output `token`, or -1 outside the grid.
+// Returns the token that tap (i, j) reads for output `token`, or -1 outside the grid.
 int64_t source(const DepthwiseShape& s, int64_t token, int64_t i, int64_t j) {
   const int64_t sign = s.reverse ? -1 : 1;
   const int64_t row = token / s.columns + sign * (i - s.pad_top);
@@ -74,7 +74,7 @@ void depthwise_backward_ref(const DepthwiseBackwardOf<Real>& call, int64_t begin
       const int64_t b = n / tokens, t = n % tokens;
       double dx = call.add.data ? at(call.add, b, t)[c] : 0;
       const double dpre = at(call.dpre, b, t)[c];
-      DepthwiseShape flipped = s;  // outputs that read token t lie the other way
+      DepthwiseShape flipped = s;  // outputs that read token t are at the opposite offsets
       flipped.reverse = !s.reverse;
       for (int64_t i = 0; i < s.kernel_rows; ++i)
         for (int64_t j = 0; j < s.kernel_columns; ++j) {

@@ -1,5 +1,5 @@
 // The definitions of the mixer's parts: plain loops, double sums over numbers of type Real. In float they end
-// the tables of implementations; in double finite differences check their gradients.
+// the tables of implementations; in double, finite differences check their gradients.
 #pragma once
 
 #include "kernels/mlstm_mixer/parts.h"

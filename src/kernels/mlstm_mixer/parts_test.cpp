@@ -140,7 +140,7 @@ struct HeadwiseProblem {
     a.store_halves(), x.store_halves();
     if (outputs) q.store_halves(), k.store_halves(), v.store_halves();
   }
-  // Numbers that a kernel rounds are rounded before.
+  // Rounds the numbers that a kernel rounds in advance.
   void multiply_pairs() {
     pairs = true;
     for (Tensor* weight : {&wq, &wk, &wv}) weight->round();

@@ -1,4 +1,4 @@
-// The tests of the mixer's parts share these: tensors in float or bfloat16 for the kernels and in double for
+// Shared by the tests of the mixer's parts: tensors in float or bfloat16 for the kernels and in double for
 // the definition.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace tessera::kernels::testing {
 
 // A tensor of floats, or of bfloat16, with guards for the fast kernels, and the same numbers in double for
-// the definition. Rows are `gap` numbers apart beyond their width.
+// the definition. `gap` numbers separate rows.
 class Tensor {
  public:
   Tensor(int64_t rows, int64_t width, uint64_t seed, int64_t gap = 0, double mean = 0, double deviation = 1)
@@ -39,7 +39,7 @@ class Tensor {
     start_[static_cast<size_t>(row * stride_ + column)] = value;
     reset();
   }
-  // To numbers that bfloat16 holds, still floats for the kernels.
+  // Rounds to numbers that bfloat16 can store, still floats for the kernels.
   void round() {
     for (double& value : start_) {
       uint16_t bits;
@@ -48,7 +48,7 @@ class Tensor {
     }
     reset();
   }
-  // From now on the kernels have it in bfloat16.
+  // Switches the kernels' copy to bfloat16.
   void store_halves() {
     half_.emplace(Element::bf16, single_.count(), 1);
     round();
@@ -72,7 +72,7 @@ class Tensor {
       for (int64_t c = 0; c < width_; ++c) values.push_back(double_[r * stride_ + c]);
     return values;
   }
-  // Whether what lies between the rows is as it was.
+  // True if the gaps between rows are unchanged.
   bool gaps_intact() const {
     for (int64_t i = 0; i < rows_ * stride_; ++i)
       if (i % stride_ >= width_ && static_cast<float>(stored().get(i)) != static_cast<float>(start_[i]))
@@ -118,8 +118,8 @@ StoredRows<Real> stored_in(Tensor& t, int64_t tokens) {
   else
     return rows_in<double>(t, tokens);
 }
-// In roundings of a float: a SiLU or its slope where the tensors around it are bfloat16, and one such
-// rounding of the largest number behind it.
+// Tolerances, in float roundings, of a SiLU or its slope between bfloat16 tensors, and with one bfloat16
+// rounding of the largest number in addition.
 constexpr double kRoundingsOfCoarse = 2e-4 / 6e-8, kRoundingsOfHalf = 0x1p16 + kRoundingsOfCoarse;
 
 template <class Real>
@@ -133,11 +133,11 @@ Real* data(Tensor& t) {
 struct Checked {
   const char* name;
   Tensor* tensor;
-  double roundings;  // of the largest number that enters a sum
+  double roundings;  // roundings of the largest number that enters a sum
 };
 
-// Runs the definition in double once, then every implementation from the same start, whole and in two pieces;
-// the results may be off by so many roundings (2^-24) of the largest result.
+// Runs the definition in double once, then every implementation from the same start, whole and in two pieces.
+// Results may be off by `roundings` (2^-24) of the largest result.
 inline void compare(const std::string& what, int64_t tokens, const std::vector<Checked>& outputs,
                     const std::function<void(int64_t, int64_t)>& definition,
                     const std::function<void(const MixerFunctions&, int64_t, int64_t)>& fast) {
@@ -167,8 +167,8 @@ struct HeadwiseCase {
 inline const HeadwiseCase kHeadwise[] = {{2, 7, 8, 2},    {1, 1, 4, 2},    {1, 64, 192, 8}, {2, 19, 20, 6},
                                          {1, 33, 48, 16}, {1, 17, 36, 12}, {1, 70, 768, 8}};
 
-// Central differences of the definitions in double, for every number of every input. `loss` runs the forward
-// and weighs its outputs; `inputs` pairs an input with its gradient.
+// Central differences of the double definitions, for every number of every input. `loss` runs the forward and
+// weights its outputs; `inputs` pairs an input with its gradient.
 inline void expect_gradients(const std::string& what, const std::function<double()>& loss,
                              const std::vector<std::pair<Tensor*, Tensor*>>& inputs,
                              const std::vector<std::string>& names) {

@@ -1,4 +1,5 @@
-// One box against all behind it, for one instruction set. Per-ISA; built without contraction to multiply-adds.
+// One box against all later ones, for one instruction set. Per-ISA; built without contraction to
+// multiply-adds.
 #include "kernels/nms/nms.h"
 
 #include "kernels/rows.h"

@@ -1,4 +1,4 @@
-// Sorts boxes and classes, and the definition of one step.
+// Sorts boxes and classes; also the definition of one step.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -46,13 +46,13 @@ namespace {
 
 constexpr Table<NmsFunctions> kTable{kImplementations, std::size(kImplementations)};
 
-// The largest float that is at most x: a float is above one where it is above the other.
+// Returns the largest float of at most x: a float is above one if and only if it is above the other.
 float round_down(double x) {
   const auto rounded = static_cast<float>(x);
   return static_cast<double>(rounded) > x ? std::nextafter(rounded, -INFINITY) : rounded;
 }
 
-// The boxes of one class, best first; `stays` is set for those that stay.
+// Processes the boxes of one class, best first; sets `stays` for the kept ones.
 void suppress_group(const float* boxes, const std::vector<int64_t>& group, double threshold, uint8_t* stays) {
   const NmsFunctions& functions = choose(kTable);
   const size_t count = group.size();

@@ -1,4 +1,4 @@
-// Every implementation keeps what the definition keeps, to the last box.
+// Every implementation keeps the same boxes as the definition, to the last box.
 #include "kernels/nms/nms.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(Nms, IsTheDefinition) {
 TEST(Nms, TheBestOfTwoStays) {
   const float boxes[] = {0, 0, 10, 10, 1, 0, 11, 10, 0, 0, 20, 10}, scores[] = {0.3f, 0.9f, 0.1f};
   int64_t keep[3];
-  ASSERT_EQ(nms(boxes, scores, nullptr, 3, 0.5, keep), 2);  // of IoU exactly 0.5 both stay
+  ASSERT_EQ(nms(boxes, scores, nullptr, 3, 0.5, keep), 2);  // at an IoU of exactly 0.5 both stay
   EXPECT_EQ(keep[0], 1);
   EXPECT_EQ(keep[1], 2);
   const int64_t classes[] = {0, 1, 0};

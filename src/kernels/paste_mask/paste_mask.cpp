@@ -10,21 +10,21 @@
 namespace tessera::kernels {
 namespace {
 
-// Where a pixel of an axis reads the mask: two cells with their weights.
+// The mask cells that a pixel reads along an axis: two with their weights.
 struct Tap {
   int64_t low = 0, high = 0;
   double low_weight = 0, high_weight = 0;
 };
 
-// The pixels [from, from + taps) of an axis that the mask covers. In double whatever the mask's type: of a box of less
-// than a pixel small differences are large ones.
+// The pixels [from, from + taps) of an axis that the mask covers. Always in double: in a box smaller than a
+// pixel, small differences matter.
 struct Axis {
   int64_t from = 0;
   std::vector<Tap> taps;
 };
 
 Tap grid_tap(int64_t pixel, double low, double high, int64_t side) {
-  // As published: to [-1, 1] first, then to cells.
+  // As published: first to [-1, 1], then to cells.
   const double place = (static_cast<double>(pixel) + 0.5 - low) / (high - low) * 2 - 1;
   const double at = ((place + 1) * static_cast<double>(side) - 1) / 2;
   if (!(at > -1 && at < static_cast<double>(side))) return {};
@@ -38,7 +38,7 @@ Tap grid_tap(int64_t pixel, double low, double high, int64_t side) {
 Axis grid_axis(double low, double high, int64_t side, int64_t size) {
   Axis axis;
   if (!(high > low)) return axis;
-  // A cell of the mask more on both sides, where values fall to zero.
+  // One cell of the mask more on both sides, where values fall to zero.
   const double cell = (high - low) / static_cast<double>(side);
   const auto bound = [&](double value) {
     return static_cast<int64_t>(std::clamp(value, 0.0, static_cast<double>(size)));
@@ -49,7 +49,7 @@ Axis grid_axis(double low, double high, int64_t side, int64_t size) {
   return axis;
 }
 
-// The mask's border of zeros is cell -1 and cell `side`.
+// Cells -1 and `side` are the mask's border of zeros.
 Tap resized_tap(int64_t i, int64_t length, int64_t side) {
   const int64_t padded = side + 2;
   const double scale = static_cast<double>(padded) / static_cast<double>(length);
@@ -62,7 +62,7 @@ Tap resized_tap(int64_t i, int64_t length, int64_t side) {
   return tap;
 }
 
-// Number: the type in which the published code cuts the grown box to whole pixels.
+// Number: the type in which the published code rounds the enlarged box to whole pixels.
 template <class Number>
 Axis resized_axis(Number low, Number high, int64_t side, int64_t size) {
   const Number scale = static_cast<Number>(side + 2) / static_cast<Number>(side);
@@ -86,7 +86,7 @@ Axis axis_of(PasteRule rule, Number low, Number high, int64_t side, int64_t size
                                  : resized_axis(low, high, side, size);
 }
 
-// Calls put(y, x, values) with the first column and the values of each row that the mask reaches.
+// Calls put(y, x, values) for each row that the mask reaches, with its first column and values.
 template <class Number, class Put>
 void each_row(const Number* mask, int64_t side, const Number* box, PasteRule rule, int64_t height,
               int64_t width, const Put& put) {

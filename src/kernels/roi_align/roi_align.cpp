@@ -1,8 +1,8 @@
 // RoIAlign for one instruction set. Per-ISA.
 //
-// W channels at a time: the map of an image is laid out once with these channels side by side, then every box
-// reads it. A line of bins first adds up its rows (as long as its columns are dense; else each bin reads its own
-// cells), then the columns of each bin.
+// Processes W channels at a time. The map of an image is laid out once with these channels contiguous, then
+// every box reads it. A line of bins first sums its rows (if its columns are dense; else each bin reads its
+// own cells), then the columns of each bin.
 #include "kernels/roi_align/roi_align.h"
 
 #include "kernels/rows.h"
@@ -10,7 +10,7 @@
 namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
-// (channels, cells) -> (cells, W), zeros in the lanes that there are not.
+// (channels, cells) -> (cells, W), with zeros in missing lanes.
 void pack(const float* x, int64_t cells, int64_t stride, int64_t lanes, float* to) {
   for (int64_t at = 0; at < cells; ++at)
     for (int64_t lane = 0; lane < W; ++lane) to[at * W + lane] = lane < lanes ? x[lane * stride + at] : 0;
@@ -21,7 +21,7 @@ void unpack(const float* from, int64_t cells, int64_t stride, int64_t lanes, flo
 }
 
 int64_t entries(const RoiAxis& axis, int64_t bins) { return axis.start[bins] - axis.start[0]; }
-// Whether it is cheaper to add up whole rows first.
+// True if it is cheaper to sum whole rows first.
 bool dense(const RoiPlan& plan, int64_t bins) {
   return entries(plan.columns, bins) >= plan.columns.last - plan.columns.first;
 }

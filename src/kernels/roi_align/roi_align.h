@@ -1,50 +1,51 @@
-// RoIAlign (He et al. 2017, "Mask R-CNN"): a box of a feature map as a grid of bins, each the mean of bilinear
-// samples of the map.
+// RoIAlign (He et al. 2017, "Mask R-CNN"): a box of a feature map as a grid of bins, each the mean of
+// bilinear samples of the map.
 //
-//   y[k, c, p, q] = 1 / n  sum over the n = n_y n_x samples of bin (p, q) of  bilinear(x[image(k), c], sample)
-//   bilinear = sum over rows r, columns c of  u_p[r] v_q[c] x[r, c]:  rows and columns weigh apart
+//   y[k, c, p, q] = 1 / n  sum over the n = n_y n_x samples of bin (p, q) of bilinear(x[image(k), c], sample)
+//   bilinear = sum over rows r, columns c of u_p[r] v_q[c] x[r, c]:  separable in rows and columns
 //
-// so that a bin costs its rows times its columns once, whatever the number of samples. Boxes are in pixels of the
-// image, `scale` makes them those of the map; aligned boxes are moved by half a cell (detectron2, mmdet), others are
-// at least one cell wide and high (torchvision). Samples beyond one cell outside of the map count 0.
+// So a bin costs its rows times its columns once, for any number of samples. Boxes are in pixels of the
+// image; `scale` converts them to the map. Aligned boxes are shifted by half a cell (detectron2, mmdet);
+// others are at least one cell wide and high (torchvision). Samples more than one cell outside the map count
+// 0.
 #pragma once
 
 #include <stdint.h>
 
 namespace tessera::kernels {
 
-// Rows (or columns) of the map with their weights, for each bin of one axis: entries [start[p], start[p + 1]).
+// Rows (or columns) of the map with their weights; bin p of the axis has entries [start[p], start[p + 1]).
 struct RoiAxis {
   const int32_t* start = nullptr;  // [bins + 1]
   const int32_t* cell = nullptr;
   const float* weight = nullptr;
-  int32_t first = 0, last = 0;  // the cells that are touched: [first, last)
+  int32_t first = 0, last = 0;  // the cells in use: [first, last)
 };
 struct RoiPlan {
   RoiAxis rows, columns;
-  int64_t roi = 0;  // its number
-  float share = 1;  // 1 / number of samples of a bin
+  int64_t roi = 0;  // the box's number
+  float share = 1;  // 1 / number of samples per bin
 };
 
-// What one thread does at a time: all boxes of one image, on as many channels as a vector has lanes.
+// One unit of work: all boxes of one image, on as many channels as a vector has lanes.
 struct RoiPiece {
   const RoiPlan* plans = nullptr;
   int64_t plan_count = 0;
   int64_t height = 0, width = 0, out_height = 0, out_width = 0;
-  int64_t channels = 0, channel = 0, lanes = 0;  // of the map; the first of this piece, and how many
+  int64_t channels = 0, channel = 0, lanes = 0;  // map channels; first of the piece, and their number
   float* plane = nullptr;                        // scratch: height * width vectors
   float* line = nullptr;                         // scratch: width + out_height * out_width vectors
 };
 
 struct RoiAlignFunctions {
   int64_t lanes;
-  // `x` and `gx` are this image's (channels, height, width); y and gy (rois, channels, out_height, out_width). The
-  // gradient is written, not added.
+  // `x` and `gx` are this image's (channels, height, width); y and gy (rois, channels, out_height,
+  // out_width). The gradient overwrites gx.
   void (*forward)(const RoiPiece& piece, const float* x, float* y);
   void (*backward)(const RoiPiece& piece, const float* gy, float* gx);
 };
 
-// Boxes (rois, 5): number of the image, left, top, right, bottom.
+// Boxes (rois, 5): image number, left, top, right, bottom.
 template <class Number>
 struct RoiAlign {
   int64_t batch = 0, channels = 0, height = 0, width = 0;
@@ -52,17 +53,17 @@ struct RoiAlign {
   const Number* boxes = nullptr;
   double scale = 1;
   bool aligned = true;
-  int64_t sampling = 0;  // samples along a side of a bin; 0 or below: one a cell
+  int64_t sampling = 0;  // samples along a side of a bin; 0 or below: one per cell
   int64_t out_height = 7, out_width = 7;
 };
-// x (batch, channels, height, width), y (rois, channels, out_height, out_width). The same bits whatever the number
-// of threads. Double precision is the reference's.
+// x (batch, channels, height, width), y (rois, channels, out_height, out_width). The bits do not depend on
+// the number of threads. Double precision uses the reference.
 void roi_align(const RoiAlign<float>& call, const float* x, float* y);
 void roi_align(const RoiAlign<double>& call, const double* x, double* y);
 void roi_align_backward(const RoiAlign<float>& call, const float* gy, float* gx);
 void roi_align_backward(const RoiAlign<double>& call, const double* gy, double* gx);
 
-// The definition: a sample after the other, sums in double.
+// The definition: one sample at a time, sums in double.
 namespace reference {
 template <class Number>
 void roi_align(const RoiAlign<Number>& call, const Number* x, Number* y);
@@ -70,7 +71,7 @@ template <class Number>
 void roi_align_backward(const RoiAlign<Number>& call, const Number* gy, Number* gx);
 }  // namespace reference
 
-// One sample along an axis: two cells with their weights; weights 0 where it lies too far outside. Shared by the
+// One sample along an axis: two cells with their weights, 0 if it is too far outside. Shared by the
 // definition and the plans.
 template <class Number>
 struct RoiSample {
@@ -93,7 +94,7 @@ inline RoiSample<Number> roi_sample(Number position, int64_t size) {
   s.low_weight = 1 - s.high_weight;
   return s;
 }
-// A box along an axis: sample i of bin p stands at start + p * bin + (i + 0.5) * bin / count.
+// A box along an axis: sample i of bin p is at start + p * bin + (i + 0.5) * bin / count.
 template <class Number>
 struct RoiSide {
   Number start, bin;

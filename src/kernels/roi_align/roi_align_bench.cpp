@@ -1,4 +1,4 @@
-// roi_align_bench: 512 boxes on a map of 256 x 64 x 64 to 7 x 7 and 14 x 14 bins, one sample a cell.
+// roi_align_bench: 512 boxes on a map of 256 x 64 x 64 to 7 x 7 and 14 x 14 bins, one sample per cell.
 #include "core/random.h"
 #include "core/threads.h"
 #include "kernels/bench.h"

@@ -76,7 +76,7 @@ template void roi_align_backward(const RoiAlign<double>&, const double*, double*
 
 namespace {
 
-// As an entry of the table the reference is one that is never taken: the callers below look for it by name.
+// Never called: the table's reference entry is only a placeholder, and callers use the reference by name.
 void no_forward(const RoiPiece&, const float*, float*) {}
 void no_backward(const RoiPiece&, const float*, float*) {}
 

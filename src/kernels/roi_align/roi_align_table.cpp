@@ -1,4 +1,4 @@
-// Which implementations there are; makes the plans of the boxes and shares images and channels among threads.
+// The implementations; plans the boxes and divides images and channels among threads.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -29,14 +29,14 @@ void check_call(const RoiAlign<Number>& call, const void* x, const void* y) {
   for (int64_t k = 0; k < call.rois; ++k) {
     const Number* box = call.boxes + 5 * k;
     check(box[0] >= 0 && box[0] < static_cast<Number>(call.batch), "roi_align: box ", k, " is of image ",
-          box[0], ", there are ", call.batch);
+          box[0], ", the batch has ", call.batch);
     for (int i = 1; i < 5; ++i)
       check(std::abs(static_cast<double>(box[i])) * call.scale < kFarthest, "roi_align: box ", k,
             " has the coordinate ", box[i]);
   }
 }
 
-// The plans of all boxes of all images; memory is shared by all axes.
+// The plans of all boxes of all images, with common memory for all axes.
 class Plans {
  public:
   explicit Plans(const RoiAlign<float>& call) : images_(static_cast<size_t>(call.batch)) {
@@ -90,7 +90,7 @@ class Plans {
     }
     starts_.push_back(static_cast<int32_t>(cells_.size()));
   }
-  // Samples stand in order: a cell that is there already is one of the last two of its bin.
+  // Samples are in order: a cell already present is one of the last two of its bin.
   void put(size_t begin, int32_t cell, float weight) {
     for (size_t back = 1; back <= 2 && cells_.size() >= begin + back; ++back)
       if (const size_t e = cells_.size() - back; cells_[e] == cell) {

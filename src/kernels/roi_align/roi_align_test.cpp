@@ -1,4 +1,4 @@
-// Every implementation against the definition, at odd boxes and sizes around a vector.
+// Compares every implementation with the definition, at odd boxes and sizes around a vector.
 #include "kernels/roi_align/roi_align.h"
 
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ struct WeightGradientSide {  // G^T
   }
 };
 
-// Side * square * Side^T; get(row, column) gives the square's numbers, put(row, column, value) takes the result's.
+// Side * square * Side^T; get(row, column) reads the square, put(row, column, value) writes the result.
 template <class Side, class Get, class Put>
 TESSERA_INLINE void both_sides(const Get& get_number, const Put& put_number) {
   vf half[Side::kTo][Side::kFrom];

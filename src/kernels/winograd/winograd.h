@@ -5,17 +5,17 @@
 //
 // The result is computed in tiles of 4 x 4 cells, each from the 6 x 6 cells d around it:
 //
-//   tile = A^T [ sum_k (G weight G^T) * (B^T d B) ] A,      * of each of the 36 numbers by itself
+//   tile = A^T [ sum_k (G weight G^T) * (B^T d B) ] A,      * elementwise on the 36 numbers
 //
-// so 36 matrix products (tiles x in x out) replace 9 of 16 times as many rows: a quarter of the
-// multiply-adds. The points of interpolation are 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose matrices have smaller
-// numbers than those of 0, +-1, +-2 and so smaller errors of rounding. Gradients: that of x is the same
-// convolution with the weights rotated by half a circle and their channels exchanged; that of the weights is  G^T [ sum_tiles (B^T d B) * (A dy A^T) ] G.
+// So 36 matrix products (tiles x in x out) replace 9 with 16 times as many rows: a quarter of the
+// multiply-adds. The interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and infinity. Their matrices have
+// smaller numbers, and so smaller rounding errors, than those of 0, +-1, +-2. The gradient of x is the same
+// convolution with the weights rotated by 180 degrees and their channels exchanged. The gradient of the
+// weights is G^T [ sum_tiles (B^T d B) * (A dy A^T) ] G.
 //
-// Arithmetic is in float whatever x and y are stored as: there is no narrower form, since rounding the
-// transformed numbers to bfloat16 or to whole numbers of 8 bits loses several bits more than rounding x. The same
-// bits whatever the number of threads, and for a sample alone or among others. C headers only: per-ISA files
-// include it.
+// Arithmetic is in float for every storage type of x and y. No narrower form exists: rounding the transformed
+// numbers to bfloat16 or int8 loses several bits more than rounding x. The bits do not depend on the number
+// of threads or on other samples in the batch. C headers only: per-ISA files include it.
 #pragma once
 
 #include "kernels/types.h"
@@ -26,10 +26,10 @@ struct WinogradGrid {
   int64_t batch = 0, rows = 0, columns = 0, in = 0, out = 0;
 };
 
-// Transformed weights, for winograd_forward with any instruction set: so many floats.
+// Returns the number of floats of transformed weights, for winograd_forward with any instruction set.
 int64_t winograd_packed_count(int64_t in, int64_t out);
-// weight[o * out_stride + k * in_stride + 3 i + j]. `rotated` takes (2 - i, 2 - j) in the place of (i, j): with
-// the strides exchanged as well, packed weights give the gradient of x.
+// weight[o * out_stride + k * in_stride + 3 i + j]. `rotated` reads (2 - i, 2 - j) instead of (i, j): with
+// the strides exchanged too, packed weights give the gradient of x.
 struct WinogradWeights {
   const float* weight = nullptr;
   int64_t in = 0, out = 0, out_stride = 0, in_stride = 0;
@@ -44,9 +44,9 @@ struct WinogradForward {
   Element x_element = Element::f32;
   const float* packed = nullptr;
   const float* bias = nullptr;     // (out) or null
-  const void* residual = nullptr;  // as y, added to it; or null
+  const void* residual = nullptr;  // like y, added to it; or null
   Element residual_element = Element::f32;
-  bool relu = false;  // of the sum with the residual
+  bool relu = false;  // after the residual
   void* y = nullptr;  // (batch, rows, columns, out), contiguous; must not overlap x
   Element y_element = Element::f32;
 };
@@ -57,19 +57,19 @@ struct WinogradGradients {
   WinogradGrid grid;
   const void* x = nullptr;  // as above
   Element x_element = Element::f32;
-  const void* dy = nullptr;  // as y
+  const void* dy = nullptr;  // like y
   Element dy_element = Element::f32;
   float* weight = nullptr;  // (out, in, 3, 3), overwritten
 };
 void winograd_gradients(const WinogradGradients& call);
 
-// Below: what an instruction set gives.
+// Below: the functions of an instruction set.
 
 constexpr int64_t kWinogradTile = 4, kWinogradSide = 6, kWinogradMatrices = 36;
-constexpr int64_t kWinogradPanel = 48;  // columns of packed weights that lie together
+constexpr int64_t kWinogradPanel = 48;  // columns per panel of packed weights
 
-// Tiles [begin, end) are numbered (sample, row of tiles, column of tiles). Number `matrix` of the 36 of tile t and
-// channel c stands at matrices[matrix * matrix_stride + (t - first) * row + c].
+// Tiles [begin, end) are numbered (sample, row of tiles, column of tiles). Matrix `matrix` of the 36 holds
+// tile t and channel c at matrices[matrix * matrix_stride + (t - first) * row + c].
 template <class Pointer>
 struct WinogradMatrices {
   Pointer data;
@@ -77,23 +77,24 @@ struct WinogradMatrices {
   int64_t first;
 };
 
-// A grid into matrices: B^T d B of the 6 x 6 cells around each tile, or A dy A^T of the 4 x 4 cells of it.
+// Transforms a grid into matrices: B^T d B of the 6 x 6 cells around each tile, or A dy A^T of its 4 x 4
+// cells.
 struct WinogradTransform {
   const void* cells;
   Element element;
   int64_t rows, columns, channels;
-  int64_t channel, count;  // which channels, written as 0 … count - 1
+  int64_t channel, count;  // the channels, written as 0 … count - 1
   WinogradMatrices<float*> to;
 };
 
-// Matrices into a grid.
+// Transforms matrices into a grid.
 struct WinogradOutput {
   WinogradMatrices<const float*> from;
   const WinogradForward* call;
 };
 
-// out[m][n] = sum_k a[m * a_row + k * a_k] b[k * b_k + n], or added to what is there. b is readable and out
-// writable to a multiple of 16 columns.
+// out[m][n] = sum_k a[m * a_row + k * a_k] b[k * b_k + n], or added to `out`. b is readable and out writable
+// up to a multiple of 16 columns.
 struct WinogradProduct {
   const float* a;
   int64_t a_row, a_k;

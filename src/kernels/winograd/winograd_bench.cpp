@@ -1,5 +1,5 @@
-// winograd_bench [side in out batch]: time of the convolutions of UperNet's and FPN's heads, and what a direct one
-// of that speed would do (GFLOP/s of the definition's multiply-adds).
+// winograd_bench [side in out batch]: time of the convolutions in UperNet's and FPN's heads, and the
+// throughput that a direct convolution of that speed would have (GFLOP/s of the definition's multiply-adds).
 #include <cstdlib>
 
 #include "core/threads.h"

@@ -23,8 +23,8 @@ Side transposed(const Side& side) {
   return result;
 }
 
-// The rows of the first are the products of (x - p) over all points p but one; the columns of the second are the
-// powers of each point; the rows of the third are powers too, over the products of its differences.
+// Rows of the first are the products of (x - p) over all points p except one. Columns of the second are the
+// powers of each point. Rows of the third are powers too, divided by the products of its differences.
 const Side& input_side() {
   static const Side side{6, 6, {1, 0,          -2.5, 0,      1, 0,  //
                                 0, -2 * kNear, -2,   kNear,  1, 0,  //
@@ -132,7 +132,7 @@ void product(const WinogradProduct& p) {
     }
 }
 
-// `count` numbers of each of kWinogradPanel channels through `side`.
+// Multiplies `count` numbers of each of kWinogradPanel channels by `side`.
 void panel(const Side& side, const float* from, int64_t from_stride, float* to, int64_t to_stride) {
   for (int64_t c = 0; c < kWinogradPanel; ++c) {
     std::vector<double> square;

@@ -1,5 +1,5 @@
-// Which implementations there are; cuts a call into blocks whose matrices stay in the cache, and shares each step
-// of a block among threads.
+// The implementations; cuts a call into blocks with matrices that stay in the cache, and divides each step of
+// a block among threads.
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -19,15 +19,16 @@ namespace {
 
 constexpr Table<WinogradFunctions> kTable{kImplementations, std::size(kImplementations)};
 
-// Channels that are transformed and multiplied at a time: a panel of that many rows stays in the second cache.
+// Channels transformed and multiplied at a time: a panel with this many rows fits into the second-level
+// cache.
 constexpr int64_t kChannels = 256;
-constexpr int64_t kBlockBytes = 12 << 20;  // of the matrices of a block: a part of the third cache
+constexpr int64_t kBlockBytes = 12 << 20;  // matrices of a block: a part of the third-level cache
 constexpr int64_t kPanel = kWinogradPanel, kMatrices = kWinogradMatrices;
 
 int64_t panels_of(int64_t channels) { return (channels + kPanel - 1) / kPanel; }
 
-// Where the rows of input channel `first` of one matrix and one panel lie in packed weights: parts of kChannels
-// channels, in each part the matrices, in each matrix the panels, in each panel a row for every channel.
+// Returns the offset in packed weights of the rows of input channel `first` of one matrix and panel. Order:
+// parts of kChannels channels, then matrices, then panels, then a row for every channel.
 int64_t packed_at(int64_t in, int64_t out, int64_t first, int64_t matrix, int64_t panel) {
   const int64_t height = std::min(kChannels, in - first);
   return (first * kMatrices * panels_of(out) + (matrix * panels_of(out) + panel) * height) * kPanel;
@@ -38,7 +39,7 @@ int64_t tiles_of(const WinogradGrid& grid) {
   return grid.batch * tiles(grid.rows) * tiles(grid.columns);
 }
 
-// Tiles of a block whose matrices have so many numbers in a row, for all of a call.
+// Returns the tiles per block if a matrix row has `numbers` numbers, for all matrices of a call.
 int64_t block_tiles(int64_t tiles, int64_t numbers) {
   constexpr int64_t together = 8;  // rows of a product
   const int64_t most = kBlockBytes / (kMatrices * static_cast<int64_t>(sizeof(float)) * numbers);
@@ -46,7 +47,7 @@ int64_t block_tiles(int64_t tiles, int64_t numbers) {
   return std::min(block, (tiles + together - 1) / together * together);
 }
 
-// A row of floats for each tile; not a power of two apart, which the first cache would hold badly.
+// A row of floats for each tile; not at power-of-two distances, which would cause cache conflicts.
 int64_t row_of(int64_t channels) { return round_up16(channels) + 16; }
 
 template <class Pointer>

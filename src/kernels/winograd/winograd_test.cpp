@@ -1,4 +1,4 @@
-// Every instruction set against the sum that defines the convolution, at sizes around tiles, panels and parts.
+// Compares every instruction set with the defining sum, at sizes around tiles, panels and parts.
 #include "kernels/winograd/winograd.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ struct Problem {
     for (int64_t i = 0; i < from.count(); ++i) all.push_back(from.get(i));
     return all;
   }
-  // body(output, input, weight): every multiplication of the definition, by indices.
+  // Calls body(output, input, weight) for every multiplication of the definition, by indices.
   template <class Body>
   void each_product(const Body& body) const {
     for (int64_t b = 0; b < with.batch; ++b)
@@ -110,7 +110,8 @@ const std::vector<Case>& cases() {
 std::string name(const Case& c, Isa isa) {
   return text(name_of(isa), " ", c.batch, " x ", c.rows, " x ", c.columns, ", ", c.in, " to ", c.out);
 }
-// A hundred roundings of a float, growing as a sum of 9 in numbers does; half a unit of 8 bits where it is stored so.
+// A hundred float roundings, growing like a sum of 9 in numbers; in bfloat16 storage, half a unit of 8 bits
+// more.
 double tolerance(const Case& c, const std::vector<double>& want, Element stored) {
   return 1e-5 * std::sqrt(9.0 * static_cast<double>(c.in)) +
          (stored == Element::bf16 ? testing::largest(want) / 256 : 0);
@@ -177,7 +178,7 @@ TEST_F(Winograd, GradientOfTheWeights) {
 }
 
 TEST_F(Winograd, SumsOverSeveralBlocksAndParts) {
-  // 1,200 tiles of 300 channels are more than a block holds.
+  // 1,200 tiles of 300 channels exceed a block.
   const Case c{3, 80, 80, 300, 300};
   Problem problem(c);
   const std::vector<double> got = problem.forward(active_isa());
@@ -194,7 +195,7 @@ TEST_F(Winograd, SumsOverSeveralBlocksAndParts) {
           want += problem.x.get(problem.cell(b, row, at) * c.in + k) * problem.weight[(o * c.in + k) * 9 + i];
       }
       EXPECT_NEAR(got[problem.cell(b, r, column) * c.out + o], want, tolerance(c, {}, c.y));
-      double slope = 0;  // of the weight in the middle
+      double slope = 0;  // gradient of the weight in the middle
       for (int64_t cell = 0; cell < c.batch * c.rows * c.columns; ++cell)
         slope += problem.x.get(cell * c.in + 299 - o) * problem.residual.get(cell * c.out + o);
       EXPECT_NEAR(gradient[(o * c.in + 299 - o) * 9 + 4], slope, 2e-5 * std::sqrt(19200.0));
