@@ -49,7 +49,7 @@ parity: configure  ## compare with a folder of goldens (TESSERA_GOLDENS=FOLDER)
 	$(COMPILE) tessera_parity
 	$(BUILD)/tests/parity/tessera_parity $(or $(TESSERA_GOLDENS),tests/data/goldens)
 
-bench: packages-mpi configure  ## speed compared with the peers, decoding with TESSERA_BENCH_TILES; into docs/performance.md
+bench: packages-mpi configure  ## speed against the peers, reading images with TESSERA_BENCH_TILES; into docs/performance.md
 	@cmake $(BUILD) >/dev/null
 	$(COMPILE) tessera loader_bench mlstm_bench optimiser_bench roi_align_bench nms_bench coco_bench
 	bench/tables infer docs/performance.md bench/infer.sh $(abspath $(BUILD))

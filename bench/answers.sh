@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model. Prints a table of their
-# answers for docs/results.md. About two hours on two idle cores.
+# Trains LLaVA, Frozen and Flamingo on the emoji set, all on one language model, and prints a table of what they answer for
+# docs/ablations/answers.md. About two hours on two idle cores.
 #
-#   bench/tables answers docs/results.md bench/answers.sh DATA OUTPUT [TESSERA]
+#   bench/tables answers docs/ablations/answers.md bench/answers.sh DATA OUTPUT [TESSERA]
 #
 # DATA: the folder of the emoji set, with a folder `papers` of texts. An existing run is resumed or kept.
 set -euo pipefail

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""CLIP trained from scratch on the emoji set against OpenCLIP, equal time on one thread each. Prints a table for
-docs/results.md.
+"""CLIP from nothing on the emoji set beside OpenCLIP, equal time on one thread each; prints a table for docs/ablations/images-and-texts.md.
 
   PYTHON bench/clip_quality.py --program BUILD/tessera --data EMOJI --output runs/clip-quality [--minutes 20] [--seeds 0,1,2] [NAME ...]
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Do generators with VisionLLaMA's blocks learn faster (VisionLLaMA, Tables 1 and 10)? Prints a table of docs/results.md.
+"""Do generators with VisionLLaMA's blocks learn faster (VisionLLaMA, Tables 1 and 10)? Prints a table of
+docs/ablations/generation.md.
 
   bench/convergence.py --program BUILD/tessera --classifier CLASSIFIER --output runs/convergence --plot convergence.svg
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks trained segmenters and detectors on real data; prints a table for docs/results.md.
+"""Checks of trained segmenters and detectors that take real data; prints a table for docs/ablations/dense.md.
 
   bench/dense_checks.py --program BUILD/tessera --data DIR --detector RUN --segmenter RUN [CHECK ...]
 
@@ -116,12 +116,12 @@ def counts(options):
     off = [abs(sum(s >= threshold for s in scores) - count) / count for count, scores in large]
     off.sort()
     yield (f"nuclei of {len(large)} large images, tiles of {options.tile}",
-           f"{ours} of {true}, {100 * (ours - true) / true:+.1f} %; of one image {100 * off[len(off) // 2]:.0f} % off in "
-           f"the median (scores from {threshold:.2f}, chosen on val)", "within 15 %")
+           f"{ours} of {true}, {100 * (ours - true) / true:+.1f} %; median error of an image "
+           f"{100 * off[len(off) // 2]:.0f} % (scores from {threshold:.2f}, chosen on val)", "within 15 %")
 
 
 def tiles(options):
-    """Compares an image as one window with the whole, and a large one in windows with one window over all of it."""
+    """One window against the whole image, and a large image in windows against one window over all of it."""
     from PIL import Image
     picture = sorted((options.data / "camvid" / "images" / "test").glob("*.jpg"))[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +132,7 @@ def tiles(options):
             return Image.open(folder / "found.png").tobytes()
 
         one, whole = classes(picture, "--tile", max(Image.open(picture).size)), classes(picture, "--whole")
-        yield "one window beside the whole", "the same" if one == whole else "differ", "the same"
+        yield "one window against the whole", "the same" if one == whole else "differ", "the same"
         Image.open(picture).resize((2000, 2000), Image.BICUBIC).save(folder / "large.png")
         whole, windows = classes(folder / "large.png", "--tile", 2000), classes(folder / "large.png", "--tile", options.tile_pixels)
         unlike = sum(a != b for a, b in zip(whole, windows)) / len(whole)
@@ -166,7 +166,7 @@ def main():
     options.add_argument("--tile-pixels", type=int, default=512, help="of `tiles`")
     options.add_argument("checks", nargs="*", metavar="CHECK")
     options = options.parse_args()
-    head("check", "measured", "asked")
+    head("check", "measured", "limit")
     for check, needs in CHECKS.items():
         if options.checks and check.__name__ not in options.checks:
             continue

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the small recipes of dense prediction, measures them on their test splits, prints a table for docs/results.md.
+"""Trains the small recipes of dense prediction, measures them on their test splits, prints a table for docs/ablations/dense.md.
 
-  bench/tables dense docs/results.md bench/dense_runs.py --program BUILD/tessera --data DIR --output runs/dense [NAME ...]
+  bench/tables dense docs/ablations/dense.md bench/dense_runs.py --program BUILD/tessera --data DIR --output runs/dense [NAME ...]
 
 DIR contains camvid, bccd-coco and nuclei-coco. Finished runs are skipped, an interrupted one is resumed. Default: all
 runs, one after the other on all cores. The table has a row per finished run. --plot FILE.svg draws their validation
@@ -55,7 +55,7 @@ RUNS = {
     "bccd": bccd("mask_rcnn/bccd", "AP50 70 %, AP 35 %, WBC 90 %"),
     "bccd-detr": bccd("detr/bccd", "as measured"),
     "nuclei": Run("mask_rcnn/nuclei", "nuclei-coco/annotations/instances_val.json", "mask AP50 55 %", MASKS, "nuclei-coco"),
-    "nuclei-vitdet": Run("vitdet/nuclei", "nuclei-coco/annotations/instances_val.json", "beside it", MASKS, "nuclei-coco"),
+    "nuclei-vitdet": Run("vitdet/nuclei", "nuclei-coco/annotations/instances_val.json", "as measured", MASKS, "nuclei-coco"),
 }
 
 
@@ -99,7 +99,7 @@ def row(options, name, run):
         if isinstance(value, (int, float)):
             values.append(f"{heading} {100 * value:.1f} %")
     minutes = minutes_of(folder_of(options, name))
-    link = f"[{run.recipe}](../recipes/{run.recipe}.toml)"
+    link = f"[{run.recipe}](../../recipes/{run.recipe}.toml)"
     return f"| {link} | {options.seed} | {minutes:.0f} min | {result['samples']} | {', '.join(values)} | {run.target} |"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the images of a trained generator; prints a row of Markdown for docs/results.md.
+"""What the images of a trained generator are worth: prints a row of Markdown for docs/ablations/generation.md.
 
   bench/generator_quality.py --program BUILD/tessera --run RUN --classifier CLASSIFIER --data DATA --sampler dpmpp_2m --steps 20
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The nine models of images and texts on the built-in images, ten minutes each; prints a table for docs/results.md.
+"""The nine models of images and texts on the built-in images, ten minutes each; prints a table for docs/ablations/images-and-texts.md.
 
-  bench/tables nine docs/results.md bench/nine_models.py --program BUILD/tessera --output runs/nine [--cifar DIR] [NAME ...]
+  bench/tables nine docs/ablations/images-and-texts.md bench/nine_models.py --program BUILD/tessera --output runs/nine [--cifar DIR] [NAME ...]
 
 Trains their starting points first: a language model, a classifier for LiT, CLIP as the tower of LLaVA and Flamingo.
 --cifar: folder of CIFAR-10's shards; CLIP learns the names of nine classes and is tested on the tenth. Runs with a

@@ -1,4 +1,4 @@
-"""Measures the gain from pre-training without labels, in minutes of this machine: prints tables of docs/results.md.
+"""What pre-training without labels is worth, in minutes of this machine: prints tables of docs/ablations/pretraining.md.
 
 Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, against 10 and 40 minutes from random weights, with the
 ViT of recipes/compare. `scaling` compares validation loss and probe over eight sizes on the built-in images (45

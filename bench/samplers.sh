@@ -1,6 +1,6 @@
 #!/bin/bash
-# Every sampler, and guidance from 1 to 4, of one trained generator: function evaluations, seconds, FID,
-# precision and recall. Prints tables of docs/results.md.
+# Every sampler, and guidance from 1 to 4, of one trained generator: function evaluations, seconds, FID, precision and
+# recall; prints tables of docs/ablations/generation.md.
 #
 #   bench/samplers.sh BUILD RUN CLASSIFIER DATA
 #
