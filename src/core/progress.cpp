@@ -8,8 +8,8 @@
 #include <iostream>
 
 #include "core/clock.h"
+#include "core/control_characters.h"
 #include "core/error.h"
-#include "core/printable_stream.h"
 #include "core/text.h"
 
 namespace tessera {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "diffusion/guidance.h"
+#include "diffusion/sampler.h"
 
 namespace tessera::diffusion {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/random.h"
 #include "diffusion/discrete_sampler.h"
 #include "diffusion/gaussian.h"
-#include "diffusion/guidance.h"
 #include "diffusion/interpolant_sampler.h"
+#include "diffusion/sampler.h"
 
 namespace tessera::tasks {
 

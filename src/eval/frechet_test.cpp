@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "eval/symmetric_eigen.h"
+#include "eval/numerics.h"
 
 namespace tessera::eval {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "tasks/base/registry.h"
 #include "weights/migrate.h"
 #include "weights/tensors.h"

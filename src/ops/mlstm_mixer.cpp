@@ -1,5 +1,4 @@
 #include "ops/mlstm_mixer.h"
-#include "ops/mlstm_mixing.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +10,6 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 
 namespace tessera::ops {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "parallel/gpus.h"
-#include "parallel/nccl.h"
+#include "parallel/group.h"
+#include "parallel/world.h"
 
 namespace tessera::parallel {
 namespace {

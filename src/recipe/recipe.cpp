@@ -11,7 +11,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/files/file.h"
-#include "models/base/input_channels.h"
+#include "models/base/model.h"
 #include "open/open_task.h"
 #include "recipe/recipe_files.h"
 #include "weights/migrate.h"

@@ -78,4 +78,15 @@ class Pattern {
 // Reads a pattern of tokenizer.json: {"Regex": expression} or {"String": characters}.
 Pattern read_pattern(const nlohmann::json& settings, const std::string& where);
 
+// The named character classes of splitting expressions.
+
+// Adds Oniguruma's \w.
+void add_word(Pattern::Set& set);
+// Returns the characters of a script ("Han"), or null if the script is unknown.
+const std::vector<Pattern::Set::Range>* script_ranges(std::string_view name);
+// Adds \h.
+void add_hex_digits(Pattern::Set& set);
+// Adds "[:name:]". Returns false if the name is unknown.
+bool add_posix(std::string_view name, Pattern::Set& set);
+
 }  // namespace tessera::tokens

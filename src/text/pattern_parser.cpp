@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/pattern_classes.h"
+#include "text/pattern.h"
 
 namespace tessera::tokens {
 namespace {

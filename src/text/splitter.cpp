@@ -1,4 +1,4 @@
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 
 #include <algorithm>
 #include <array>

@@ -11,10 +11,8 @@
 #include "core/text.h"
 #include "io/files/gzip.h"
 #include "text/bpe_trainer.h"
-#include "text/clip_text.h"
 #include "text/conversation.h"
-#include "text/normaliser.h"
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera {

@@ -11,7 +11,7 @@
 #include "core/threads.h"
 #include "core/toml.h"
 #include "io/files/file.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 #include "models/base/tokeniser.h"
 #include "open/device.h"
 #include "open/load.h"

@@ -10,7 +10,7 @@
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/files/file.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "recipe/recipe_files.h"
 
 namespace tessera::train {

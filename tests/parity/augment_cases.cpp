@@ -4,9 +4,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_blur.h"
-#include "data/transforms/augment_color.h"
 #include "data/transforms/augment_erase.h"
+#include "data/transforms/augment_operations.h"
 #include "data/transforms/augment_policy.h"
 #include "nn/position.h"
 #include "tests/parity/case.h"

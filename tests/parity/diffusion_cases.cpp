@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "diffusion/discrete_sampler.h"
-#include "diffusion/guidance.h"
+#include "diffusion/sampler.h"
 #include "tests/parity/config_reader.h"
 #include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"

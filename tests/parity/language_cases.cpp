@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/seq2seq.h"
 #include "tasks/base/losses.h"
 #include "weights/adapter_config.h"

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_photometric.h"
+#include "data/transforms/augment_operations.h"
 #include "data/transforms/segmentation_crop.h"
 #include "eval/segmentation.h"
 #include "tasks/dense/pixel_scores.h"

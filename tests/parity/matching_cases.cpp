@@ -1,5 +1,5 @@
 // components/loss_detr_set, loss_hungarian, loss_focal_dice: predictions matched with objects, and the losses of detectors.
-#include "eval/assignment.h"
+#include "eval/numerics.h"
 #include "nn/boxes.h"
 #include "tasks/base/losses.h"
 #include "tasks/dense/mask_losses.h"

@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "eval/captioning.h"
-#include "eval/retrieval.h"
+#include "eval/ranking.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/pair_loss.h"

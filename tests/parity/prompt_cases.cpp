@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "eval/answers.h"
+#include "eval/captioning.h"
 #include "tests/parity/tokeniser_cases.h"
 #include "text/conversation.h"
 

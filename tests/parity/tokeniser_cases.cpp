@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/splitter.h"
 #include "text/tokeniser.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::parity {

@@ -11,7 +11,6 @@
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"

@@ -13,7 +13,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"

@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"

@@ -4,8 +4,8 @@
 
 #include "cli/base/common.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "core/toml.h"
 #include "io/weights/weight_file.h"
 #include "open/open_task.h"

@@ -6,7 +6,6 @@
 
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"

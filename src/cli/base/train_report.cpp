@@ -4,7 +4,6 @@
 #include <cctype>
 
 #include "cli/base/version.h"
-#include "core/counted.h"
 #include "core/text.h"
 #include "core/toml.h"
 #include "io/files/file.h"

@@ -6,7 +6,6 @@
 #include <unordered_set>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"

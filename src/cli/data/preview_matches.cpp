@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"

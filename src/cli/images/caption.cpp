@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "report/grid.h"
 
 namespace tessera::cli {

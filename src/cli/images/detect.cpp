@@ -13,7 +13,6 @@
 #include "cli/base/image_batches.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"
@@ -21,8 +20,7 @@
 #include "data/sources/draw_objects.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "io/files/number_literals.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "open/device.h"
 #include "tasks/dense/object_tiles.h"
 

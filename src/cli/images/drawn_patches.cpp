@@ -5,7 +5,6 @@
 
 #include "cli/base/common.h"
 #include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"

@@ -10,7 +10,6 @@
 #include "cli/base/image_batches.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/text.h"

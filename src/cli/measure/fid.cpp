@@ -10,7 +10,6 @@
 #include "cli/base/image_batches.h"
 #include "cli/measure/fid_checkpoints.h"
 #include "cli/measure/fid_sources.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"

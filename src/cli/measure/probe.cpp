@@ -11,7 +11,6 @@
 #include "cli/base/measure_options.h"
 #include "core/clock.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/progress.h"

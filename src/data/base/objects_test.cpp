@@ -16,7 +16,7 @@
 #include "data/sources/shapes_objects.h"
 #include "data/transforms/transform_objects.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera::data {
 namespace {

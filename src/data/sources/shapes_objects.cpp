@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"

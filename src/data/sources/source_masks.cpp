@@ -11,7 +11,6 @@
 #include <set>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/toml.h"

@@ -14,7 +14,6 @@
 #include <span>
 #include <tuple>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"

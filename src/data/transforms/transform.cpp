@@ -9,7 +9,6 @@
 #include "data/base/geometry.h"
 #include "data/base/geometry_map.h"
 #include "data/transforms/augment.h"
-#include "data/transforms/transform_bands.h"
 
 namespace tessera::data {
 

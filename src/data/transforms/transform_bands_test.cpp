@@ -1,11 +1,11 @@
-#include "data/transforms/transform_bands.h"
+#include "data/transforms/transform.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "core/error.h"
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
 namespace {

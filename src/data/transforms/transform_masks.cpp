@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "data/transforms/augment.h"
-#include "data/transforms/augment_photometric.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
 namespace {

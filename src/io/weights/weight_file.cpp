@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 #include "io/weights/safetensors_shards.h"
 #include "io/weights/torch_archive.h"
 

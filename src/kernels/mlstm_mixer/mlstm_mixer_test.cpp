@@ -9,7 +9,7 @@
 #include "core/threads.h"
 #include "kernels/mlstm/mlstm_ref.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_cases.h"
-#include "kernels/mlstm_mixer/parts_ref.h"
+#include "kernels/mlstm_mixer/parts.h"
 
 namespace tessera::kernels {
 namespace {

@@ -18,7 +18,7 @@
 #include "models/base/isotropic.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "models/backbones/vil_blocks.h"
+#include "models/base/capability.h"
 #include "models/base/causal_backbone.h"
-#include "models/base/mlstm_cells.h"
 #include "models/base/windows.h"
 #include "nn/patch_embed.h"
 

@@ -1,8 +1,8 @@
 #include "models/backbones/vil_blocks.h"
 
 #include "core/error.h"
+#include "models/base/windows.h"
 #include "nn/drop_path.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 
@@ -33,10 +33,9 @@ torch::Tensor VilBlock::branch(const torch::Tensor& x, const nn::TokenGrid& grid
   // Each window is a grid of its own; the layer's output covers the whole grid again.
   check(grid.off_grid.empty() && !epilogue.scale.defined(), name_, ": windows hold patches alone");
   const torch::Tensor normed = norm_.before_linear(x);
-  const torch::Tensor windows =
-      nn::to_windows(normed.unflatten(1, {grid.rows, grid.columns}), window_, window_);
+  const torch::Tensor windows = to_windows(normed.unflatten(1, {grid.rows, grid.columns}), window_, window_);
   const torch::Tensor mixed = layer_->forward(windows, {window_, window_}, {}, context.taps, name_);
-  const torch::Tensor y = nn::from_windows(mixed, window_, window_, grid.rows, grid.columns).flatten(1, 2);
+  const torch::Tensor y = from_windows(mixed, window_, window_, grid.rows, grid.columns).flatten(1, 2);
   return epilogue.residual.defined() ? epilogue.residual + y : y;
 }
 

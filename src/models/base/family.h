@@ -25,6 +25,8 @@ Family swin_family();
 Family resnet_family();
 Family convnext_family();
 Family dit_family();
+Family dalle_family();
+Family vitdet_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
@@ -126,6 +128,13 @@ Family make_family(
   family.rename = std::move(rename);
   return family;
 }
+
+// The family "none": the [model] of a task that reads no images. It has no weights, and every image is an
+// error.
+inline constexpr const char* kNoBackbone = "none";
+
+// Returns the one family of this kind, which families() does not list.
+const std::vector<Family>& imageless_families();
 
 }  // namespace tessera::models
 

@@ -6,7 +6,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "models/base/no_backbone.h"
+#include "models/base/family.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
