@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/landscape_testing.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::analysis {

@@ -287,7 +287,6 @@ TEST(Vil, FeaturesModeGivesTokensOrAMap) {
   EXPECT_TRUE(torch::equal(image, rows.transpose(1, 2).reshape({2, 16, 4, 6})));
   EXPECT_FALSE(tokens->backbone->named_parameters().contains("head.weight"));
   EXPECT_TRUE(torch::equal(tokens->forward(x), tokens->backbone->embed(x)));
-  EXPECT_ANY_THROW(tokens->reset_head(3));
   EXPECT_ANY_THROW(features(*build_classifier(small_vil(), 1)));
 }
 

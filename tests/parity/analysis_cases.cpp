@@ -3,7 +3,7 @@
 
 #include "analysis/attention.h"
 #include "analysis/embedding.h"
-#include "analysis/landscape.h"
+#include "analysis/landscape_testing.h"
 #include "core/error.h"
 #include "eval/tsne.h"
 #include "tests/parity/evaluation_cases.h"

@@ -6,6 +6,5 @@
 namespace tessera::parity {
 
 CaseResult check_attention_pool(const Golden& golden);  // block_cases.cpp
-CaseResult check_grid_rotary(const Golden& golden);     // position_cases.cpp
 
 }  // namespace tessera::parity

@@ -1,7 +1,7 @@
 // models/mlstm_*: the cell alone, and the cell with its gates and norm.
 #include "core/error.h"
 #include "nn/mlstm.h"
-#include "ops/mlstm.h"
+#include "ops/mlstm_testing.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
