@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 #include "models/base/encoder.h"
 #include "models/heads/class_head.h"
 #include "nn/position.h"

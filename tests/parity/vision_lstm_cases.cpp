@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {

@@ -1,4 +1,4 @@
-#include "models/backbones/vil_blocks.h"
+#include "models/backbones/vil/blocks.h"
 
 #include "core/error.h"
 #include "models/base/windows.h"

@@ -1,12 +1,12 @@
 // Vision-LSTM, version 1 (Alkin et al. 2024, the preprint's first version). Parameters have the names of the
-// published inference code. Differences from version 2 (vil.cpp): a causal convolution over the sequence, no
+// published inference code. Differences from version 2: a causal convolution over the sequence, no
 // biases in projections and block norms, single numbered blocks, and the last norms
 //
 //   scores = head(norm(mean of first and last token of legacy_norm(x)))
 //
 // With `directions` and `traversal` these are also the block stacks of the training source: alternation
 // (alternating), bidirectional and quaddirectional (in_layer).
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 
 namespace tessera::models {
 namespace {

@@ -6,9 +6,8 @@
 //                    x' = y + flip(layer(norm(flip(y))))
 //   layer:           proj_up, mLSTM mixer (ops/mlstm_mixer.h), proj_down
 //   scores = head(legacy_norm([x_first, x_last] of norm(x)))
-// All settings, including the ablations of the paper's Tables 4 and 5, are in vil.h.
-#include "models/backbones/vil.h"
 #include "core/text.h"
+#include "models/backbones/vil/backbone.h"
 
 namespace tessera::models {
 namespace {

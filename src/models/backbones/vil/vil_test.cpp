@@ -1,5 +1,5 @@
 // Properties of the options of Vision-LSTM.
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 
 #include <gtest/gtest.h>
 
