@@ -11,7 +11,8 @@ namespace tessera::analysis {
 
 // Returns the eigenvalues, ascending, of the Hessian restricted to the span of `steps` products (Lanczos with
 // full orthogonalisation). The ends approach the least and the largest eigenvalue.
-inline std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start, int64_t steps) {
+inline std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start,
+                                          int64_t steps) {
   std::vector<torch::Tensor> basis = {(start / start.norm()).to(torch::kFloat64)};
   std::vector<double> diagonal, beside;
   const int64_t most = std::min<int64_t>(steps, start.numel());

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "diffusion/sampler.h"
+#include "diffusion/guidance.h"
 
 namespace tessera::diffusion {
 namespace {

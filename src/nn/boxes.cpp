@@ -9,7 +9,6 @@ namespace {
 
 using torch::Tensor;
 
-
 Tensor column(const Tensor& boxes, int64_t i) { return boxes.select(-1, i); }
 
 struct Pairs {

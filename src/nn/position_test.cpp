@@ -108,8 +108,9 @@ TEST(RelativePosition, AlibiSlopesDifferByHead) {
 TEST(RelativePosition, AlibiOnAGridFallsWithTheDistance) {
   // One row of patches is the sequence.
   const torch::Tensor place = torch::arange(7, torch::kFloat64);
-  EXPECT_TRUE(torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0],
-                              alibi_slopes(3).view({3, 1, 1}) * -(place.unsqueeze(0) - place.unsqueeze(1)).abs()));
+  EXPECT_TRUE(
+      torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0],
+                      alibi_slopes(3).view({3, 1, 1}) * -(place.unsqueeze(0) - place.unsqueeze(1)).abs()));
   const torch::Tensor bias = alibi_bias_2d(2, 1, 4, 5)[0];  // a class token, then 20 patches
   EXPECT_EQ(bias.sizes(), (std::vector<int64_t>{2, 21, 21}));
   EXPECT_EQ(bias.select(1, 0).abs().max().item<double>(), 0);

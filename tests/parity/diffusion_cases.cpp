@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "diffusion/discrete_sampler.h"
+#include "diffusion/guidance.h"
 #include "diffusion/sampler.h"
 #include "tests/parity/config_reader.h"
 #include "tests/parity/generation_cases.h"
@@ -178,8 +179,9 @@ torch::Tensor ddim_step(const GaussianDiffusion& diffusion, const torch::Tensor&
   const torch::Tensor left = entries(diffusion.schedule().alphas_cumprod, t, x),
                       before = entries(diffusion.schedule().alphas_cumprod_prev, t, x);
   const torch::Tensor sigma = eta * torch::sqrt((1 - before) / (1 - left)) * torch::sqrt(1 - left / before);
-  const torch::Tensor mean = clean * torch::sqrt(before) + torch::sqrt((1 - before - sigma.square()).clamp_min(0)) *
-                                                              noise_in(diffusion, clean, x, t);
+  const torch::Tensor mean =
+      clean * torch::sqrt(before) +
+      torch::sqrt((1 - before - sigma.square()).clamp_min(0)) * noise_in(diffusion, clean, x, t);
   return mean + (t != 0).to(mean.scalar_type()).view({-1, 1, 1, 1}) * sigma * noise;
 }
 

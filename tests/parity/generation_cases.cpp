@@ -2,7 +2,7 @@
 #include "tests/parity/generation_cases.h"
 
 #include "core/error.h"
-#include "diffusion/sampler.h"
+#include "diffusion/guidance.h"
 #include "models/base/denoiser.h"
 #include "models/base/family.h"
 #include "tests/parity/model_case.h"

@@ -1,0 +1,29 @@
+// Classifier-free guidance (Ho & Salimans 2022): amplifies the effect of the class on a prediction.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+
+namespace tessera::diffusion {
+
+struct Guidance {
+  double scale = 1;      // 1 = none
+  int64_t channels = 0;  // guided leading channels: published models use 3 of 4 latent ones; 0 = the image's
+  double rescale =
+      0;  // share of the guided prediction rescaled to the deviation with the class (Lin et al. 2024)
+  // Guides only at shares of remaining noise, 0 (clean) to 1, between these (Kynkäänniemi et al. 2024).
+  double from = 0, to = 1;
+
+  bool on() const { return scale != 1; }
+  bool applies(double noise) const { return on() && noise >= from && noise <= to; }
+  // Throws a usage error with the option's name.
+  void check() const;
+};
+
+// Returns without + scale (with - without) in the guided channels of the first `image_channels`; the other
+// channels come from `with`. All are [batch, channels, height, width].
+torch::Tensor guided(const torch::Tensor& with, const torch::Tensor& without, const Guidance& guidance,
+                     int64_t image_channels);
+
+}  // namespace tessera::diffusion
