@@ -7,7 +7,6 @@
 #include <cmath>
 #include <iostream>
 
-#include "core/clock.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"

@@ -6,7 +6,6 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "io/files/file.h"
 #include "models/base/model.h"

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "core/clock.h"
+#include "core/progress.h"
 #include "parallel/group.h"
 #include "parallel/world.h"
 

@@ -9,7 +9,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "models/base/model.h"
 #include "open/open_task.h"

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "io/files/path.h"
 #include "models/base/tokeniser.h"

@@ -13,7 +13,6 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "models/base/encoder.h"

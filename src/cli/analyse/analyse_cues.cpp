@@ -12,7 +12,6 @@
 #include "cli/base/image_batches.h"
 #include "cli/base/scored_set.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"

@@ -9,7 +9,7 @@
 #include "cli/base/command.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 

@@ -7,7 +7,6 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "report/matrix_chart.h"

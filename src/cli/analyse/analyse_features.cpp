@@ -11,7 +11,6 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "eval/receptive_field.h"

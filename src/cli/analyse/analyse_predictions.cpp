@@ -11,7 +11,7 @@
 #include "cli/base/real_labels.h"
 #include "cli/base/scored_set.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {

@@ -14,7 +14,7 @@
 #include "cli/base/common.h"
 #include "cli/base/scored_set.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/tools/corrupt_set.h"
 #include "eval/discrimination.h"

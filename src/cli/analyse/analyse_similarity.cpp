@@ -8,7 +8,7 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "report/matrix_chart.h"
 #include "tasks/base/representation.h"

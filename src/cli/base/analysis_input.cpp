@@ -9,7 +9,7 @@
 #include "cli/base/common.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"

@@ -6,7 +6,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/weights/weight_file.h"
 #include "open/open_task.h"
 

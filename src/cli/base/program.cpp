@@ -8,8 +8,8 @@
 #include "cli/base/completion.h"
 #include "core/control_characters.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {

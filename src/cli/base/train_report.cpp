@@ -5,7 +5,7 @@
 
 #include "cli/base/version.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
 

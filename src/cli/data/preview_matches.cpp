@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/loading/loader.h"
 #include "data/sources/draw_objects.h"
 #include "recipe/recipe.h"

@@ -8,10 +8,9 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/clock.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "models/language/language_model.h"

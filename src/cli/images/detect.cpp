@@ -14,7 +14,7 @@
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/draw_objects.h"

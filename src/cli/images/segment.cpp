@@ -11,7 +11,7 @@
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"

@@ -11,7 +11,6 @@
 #include "cli/measure/fid_checkpoints.h"
 #include "cli/measure/fid_sources.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/source.h"

@@ -5,7 +5,7 @@
 
 #include "cli/base/common.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "diffusion/noise_process.h"
 #include "io/files/file.h"

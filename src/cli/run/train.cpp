@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/json.h"
 #include "parallel/world.h"
 #include "train/memory.h"

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/shapes.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/geometry.h"

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "core/config.h"
-#include "models/base/activation.h"
 #include "models/base/family.h"
 #include "models/base/generation.h"
 #include "models/language/projection.h"

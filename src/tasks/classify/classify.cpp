@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
 #include "data/transforms/mixup.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"

@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"

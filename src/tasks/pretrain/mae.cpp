@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/encoder.h"

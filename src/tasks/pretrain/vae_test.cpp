@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::tasks {
 namespace {
