@@ -1,6 +1,5 @@
 // Parses splitting expressions: text to a tree, the tree to a program.
 #include <algorithm>
-#include <limits>
 
 #include "core/error.h"
 #include "core/text.h"

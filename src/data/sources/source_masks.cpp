@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/config.h"
 #include "core/error.h"

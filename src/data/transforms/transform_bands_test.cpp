@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "core/error.h"
 #include "data/transforms/augment_operations.h"
 

@@ -1,7 +1,6 @@
 #include "data/transforms/transform_masks.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "data/transforms/augment.h"

@@ -2,7 +2,6 @@
 #include <png.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 #include <vector>

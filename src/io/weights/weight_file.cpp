@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <variant>
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <span>
 
 #include "core/error.h"

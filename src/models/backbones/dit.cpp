@@ -10,7 +10,6 @@
 // The norms have no weights. DiT and SiT add sine-cosine positions; the LLaMA forms rotate q and k by 2-D
 // RoPE and have SwiGLU. SiT's networks are DiT's: the published ones compute a second half of channels and
 // drop it.
-#include <numbers>
 
 #include "core/error.h"
 #include "models/base/denoiser.h"
