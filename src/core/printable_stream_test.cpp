@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "core/progress.h"
-#include "core/text.h"
 
 namespace tessera {
 namespace {

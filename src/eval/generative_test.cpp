@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
 #include "core/random.h"
 
 namespace tessera::eval {

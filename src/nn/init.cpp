@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "core/error.h"
 #include "core/threads.h"
 
 namespace tessera::nn {

@@ -11,7 +11,6 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
-#include "nn/rope_scaling.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

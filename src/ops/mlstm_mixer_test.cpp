@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "kernels/isa.h"
 
 namespace tessera::ops {
 namespace {

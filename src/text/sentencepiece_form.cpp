@@ -9,7 +9,6 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/tokeniser_steps.h"
-#include "text/unicode.h"
 
 namespace tessera::tokens {
 namespace {

@@ -1,7 +1,5 @@
 #include "models/language/language_model.h"
 
-#include "core/error.h"
-
 namespace tessera::models {
 namespace {
 
