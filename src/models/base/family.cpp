@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/base/capability.h"
 #include "nn/drop_path.h"
 
 namespace tessera::models {
