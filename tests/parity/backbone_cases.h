@@ -6,5 +6,6 @@
 namespace tessera::parity {
 
 CaseResult check_attention_pool(const Golden& golden);  // block_cases.cpp
+CaseResult check_grid_rotary(const Golden& golden);     // position_cases.cpp
 
 }  // namespace tessera::parity

@@ -136,7 +136,7 @@ const std::vector<Entry>& entries() {
       {"components", "text_generation", "", check_token_rules, ""},
       {"components", "model_", "", nullptr, "this model comes with vision-language models"},
       {"components", "posenc_basic", "", check_sine_positions, ""},
-      {"components", "posenc_grid_rope", "", nullptr, "no model rotates by timm's positions over a grid"},
+      {"components", "posenc_grid_rope", "", check_grid_rotary, ""},
       {"components", "posenc_rope", "", check_rotary_positions, ""},
       {"components", "block_resample_pos_embed", "", check_resampled_positions, ""},
       {"components", "block_timm_layers", "", check_timm_layers, ""},

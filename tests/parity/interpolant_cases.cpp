@@ -53,10 +53,7 @@ CaseResult check_interpolant_paths(const Golden& golden) {
       if (what == "xt") out[key] = x;
       if (what == "ut") out[key] = path.velocity(x1, x0, t);
       if (what == "score_from_velocity") out[key] = path.score_of_velocity(v, x, t);
-      if (what == "noise_from_velocity") {
-        const torch::Tensor at = diffusion::beside(t, x), ratio = path.alpha(at) / path.alpha_slope(at);
-        out[key] = (ratio * v - x) / (ratio * path.sigma_slope(at) - path.sigma(at));
-      }
+      if (what == "noise_from_velocity") out[key] = path.noise_of_velocity(v, x, t);
       if (what == "velocity_from_score") out[key] = path.velocity_of_score(v, x, t);
       if (what.starts_with("diffusion.")) out[key] = path.diffusion(t, form_of(what.substr(10)), norm);
     }

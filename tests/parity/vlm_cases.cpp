@@ -262,6 +262,18 @@ CaseResult check_vision_language_parts(const Golden& golden) {
     comparison.equal("splice labels", expanded.masked_fill(places[0], kIgnoredLabel),
                      golden.tensor("splice/output.labels", torch::kInt64));
   }
+  for (const std::string& name : golden.names("simvlm/output.mask.")) {  // "prefix3.total7"
+    const int64_t prefix = std::stoll(name.substr(6)),
+                  total = std::stoll(name.substr(name.find("total") + 5));
+    comparison.equal(name, prefix_mask(prefix, total), golden.tensor("simvlm/output.mask." + name));
+  }
+  const torch::Tensor want = golden.tensor("simvlm/output.batched_mask"),
+                      prefixes = golden.tensor("simvlm/input.prefix_len"),
+                      valid = golden.tensor("simvlm/input.valid_len");
+  for (int64_t i = 0; i < want.size(0); ++i) {
+    const torch::Tensor keys = torch::arange(want.size(2)) < valid[i];
+    comparison.equal("batched mask", prefix_mask(prefixes[i].item<int64_t>(), want.size(1)) & keys, want[i]);
+  }
   return comparison.result();
 }
 
