@@ -67,6 +67,13 @@ TEST(Pattern, RepeatsOfRepeats) {
   EXPECT_EQ(all_matches("xa{2}?", "xaa xa"), (Strings{"xaa", "x"}));  // an optional pair
 }
 
+// A repeat of a part that can be empty ends after its first empty time.
+TEST(Pattern, RepeatsOfNothing) {
+  EXPECT_EQ(all_matches("(?:a*)*b", "aab c"), (Strings{"aab"}));
+  EXPECT_EQ(all_matches("(?:a?|b)+c", "abac"), (Strings{"abac"}));
+  EXPECT_EQ(all_matches("(?:)*x|^*y", "xy"), (Strings{"x", "y"}));
+}
+
 TEST(Pattern, LinesAndEnds) {
   EXPECT_EQ(all_matches("^a|a$", "a a\na\n"), (Strings{"a", "a", "a"}));
   EXPECT_EQ(all_matches(R"(\Aa|a\z)", "a\na\na"), (Strings{"a", "a"}));
