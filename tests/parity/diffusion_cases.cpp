@@ -5,7 +5,6 @@
 #include "diffusion/discrete_sampler.h"
 #include "diffusion/guidance.h"
 #include "tests/parity/config_reader.h"
-#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -162,8 +161,6 @@ DiscreteOptions diffusers_options(ConfigReader& config, const std::string& golde
   if (config.value("clip_sample", false)) options.clip = config.value("clip_sample_range", 1.0);
   return options;
 }
-
-}  // namespace
 
 CaseResult check_diffusion_schedules(const Golden& golden) {
   Comparison comparison;
@@ -352,4 +349,13 @@ CaseResult check_diffusion_weights(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"diffusion_schedules", check_diffusion_schedules, {"models/diffusion_schedules"}},
+    {"diffusion_losses", check_diffusion_losses, {"models/diffusion_losses"}},
+    {"diffusion_sampling", check_diffusion_sampling, {"models/diffusion_sampling"}},
+    {"diffusers_samplers", check_diffusers_samplers, {"components/model_diffusion_"}},
+    {"diffusion_weights", check_diffusion_weights, {"components/loss_diffusion_weights"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity
