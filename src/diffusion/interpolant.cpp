@@ -101,6 +101,12 @@ torch::Tensor Path::score_of_velocity(const torch::Tensor& v, const torch::Tenso
   return (ratio * v - x) / (s.square() - ratio * sigma_slope(at) * s);
 }
 
+torch::Tensor Path::noise_of_velocity(const torch::Tensor& v, const torch::Tensor& x,
+                                      const torch::Tensor& t) const {
+  const torch::Tensor at = beside(t, x), ratio = alpha(at) / alpha_slope(at);
+  return (ratio * v - x) / (ratio * sigma_slope(at) - sigma(at));
+}
+
 torch::Tensor Path::velocity_of_score(const torch::Tensor& s, const torch::Tensor& x,
                                       const torch::Tensor& t) const {
   return drift_variance(beside(t, x)) * s - drift(x, t);

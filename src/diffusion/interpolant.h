@@ -50,6 +50,8 @@ class Path {
 
   torch::Tensor score_of_velocity(const torch::Tensor& v, const torch::Tensor& x,
                                   const torch::Tensor& t) const;
+  torch::Tensor noise_of_velocity(const torch::Tensor& v, const torch::Tensor& x,
+                                  const torch::Tensor& t) const;
   torch::Tensor velocity_of_score(const torch::Tensor& s, const torch::Tensor& x,
                                   const torch::Tensor& t) const;
 

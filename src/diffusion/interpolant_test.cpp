@@ -34,12 +34,13 @@ TEST(Path, SlopesAreThoseOfTheCurves) {
   }
 }
 
-TEST(Path, VelocityAndScoreAgree) {
+TEST(Path, VelocityScoreAndNoiseSayTheSame) {
   const Tensor clean = drawn_normal({5, 2, 3, 3}, 1), noise = drawn_normal({5, 2, 3, 3}, 2),
                t = torch::linspace(0.1, 0.9, 5, torch::kFloat64);
   for (const PathKind kind : kPaths) {
     const Path path(kind);
     const Tensor x = path.noised(clean, noise, t), v = path.velocity(clean, noise, t);
+    EXPECT_TRUE(torch::allclose(path.noise_of_velocity(v, x, t), noise, 1e-8, 1e-8)) << name_of(kind);
     const Tensor score = path.score_of_velocity(v, x, t);
     EXPECT_TRUE(torch::allclose(score, -noise / path.sigma(beside(t, x)), 1e-8, 1e-8)) << name_of(kind);
     EXPECT_TRUE(torch::allclose(path.velocity_of_score(score, x, t), v, 1e-8, 1e-8)) << name_of(kind);

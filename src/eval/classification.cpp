@@ -128,6 +128,13 @@ std::vector<ClassScores> ClassificationMeter::per_class() const {
   return scores;
 }
 
+double ClassificationMeter::mean_class_accuracy() const {
+  double sum = 0, present = 0;
+  for (const ClassScores& scores : per_class())
+    if (scores.samples > 0) sum += scores.recall, present += 1;
+  return share(sum, present);
+}
+
 double ClassificationMeter::macro_f1() const {
   double sum = 0, present = 0;
   for (const ClassScores& scores : per_class())
@@ -217,6 +224,24 @@ double fit_temperature(std::span<const float> logits, std::span<const int64_t> l
     (slope(middle) <= 0 ? low : high) = middle;
   }
   return std::exp(-(low + high) / 2);
+}
+
+double subset_accuracy(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes,
+                       std::span<const int64_t> chosen) {
+  check_rows(logits, labels, classes);
+  for (const int64_t c : chosen)
+    check(c >= 0 && c < classes, "metric: class ", c, " of the subset, must be 0 to ", classes - 1);
+  int64_t samples = 0, correct = 0;
+  std::vector<float> scores(chosen.size());
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto at = std::find(chosen.begin(), chosen.end(), labels[i]);
+    if (at == chosen.end()) continue;
+    const auto x = row(logits, classes, i);
+    for (size_t c = 0; c < chosen.size(); ++c) scores[c] = x[static_cast<size_t>(chosen[c])];
+    ++samples;
+    correct += rank_of_label(scores, at - chosen.begin()) == 0;
+  }
+  return share(static_cast<double>(correct), static_cast<double>(samples));
 }
 
 }  // namespace tessera::eval

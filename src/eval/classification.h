@@ -71,7 +71,8 @@ class ClassificationMeter {
   double nll() const;    // mean -log softmax at the label
   double brier() const;  // mean squared error of the probabilities, summed over classes
   std::vector<ClassScores> per_class() const;
-  double macro_f1() const;  // mean F1 of the classes with samples
+  double mean_class_accuracy() const;  // mean recall of the classes with samples
+  double macro_f1() const;             // mean F1 of the same classes
   // [true class][predicted class]; empty above kMostConfusion classes.
   const std::vector<int64_t>& confusion() const { return confusion_; }
   // Computes the calibration over bins of equal width, open on the left; the confidence is the largest
@@ -95,4 +96,9 @@ double nll(std::span<const float> logits, std::span<const int64_t> labels, int64
 // Returns the temperature in this range with the smallest NLL.
 inline constexpr double kLowestTemperature = 1e-3, kHighestTemperature = 1e3;
 double fit_temperature(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes);
+// Returns the top-1 accuracy among the chosen classes, over the samples of these classes (ImageNet-A and -R).
+// 0 if no sample belongs to them.
+double subset_accuracy(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes,
+                       std::span<const int64_t> chosen);
+
 }  // namespace tessera::eval

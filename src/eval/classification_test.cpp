@@ -80,6 +80,7 @@ TEST(Classification, PerClassScoresFollowTheirDefinitions) {
   EXPECT_DOUBLE_EQ(scores[1].precision, 0.5);
   EXPECT_DOUBLE_EQ(scores[1].recall, 1);
   EXPECT_DOUBLE_EQ(scores[2].f1, 0);
+  EXPECT_DOUBLE_EQ(meter.mean_class_accuracy(), (2.0 / 3 + 1) / 2);
   EXPECT_DOUBLE_EQ(meter.macro_f1(), (0.8 + 2.0 / 3) / 2);
 }
 
@@ -112,6 +113,13 @@ TEST(Classification, TheFittedTemperatureUndoesAScaling) {
   EXPECT_NEAR(fit_temperature(sample.logits, sample.labels, 5), 4 * plain, 1e-5);
   EXPECT_LT(nll(sample.logits, sample.labels, 5, 4 * plain),
             nll(sample.logits, sample.labels, 5, 3.9 * plain));
+}
+
+TEST(Classification, ASubsetIgnoresOtherClassesAndSamples) {
+  const std::vector<float> logits = {9, 1, 2, 9, 2, 1, 0, 0, 0};
+  const std::vector<int64_t> chosen = {2, 1};
+  EXPECT_EQ(subset_accuracy(logits, std::vector<int64_t>{2, 2, 0}, 3, chosen), 0.5);
+  EXPECT_EQ(subset_accuracy(logits, std::vector<int64_t>{0, 0, 0}, 3, chosen), 0);
 }
 
 TEST(Classification, WrongInputIsNamed) {

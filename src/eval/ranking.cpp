@@ -96,4 +96,14 @@ double RetrievalMeter::recall(int64_t k) const {
   return static_cast<double>(found) / static_cast<double>(ranks_.size());
 }
 
+int64_t RetrievalMeter::median_rank() const {
+  if (ranks_.empty()) return 0;
+  std::vector<int64_t> sorted;
+  for (const int64_t rank : ranks_)
+    sorted.push_back(rank < 0 ? std::numeric_limits<int64_t>::max() - 1 : rank);
+  const auto middle = sorted.begin() + (std::ssize(sorted) - 1) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle + 1;
+}
+
 }  // namespace tessera::eval

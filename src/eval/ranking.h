@@ -44,6 +44,8 @@ class RetrievalMeter {
   int64_t queries() const { return static_cast<int64_t>(ranks_.size()); }
   // Returns the share of queries with a rank below k (R@k); a rank of -1 (nothing relevant) counts as missed.
   double recall(int64_t k) const;
+  // Returns the median of the ranks, counted from 1 (the lower of two); 0 without queries.
+  int64_t median_rank() const;
 
  private:
   std::vector<int64_t> ranks_;

@@ -91,6 +91,7 @@ TEST(Retrieval, RecallGrowsWithK) {
   EXPECT_DOUBLE_EQ(meter.recall(1), 0.25);
   EXPECT_DOUBLE_EQ(meter.recall(5), 0.5);
   EXPECT_DOUBLE_EQ(meter.recall(10), 0.75);
+  EXPECT_EQ(meter.median_rank(), 4);
   EXPECT_TRUE(std::isnan(RetrievalMeter().recall(1)));
 }
 

@@ -199,6 +199,18 @@ TEST(ConvNext, FitsVectorsWithFurtherAxes) {
   EXPECT_FALSE(model->backbone->fit("stages.0.blocks.0.mlp.fc1.weight", torch::randn({64, 16})).defined());
 }
 
+// The norm before the head belongs to the backbone: a new head does not replace it.
+TEST(ConvNext, ANewHeadKeepsTheNormInFrontOfIt) {
+  const auto model = build_classifier(small("convnext_tiny"), 1);
+  const Tensor before = model->backbone->named_parameters()["head.norm.weight"];
+  model->reset_head(7);
+  EXPECT_TRUE(model->backbone->named_parameters()["head.norm.weight"].is_same(before));
+  EXPECT_EQ(model->backbone->named_parameters()["head.fc.weight"].size(0), 7);
+  model->reset_head(0);
+  EXPECT_TRUE(model->backbone->named_parameters().contains("head.norm.weight"));
+  EXPECT_FALSE(model->backbone->named_parameters().contains("head.fc.weight"));
+}
+
 // With one scale for all channels, a response is divided by the channels' mean response.
 TEST(ConvNext, ResponseNormStartsAsTheIdentity) {
   const auto plain = build_classifier(small("convnext_tiny", {{"init_values", 0.0}}), 1),

@@ -423,6 +423,12 @@ TEST(HeadBatchNorm, StandsBetweenFeaturesAndHead) {
     EXPECT_TRUE(close(model->forward(image()),
                       torch::linear(read, parameters["head.weight"], parameters["head.bias"])))
         << family;
+    model->reset_head(7);
+    EXPECT_TRUE(
+        torch::equal(model->backbone->named_buffers()["head_norm.running_mean"], torch::zeros({width})))
+        << family;
+    model->reset_head(0);
+    EXPECT_EQ(model->backbone->named_buffers().find("head_norm.running_mean"), nullptr) << family;
   }
 }
 

@@ -7,6 +7,8 @@ namespace {
 
 using torch::Tensor;
 
+constexpr double kEps = 1e-7;
+
 Tensor column(const Tensor& boxes, int64_t i) { return boxes.select(-1, i); }
 
 struct Pairs {
@@ -43,6 +45,12 @@ Tensor box_area(const Tensor& corners) {
   return (column(corners, 2) - column(corners, 0)) * (column(corners, 3) - column(corners, 1));
 }
 
+Tensor pairwise_iou(const Tensor& a, const Tensor& b) {
+  check_boxes(a, b);
+  const Pairs pairs = pairs_of(a, b);
+  return pairs.intersection / pairs.together;
+}
+
 Tensor pairwise_generalised_iou(const Tensor& a, const Tensor& b) {
   check_boxes(a, b);
   const Pairs pairs = pairs_of(a, b);
@@ -51,6 +59,36 @@ Tensor pairwise_generalised_iou(const Tensor& a, const Tensor& b) {
   const Tensor sides = (high - low).clamp_min(0);
   const Tensor around = sides.select(-1, 0) * sides.select(-1, 1);
   return pairs.intersection / pairs.together - (around - pairs.together) / around;
+}
+
+Tensor box_loss(const Tensor& a, const Tensor& b, BoxLoss kind) {
+  check_boxes(a, b);
+  check(a.size(0) == b.size(0), "boxes of a loss: ", a.size(0), " and ", b.size(0),
+        ", must be equal in number");
+  const Tensor low = torch::maximum(a.slice(1, 0, 2), b.slice(1, 0, 2)),
+               high = torch::minimum(a.slice(1, 2, 4), b.slice(1, 2, 4));
+  const Tensor overlap = (high > low).all(1);
+  const Tensor sides = high - low;
+  const Tensor intersection = torch::where(overlap, sides.select(1, 0) * sides.select(1, 1), 0.0);
+  const Tensor together = box_area(a) + box_area(b) - intersection;
+  const Tensor iou = intersection / (together + kEps);
+  const Tensor around =
+      torch::maximum(a.slice(1, 2, 4), b.slice(1, 2, 4)) - torch::minimum(a.slice(1, 0, 2), b.slice(1, 0, 2));
+  if (kind == BoxLoss::generalised) {
+    const Tensor area = around.select(1, 0) * around.select(1, 1);
+    return 1 - iou + (area - together) / (area + kEps);
+  }
+  const Tensor centre_a = (a.slice(1, 0, 2) + a.slice(1, 2, 4)) / 2,
+               centre_b = (b.slice(1, 0, 2) + b.slice(1, 2, 4)) / 2;
+  const Tensor distance = (centre_a - centre_b).square().sum(1);
+  const Tensor loss = 1 - iou + distance / (around.square().sum(1) + kEps);
+  if (kind == BoxLoss::distance) return loss;
+  const auto angle = [](const Tensor& box) {
+    return torch::atan((column(box, 2) - column(box, 0)) / (column(box, 3) - column(box, 1)));
+  };
+  const Tensor v = (4 / (std::numbers::pi * std::numbers::pi)) * (angle(b) - angle(a)).square();
+  const Tensor weight = (v / (1 - iou + v + kEps)).detach();
+  return loss + weight * v;
 }
 
 }  // namespace tessera::nn

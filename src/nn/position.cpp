@@ -40,6 +40,11 @@ torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width) {
   return table_of({w.column_sin, w.column_cos, w.row_sin, w.row_cos});
 }
 
+torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width) {
+  const GridWaves w = grid_waves(rows, columns, width);
+  return table_of({w.row_sin, w.column_sin, w.row_cos, w.column_cos});
+}
+
 torch::Tensor sinusoids(int64_t count, int64_t width, Waves order) {
   check(width % 2 == 0, "sinusoids need an even width, not ", width);
   const torch::Tensor angle = wave_angles(count, width / 2);

@@ -12,6 +12,9 @@ namespace tessera::nn {
 // (width / 4)). Width must be a multiple of 4.
 torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width);
 
+// The same in timm's order: [sin row, sin column, cos row, cos column], a quarter of the channels each.
+torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width);
+
 // Fixed 1-D table [count, width] (Vaswani et al. 2017) with angles position / 10000^(2i / width): all sines,
 // then all cosines; or sine and cosine of each angle interleaved. Width must be even.
 enum class Waves { side_by_side, sines_first };

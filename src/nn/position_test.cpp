@@ -96,21 +96,20 @@ TEST(RelativePosition, BucketsGrowWithTheDistance) {
   EXPECT_ANY_THROW(relative_buckets(offsets, true, 16, 4));
 }
 
-TEST(RelativePosition, AlibiSlopesDifferByHead) {
+TEST(RelativePosition, AlibiFallsWithTheDistance) {
   for (const int64_t heads : {1, 6, 8}) {
-    const Tensor slopes = alibi_slopes(heads);
+    const Tensor slopes = alibi_slopes(heads), bias = alibi_bias(heads, 5);
     EXPECT_EQ(slopes.size(0), heads);
     EXPECT_TRUE(((slopes > 0) & (slopes <= 1)).all().item<bool>());
     EXPECT_EQ(std::get<0>(at::_unique(slopes)).size(0), heads);  // every head has another range
+    EXPECT_TRUE(torch::equal(bias, bias.transpose(1, 2)));
+    EXPECT_TRUE(torch::allclose(bias.select(1, 0).select(1, 3), slopes * -3));
   }
 }
 
 TEST(RelativePosition, AlibiOnAGridFallsWithTheDistance) {
   // One row of patches is the sequence.
-  const torch::Tensor place = torch::arange(7, torch::kFloat64);
-  EXPECT_TRUE(
-      torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0],
-                      alibi_slopes(3).view({3, 1, 1}) * -(place.unsqueeze(0) - place.unsqueeze(1)).abs()));
+  EXPECT_TRUE(torch::allclose(alibi_bias_2d(3, 0, 1, 7)[0], alibi_bias(3, 7)));
   const torch::Tensor bias = alibi_bias_2d(2, 1, 4, 5)[0];  // a class token, then 20 patches
   EXPECT_EQ(bias.sizes(), (std::vector<int64_t>{2, 21, 21}));
   EXPECT_EQ(bias.select(1, 0).abs().max().item<double>(), 0);
@@ -217,6 +216,8 @@ TEST(RelativePosition, ATableMovesToAnotherGrid) {
 TEST(Positions, SinusoidsHoldTheSameWavesInBothOrders) {
   const Tensor pairs = sinusoids(7, 6, Waves::side_by_side), halves = sinusoids(7, 6, Waves::sines_first);
   EXPECT_TRUE(torch::equal(pairs.index_select(1, torch::tensor({0, 2, 4, 1, 3, 5})), halves));
+  const Tensor columns = sincos_2d(3, 4, 8), rows = sincos_2d_rows_first(3, 4, 8);
+  EXPECT_TRUE(torch::equal(rows.index_select(1, torch::tensor({2, 3, 6, 7, 0, 1, 4, 5})), columns));
 }
 
 }  // namespace

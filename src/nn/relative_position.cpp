@@ -52,6 +52,11 @@ torch::Tensor alibi_slopes(int64_t heads) {
   return torch::tensor(slopes, torch::kFloat64);
 }
 
+torch::Tensor alibi_bias(int64_t heads, int64_t tokens) {
+  const torch::Tensor place = torch::arange(tokens, torch::kFloat64);
+  return alibi_slopes(heads).view({heads, 1, 1}) * -(place.unsqueeze(0) - place.unsqueeze(1)).abs();
+}
+
 torch::Tensor alibi_bias_2d(int64_t heads, int64_t prefix, int64_t rows, int64_t columns) {
   const GridPositions at = grid_positions(0, rows * columns, columns);
   const torch::Tensor distance =

@@ -17,8 +17,10 @@ torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, in
 // ALiBi (Press et al. 2022): the slope of each head, [heads] float64: 2^(-8 i / heads) for a power of two,
 // else the slopes of the next lower power and every second one of the next higher power.
 torch::Tensor alibi_slopes(int64_t heads);
-// ALiBi for patches of a grid: minus the slope times the distance between their centres, in patches (2-D ALiBi,
-// Fuller et al. 2022), for AttentionExtras::bias. Returns [1, heads, tokens, tokens] float64 for `prefix` tokens without a position, with bias 0, and
+// -slope * |key - query|, [heads, tokens, tokens] float64, for AttentionExtras::bias.
+torch::Tensor alibi_bias(int64_t heads, int64_t tokens);
+// The same for patches of a grid by the distance between their centres, in patches (2-D ALiBi, Fuller et al.
+// 2022). Returns [1, heads, tokens, tokens] float64 for `prefix` tokens without a position, with bias 0, and
 // rows * columns patches.
 torch::Tensor alibi_bias_2d(int64_t heads, int64_t prefix, int64_t rows, int64_t columns);
 

@@ -11,44 +11,12 @@ namespace {
 // Backtracking of published expressions takes fewer than ten steps a character; this limit stops others.
 constexpr uint64_t kStepsAtLeast = 1 << 20, kStepsPerCharacter = 256;
 
-// True if the text at `at` is the place that a line_begin, line_end, begin or end requires.
-bool is_place(Pattern::Op op, std::u32string_view text, size_t at) {
-  if (op == Pattern::Op::begin) return at == 0;
-  if (op == Pattern::Op::end) return at == text.size();
+bool is_boundary(Pattern::Op op, std::u32string_view text, size_t at) {
+  if (op == Pattern::Op::line_begin)  // no line begins after the last line end
+    return at == 0 || (text[at - 1] == '\n' && at < text.size());
   if (op == Pattern::Op::line_end) return at == text.size() || text[at] == '\n';
-  return at == 0 || (text[at - 1] == '\n' && at < text.size());  // no line begins after the last line end
+  return at == (op == Pattern::Op::begin ? 0 : text.size());
 }
-
-// The ways to continue that were not tried yet.
-class Ways {
- public:
-  void add(size_t program, size_t place) { ways_.push_back({program, place, place, true}); }
-  // After a repeat: every place from `least` to `end`, except the one that is tried now. A greedy repeat starts at
-  // `end`, a lazy one at `least`, a possessive one has no other way.
-  void add_repeat(size_t program, size_t least, size_t end, char mode) {
-    if (end == least) return;
-    if (mode == 'g') ways_.push_back({program, end - 1, least, true});
-    if (mode == 'l') ways_.push_back({program, least + 1, end, false});
-  }
-  // Takes the last way. Returns false if none is left.
-  bool back(size_t& program, size_t& at) {
-    if (ways_.empty()) return false;
-    Way& last = ways_.back();
-    program = last.program, at = last.place;
-    if (last.place == last.limit)
-      ways_.pop_back();
-    else
-      last.place += last.shrinks ? -1 : 1;
-    return true;
-  }
-
- private:
-  struct Way {
-    size_t program, place, limit;  // resumes at every place from `place` to `limit`
-    bool shrinks;                  // downwards
-  };
-  std::vector<Way> ways_;
-};
 
 }  // namespace
 
@@ -102,8 +70,27 @@ std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) con
 }
 
 std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const {
-  Ways others;
+  // Where to resume if this way fails: at `place`, or, after a repeat, at every place from there up (lazy) or
+  // down (greedy) to `limit`. If `program` is kMany, marks[limit] was `place` before.
+  struct Other {
+    size_t program, place, limit;
+    bool shrinks;
+  };
+  std::vector<Other> others;
+  std::vector<size_t> marks(marks_);
   size_t program = start;
+  const auto back = [&] {
+    for (; !others.empty() && others.back().program == kMany; others.pop_back())
+      marks[others.back().limit] = others.back().place;
+    if (others.empty()) return false;
+    Other& last = others.back();
+    program = last.program, at = last.place;
+    if (last.place == last.limit)
+      others.pop_back();
+    else
+      last.place += last.shrinks ? -1 : 1;
+    return true;
+  };
   while (true) {
     if (++steps > kStepsAtLeast + kStepsPerCharacter * text.size())
       fail(where_, ": the splitting expression takes too long on this text");
@@ -116,13 +103,20 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
       case Op::line_end:
       case Op::begin:
       case Op::end:
-        goes_on = is_place(now.op, text, at), ++program;
+        goes_on = is_boundary(now.op, text, at), ++program;
         break;
       case Op::jump:
         program = now.x;
         break;
+      case Op::mark:
+        others.push_back({kMany, marks[now.x], now.x, true});
+        marks[now.x] = at, ++program;
+        break;
+      case Op::leave:
+        program = at == marks[now.x] ? now.y : program + 1;
+        break;
       case Op::split:
-        others.add(now.y, at);
+        others.push_back({now.y, at, at, true});
         program = now.x;
         break;
       case Op::set:
@@ -140,7 +134,8 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
         ++program;
         if (!goes_on) break;
         at = now.mode == 'l' ? least : end;
-        others.add_repeat(program, least, end, now.mode);
+        if (now.mode == 'g' && end > least) others.push_back({program, end - 1, least, true});
+        if (now.mode == 'l' && end > least) others.push_back({program, least + 1, end, false});
         break;
       }
       case Op::look:
@@ -152,7 +147,7 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
         break;
       }
     }
-    if (!goes_on && !others.back(program, at)) return std::nullopt;
+    if (!goes_on && !back()) return std::nullopt;
   }
 }
 

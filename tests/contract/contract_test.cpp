@@ -216,6 +216,23 @@ TEST_P(EverySize, WeightsMoveByName) {
   EXPECT_TRUE(torch::equal(from->forward(x), to->forward(x)));
 }
 
+TEST_P(EverySize, TakesANewHead) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto model = build_classifier(spec, 1);
+  model->backbone->eval();
+  const torch::NoGradGuard no_grad;
+  const int64_t side = tiny_side(spec), before = count_parameters(*model->backbone);
+  const torch::Tensor x = images(2, side, side), read = model->backbone->embed(x), scores = model->forward(x);
+  model->reset_head(7);
+  EXPECT_EQ(model->forward(x).sizes(), (std::vector<int64_t>{2, 7}));
+  model->reset_head(0);
+  EXPECT_EQ(model->forward(x).size(1), model->backbone->embed_width());
+  model->reset_head(5);
+  EXPECT_EQ(count_parameters(*model->backbone), before);
+  EXPECT_TRUE(torch::equal(model->forward(x), scores));  // drawn from the model's own seed
+  EXPECT_TRUE(torch::equal(model->backbone->embed(x), read));
+}
+
 TEST_P(EverySize, RunsUnderBfloat16Autocast) {
   const ModelSpec spec = tiny_spec(GetParam());
   const auto model = build_classifier(spec, 1);

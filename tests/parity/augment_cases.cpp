@@ -33,6 +33,8 @@ void adjust(const std::string& what, double value, Image& image) {
     adjust_saturation(image, value);
   else if (what == "hue")
     adjust_hue(image, value);
+  else if (what == "gamma")
+    adjust_gamma(image, value);
   else if (what == "grayscale")
     grayscale(image);
   else if (what == "solarize")
@@ -54,7 +56,6 @@ CaseResult check_adjustments(const Golden& golden) {
   Comparison compare;
   const Image input = image_of(golden.view("input.rgb"));
   for (const std::string& name : golden.names("output.")) {
-    if (name.starts_with("gamma")) continue;  // no augmentation of ours
     Image got = input;
     if (name.starts_with("sequence")) {
       const auto index = static_cast<size_t>(number_after(name, 8));
@@ -129,7 +130,7 @@ CaseResult check_policies(const Golden& golden) {
     compare.holds(description, policy.layers == want["num_layers"].get<int>() && same_ops(ops, want["ops"]),
                   "has other operations");
   }
-  for (const auto& [name, want] : config["policies"].items()) {
+  for (const auto& [name, want] : config["augment_policies"].items()) {
     const Policy policy = parse_policy(name);
     bool same = policy.choices.size() == want.size();
     for (size_t i = 0; same && i < want.size(); ++i) same = same_ops(policy.choices[i], want[i]);
@@ -169,8 +170,6 @@ CaseResult check_erasing(const Golden& golden) {
   return compare.result();
 }
 
-}  // namespace
-
 // output.FILTER.aaN.HEIGHTxWIDTH of float pictures: what positions and features are interpolated with.
 CaseResult check_resample(const Golden& golden) {
   const Json tolerance = golden.meta.value("tolerance", Json::object());
@@ -190,13 +189,15 @@ CaseResult check_resample(const Golden& golden) {
   return compare.result();
 }
 
-CaseResult check_augment(const Golden& golden) {
-  const auto is = [&](const char* prefix) { return golden.name.starts_with(prefix); };
-  if (is("aug_color_jitter") || is("aug_three_augment")) return check_adjustments(golden);
-  if (is("aug_randaugment_ops")) return check_operations(golden);
-  if (is("aug_randaugment_config")) return check_policies(golden);
-  if (is("aug_random_erasing")) return check_erasing(golden);
-  return CaseResult::skip("no handler for this augmentation");
-}
+const Registered registered({
+    {"augment_adjustments",
+     check_adjustments,
+     {"components/aug_color_jitter", "components/aug_three_augment"}},
+    {"augment_operations", check_operations, {"components/aug_randaugment_ops"}},
+    {"policies", check_policies, {"components/aug_randaugment_config"}},
+    {"random_erasing", check_erasing, {"components/aug_random_erasing"}},
+    {"resize_tensor", check_resample, {"components/aug_resize_tensor"}},
+});
 
+}  // namespace
 }  // namespace tessera::parity

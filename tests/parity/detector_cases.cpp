@@ -163,11 +163,6 @@ std::string published_loss(const std::string& ours, DetectorCode code) {
   return code == DetectorCode::mmdet ? text("s", stage, ".", name) : text(name, "_stage", stage);
 }
 
-std::vector<int64_t> choose_first(const std::vector<int64_t>& candidates, int64_t count, int64_t,
-                                  const std::string&) {
-  return {candidates.begin(), candidates.begin() + count};
-}
-
 void check_train(Comparison& comparison, const SubCase& at, WholeDetector& whole,
                  const std::map<std::string, torch::Tensor>& leaves) {
   const models::DetectorOptions& options = whole.detector->options();
@@ -176,7 +171,7 @@ void check_train(Comparison& comparison, const SubCase& at, WholeDetector& whole
   whole.detector->train();
   const auto pyramid = whole.detector->pyramid(whole.maps(fed.batch));
   const auto losses = whole.detector->losses(pyramid, {fed.batch.size(2), fed.batch.size(3)}, fed.sizes,
-                                             fed.targets, choose_first, &trace);
+                                             fed.targets, models::choose_first(), &trace);
   torch::Tensor total = torch::zeros({}, at.dtype);
   for (const auto& [name, value] : losses) {
     at.compare(comparison, "output." + published_loss(name, options.code), value.view({1}));
@@ -200,8 +195,6 @@ void check_train(Comparison& comparison, const SubCase& at, WholeDetector& whole
     if (at.has(text("grad.input.images.", i)))
       at.compare(comparison, text("grad.input.images.", i), gradient_of(fed.leaves[i]));
 }
-
-}  // namespace
 
 CaseResult check_detector(const Golden& golden) {
   Comparison comparison;
@@ -227,4 +220,9 @@ CaseResult check_detector(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detector", check_detector, {"components/det_mask_rcnn", "components/det_cascade"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

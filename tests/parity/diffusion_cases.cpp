@@ -6,7 +6,6 @@
 #include "diffusion/guidance.h"
 #include "diffusion/sampler.h"
 #include "tests/parity/config_reader.h"
-#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -191,8 +190,6 @@ torch::Tensor ddim_reverse_step(const GaussianDiffusion& diffusion, const torch:
   const torch::Tensor after = entries(diffusion.schedule().alphas_cumprod_next, t, x);
   return clean * torch::sqrt(after) + torch::sqrt(1 - after) * noise_in(diffusion, clean, x, t);
 }
-
-}  // namespace
 
 CaseResult check_diffusion_schedules(const Golden& golden) {
   Comparison comparison;
@@ -381,4 +378,13 @@ CaseResult check_diffusion_weights(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"diffusion_schedules", check_diffusion_schedules, {"models/diffusion_schedules"}},
+    {"diffusion_losses", check_diffusion_losses, {"models/diffusion_losses"}},
+    {"diffusion_sampling", check_diffusion_sampling, {"models/diffusion_sampling"}},
+    {"diffusers_samplers", check_diffusers_samplers, {"components/model_diffusion_"}},
+    {"diffusion_weights", check_diffusion_weights, {"components/loss_diffusion_weights"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,7 +1,6 @@
 // models/sit_paths, sit_training_losses, sit_samplers.
 #include "core/error.h"
 #include "diffusion/interpolant_sampler.h"
-#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -30,8 +29,6 @@ torch::Tensor pair(const Interpolant::Interval& interval) {
   return torch::tensor({interval.from, interval.to}, torch::kFloat64);
 }
 
-}  // namespace
-
 CaseResult check_interpolant_paths(const Golden& golden) {
   const Json& config = golden.config();
   const double norm = config.value("diffusion_norm", 1.0);
@@ -53,10 +50,7 @@ CaseResult check_interpolant_paths(const Golden& golden) {
       if (what == "xt") out[key] = x;
       if (what == "ut") out[key] = path.velocity(x1, x0, t);
       if (what == "score_from_velocity") out[key] = path.score_of_velocity(v, x, t);
-      if (what == "noise_from_velocity") {
-        const torch::Tensor at = diffusion::beside(t, x), ratio = path.alpha(at) / path.alpha_slope(at);
-        out[key] = (ratio * v - x) / (ratio * path.sigma_slope(at) - path.sigma(at));
-      }
+      if (what == "noise_from_velocity") out[key] = path.noise_of_velocity(v, x, t);
       if (what == "velocity_from_score") out[key] = path.velocity_of_score(v, x, t);
       if (what.starts_with("diffusion.")) out[key] = path.diffusion(t, form_of(what.substr(10)), norm);
     }
@@ -167,4 +161,11 @@ CaseResult check_interpolant_samplers(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"interpolant_paths", check_interpolant_paths, {"models/sit_paths"}},
+    {"interpolant_losses", check_interpolant_losses, {"models/sit_training_losses"}},
+    {"interpolant_samplers", check_interpolant_samplers, {"models/sit_samplers"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,4 +1,4 @@
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 #include "core/error.h"
 #include "core/text.h"
@@ -191,8 +191,6 @@ std::string kind_of(const std::string& name) {
   return "llama";
 }
 
-}  // namespace
-
 CaseResult check_decoder(const Golden& golden) {
   Comparison comparison;
   const Json& config = golden.config();
@@ -378,4 +376,15 @@ CaseResult check_token_rules(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"decoder",
+     check_decoder,
+     {"components/model_llama", "components/model_gpt2", "components/model_alibi_lm"}},
+    {"lora", check_lora, {"components/lora_"}},
+    {"t5", check_t5, {"components/model_t5"}},
+    {"transformer", check_transformer, {"components/model_transformer_seq2seq"}},
+    {"token_rules", check_token_rules, {"components/text_generation"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -13,8 +13,6 @@ namespace {
 using Json = nlohmann::json;
 using torch::Tensor;
 
-}  // namespace
-
 CaseResult check_detr_set(const Golden& golden) {
   const Json& config = golden.config();
   const tasks::SetCosts costs{.label = config["class_cost"],
@@ -57,6 +55,7 @@ CaseResult check_detr_set(const Golden& golden) {
     const Tensor corners = nn::corners_of_centres(boxes.detach()[0]);
     const Tensor others = golden.tensor("output.giou.boxes_b_xyxy", dtype);
     allowed.output(comparison, "xyxy", corners, golden.tensor("output.xyxy"));
+    allowed.output(comparison, "iou", nn::pairwise_iou(corners, others), golden.tensor("output.iou"));
     allowed.output(comparison, "giou", nn::pairwise_generalised_iou(corners, others),
                    golden.tensor("output.giou"));
   }
@@ -89,8 +88,6 @@ CaseResult check_hungarian(const Golden& golden) {
   return comparison.result();
 }
 
-namespace {
-
 // The loss of that name and the leaf that it is differentiated by.
 struct NamedLoss {
   Tensor loss, leaf;
@@ -111,6 +108,13 @@ NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::
                 static_cast<double>(flat.numel()),
             logits};
   }
+  for (const auto& [kind_name, kind] : {std::pair("giou_loss_", nn::BoxLoss::generalised),
+                                        {"ciou_loss_", nn::BoxLoss::complete},
+                                        {"diou_loss_", nn::BoxLoss::distance}})
+    if (name.starts_with(kind_name)) {
+      const Tensor a = leaf("boxes1"), each = nn::box_loss(a, golden.tensor("input.boxes2", dtype), kind);
+      return {name.ends_with("_mean") ? each.mean() : each.sum(), a};
+    }
   const Tensor logits = leaf("logits"), target = golden.tensor("input.target", dtype);
   if (name == "dice_hf") return {tasks::dice_loss(logits, target).sum() / boxes, logits};
   if (name == "focal_hf")
@@ -129,14 +133,11 @@ NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::
   return {};
 }
 
-}  // namespace
-
 CaseResult check_focal_dice(const Golden& golden) {
   const Allowed allowed(golden);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
     for (const std::string& name : golden.names("output.")) {
-      if (name.find("iou_loss_") != std::string::npos) continue;  // no loss of ours
       const NamedLoss found = focal_dice_loss(golden, name, dtype);
       comparison.holds(name, found.loss.defined(), "not a loss of ours");
       if (!found.loss.defined()) continue;
@@ -148,4 +149,11 @@ CaseResult check_focal_dice(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detr_set", check_detr_set, {"components/loss_detr_set"}},
+    {"hungarian", check_hungarian, {"components/loss_hungarian"}},
+    {"focal_dice", check_focal_dice, {"components/loss_focal_dice"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

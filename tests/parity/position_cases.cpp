@@ -3,11 +3,12 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/grid_rotary.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
 #include "ops/cached_attention.h"
-#include "tests/parity/backbone_cases.h"
+#include "tests/parity/case.h"
 #include "tests/parity/config_reader.h"
 
 namespace tessera::parity {
@@ -36,8 +37,6 @@ int64_t number_behind(const std::string& part, const std::string& sign) {
   return numbers(part.substr(sign.size())).at(0);
 }
 
-}  // namespace
-
 CaseResult check_sine_positions(const Golden& golden) {
   Comparison comparison;
   const Tolerance allowed(golden);
@@ -58,18 +57,26 @@ CaseResult check_sine_positions(const Golden& golden) {
       const int64_t heads = number_behind(parts.at(1), "h");
       const torch::Tensor slopes = nn::alibi_slopes(heads);
       if (kind == "alibi_slopes") close(slopes);
+      if (kind == "alibi_causal") close(nn::alibi_bias(heads, want.size(-1)).tril());
+      // BLOOM's form is the last query's row plus a constant that the softmax does not see.
+      if (kind == "alibi_key_bias") {
+        const int64_t tokens = want.size(-1);
+        close(nn::alibi_bias(heads, tokens).select(1, tokens - 1) +
+              (slopes * static_cast<double>(tokens - 1)).unsqueeze(1));
+      }
     } else {
       const std::vector<int64_t> shape = numbers(parts.at(1));
       if (kind == "mae_sincos2d") close(nn::sincos_2d(shape.at(0), shape.at(1), shape.at(2)));
+      if (kind == "timm_sincos2d") close(nn::sincos_2d_rows_first(shape.at(0), shape.at(1), shape.at(2)));
       if (kind == "sinusoidal_concat") close(nn::sinusoids(shape.at(0), shape.at(1), nn::Waves::sines_first));
       if (kind == "sinusoidal_interleaved")
         close(nn::sinusoids(shape.at(0), shape.at(1), nn::Waves::side_by_side));
     }
   }
+  comparison.holds("outputs", comparison.count() == static_cast<int64_t>(golden.names("output.").size()),
+                   "of some kind are not compared");
   return comparison.result();
 }
-
-namespace {
 
 // Our settings for a scaling by the names of Hugging Face's rope_parameters.
 nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
@@ -96,7 +103,39 @@ nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
   return scaling;
 }
 
-}  // namespace
+// ".sin", ".cos" of timm's angles over a grid, and ".y", what it makes of ".x".
+void check_over_grid(Comparison& comparison, const Golden& golden, const std::string& name,
+                     const nn::Rotation& rotation) {
+  const Tolerance allowed(golden);
+  const auto close = [&](const char* what, const torch::Tensor& got) {
+    comparison.close(name + what, got, golden.tensor("output." + name + what), allowed.relative,
+                     allowed.absolute);
+  };
+  close(".sin", rotation.angles.sin().repeat_interleave(2, 1));
+  close(".cos", rotation.angles.cos().repeat_interleave(2, 1));
+  close(".y", nn::rotate(golden.tensor("input." + name + ".x"), rotation));
+}
+
+// Arguments of timm's RotaryEmbedding, by the name of the case.
+CaseResult check_grid_rotary(const Golden& golden) {
+  Comparison comparison;
+  for (const auto& [name, args] : golden.config().items()) {
+    const bool pixels = args["in_pixels"];
+    const std::vector<int64_t> grid = args["feat_shape"],
+                               trained = args.value("ref_feat_shape", std::vector<int64_t>{0, 0});
+    const auto in_pixels =
+        args.value("linear_bands", false) ? nn::GridFrequencies::pixels_evenly : nn::GridFrequencies::pixels;
+    check_over_grid(comparison, golden, name,
+                    nn::rotation_over_grid(grid[0], grid[1], args["dim"],
+                                           {.frequencies = pixels ? in_pixels : nn::GridFrequencies::cells,
+                                            .resolution = args.value("max_res", 224.0),
+                                            .theta = args.value("temperature", 10000.0),
+                                            .trained_rows = trained[0],
+                                            .trained_columns = trained[1],
+                                            .columns_first = args.value("grid_indexing", "ij") == "xy"}));
+  }
+  return comparison.result();
+}
 
 CaseResult check_rotary_positions(const Golden& golden) {
   Comparison comparison;
@@ -137,6 +176,24 @@ CaseResult check_rotary_positions(const Golden& golden) {
     comparison.holds(name + " magnitude", std::abs(nn::rotary_magnitude(scaling) - magnitude) < 1e-12,
                      "differs");
   }
+  const auto& flat = config["scaled"]["timm2d"];
+  const std::vector<int64_t> grid = flat["feat_hw"];
+  nn::GridRotary pixels;
+  const std::string of_pixels = flat.value("pixel", "");
+  std::smatch number;
+  if (std::regex_search(of_pixels, number, std::regex("max_res=([0-9.]+)")))
+    pixels.resolution = std::stod(number[1]);
+  check_over_grid(comparison, golden, "timm2d_pixel",
+                  nn::rotation_over_grid(grid[0], grid[1], flat["dim"], pixels));
+  // "…, temperature 10000, ref_feat_shape [4,4]": positions as on the grid that the model was trained on.
+  nn::GridRotary cells{.frequencies = nn::GridFrequencies::cells, .trained_rows = 4, .trained_columns = 4};
+  const std::string told = flat.value("lang", "");
+  std::smatch found;
+  if (std::regex_search(told, found, std::regex("ref_feat_shape \\[(\\d+), ?(\\d+)\\]")))
+    cells.trained_rows = std::stoll(found[1]), cells.trained_columns = std::stoll(found[2]);
+  if (std::regex_search(told, found, std::regex("temperature ([0-9.]+)"))) cells.theta = std::stod(found[1]);
+  check_over_grid(comparison, golden, "timm2d_lang",
+                  nn::rotation_over_grid(grid[0], grid[1], flat["dim"], cells));
   return comparison.result();
 }
 
@@ -160,4 +217,12 @@ CaseResult check_resampled_positions(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"sine_positions", check_sine_positions, {"components/posenc_basic"}},
+    {"grid_rotary", check_grid_rotary, {"components/posenc_grid_rope"}},
+    {"rotary_positions", check_rotary_positions, {"components/posenc_rope"}},
+    {"resampled_positions", check_resampled_positions, {"components/block_resample_pos_embed"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

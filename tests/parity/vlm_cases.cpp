@@ -1,7 +1,7 @@
 #include "core/error.h"
 #include "models/language/flamingo.h"
 #include "models/language/llava.h"
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 namespace tessera::parity {
 namespace {
@@ -65,8 +65,6 @@ int64_t prompt_length(const torch::Tensor& text, const torch::Tensor& generated)
 torch::Tensor mean_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
   return next_token_loss_sum(logits, labels) / (labels.slice(1, 1) != kIgnoredLabel).sum();
 }
-
-}  // namespace
 
 CaseResult check_llava(const Golden& golden) {
   Comparison comparison;
@@ -262,7 +260,28 @@ CaseResult check_vision_language_parts(const Golden& golden) {
     comparison.equal("splice labels", expanded.masked_fill(places[0], kIgnoredLabel),
                      golden.tensor("splice/output.labels", torch::kInt64));
   }
+  for (const std::string& name : golden.names("simvlm/output.mask.")) {  // "prefix3.total7"
+    const int64_t prefix = std::stoll(name.substr(6)),
+                  total = std::stoll(name.substr(name.find("total") + 5));
+    comparison.equal(name, prefix_mask(prefix, total), golden.tensor("simvlm/output.mask." + name));
+  }
+  const torch::Tensor want = golden.tensor("simvlm/output.batched_mask"),
+                      prefixes = golden.tensor("simvlm/input.prefix_len"),
+                      valid = golden.tensor("simvlm/input.valid_len");
+  for (int64_t i = 0; i < want.size(0); ++i) {
+    const torch::Tensor keys = torch::arange(want.size(2)) < valid[i];
+    comparison.equal("batched mask", prefix_mask(prefixes[i].item<int64_t>(), want.size(1)) & keys, want[i]);
+  }
   return comparison.result();
 }
 
+const Registered registered({
+    {"llava", check_llava, {"components/model_llava"}},
+    {"flamingo", check_flamingo, {"components/model_flamingo"}},
+    {"frozen", check_frozen, {"components/model_frozen"}},
+    {"flamingo_blocks", check_flamingo_blocks, {"components/block_flamingo"}},
+    {"vision_language_parts", check_vision_language_parts, {"components/block_vlm_misc"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

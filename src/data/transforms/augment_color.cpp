@@ -107,6 +107,11 @@ void adjust_hue(Image& image, double shift) {
   image = from_hsv(hsv);
 }
 
+void adjust_gamma(Image& image, double gamma) {
+  check(gamma >= 0, "gamma is ", gamma, ", must not be negative");
+  map_values(image, [&](int v) { return static_cast<int>((255 + 1 - 1e-3) * std::pow(v / 255.0, gamma)); });
+}
+
 void grayscale(Image& image) {
   check_rgb(image);
   for (size_t i = 0; i < image.pixels.size(); i += 3)

@@ -27,6 +27,8 @@ void adjust_saturation(Image& image, double factor);
 void adjust_sharpness(Image& image, double factor);
 // Shifts the hue by `shift` of the circle, -0.5 … 0.5, in 8-bit HSV.
 void adjust_hue(Image& image, double shift);
+// Computes 255.999 (v / 255)^gamma, truncated.
+void adjust_gamma(Image& image, double gamma);
 // Sets all three channels to the luma.
 void grayscale(Image& image);
 

@@ -127,7 +127,8 @@ Value published_preprocess(const ModelSpec& spec);
 
 class Classifier;  // models/heads/class_head.h
 
-// Whether initial weights are drawn. skip: for a model that takes all of them from a file.
+// Whether initial weights are drawn. skip: for a model that takes all of them from a file. A head that is
+// reset afterwards is drawn in both cases.
 enum class Init { draw, skip };
 
 std::shared_ptr<Backbone> build_backbone(const ModelSpec& spec, uint64_t seed, Init init = Init::draw);

@@ -52,6 +52,12 @@ DetectorOptions published(DetectorCode code, int64_t classes, bool cascade) {
   return o;
 }
 
+Chooser choose_first() {
+  return [](const std::vector<int64_t>& candidates, int64_t count, int64_t, const std::string&) {
+    return std::vector<int64_t>(candidates.begin(), candidates.begin() + count);
+  };
+}
+
 Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image) {
   return
       [=](const std::vector<int64_t>& candidates, int64_t count, int64_t image, const std::string& purpose) {

@@ -109,6 +109,8 @@ struct Detections {
 // Chooses `count` of the candidates. `purpose` separates independent draws ("anchors", "boxes 0").
 using Chooser = std::function<std::vector<int64_t>(const std::vector<int64_t>& candidates, int64_t count,
                                                    int64_t image, const std::string& purpose)>;
+// Returns a chooser of the first candidates in their order.
+Chooser choose_first();
 // Returns a chooser that draws from (seed, step, image).
 Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image);
 

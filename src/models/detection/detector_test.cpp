@@ -85,11 +85,6 @@ TEST(Detector, FindsTheSameAloneAndInABatch) {
   EXPECT_LE(together[0].boxes.select(1, 2).max().item<double>(), kImage.width);
 }
 
-std::vector<int64_t> choose_first(const std::vector<int64_t>& candidates, int64_t count, int64_t,
-                                  const std::string&) {
-  return {candidates.begin(), candidates.begin() + count};
-}
-
 // The losses sample from the anchors that match_anchors returns.
 TEST(Detector, MatchedAnchorsAreThoseThatAreTrained) {
   for (const DetectorCode code : {DetectorCode::torchvision, DetectorCode::detectron2, DetectorCode::mmdet}) {
@@ -101,7 +96,7 @@ TEST(Detector, MatchedAnchorsAreThoseThatAreTrained) {
     model->train();
     DetectorTrace trace;
     const DetectionTarget truths = target(3);
-    model->losses(model->pyramid(maps(1)), kPadded, {kImage}, {truths}, choose_first, &trace);
+    model->losses(model->pyramid(maps(1)), kPadded, {kImage}, {truths}, choose_first(), &trace);
     const AnchorMatches matched = model->match_anchors(kPadded, kImage, truths.boxes);
     EXPECT_EQ(std::ssize(trace.positive_anchors[0]), matched.anchors.size(0));
     EXPECT_EQ(matched.all, 3 * (16 * 16 + 8 * 8 + 4 * 4));

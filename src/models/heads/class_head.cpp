@@ -70,20 +70,19 @@ ClassHead::ClassHead(Backbone& backbone, const ClassHeadOptions& options) : opti
     for (const std::string& name : names) take_out(backbone, name);  // a reserved place
     return;
   }
-  std::vector<std::string> modules;
   if (options.batch_norm && !names.empty()) {
     norm_ = nn::BatchNorm(backbone.embed_width());
     put(backbone, kNorm, norm_.ptr());
-    modules.emplace_back(kNorm);
+    modules_.emplace_back(kNorm);
   }
   for (const std::string& name : names) {
     layers_.emplace_back(backbone.embed_width(), options.classes);
     put(backbone, name, layers_.back().ptr());
-    modules.push_back(name);
+    modules_.push_back(name);
   }
-  const auto add_names = [&](const auto& tensors) {
+  const auto add_names = [this](const auto& tensors) {
     for (const auto& entry : tensors)
-      if (std::any_of(modules.begin(), modules.end(),
+      if (std::any_of(modules_.begin(), modules_.end(),
                       [&](const std::string& module) { return entry.key().starts_with(module + "."); }))
         tensor_names_.push_back(entry.key());
   };
@@ -106,12 +105,22 @@ int64_t ClassHead::macs() const {
   return total;
 }
 
+void ClassHead::remove_from(Backbone& backbone) {
+  for (const std::string& module : modules_) take_out(backbone, module);
+  modules_.clear(), tensor_names_.clear(), layers_.clear();
+  norm_ = nullptr;
+  options_.classes = 0;
+}
+
 Classifier::Classifier(std::shared_ptr<Backbone> given, const ClassHeadOptions& options, uint64_t seed,
                        Init init)
-    : backbone(std::move(given)), head_(*backbone, options) {
-  if (init == Init::skip) return;
+    : backbone(std::move(given)), options_(options), seed_(seed), head_(*backbone, options) {
+  if (init == Init::draw) draw_head();
+}
+
+void Classifier::draw_head() {
   const std::vector<std::string>& names = head_.tensor_names();
-  nn::initialise(*backbone, seed, [&](const auto& name, const auto& parameter, const nn::Filler& fill) {
+  nn::initialise(*backbone, seed_, [&](const auto& name, const auto& parameter, const nn::Filler& fill) {
     if (std::find(names.begin(), names.end(), name) != names.end())
       backbone->first_values(name, parameter, fill);
   });
@@ -128,6 +137,17 @@ torch::Tensor Classifier::forward(const torch::Tensor& images, const Context& co
 std::vector<torch::Tensor> Classifier::forward_heads(const torch::Tensor& images, const Context& context) {
   if (head_.empty()) return {backbone->embed(images, context)};
   return head_.forward(backbone->read_outs(images, context));
+}
+
+void Classifier::reset_head(int64_t classes) {
+  check(classes >= 0, "a head of ", classes, " classes, must be 0 (none) or more");
+  check(classes == 0 || !backbone->head_names().empty(), "this model has no class head: it cannot get ",
+        classes, " classes");
+  head_.remove_from(*backbone);
+  ClassHeadOptions options = options_;
+  options.classes = classes;
+  head_ = ClassHead(*backbone, options);
+  draw_head();
 }
 
 }  // namespace tessera::models

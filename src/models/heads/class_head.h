@@ -32,10 +32,12 @@ class ClassHead {
   int64_t macs() const;  // per image
   // Returns the names of its tensors in the backbone's tree, buffers included.
   const std::vector<std::string>& tensor_names() const { return tensor_names_; }
+  // Removes the layers from the tree.
+  void remove_from(Backbone& backbone);
 
  private:
   ClassHeadOptions options_;
-  std::vector<std::string> tensor_names_;
+  std::vector<std::string> modules_, tensor_names_;
   nn::BatchNorm norm_{nullptr};
   std::vector<nn::Linear> layers_;
 };
@@ -53,6 +55,9 @@ class Classifier {
   // Returns the scores of each head: {class head} or {class head, distillation head}; {embed()} without a
   // head.
   std::vector<torch::Tensor> forward_heads(const torch::Tensor& images, const Context& context = {});
+  // Replaces the head by a new one after all other parameters, drawn from the seed that built the model; 0 =
+  // no head.
+  void reset_head(int64_t classes);
   int64_t classes() const { return head_.classes(); }
   const ClassHead& head() const { return head_; }
   // The backbone's multiply-adds and those of the head.
@@ -64,6 +69,9 @@ class Classifier {
   const std::shared_ptr<Backbone> backbone;
 
  private:
+  void draw_head();
+  ClassHeadOptions options_;
+  uint64_t seed_;
   ClassHead head_;
 };
 

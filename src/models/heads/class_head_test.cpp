@@ -47,6 +47,13 @@ TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
     const std::vector<std::string> names = names_of(*model);
     const auto at = std::find(names.begin(), names.end(), name + ".weight");
     EXPECT_EQ(at + 2 == names.end(), family.name != "visionllama") << family.name;
+    // A new head comes after everything else.
+    model->reset_head(7);
+    EXPECT_EQ(names_of(*model).end()[-2], name + ".weight") << family.name;
+    EXPECT_EQ(model->backbone->named_parameters()[name + ".weight"].size(0), 7);
+    model->reset_head(0);
+    EXPECT_EQ(names_of(*model).size(), names.size() - 2) << family.name;
+    EXPECT_EQ(names_of(*build_classifier(small(family.name.c_str(), {{"classes", 0}}), 1)), names_of(*model));
   }
 }
 
@@ -56,9 +63,12 @@ TEST(ClassHead, IsTheSameWheneverItIsMade) {
     const ModelSpec spec = small(family);
     const auto first = build_classifier(spec, 5);
     const Classifier second(build_backbone(spec, 5), class_head_options(spec), 5);
+    const auto third = build_classifier(spec, 5, Init::skip);
+    third->reset_head(3);
     for (const std::string& name : first->head().tensor_names()) {
       const Tensor drawn = first->backbone->named_parameters()[name];
       EXPECT_TRUE(torch::equal(drawn, second.backbone->named_parameters()[name])) << family << name;
+      EXPECT_TRUE(torch::equal(drawn, third->backbone->named_parameters()[name])) << family << name;
       EXPECT_EQ(drawn.abs().max().item<double>() > 0, name.ends_with("weight")) << family << name;
     }
   }
@@ -79,6 +89,8 @@ TEST(ClassHead, DistilledModelsHaveTwo) {
   EXPECT_TRUE(torch::equal(model->forward(x), (scores[0] + scores[1]) / 2));
   EXPECT_TRUE(torch::allclose((vectors[0] + vectors[1]) / 2, model->backbone->embed(x)));
   EXPECT_EQ(model->macs(16, 16) - model->backbone->macs(16, 16), 2 * 3 * 16);
+  model->reset_head(0);
+  EXPECT_TRUE(torch::equal(model->forward(x), model->backbone->embed(x)));
 }
 
 TEST(ClassHead, ItsSettingsStandWhereTheyHaveAlwaysStood) {

@@ -217,4 +217,9 @@ torch::Tensor Frozen::forward(const torch::Tensor& prefix, const torch::Tensor& 
   return language_->forward(input);
 }
 
+torch::Tensor prefix_mask(int64_t prefix, int64_t total) {
+  const torch::Tensor place = torch::arange(total, torch::kInt64);
+  return (place.unsqueeze(0) <= place.unsqueeze(1)) | (place.unsqueeze(0) < prefix);
+}
+
 }  // namespace tessera::models

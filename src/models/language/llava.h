@@ -126,4 +126,8 @@ class Frozen : public torch::nn::Module {
   std::shared_ptr<LanguageModel> language_;  // "lm"
 };
 
+// Returns the visible keys of a prefix language model (SimVLM), bool [total, total], row = query. Tokens of
+// the prefix see the whole prefix; later tokens see the prefix and all tokens before them.
+torch::Tensor prefix_mask(int64_t prefix, int64_t total);
+
 }  // namespace tessera::models

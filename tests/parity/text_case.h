@@ -10,22 +10,8 @@
 
 namespace tessera::parity {
 
-CaseResult check_decoder(const Golden& golden);  // one or several decoders (config by kind or by prefix)
-CaseResult check_lora(const Golden& golden);
-CaseResult check_t5(const Golden& golden);
-CaseResult check_transformer(const Golden& golden);
-CaseResult check_token_rules(const Golden& golden);
-
 // The settings of a golden's config, which is that of the published class but for its model_type.
 models::LanguageConfig decoder_config(nlohmann::json config, const std::string& kind);
-
-// Vision and language (vlm_cases.cpp): components/model_llava_*, model_flamingo_*, model_frozen_*, block_flamingo,
-// block_vlm_misc.
-CaseResult check_llava(const Golden& golden);
-CaseResult check_flamingo(const Golden& golden);
-CaseResult check_frozen(const Golden& golden);
-CaseResult check_flamingo_blocks(const Golden& golden);
-CaseResult check_vision_language_parts(const Golden& golden);
 
 // One model of a golden whose names may have a prefix ("qwen2/"): loads its param.*, compares outputs and gradients.
 // Outputs that are whole numbers must be equal; tokens behind the golden's may only be padding.
