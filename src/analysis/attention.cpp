@@ -6,7 +6,6 @@
 #include "core/threads.h"
 
 namespace tessera::analysis {
-
 namespace {
 
 torch::Tensor fused(const torch::Tensor& layer, HeadFusion fusion) {

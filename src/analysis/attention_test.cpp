@@ -4,7 +4,6 @@
 #include "core/error.h"
 
 namespace tessera::analysis {
-
 namespace {
 
 using torch::Tensor;

@@ -8,7 +8,6 @@
 #include "core/text.h"
 
 namespace tessera {
-
 namespace {
 
 using Names = std::vector<std::string>;

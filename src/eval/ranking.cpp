@@ -8,7 +8,6 @@
 #include "core/error.h"
 
 namespace tessera::eval {
-
 namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }

@@ -6,7 +6,6 @@
 #include "eval/ranking.h"
 
 namespace tessera::eval {
-
 namespace {
 
 using Floats = std::vector<float>;

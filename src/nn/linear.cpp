@@ -8,7 +8,6 @@
 #include "ops/lsq.h"
 
 namespace tessera::nn {
-
 namespace {
 
 // Marks an input step size not yet set by an input.

@@ -8,7 +8,6 @@
 #include "ops/attention.h"
 
 namespace tessera::nn {
-
 namespace {
 
 torch::Tensor doubles(int64_t first, int64_t last, int64_t step = 1) {

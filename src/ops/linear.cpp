@@ -16,7 +16,6 @@
 #include "ops/samples.h"
 
 namespace tessera::ops {
-
 namespace {
 
 using kernels::Activation;

@@ -13,7 +13,6 @@
 #include "parallel/group.h"
 
 namespace tessera::parallel {
-
 namespace {
 
 torch::Tensor tensor_of(const std::string& bytes, int64_t size) {

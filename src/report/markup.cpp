@@ -9,7 +9,6 @@
 #include "core/text.h"
 
 namespace tessera::report {
-
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";

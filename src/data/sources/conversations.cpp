@@ -12,7 +12,6 @@
 #include "io/files/json.h"
 
 namespace tessera::data {
-
 namespace {
 
 using Json = nlohmann::json;

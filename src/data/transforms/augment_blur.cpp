@@ -6,7 +6,6 @@
 #include "core/error.h"
 
 namespace tessera::data {
-
 namespace {
 
 // Weights in 24-bit fixed point: `whole` for pixels up to `reach` away, `edge` for the next one on each side.

@@ -6,7 +6,6 @@
 #include "core/error.h"
 
 namespace tessera::data {
-
 namespace {
 
 using Table = std::array<uint8_t, 256>;

@@ -9,7 +9,6 @@
 #include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
-
 namespace {
 
 constexpr double kTop = 10;  // magnitudes run from 0 to this

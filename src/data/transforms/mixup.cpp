@@ -6,7 +6,6 @@
 #include "core/error.h"
 
 namespace tessera::data {
-
 namespace {
 
 struct PictureShape {

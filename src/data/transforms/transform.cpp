@@ -11,7 +11,6 @@
 #include "data/transforms/augment.h"
 
 namespace tessera::data {
-
 namespace {
 
 void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {

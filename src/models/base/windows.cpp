@@ -6,7 +6,6 @@
 #include "core/error.h"
 
 namespace tessera::models {
-
 namespace {
 
 int64_t windows_along(int64_t length, int64_t window) { return (length + window - 1) / window; }

@@ -6,7 +6,6 @@
 #include "models/heads/feature_pyramid.h"
 
 namespace tessera::models {
-
 namespace {
 
 using torch::Tensor;

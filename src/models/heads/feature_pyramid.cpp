@@ -10,7 +10,6 @@
 #include "nn/checkpoint.h"
 
 namespace tessera::models {
-
 namespace {
 
 void check_factors(const std::vector<double>& factors) {
