@@ -95,9 +95,9 @@ std::string vae_beside(const std::string& weights) {
 
 // --- the run
 
-class Drawing {
+class GenerateRun {
  public:
-  Drawing(const GenerateOptions& options, const train::OpenedTask& opened)
+  GenerateRun(const GenerateOptions& options, const train::OpenedTask& opened)
       : options_(options),
         opened_(opened),
         generator_(*tasks::generator_of(*opened.task)),
@@ -435,7 +435,7 @@ void generate(const GenerateOptions& options) {
   };
   if (tasks::generator_of(*opened.task)) {
     refuse_patch_options(options, opened.file);
-    Drawing drawing(options, opened);
+    GenerateRun drawing(options, opened);
     print_notes();
     return drawing.run();
   }
