@@ -2,12 +2,83 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdint>
 
 #include "core/error.h"
 #include "core/text.h"
 
 namespace tessera::cli {
+namespace {
+
+// "INT:[1 - 100]", "TEXT:{tsne,pca}".
+std::string type_text(const OptionField& field) {
+  using Kind = OptionField::Kind;
+  if (field.kind == Kind::flag) return "";
+  if (!field.rules.choices.empty()) return "TEXT:{" + join(field.rules.choices, ",") + "}";
+  const std::string type = field.kind == Kind::integer  ? "INT"
+                           : field.kind == Kind::number ? "FLOAT"
+                                                        : "TEXT";
+  const std::string range = field.rules.range.text();
+  const bool bounded = std::isfinite(field.rules.range.low) || std::isfinite(field.rules.range.high);
+  return bounded ? type + ":[" + range + "]" : type;
+}
+
+// The default in help: none if it is outside the range, as a mark of an unset option.
+std::string default_text(const OptionField& field) {
+  const std::optional<Value> value = field.get();
+  if (!value || value->is_bool()) return "";
+  if (value->is_string()) return value->as_string();
+  if (value->is_number()) {
+    if (!field.rules.range.holds(value->as_double())) return "";
+    return value->is_int() ? text(value->as_int()) : text(value->as_double());
+  }
+  std::vector<std::string> words;
+  for (const Value& word : value->as_array()) words.push_back(word.as_string());
+  return join(words, " ");
+}
+
+}  // namespace
+
+Given Arguments::declare(std::vector<OptionField> fields) {
+  Given given;
+  for (OptionField& field : fields) {
+    const std::string names =
+        field.rules.names.empty() ? field.name() : field.name() + "," + field.rules.names;
+    CLI::Option* option = app_.add_option(
+        names,
+        [field](const std::vector<std::string>& words) {
+          field.set(field.parsed(words));
+          return true;
+        },
+        field.rules.readers.empty() ? field.meaning : field.rules.readers + ": " + field.meaning);
+    option->type_name(type_text(field))->required(field.rules.required)->default_str(default_text(field));
+    if (field.kind == OptionField::Kind::flag)
+      option->expected(0)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (field.kind == OptionField::Kind::words) option->expected(CLI::detail::expected_max_vector_size);
+    if (field.rules.optional_value) option->expected(0, 1);
+    given.declared_.push_back({std::move(field), option});
+  }
+  return given;
+}
+
+bool Given::has(std::string_view key) const {
+  return std::ranges::any_of(
+      declared_, [&](const Declared& one) { return one.field.key == key && one.option->count() > 0; });
+}
+
+void Given::refuse(const std::function<std::string(const OptionField&)>& objection) const {
+  for (const auto& [field, option] : declared_)
+    if (option->count() > 0)
+      if (const std::string reason = objection(field); !reason.empty()) fail_usage(field.name(), " ", reason);
+}
+
+void Given::refuse_others(std::string_view reader, const std::string& why,
+                          const std::vector<std::string>& also) const {
+  refuse([&](const OptionField& field) {
+    const std::string& only = field.rules.only_for;
+    const bool reads = only.empty() || only == reader || std::ranges::find(also, field.key) != also.end();
+    return reads ? std::string() : text("is for ", only, "; ", why);
+  });
+}
 
 Argument& Argument::required() {
   option_->required();

@@ -72,6 +72,26 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return out;
 }
 
+nlohmann::ordered_json json_of(const std::vector<OptionField>& fields) {
+  nlohmann::ordered_json out;
+  for (const OptionField& field : fields) {
+    const std::optional<Value> value = field.get();
+    if (!value) continue;
+    nlohmann::ordered_json& entry = out[field.key];
+    if (value->is_bool())
+      entry = value->as_bool();
+    else if (value->is_int())
+      entry = value->as_int();
+    else if (value->is_double())
+      entry = value->as_double();
+    else if (value->is_string())
+      entry = value->as_string();
+    else
+      for (const Value& word : value->as_array()) entry.push_back(word.as_string());
+  }
+  return out;
+}
+
 int64_t batch_that_fits(int64_t asked, int64_t side) {
   constexpr int64_t kMostNumbers = int64_t{1} << 26;
   const int64_t numbers = 3 * std::max<int64_t>(1, side) * std::max<int64_t>(1, side);

@@ -16,6 +16,17 @@ struct Lines;
 
 namespace tessera::cli {
 
+struct ComputeOptions {
+  std::string device = "auto", precision = "fp32";
+  int64_t threads = 0;
+  template <class V>
+  void visit(V& v) {
+    v("device", device, "cpu, cuda or auto");
+    v("precision", precision, "fp32, bf16, fp16, fp64, or int8 (CPU, without training)");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+  }
+};
+
 // --device, --precision, --threads.
 void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads);
 
@@ -33,6 +44,9 @@ std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 // On one line unless indented; what is not UTF-8 (file names may be anything) is replaced instead of ending
 // the program, and control characters are written as \uNNNN, those behind ASCII too.
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
+// The fields of a config that are set, by their keys.
+nlohmann::ordered_json json_of(const std::vector<OptionField>& fields);
 
 // As many images of that side at a time as were asked for, or as fit into 256 MB of pixels: the side is what a
 // file of weights says.

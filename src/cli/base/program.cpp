@@ -175,6 +175,9 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),
                " --help` lists the options)");
+  } catch (const Error& error) {  // the value of an option
+    const std::string name = full_name(*deepest(program.app));
+    fail_usage(name, ": ", error.what(), " (`", name, " --help` lists the options)");
   }
   program.actions.at(deepest(program.app))();
   std::cout.flush();

@@ -215,7 +215,11 @@ void add_complete(Arguments& command, Action& action) {
   command.add("--steps", options->steps, "noise levels of a patch's reverse chain")
       .show_default()
       .range(1, 1000);
-  add_temperature_option(command, options->temperature);
+  command
+      .add("--temperature", options->temperature,
+           "weights that draw tokens: below 1 likely ones are drawn more often")
+      .show_default()
+      .range(0.01, 100.0);
   command.add("--seed", options->seed, "of the first drawn image; the next one's is one more")
       .show_default()
       .range(0, 1000000000);
