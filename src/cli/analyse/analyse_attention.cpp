@@ -24,11 +24,20 @@ namespace tessera::cli {
 namespace {
 
 struct AnalyseAttentionOptions {
-  AnalysisInput input;
+  AnalysisInput input = 30;
   AnalysisOutput output;
   double threshold = 0.8;
   bool terms = false;
   std::string layer;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("threshold", threshold, between(0.01, 1), "share of the sum of singular values that defines the rank");
+    v("layer", layer, "block for the chart of singular values: 3, or 1.0 in a pyramid (default: the last)");
+    v("terms", terms, "also split the scores into content, position and mixed terms");
+    v("output", output, "");
+  }
 };
 
 // Sums over images, by head.
@@ -316,18 +325,7 @@ void analyse(const AnalyseAttentionOptions& options) {
 }  // namespace
 
 void add_analyse_attention(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseAttentionOptions>();
-  add_input_options(command, options->input, 30);
-  command
-      .add("--threshold", options->threshold, "share of the sum of singular values that the rank stands for")
-      .show_default()
-      .range(0.01, 1.0);
-  command.add("--layer", options->layer,
-              "block whose heads' singular values are drawn, as 3, or 1.0 of a pyramid (default: the last)");
-  command.flag("--terms", options->terms,
-               "also what the scores are made of: content, position, and one for the other");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseAttentionOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

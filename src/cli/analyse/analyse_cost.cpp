@@ -30,6 +30,19 @@ struct AnalyseCostOptions {
   std::vector<std::string> models, settings;
   std::string sizes = "224";
   bool activations = false, count = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("models", models, {.argument = "MODELS", .required = true},
+      "model names (`tessera models` lists them)");
+    v("size", sizes, "input sides in pixels: 160,224,384");
+    v("set", settings, "settings of the models: --set model.depth=6");
+    v("count", count,
+      "count operations of a model with random weights: with weights, between tokens, by block");
+    v("activations", activations,
+      "measure the bytes of activations by block, of a model with random weights");
+    v("output", output, "");
+  }
 };
 
 struct Cost {
@@ -327,16 +340,7 @@ void analyse(const AnalyseCostOptions& options) {
 }  // namespace
 
 void add_analyse_cost(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCostOptions>();
-  command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
-  command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
-  command.add("--set", options->settings, "settings of the models: --set model.depth=6");
-  command.flag("--count", options->count,
-               "what runs, counted on a model with drawn weights: by weights, between tokens, by block");
-  command.flag("--activations", options->activations,
-               "the bytes that activations take, by block, measured on a model with drawn weights");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCostOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

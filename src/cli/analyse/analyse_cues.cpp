@@ -32,10 +32,18 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct AnalyseCuesOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   std::vector<std::string> weights;
   std::string mapping;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    v("mapping", mapping,
+      "JSON file {\"category\": [classes]} (default: next to the images, or by the classes' names)");
+    v("output", output, "");
+  }
 };
 
 // Images with the two categories of each.
@@ -262,13 +270,7 @@ void analyse(const AnalyseCuesOptions& options) {
 }  // namespace
 
 void add_analyse_cues(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCuesOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  command.add("--mapping", options->mapping,
-              "JSON file {\"category\": [classes]} (default: beside the images, or by the classes' names)");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCuesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

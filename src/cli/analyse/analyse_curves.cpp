@@ -22,6 +22,12 @@ using Json = nlohmann::ordered_json;
 struct AnalyseCurvesOptions {
   std::vector<std::string> runs;
   AnalysisOutput output;
+
+  template <class V>
+  void visit(V& v) {
+    v("runs", runs, {.argument = "RUNS", .required = true}, "run directories, or their metrics.jsonl");
+    v("output", output, "");
+  }
 };
 
 struct Measure {
@@ -179,10 +185,7 @@ void analyse(const AnalyseCurvesOptions& options) {
 }  // namespace
 
 void add_analyse_curves(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCurvesOptions>();
-  command.add("RUNS", options->runs, "directories of runs, or their metrics.jsonl").required();
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCurvesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -25,9 +25,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalyseFeaturesOptions {
-  AnalysisInput input;
+  AnalysisInput input = 64;
   AnalysisOutput output;
   PlaceOptions places;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("places", places, "");
+    v("output", output, "");
+  }
 };
 
 constexpr double kShares[] = {0.2, 0.3, 0.5, 0.99};  // as in RepLKNet's Table 10
@@ -197,11 +204,7 @@ void analyse(const AnalyseFeaturesOptions& options) {
 }  // namespace
 
 void add_analyse_features(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseFeaturesOptions>();
-  add_input_options(command, options->input, 64);
-  add_place_options(command, options->places);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseFeaturesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -27,10 +27,24 @@ const std::vector<std::string> kMethods = {"attention", "rollout",  "relevance",
                                            "gradcam",   "gradient", "integrated"};
 
 struct AnalyseMapsOptions {
-  AnalysisInput input;
+  AnalysisInput input = 16;
   AnalysisOutput output;
   std::string methods;
   int64_t shown_class = -1, steps = 32, portions = 16, pictures = 8;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("method", methods,
+      "attention, rollout, relevance, attention_gradcam, gradcam, gradient, integrated; comma-separated "
+      "(default: all that the model supports)");
+    v("class", shown_class, between(0, 1000000), "class to explain (default: the predicted one)");
+    v("steps", steps, between(1, 10000), "steps of integrated gradients");
+    v("portions", portions, between(0, 1000),
+      "portions of deletion and insertion, two predictions of each image for each; 0 = not measured");
+    v("pictures", pictures, between(0, 64), "images on the page");
+    v("output", output, "");
+  }
 };
 
 bool needs_attention(const std::string& method) {
@@ -269,23 +283,7 @@ void analyse(const AnalyseMapsOptions& options) {
 }  // namespace
 
 void add_analyse_maps(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseMapsOptions>();
-  add_input_options(command, options->input, 16);
-  command.add("--method", options->methods,
-              "attention, rollout, relevance, attention_gradcam, gradcam, gradient, integrated; several with "
-              "commas (default: all "
-              "that the model allows)");
-  command.add("--class", options->shown_class, "the class in question (default: what the model says)")
-      .range(0, 1000000);
-  command.add("--steps", options->steps, "of integrated gradients").show_default().range(1, 10000);
-  command
-      .add("--portions", options->portions,
-           "of deletion and insertion, two predictions of each image for each; 0 = these are not measured")
-      .show_default()
-      .range(0, 1000);
-  command.add("--pictures", options->pictures, "images shown on the page").show_default().range(0, 64);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseMapsOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

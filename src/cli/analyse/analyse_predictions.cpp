@@ -21,11 +21,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalysePredictionsOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   PredictionSettings predictions;
   std::vector<std::string> weights;
   std::string sizes;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    visit_classes_in_order(v, input.classes_in_order);
+    v("predictions", predictions, "");
+    v("sizes", sizes, "several input sides, 160,224,384: a column for each, and a curve");
+    v("output", output, "");
+  }
 };
 
 struct Judged {
@@ -156,14 +165,7 @@ void analyse(const AnalysePredictionsOptions& options) {
 }  // namespace
 
 void add_analyse_predictions(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalysePredictionsOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  add_classes_in_order(command, options->input.classes_in_order);
-  add_prediction_options(command, options->predictions);
-  command.add("--sizes", options->sizes, "several input sides as 160,224,384: a column each, and a curve");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalysePredictionsOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

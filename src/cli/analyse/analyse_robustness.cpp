@@ -31,11 +31,29 @@ using Json = nlohmann::ordered_json;
 constexpr auto kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct AnalyseRobustnessOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   std::vector<std::string> weights;
   std::string corrupted, corruptions, baseline, parameters, frost, severities = "1,2,3,4,5";
   int64_t seed = 0;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    visit_classes_in_order(v, input.classes_in_order);
+    v("corrupted", corrupted,
+      "folder with CORRUPTION/SEVERITY, of `tessera data corrupt` or ImageNet-C (default: images of --data "
+      "are corrupted as they are read)");
+    v("corruption", corruptions, "corruptions: fog,frost (default: all; with a baseline the benchmark's 15)");
+    v("severity", severities, "severities, comma-separated");
+    v("parameters", parameters, {.choices = {"imagenet", "cifar"}},
+      "parameters for images corrupted as they are read (default: cifar for images of at most 64 pixels)");
+    v("frost", frost,
+      "folder of images of frost, for images corrupted as they are read (default: synthetic frost)");
+    v("seed", seed, "seed of the corruptions");
+    v("baseline", baseline, "alexnet (on ImageNet-C), or the --csv of this command for one other model");
+    v("output", output, "");
+  }
 };
 
 // Ascending, each once.
@@ -414,29 +432,7 @@ void analyse(const AnalyseRobustnessOptions& options) {
 }  // namespace
 
 void add_analyse_robustness(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseRobustnessOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  add_classes_in_order(command, options->input.classes_in_order);
-  command.add("--corrupted", options->corrupted,
-              "folder with CORRUPTION/SEVERITY, as `tessera data corrupt` or ImageNet-C have it (default: "
-              "images of --data are "
-              "corrupted as they are read)");
-  command.add("--corruption", options->corruptions,
-              "some as fog,frost (default: all there are; with a baseline the benchmark's 15)");
-  command.add("--severity", options->severities, "several with commas").show_default();
-  command
-      .add(
-          "--parameters", options->parameters,
-          "of images that are corrupted as they are read: imagenet or cifar (default: cifar for images of at "
-          "most 64 pixels)")
-      .one_of({"imagenet", "cifar"});
-  command.add("--frost", options->frost, "of the same: folder of images of frost (default: frost is drawn)");
-  command.add("--seed", options->seed, "of the same").show_default();
-  command.add("--baseline", options->baseline,
-              "alexnet (on ImageNet-C), or a file that --csv of this command wrote for one other model");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseRobustnessOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -18,10 +18,18 @@ namespace tessera::cli {
 namespace {
 
 struct AnalyseSimilarityOptions {
-  AnalysisInput input;
+  AnalysisInput input = 256;
   AnalysisOutput output;
   PlaceOptions places;
   std::string other;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("other", other, "weights of a second model, for the columns");
+    v("places", places, "");
+    v("output", output, "");
+  }
 };
 
 // What each block, or each place that --tap names, makes of an image: the mean over its places, [images, channels].
@@ -142,12 +150,7 @@ void analyse(const AnalyseSimilarityOptions& options) {
 }  // namespace
 
 void add_analyse_similarity(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseSimilarityOptions>();
-  add_input_options(command, options->input, 256);
-  command.add("--other", options->other, "weights of a second model, whose blocks are the columns");
-  add_place_options(command, options->places);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseSimilarityOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -110,10 +110,4 @@ AnalysisFindings ModelPlaces::findings() const {
   return out;
 }
 
-void add_place_options(Arguments& command, PlaceOptions& options) {
-  command.add("--tap", options.taps,
-              "places inside the model instead of its blocks, as blocks.3,blocks.3.queries,embed");
-  command.flag("--list-taps", options.list, "print the places that the model has, and look at no image");
-}
-
 }  // namespace tessera::cli

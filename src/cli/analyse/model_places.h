@@ -51,7 +51,11 @@ class ModelPlaces {
 struct PlaceOptions {
   std::string taps;
   bool list = false;
-};
-void add_place_options(Arguments& command, PlaceOptions& options);
 
+  template <class V>
+  void visit(V& v) {
+    v("tap", taps, "places inside the model instead of its blocks: blocks.3,blocks.3.queries,embed");
+    v("list_taps", list, "print the places of the model and read no image");
+  }
+};
 }  // namespace tessera::cli

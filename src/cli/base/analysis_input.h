@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/attention.h"
-#include "cli/base/arguments.h"
+#include "cli/base/common.h"
 #include "data/base/source.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
@@ -19,15 +19,45 @@
 
 namespace tessera::cli {
 
-struct AnalysisInput {
-  std::string weights, model, data, split = "validation", device = "auto", precision = "fp32";
-  std::vector<std::string> images;
-  int64_t count = 30, size = 0, batch = 8, threads = 0;
-  bool raw = false, classes_in_order = false;
-};
-// --weights and where images come from; `count` images unless --images says otherwise.
-void add_input_options(Arguments& command, AnalysisInput& input, int64_t count);
+struct AnalysisInput : ComputeOptions {
+  AnalysisInput() = default;
+  AnalysisInput(int64_t images_of_set, int64_t batch_size = 8) : count(images_of_set), batch(batch_size) {}
 
+  std::string weights, model, data, split = "validation";
+  std::vector<std::string> images;
+  int64_t count = 30, size = 0, batch = 8;
+  bool raw = false, classes_in_order = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("files", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
+    v("data", data, "data source (default: the data of the run's recipe)");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the data source; all of a set without splits");
+    v("images", count, between(1, 100000), "images to analyse, evenly spread over the set");
+    v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, between(1, 4096), "images at a time");
+    ComputeOptions::visit(v);
+  }
+  // The options of a command that compares several weights on a set.
+  template <class V>
+  void visit_set(V& v, std::vector<std::string>& several) {
+    v("weights", several, {.names = "-w", .required = true}, "weights files, checkpoints or run directories");
+    v("data", data, "the images (default: the data of the first run's recipe)");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the set; all of a set without splits");
+    v("images", count, between(0, 1000000000), "most images, evenly spread over the set (0: all)");
+    v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, between(1, 65536), "images at a time");
+    ComputeOptions::visit(v);
+  }
+};
 // What --precision may ask for: fp32 and fp64, where values inside a model are looked at, or all that scores can be computed in.
 enum class AnalysisPrecisions { exact, all };
 

@@ -67,17 +67,6 @@ struct AnalysisWriter::Files {
   std::optional<AtomicFile> csv, svg, report;
 };
 
-void add_output_options(Arguments& command, AnalysisOutput& output) {
-  command.flag("--json", output.json, "one JSON object instead of tables");
-  add_file_options(command, output);
-}
-
-void add_file_options(Arguments& command, AnalysisOutput& output) {
-  command.add("--csv", output.csv, "write the first table to this file");
-  command.add("--svg", output.svg, "write the first drawing to this file");
-  command.add("--report", output.report, "write a page with everything to this .html file");
-}
-
 void print_sections(const std::vector<AnalysisSection>& sections) {
   for (const AnalysisSection& section : sections)
     if (!section.table.columns.empty()) {

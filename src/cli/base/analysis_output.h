@@ -16,11 +16,19 @@ namespace tessera::cli {
 struct AnalysisOutput {
   std::string csv, svg, report;
   bool json = false;
+
+  template <class V>
+  void visit_files(V& v) {
+    v("csv", csv, "write the first table to this file");
+    v("svg", svg, "write the first drawing to this file");
+    v("report", report, "write a page with everything to this .html file");
+  }
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "one JSON object instead of tables");
+    visit_files(v);
+  }
 };
-// --csv, --svg, --report.
-void add_file_options(Arguments& command, AnalysisOutput& output);
-// The same with --json.
-void add_output_options(Arguments& command, AnalysisOutput& output);
 
 // A part of a page: drawings, then images, then a table, each of which may be missing; then blocks with headings of their own.
 struct AnalysisSection {

@@ -31,6 +31,8 @@ class Given {
   // `also`: keys that this reader reads all the same.
   void refuse_others(std::string_view reader, const std::string& why,
                      const std::vector<std::string>& also = {}) const;
+  // "train.epochs=3" for each given option that sets a key of the recipe.
+  std::vector<std::string> recipe_settings() const;
 
  private:
   friend class Arguments;
@@ -39,31 +41,6 @@ class Given {
     const CLI::Option* option = nullptr;
   };
   std::vector<Declared> declared_;
-};
-
-// One option or positional argument; the rules that follow are checked before the command runs.
-class Argument {
- public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
-
-  Argument& required();
-  Argument& show_default();  // in the help: the value that the variable holds now
-  Argument& one_of(std::vector<std::string> words);
-  Argument& optional_value();  // `--resume` as well as `--resume auto`
-  template <class Number>
-  Argument& range(Number least, Number most) {
-    if constexpr (std::is_integral_v<Number>) return integer_range(least, most);
-    return real_range(least, most);
-  }
-
-  // After parsing.
-  bool given() const;
-
- private:
-  Argument& integer_range(long long least, long long most);
-  Argument& real_range(double least, double most);
-
-  CLI::Option* option_;
 };
 
 class Arguments {
@@ -75,10 +52,6 @@ class Arguments {
   Given add(Options& options) {
     return declare(option_fields(options));
   }
-
-  template <class Value>
-  Argument add(const char* names, Value& value, const char* help);
-  void flag(const char* names, bool& value, const char* help);
 
  private:
   Given declare(std::vector<OptionField> fields);

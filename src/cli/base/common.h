@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <utility>
 
 #include "cli/base/arguments.h"
 #include "tasks/base/findings.h"
@@ -27,14 +25,15 @@ struct ComputeOptions {
   }
 };
 
-// --device, --precision, --threads.
-void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads);
+template <class V>
+void visit_class_names(V& v, std::string& file) {
+  v("class_names", file, "file with one class name in a line (default: from the weights)");
+}
 
-// --class-names, of weights that do not say what their classes are called.
-void add_class_names(Arguments& command, std::string& file);
-
-// --classes-in-order, of a set that calls the weights' classes otherwise.
-void add_classes_in_order(Arguments& command, bool& in_order);
+template <class V>
+void visit_classes_in_order(V& v, bool& in_order) {
+  v("classes_in_order", in_order, "match the set's classes to the weights' by number instead of by name");
+}
 
 // "95.4 %" of a share, "0.1234" of another number.
 std::string value_text(const tasks::Metric& metric);
@@ -57,8 +56,6 @@ std::string one_line(const std::string& name);
 
 // A usage error, before any work, where the folder that a file is written into does not exist.
 void require_folder_of(const std::string& out);
-// A usage error "NAME REASON" of the first option that is given.
-void refuse_given(std::initializer_list<std::pair<const char*, bool>> options, const std::string& reason);
 // "TITLE: 3" and up to `show` of the lines, on standard output; nothing where there are none.
 void print_findings(const char* title, const data::Lines& findings, int64_t show);
 

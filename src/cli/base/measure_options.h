@@ -5,22 +5,30 @@
 #include <string>
 #include <vector>
 
-#include "cli/base/arguments.h"
+#include "cli/base/common.h"
 #include "data/base/source.h"
 #include "data/loading/loader.h"
 #include "open/weights.h"
 
 namespace tessera::cli {
 
-struct MeasureOptions {
-  std::string model, device = "auto", precision = "fp32";
+struct MeasureOptions : ComputeOptions {
+  std::string model;
   data::SourceConfig data;  // what --data and --val-data say, else empty
-  int64_t batch = 64, threads = 0, loader_threads = 1;
+  int64_t batch = 64, loader_threads = 1;
   bool raw = false;
-};
 
-// --data, --val-data, --raw, --model, --batch-size, --loader-threads, --device, --precision, --threads.
-void add_measure_options(Arguments& command, MeasureOptions& options);
+  template <class V>
+  void visit(V& v) {
+    v("data", data.path, "the images (default: the data of the run's recipe)");
+    v("val_data", data.val_path, "the validation set, if it has a path of its own");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, {.range = between(1, 65536), .names = "--batch"}, "images at a time");
+    v("loader_threads", loader_threads, between(1, 256), "decoding threads");
+    ComputeOptions::visit(v);
+  }
+};
 
 // A file of weights with what it holds.
 struct DescribedWeights {

@@ -75,18 +75,8 @@ std::string plain_words(const CLI::ParseError& error) {
   for (char& c : message)
     if (c == '\n') c = ' ';
   const std::string words(trim(message));
-  const auto behind = [&](std::string_view start) { return words.substr(start.size()); };
   if (error.get_name() == "RequiredError" && words.ends_with(" is required"))
     return words.substr(0, words.size() - std::string_view(" is required").size()) + " is missing";
-  if (words.starts_with("Could not convert: ")) {  // "--seed = x"
-    const std::string rest = behind("Could not convert: ");
-    const size_t sign = rest.find(" = ");
-    if (sign != std::string::npos)
-      return text(rest.substr(0, sign), " is '", rest.substr(sign + 3), "', must be a number");
-  }
-  // "--top: is 'x', must be …": our own checks, behind the name of their option.
-  if (const size_t at = words.find(": is '"); at != std::string::npos)
-    return words.substr(0, at) + words.substr(at + 1);
   return words;
 }
 

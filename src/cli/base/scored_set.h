@@ -39,7 +39,4 @@ std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const A
 void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
                    const data::Source& source);
 
-// --weights, several, and the options of one set.
-void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights);
-
 }  // namespace tessera::cli

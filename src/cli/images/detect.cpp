@@ -34,13 +34,31 @@ using tasks::FoundObject;
 
 constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // of a file of annotations
 
-struct DetectOptions {
+struct DetectOptions : ComputeOptions {
   std::string weights, overlay, results, ids, scales;
   std::vector<std::string> images;
   double threshold = 0.5;
-  int64_t tile = 0, threads = 0;
+  int64_t tile = 0;
   bool json = false, raw = false, flip = false;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "weights of task detect: a file, a checkpoint or a run directory");
+    v("images", images, {.argument = "IMAGES", .required = true},
+      "images, folders of images, or - for standard input");
+    v("threshold", threshold, between(0, 1), "objects below this score are left out");
+    v("tile", tile, between(64, 16384), "large images: detect in overlapping tiles of this side in pixels");
+    v("scales", scales,
+      "merge results at these factors of the usual size: 0.75,1,1.25 (default: the recipe's)");
+    v("flip", flip, "also mirror each scale");
+    v("overlay", overlay, "write the image with its objects: a file, for several images a folder");
+    v("results", results, "write results in COCO's format to this file");
+    v("ids", ids, "--results: COCO annotation file with the id of each image by its file_name");
+    v("json", json, "one JSON object for each image");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    ComputeOptions::visit(v);
+  }
 };
 
 class Printer {
@@ -233,30 +251,6 @@ void detect(const DetectOptions& options) {
 
 }  // namespace
 
-void add_detect(Arguments& command, Action& action) {
-  auto options = std::make_shared<DetectOptions>();
-  command
-      .add("-w,--weights", options->weights,
-           "weights of task detect: a file, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", options->images, "images, folders of images, or - for standard input").required();
-  command.add("--threshold", options->threshold, "objects below this score are left out")
-      .show_default()
-      .range(0.0, 1.0);
-  command.add("--tile", options->tile, "large images: find in overlapping tiles of this side in pixels")
-      .range(64, 16384);
-  command.add("--scales", options->scales,
-              "factors on the usual size whose results are merged: 0.75,1,1.25 (default: the recipe's)");
-  command.flag("--flip", options->flip, "each scale mirrored too");
-  command.add("--overlay", options->overlay,
-              "write the image with its objects drawn: a file, of several images a folder");
-  command.add("--results", options->results, "write a file of results as COCO has them");
-  command.add("--ids", options->ids,
-              "--results: a COCO annotation file that says the id of each image by its file_name");
-  command.flag("--json", options->json, "one JSON object an image");
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { detect(*options); };
-}
+void add_detect(Arguments& command, Action& action) { action = with_options<DetectOptions>(command, detect); }
 
 }  // namespace tessera::cli

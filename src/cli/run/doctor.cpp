@@ -85,20 +85,27 @@ Facts facts() {
           {"GPU", gpu()}};
 }
 
+struct DoctorOptions {
+  bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "one JSON object");
+  }
+};
+
+void doctor(const DoctorOptions& options) {
+  nlohmann::ordered_json object;
+  for (const auto& [name, value] : facts())
+    if (options.json)
+      object[name] = value;
+    else
+      std::cout << std::left << std::setw(18) << name << value << "\n";
+  if (options.json) std::cout << object.dump(2) << "\n";
+}
+
 }  // namespace
 
-void add_doctor(Arguments& command, Action& action) {
-  auto json = std::make_shared<bool>(false);
-  command.flag("--json", *json, "one JSON object");
-  action = [json] {
-    nlohmann::ordered_json object;
-    for (const auto& [name, value] : facts())
-      if (*json)
-        object[name] = value;
-      else
-        std::cout << std::left << std::setw(18) << name << value << "\n";
-    if (*json) std::cout << object.dump(2) << "\n";
-  };
-}
+void add_doctor(Arguments& command, Action& action) { action = with_options<DoctorOptions>(command, doctor); }
 
 }  // namespace tessera::cli

@@ -94,26 +94,35 @@ void print_json(const std::vector<Row>& rows) {
   }
 }
 
+struct ModelsOptions {
+  std::string filter;
+  bool json = false, names = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("name", filter, {.argument = "NAME"},
+      "only models with this text in name, alias or family, or matching 'vit_*'");
+    v("pretrained_names", names, "names of published weights of each model");
+    v("json", json, "one JSON object for each line");
+  }
+};
+
+void list_models(const ModelsOptions& options) {
+  std::vector<Row> rows;
+  for (const models::Family& family : models::families())
+    for (const models::Size& size : family.sizes)
+      if (holds(family, size, options.filter)) rows.push_back(describe(family, size));
+  for (const models::Family& family : models::codec_families())
+    for (const models::Size& size : family.sizes)
+      if (holds(family, size, options.filter)) rows.push_back(describe_codec(family, size));
+  if (rows.empty()) fail_usage("no model's name holds '", options.filter, "': `tessera models` lists all");
+  options.json ? print_json(rows) : options.names ? print_names(rows) : print_table(rows);
+}
+
 }  // namespace
 
 void add_models(Arguments& command, Action& action) {
-  auto filter = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
-  auto names = std::make_shared<bool>(false);
-  command.add("NAME", *filter, "only models whose name, alias or family holds this text, or is like 'vit_*'");
-  command.flag("--pretrained-names", *names, "the names that published weights of each model go by");
-  command.flag("--json", *json, "one JSON object a line");
-  action = [filter, json, names] {
-    std::vector<Row> rows;
-    for (const models::Family& family : models::families())
-      for (const models::Size& size : family.sizes)
-        if (holds(family, size, *filter)) rows.push_back(describe(family, size));
-    for (const models::Family& family : models::codec_families())
-      for (const models::Size& size : family.sizes)
-        if (holds(family, size, *filter)) rows.push_back(describe_codec(family, size));
-    if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
-    *json ? print_json(rows) : *names ? print_names(rows) : print_table(rows);
-  };
+  action = with_options<ModelsOptions>(command, list_models);
 }
 
 }  // namespace tessera::cli
