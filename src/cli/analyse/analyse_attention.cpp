@@ -45,7 +45,7 @@ struct LayerSums {
   std::string name;
   // [heads], [heads, values], [heads], [heads] or undefined.
   torch::Tensor rank = {}, cumulative = {}, entropy = {}, distance = {};
-  // Norms of the state behind the last token, scaled by exp(-m), and m itself: [heads] each, of Vision-LSTM alone.
+  // Vision-LSTM only: norms of the state after the last token, scaled by exp(-m), and m: [heads] each.
   torch::Tensor c_norm = {}, n_norm = {}, m = {};
   std::string walk = {};
   int64_t tokens = 0;
@@ -182,8 +182,8 @@ nlohmann::ordered_json by_head(const torch::Tensor& cumulative) {
   return heads;
 }
 
-// The place among the layers of the one that --layer names, as the table does with or without "block ", or as a tap; the last one
-// where nothing is named.
+// Returns the index of the layer in --layer: a name of the table, with or without "block ", or a tap. Empty:
+// the last layer.
 size_t chosen_layer(const AnalyseAttentionOptions& options, const AnalysedModel& model,
                     const AttentionTaps& taps) {
   if (options.layer.empty()) return taps.names.size() - 1;
@@ -198,7 +198,7 @@ size_t chosen_layer(const AnalyseAttentionOptions& options, const AnalysedModel&
              join(known, ", "), ")");
 }
 
-// What each direction's states keep of an image.
+// The share of an image that the states of each direction keep.
 AnalysisSection states_section(const std::vector<LayerSums>& layers) {
   AnalysisSection section{
       .heading = "States",
@@ -271,7 +271,7 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
                    " of all, by head, mean over images."),
       .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_by_layer(layers)},
       .table = std::move(table)};
-  // --svg writes the first drawing: the one that was asked for.
+  // --svg writes the first drawing: the requested one.
   ranks.drawings.insert(options.layer.empty() ? ranks.drawings.end() : ranks.drawings.begin(),
                         cumulative_by_head(layers[chosen]));
   out.sections.push_back(std::move(ranks));

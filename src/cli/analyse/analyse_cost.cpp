@@ -1,5 +1,5 @@
-// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, what a mask saves and how the cost grows, without
-// weights; and the bytes that activations take, measured.
+// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, the savings of a mask and
+// the growth of the cost, without weights; and the measured bytes of activations.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -116,7 +116,8 @@ Costed cost_of(const std::string& name, const Value& settings, const std::vector
 
 std::string giga(int64_t macs) { return macs > 0 ? fixed(static_cast<double>(macs) * 1e-9, 3) : ""; }
 
-// The exponent with which the cost grew since the size in front: 2 where each pixel costs the same, 4 where pairs of them do.
+// Returns the exponent of the cost's growth since the previous size: 2 if each pixel costs the same, 4 if
+// pairs of pixels do.
 std::string growth(const std::vector<Cost>& costs, size_t i) {
   if (i == 0 || !costs[i].possible || !costs[i - 1].possible) return "";
   return fixed(std::log(static_cast<double>(costs[i].macs) / static_cast<double>(costs[i - 1].macs)) /
@@ -166,7 +167,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
-// The products that run, by what they multiply and, at the last size, by block.
+// Adds the products that run, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
   AnalysisSection whole{.heading = "What runs, counted",
                         .note =
@@ -214,7 +215,7 @@ void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
-// Each form of the mLSTM by itself; nothing where no model has any.
+// Adds each form of the mLSTM; nothing if no model has one.
 void add_forms(const std::vector<Costed>& models, AnalysisFindings& out) {
   AnalysisSection section{
       .heading = "mLSTM cells by form",

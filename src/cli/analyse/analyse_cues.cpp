@@ -1,5 +1,5 @@
-// `tessera analyse cues`: whether a classifier decides by shape or by texture where the two conflict (Geirhos et al. 2019; Wang et
-// al. 2024, Table 8 and Figure 8).
+// `tessera analyse cues`: shape bias of a classifier on images whose shape and texture conflict (Geirhos et
+// al. 2019; Wang et al. 2024, Table 8 and Figure 8).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -80,7 +80,7 @@ CueSet shapes_set(const std::string& path) {
                ": its cues do not conflict: take shapes:cues=conflict, and a model of shapes:cues=agree");
   CueSet set;
   set.source = data::open_source({.path = path}, data::Split::validation);
-  // Shape i and texture i are one class to a model that learned where they agree.
+  // A model that learned shape i and texture i together has one class for both.
   for (int64_t i = 0; i < set.source->size(); ++i) {
     const data::ShapesLabel label = data::shapes_label(config, data::Split::validation, i);
     set.shapes.push_back(data::shape_names()[static_cast<size_t>(label.shape)]);
@@ -89,7 +89,8 @@ CueSet shapes_set(const std::string& path) {
   return set;
 }
 
-// From a file {"category": [classes]}; from one beside the images for ImageNet's 1000 classes; else by the classes' names.
+// Reads the mapping from a file {"category": [classes]}, or from the one next to the images for ImageNet's
+// 1000 classes; else maps by the classes' names.
 eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedModel& model, bool shapes) {
   const int64_t classes = model.classifier().classes();
   std::string file = options.mapping;
@@ -156,7 +157,7 @@ std::vector<eval::CueTrial> decide(const AnalysedModel& model, const CueSet& set
       const auto place = static_cast<size_t>(loaded->first) + i;
       if (!loaded->errors[i].empty()) fail(loaded->errors[i]);
       if (!known(set.shapes[place]) || !known(set.textures[place]))
-        continue;  // a category that the model cannot say
+        continue;  // a category without classes of the model
       const std::span<const double> row(rows + static_cast<int64_t>(i) * scores.size(1),
                                         static_cast<size_t>(scores.size(1)));
       trials.push_back(

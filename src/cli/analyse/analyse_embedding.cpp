@@ -1,4 +1,5 @@
-// `tessera analyse embedding`: images as places on a plane, by what the class head reads of them, and the nearest neighbours of some.
+// `tessera analyse embedding`: images as points of a plane, by the input of the class head, and the nearest
+// neighbours of some.
 #include <algorithm>
 #include <iostream>
 

@@ -43,7 +43,7 @@ constexpr int64_t kMostCells = 64;                   // on a side of the drawing
 struct Looked {
   std::vector<std::string> names;       // of the blocks, or of the places that --tap names
   std::vector<torch::Tensor> features;  // of each, [images, channels]
-  // [height, width], of the last one whose values stand on a grid; empty where none do.
+  // [height, width], of the last place with values on a grid; empty if there is none.
   std::vector<double> contribution;
   std::string contributed_to;
 };

@@ -118,7 +118,7 @@ std::vector<torch::Tensor> parameters_of(const AnalysedModel& other, const Analy
   return out;
 }
 
-// A bar that ends the work where the user does.
+// A progress bar that ends the work on Ctrl-C.
 class Watch {
  public:
   Watch(const std::string& label, int64_t total) : line_(std::cerr, options_of(label, total)) {}
@@ -230,7 +230,7 @@ void check_request(const AnalyseLandscapeOptions& options) {
   if (!options.state.empty() && !plane) fail_usage("--state keeps the points of --kind plane");
 }
 
-// What all parts of the analysis look at.
+// The inputs of all parts of the analysis.
 struct Landscape {
   const AnalyseLandscapeOptions& options;
   const AnalysedModel& model;
@@ -279,7 +279,7 @@ std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscap
   return {through->first, through->second};
 }
 
-// What decides a plane's points, for --state.
+// The inputs that determine a plane's points, for --state.
 Json plane_key(const Landscape& all) {
   const AnalyseLandscapeOptions& options = all.options;
   Json key = losses_key(all.model, all.images, options.input.precision);

@@ -1,5 +1,6 @@
-// `tessera analyse predictions`: what the scores of one or several classifiers on one set say: accuracy with its interval, agreement
-// beyond chance, areas under curves, calibration, and pairs of models on the same images.
+// `tessera analyse predictions`: scores of one or several classifiers on one set: accuracy with its
+// interval, agreement beyond chance, areas under curves, calibration, and pairs of models on the same
+// images.
 #include <iostream>
 #include <optional>
 
@@ -43,7 +44,7 @@ struct Judged {
   ScoredSet scored;
 };
 
-// The accuracy on ReaL labels with its interval, behind the other numbers.
+// Appends the accuracy on ReaL labels with its interval.
 void add_real_accuracy(const RealLabels& real, const ScoredSet& set, eval::PredictionMeasures& measures) {
   const RealLabels::Count count = real.count(
       set.images(), [&](int64_t i) { return set.names[static_cast<size_t>(i)]; },

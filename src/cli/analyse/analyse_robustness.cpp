@@ -1,5 +1,6 @@
-// `tessera analyse robustness`: errors under the corruptions of ImageNet-C or CIFAR-10-C, beside a baseline's (Hendrycks & Dietterich
-// 2019): read from CORRUPTION/SEVERITY folders, or corrupted as they are read.
+// `tessera analyse robustness`: errors under the corruptions of ImageNet-C or CIFAR-10-C, relative to a
+// baseline's (Hendrycks & Dietterich 2019): read from CORRUPTION/SEVERITY folders, or corrupted as they are
+// read.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -70,8 +71,8 @@ std::vector<int> severities_of(const AnalyseRobustnessOptions& options) {
   return out;
 }
 
-// Those that are named; else the folders of a set in ImageNet-C's layout, in the benchmark's order with the extra ones behind. mCE,
-// for which a baseline is there, is over the benchmark's own.
+// Returns the given corruptions, or the folders of a set in ImageNet-C's layout: in the benchmark's order,
+// extra ones last. mCE, which needs a baseline, covers the benchmark's corruptions only.
 std::vector<std::string> corruptions_of(const AnalyseRobustnessOptions& options) {
   std::vector<std::string> names;
   if (!options.corruptions.empty()) {
@@ -132,8 +133,8 @@ class RobustnessSets {
                                                .seed = static_cast<uint64_t>(options_.seed)});
   }
 
-  // Relative errors compare the same images. Names say whether they are the same as far as sets share some; a note where they
-  // share none.
+  // Relative errors need the same images. Shared names must agree; a note is printed if the sets share no
+  // names.
   void require_same_images(const ScoredSet& clean, const ScoredSet& corrupted, bool first) const {
     if (!reads_folders()) return;
     std::vector<std::string> ours, theirs, both;
@@ -170,7 +171,7 @@ class RobustnessSets {
   }
 
  private:
-  // What is not there is said before the work.
+  // Throws for missing inputs before any work.
   void check_names() const {
     for (const std::string& name : corruptions_)
       for (const int severity : severities_) {
@@ -179,7 +180,7 @@ class RobustnessSets {
       }
   }
 
-  // Every set has as many images as the clean one, or as the first.
+  // Throws unless all sets have the same number of images.
   void check_sizes() const {
     const data::Source* first = clean_.get();
     std::shared_ptr<const data::Source> kept;
@@ -195,7 +196,7 @@ class RobustnessSets {
       }
   }
 
-  // Fails where it is missing or empty.
+  // Fails if the folder is missing or empty.
   std::string folder_of(const std::string& corruption, int severity) const {
     const fs::path folder = fs::path(options_.corrupted) / corruption / std::to_string(severity);
     if (!fs::is_directory(folder) || fs::is_empty(folder))
@@ -218,7 +219,7 @@ class RobustnessSets {
 struct MeasuredError {
   double error = kUnknown;
   int64_t images = 0;
-  // That of as many answers as there are images: the corrupted forms of one image are no independent samples.
+  // Counts each image once: its corrupted forms are not independent samples.
   eval::Interval interval() const { return eval::wilson_of_mean(error, images); }
 };
 

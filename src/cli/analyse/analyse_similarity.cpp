@@ -32,7 +32,7 @@ struct AnalyseSimilarityOptions {
   }
 };
 
-// What each block, or each place that --tap names, makes of an image: the mean over its places, [images, channels].
+// Features of a block, or of a place of --tap: the mean over its positions, [images, channels].
 struct NamedFeatures {
   std::vector<std::string> names;
   std::vector<torch::Tensor> values;
@@ -65,8 +65,8 @@ NamedFeatures features_of_all(const AnalyseSimilarityOptions& options, const Ana
   return out;
 }
 
-// CKA says something of two models only where both looked at the same images. Names do not tell: two draws of the built-in set, or
-// two folders, may use the same ones.
+// Throws unless both models saw the same images, which CKA needs. Compares checksums: two draws of the
+// built-in set, or two folders, may have the same names.
 void check_same_images(const AnalysedModel& model, const AnalysedImages& images, const AnalysedModel& second,
                        const AnalysedImages& others) {
   if (images.checksums == others.checksums) return;
@@ -91,12 +91,12 @@ void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedImages images = read_images(options.input, model);
   if (images.count() < 4)
     fail_usage("CKA of ", counted(images.count(), "image"), ": take at least 4 by --images");
-  // Prepared as the second model asks.
+  // Preprocessed for the second model.
   const AnalysedImages others = options.other.empty() ? images : read_images(second_input, second);
   check_same_images(model, images, second, others);
   const bool by_name = !options.places.taps.empty();
   if (by_name && !options.other.empty())
-    ModelPlaces(second).chosen(options.places.taps);  // said before the first model's work
+    ModelPlaces(second).chosen(options.places.taps);  // checked before the first model's work
   const Interruptible stretch;
   const NamedFeatures rows = features_of_all(options, model, images);
   const NamedFeatures columns = options.other.empty() ? rows : features_of_all(options, second, others);

@@ -55,7 +55,7 @@ std::vector<int64_t> numbers_in(const std::string& name) {
   return out;
 }
 
-// Of the file's bytes, or of the pixels with their shape where the set draws or keeps those.
+// Returns the checksum of the file's bytes, or of pixels and shape if the set draws or stores pixels.
 std::string raw_checksum(const data::RawSample& sample) {
   if (const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture)) return checksum_of(*bytes);
   const Image& image = std::get<Image>(sample.picture);

@@ -1,11 +1,11 @@
-// The frame of the program: a subcommand is one file that declares its options and does its work, and one
-// line in the table of commands.cpp.
+// The frame of the program: a subcommand is one file with its options and its work, and one line in the table of
+// commands.cpp.
 //
 //   void add_version(Arguments& command, Action& action) {
 //     action = [] { std::cout << "…"; };
 //   }
 //
-// An action prints results to stdout, throws Error for what goes wrong, and returns when done.
+// An action prints results to stdout, throws Error for failures, and returns when done.
 #pragma once
 
 #include <span>

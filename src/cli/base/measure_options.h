@@ -1,4 +1,4 @@
-// What commands that measure trained weights on a data set let their user say alike.
+// Options of commands that measure trained weights on a data set.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tessera::cli {
 
 struct MeasureOptions : ComputeOptions {
   std::string model;
-  data::SourceConfig data;  // what --data and --val-data say, else empty
+  data::SourceConfig data;  // of --data and --val-data, else empty
   int64_t batch = 64, loader_threads = 1;
   bool raw = false;
 
@@ -30,7 +30,7 @@ struct MeasureOptions : ComputeOptions {
   }
 };
 
-// A file of weights with what it holds.
+// A file of weights with its description.
 struct DescribedWeights {
   std::string weights;  // as the command line names it
   std::string file;
@@ -39,10 +39,10 @@ struct DescribedWeights {
 std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
                                            bool raw);
 
-// The data of the run that made the weights; an empty path where they do not say.
+// Returns the data of the run that made the weights; an empty path if they do not record it.
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);
 
-// Names every image that was left out, and fails if there is one: `images` are all that were asked for.
+// Prints every image that was left out and fails if there is one; `images` is the number of all images.
 void fail_on_broken(const data::BadImages& broken, int64_t images);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// What commands on models of images and texts share: opening one, and embedding many images.
+// Shared by commands on models of images and texts: opening one, and embedding many images.
 #pragma once
 
 #include "ops/torch.h"
@@ -34,12 +34,12 @@ struct PairedOptions : ComputeOptions {
 class PairedModel {
  public:
   explicit PairedModel(const PairedOptions& options);
-  // Fails with what `command` needs where the weights cannot.
+  // Fails with the requirement of `command` if the weights do not meet it.
   tasks::PairedEmbedding& embedding(const std::string& command) const;
   tasks::Captioner& captioner(const std::string& command) const;
 
-  // Calls `each` with the images of every batch, on the device, under its precision: the place of the first one, the
-  // images, and why single ones could not be read ("" where they could).
+  // Calls `each` with the images of every batch, on the device, in its precision: the index of the first
+  // one, the images, and their errors ("" for images that were read).
   void run(const data::Source& images,
            const std::function<void(int64_t first, const torch::Tensor& images,
                                     const std::vector<std::string>& errors)>& each) const;
@@ -55,7 +55,7 @@ class PairedModel {
   train::OpenedTask opened_;
 };
 
-// Says which texts are not read to their end; a usage error instead if `strict`.
+// Reports texts that are cut; throws a usage error instead if `strict`.
 void tell_cut(const tasks::CutTexts& cut, bool strict);
 template <class V>
 void visit_beams(V& v, tasks::CaptionBeams& beams) {
@@ -64,10 +64,10 @@ void visit_beams(V& v, tasks::CaptionBeams& beams) {
   v("raw_scores", beams.raw_scores,
     "rank beams by sums of scores instead of log probabilities, for OpenCLIP's CoCa");
 }
-// Usage errors: groups of different sizes, raw scores of one beam.
+// Throws a usage error for groups of different sizes, or raw scores of one beam.
 void check_beams(const tasks::CaptionBeams& beams);
 
-// Names images that could not be read, then fails with their number; nothing where there are none.
+// Prints images that could not be read, then fails with their number; does nothing without any.
 void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// What `eval --measures` and `analyse predictions` show of classifiers' scores: measures side by side, their curves, pairs of models on the same
-// images, reliability.
+// The findings of `eval --measures` and `analyse predictions` about classifiers' scores: measures in a
+// table, their curves, pairs of models on the same images, reliability.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -46,7 +46,7 @@ struct NamedHits {
   std::string label;
   std::vector<bool> hits;
 };
-// Each later model beside the first one, on the same images; `json` gets one object each.
+// Compares each later model with the first one, on the same images; `json` gets one object each.
 AnalysisSection pairs_section(const std::vector<NamedHits>& models, uint64_t seed,
                               nlohmann::ordered_json& json);
 

@@ -35,7 +35,7 @@ class SpreadSource final : public data::Source {
   int64_t count_;
 };
 
-// In the precision that was asked for.
+// In the precision of --precision.
 torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images) {
   const torch::Tensor moved = images.to(model.device(), train::parameter_type(model.precision()));
   const tasks::AutocastScope autocast(model.device(), model.precision());

@@ -1,4 +1,4 @@
-// `tessera bench infer|train`: images a second of a model, beside what the machine can do in the same run.
+// `tessera bench infer|train`: images a second of a model, and the limit of the machine in the same run.
 #include <sys/resource.h>
 
 #include <torch/cuda.h>
@@ -126,7 +126,7 @@ tasks::Precision precision_of(BenchDtype dtype) {
   return dtype == BenchDtype::fp32 ? tasks::Precision::fp32 : tasks::Precision::bf16;
 }
 
-// One step of what is measured; returns when it is done.
+// One step of a measurement; returns when it is done.
 using Step = std::function<void()>;
 
 // A GPU only takes note of its work: the step is done when the GPU is.
@@ -138,8 +138,8 @@ Step waited_for(const Step& step, const torch::Device& device) {
   };
 }
 
-// "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile says how much work it was; a gated layer makes two
-// products.
+// Reads the size of a product from "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile; a gated
+// layer makes two products.
 std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {
   long long rows = 0, in = 0, out = 0;
   const size_t from = name.starts_with("convolution ") ? 12 : name.starts_with("linear ") ? 7 : name.size();
@@ -162,7 +162,7 @@ std::vector<ProductShape> products_of(const Step& forward) {
   return products;
 }
 
-// `limit` in GFLOP/s, where it is known.
+// `limit` in GFLOP/s, if known.
 void print_profile(const Step& step, int64_t steps, std::optional<double> limit) {
   const double start = steady_seconds();
   Profile profile;
@@ -201,7 +201,7 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
   line("other", 0, wall - named, 0);
 }
 
-// What a measurement found; the limit in GFLOP/s where it is known.
+// The result of a measurement; the limit in GFLOP/s, if known.
 struct Measured {
   std::vector<double> seconds;  // of each step
   double peak_rss_mb;
@@ -238,13 +238,13 @@ void report(const char* what, const BenchOptions& options, BenchDtype dtype, con
                 << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
 }
 
-// Steps and products of the limit take turns, so that what else the machine does meets both.
+// Steps and products of the limit alternate, so that other load on the machine affects both.
 void measure(const char* what, const BenchOptions& options, const torch::Device& device, BenchDtype dtype,
              const Step& forward, const Step& once, double gflop) {
-  constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
+  constexpr double kPatience = 10;  // seconds more than --seconds, for five rounds of slow steps
   const Step step = waited_for(once, device);
   step();
-  const double peak = peak_rss_mb();  // before the limit's products ask for memory of their own
+  const double peak = peak_rss_mb();  // before the limit's products allocate memory
   std::optional<Limit> products;      // of the processor
   if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   std::vector<double> seconds;

@@ -1,5 +1,5 @@
-// `tessera bench decode`: how fast a language model reads a prompt and continues it, beside what reading its weights once
-// a token allows on this machine in the same run.
+// `tessera bench decode`: speed of a language model on a prompt and its continuation, and the limit of
+// reading its weights once for each token on this machine in the same run.
 #include <algorithm>
 #include <cstring>
 #include <iomanip>
@@ -67,8 +67,8 @@ double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions
   return static_cast<double>(model.macs(1)) * bytes + cache * (dtype == BenchDtype::fp32 ? 4 : 2);
 }
 
-// Seconds to read so many bytes once with all threads: the library's search for a byte that is not there runs at the
-// speed of the memory.
+// Seconds to read `bytes` once with all threads: a search for an absent byte runs at the speed of the
+// memory.
 class MemoryReader {
  public:
   explicit MemoryReader(double bytes) : memory_(static_cast<size_t>(bytes), 1) {}

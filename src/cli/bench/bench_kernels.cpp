@@ -1,4 +1,4 @@
-// `tessera bench linear|attention|mlstm|data`: one part alone, each form of it.
+// `tessera bench linear|attention|mlstm|data`: one part, each form of it.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -94,7 +94,7 @@ void print(const Measurement& shape, Json line, const std::vector<Form>& forms,
   std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
 }
 
-// A layer with random numbers, and what stands around it.
+// A layer with random numbers, and its surroundings.
 struct LinearTensors {
   explicit LinearTensors(const LinearShape& shape) : s(shape) {
     const auto matrix = [](const torch::Tensor& m) {
@@ -137,7 +137,7 @@ void linear(const LinearShape& s) {
       forms.push_back(
           {text(name_of(dtype), " ", implementation.name), [&tensors, weights] { tensors.run(*weights); }});
     }
-    // The product alone: the limit.
+    // Only the product: the limit.
     forms.push_back({text(name_of(dtype), " oneDNN"),
                      [product = LimitProduct(dtype, s.rows, s.in, outputs)] { product(); }});
   }
@@ -186,7 +186,7 @@ torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
   return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
 }
 
-// What attention does beside softmax(q k^T) v, for the kernel and for LibTorch.
+// The additions of attention to softmax(q k^T) v, for the kernel and for LibTorch.
 struct AttentionExtras {
   explicit AttentionExtras(const AttentionShape& s) : causal(s.causal) {
     mask.causal = s.causal, mask.window = s.window;

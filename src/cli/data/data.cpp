@@ -1,4 +1,4 @@
-// `tessera data info|check|pack|preview`: what a set is, whether it is sound, shards of it, a look at it.
+// `tessera data info|check|pack|preview`: describe a set, check it, pack it into shards, draw samples.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -126,7 +126,7 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
     print_captions(captions);
 }
 
-// A line a class of the masks with its share of the pixels, of as many samples as the statistics are taken of.
+// Prints for each class of the masks its share of the pixels, over `sample` samples.
 void print_masks(const data::Source& source, int64_t sample) {
   const std::vector<std::string>& classes = data::mask_labels(source)->mask_classes();
   const std::vector<int64_t> pixels = data::mask_pixels(source, sample);
@@ -142,14 +142,14 @@ void print_masks(const data::Source& source, int64_t sample) {
               << percent(static_cast<double>(pixels[c]) / static_cast<double>(total)) << "\n";
 }
 
-// Empty where samples have no classes.
+// Empty if samples have no classes.
 std::vector<std::string> class_names_of(const data::Source& source) {
   if (const data::ObjectLabels* objects = data::object_labels(source)) return objects->object_classes();
   const data::ClassLabels* labels = source.class_labels();
   return labels ? labels->class_names() : std::vector<std::string>();
 }
 
-// Images of each class, or its objects where images have those.
+// Returns the images of each class, or its objects if images have objects.
 std::vector<int64_t> counts_of(const data::Source& source) {
   return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
 }
@@ -390,7 +390,7 @@ struct PreviewOptions : DataOptions {
   }
 };
 
-// "image", "svg" or "html"; said before the work.
+// Returns "image", "svg" or "html"; throws before the work.
 std::string preview_kind(const std::string& path) {
   if (is_image_name(path)) return "image";
   for (const char* kind : {"svg", "html"})

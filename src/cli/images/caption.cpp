@@ -39,7 +39,7 @@ struct CaptionOptions : PairedOptions {
   }
 };
 
-// The image, and beside it what was looked at for each word.
+// Draws the image, and next to it the attention of each word.
 void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
                     const torch::Tensor& image, const std::string& caption) {
   std::vector<tasks::WordAttention> words;

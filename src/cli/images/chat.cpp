@@ -1,4 +1,4 @@
-// `tessera chat --weights FOLDER`: talks to a language model, about images where it reads them.
+// `tessera chat --weights FOLDER`: a conversation with a language model, also about images.
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ torch::ScalarType dtype_of(const std::string& precision) {
   fail_usage("--precision is '", printable(precision), "', must be fp32, bf16 or int8");
 }
 
-// What a model says may hold anything: but for line ends and tabs, characters that act on a terminal are shown as their numbers.
+// Makes an answer safe for a terminal: control characters except line ends and tabs are printed as numbers.
 std::string harmless(std::string_view said) {
   std::string out;
   size_t begin = 0;
@@ -88,7 +88,7 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// Gives what the model reads of the images, as models::ImageReading has it; undefined without any.
+// Returns the model's reading of the images, in the form of models::ImageReading; undefined without images.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
@@ -125,7 +125,8 @@ class Chat {
     const char* end = "length";  // or "stop", "interrupted"
   };
 
-  // A question that cannot be answered leaves the conversation as it was. An encoder-decoder knows no earlier ones.
+  // A question that cannot be answered leaves the conversation unchanged. An encoder-decoder has no earlier
+  // questions.
   Answer answer(const std::string& question, bool shows) {
     tokens::to_code_points(question, "the question");  // fails where it is no UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
@@ -171,7 +172,7 @@ class Chat {
     return out;
   }
 
-  // Ends the answer in front of the first word that ends it. Whether it holds one.
+  // Ends the answer before the first stop word. True if it has one.
   bool cut_at_stop(Answer& out) const {
     size_t first = std::string::npos;
     for (const std::string& stop : options_.stops) first = std::min(first, out.text.find(stop));
@@ -212,7 +213,7 @@ class Chat {
                     .top_p = options_.top_p,
                     .min_p = options_.min_p};
     if (opened_.images) search.rules.bad_words = {{opened_.images->image_token}};
-    // Published embeddings often have rows behind the last token.
+    // Published embeddings often have rows after the last token.
     for (int64_t id = tokeniser_.size(); id < opened_.vocabulary; ++id)
       search.rules.bad_words.push_back({id});
     return search;
@@ -237,7 +238,7 @@ class Chat {
     if (context > 0 && std::ssize(ids) >= context)
       fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
     const torch::Tensor read = torch::tensor(ids, torch::kInt64).unsqueeze(0);
-    // The answer is written behind this.
+    // The answer is appended to this.
     const torch::Tensor prompt =
         opened_.encoder_decoder ? torch::full({1, 1}, opened_.start_token, torch::kInt64) : read;
 

@@ -57,8 +57,7 @@ struct CompleteOptions : ComputeOptions {
   }
 };
 
-// What is drawn: images to complete, [images, 3, height, width] as they enter the model; undefined where all
-// begin from nothing.
+// The images to complete, [images, 3, height, width], preprocessed; undefined if all are drawn from nothing.
 struct Beginnings {
   torch::Tensor images = {};
   std::vector<std::string> names = {};
@@ -173,7 +172,7 @@ class Drawing {
     return beginnings_.images.index_select(0, torch::tensor(rows, torch::kInt64));
   }
 
-  // A folder beside it, renamed when all are there.
+  // Writes a temporary folder next to it and renames it at the end.
   void write_folder() const {
     namespace fs = std::filesystem;
     const fs::path part = fs::path(options_.folder).lexically_normal().string() + ".part";

@@ -95,8 +95,9 @@ class Printer {
   bool single_;
 };
 
-// Where the drawn images go: the file that was named, or files of the images' names in the folder that was. None where
-// none are asked for. A usage error where they or the results would replace an image or each other.
+// Returns the paths of the drawn images: the given file, or files with the images' names in the given
+// folder; none without --overlay. Throws a usage error if they or the results would replace an image or each
+// other.
 std::vector<std::string> checked_overlays(const DetectOptions& options, const GivenImages& images) {
   const bool file =
       names_output_file("--overlay", options.overlay, images.size(), {".png", ".jpg", ".jpeg", ".webp"});
@@ -134,7 +135,7 @@ class AnnotatedIds {
     for (size_t i = 0; i < images.size(); ++i) add(images[i], text(path_, ": image ", i));
   }
 
-  // Where several have that name, of the one of the longest file_name that the path ends in.
+  // Among several images of that name, the one with the longest file_name that the path ends in.
   int64_t id_of(const std::string& image) const {
     std::vector<Entry> found;
     const std::string whole = "/" + fs::path(image).lexically_normal().generic_string();
@@ -172,8 +173,8 @@ class AnnotatedIds {
   std::unordered_multimap<std::string, Entry> by_name_;
 };
 
-// COCO knows images by numbers: those that --ids says, else that of the file's name where it is one, else its place in
-// the list. None where there are no results to write.
+// Returns COCO's number of each image: from --ids, else the number in the file's name, else the index in the
+// list. None without results.
 std::vector<int64_t> image_numbers(const DetectOptions& options, const GivenImages& images) {
   std::vector<int64_t> numbers;
   if (options.results.empty()) return numbers;

@@ -1,4 +1,4 @@
-// Images that a model of task darl draws patch by patch: what `complete` and `generate` share.
+// Images that a model of task darl draws patch by patch, for `complete` and `generate`.
 #pragma once
 
 #include "ops/torch.h"
@@ -17,12 +17,12 @@ namespace tessera::cli {
 // temperature.
 tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature);
 
-// The images of a request, [batch, 3, height, width] float32 on the CPU as the model has them, computed on this device
-// with this precision. Fails where a pixel is not finite.
+// Returns the images of a request, [batch, 3, height, width] float32 on the CPU in the model's range,
+// computed on this device in this precision. Fails if a pixel is not finite.
 torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest request, torch::Device device,
                             tasks::Precision precision);
 
-// Draws images from nothing into a grid, a folder, a batch or values, and prints what was done.
+// Draws images from nothing into a grid, a folder, a batch or values, and prints a summary.
 void generate_patches(const GenerateOptions& options, const train::OpenedTask& opened);
 
 }  // namespace tessera::cli

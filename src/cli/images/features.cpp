@@ -1,4 +1,4 @@
-// `tessera features IMAGES… --weights FILE -o OUT`: what a backbone makes of images, for other programs.
+// `tessera features IMAGES… --weights FILE -o OUT`: a backbone's features of images, for other programs.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -110,7 +110,7 @@ class Extractor {
   int64_t block_ = -1;
 };
 
-// The classes of all samples where each has one and the file has room for them.
+// Returns the classes of all samples if each has one and the file format stores them.
 std::vector<int64_t> labels_of(const data::Source& source, const std::string& out) {
   const data::ClassLabels* classes = source.class_labels();
   std::vector<int64_t> labels;

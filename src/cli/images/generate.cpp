@@ -37,7 +37,7 @@
 namespace tessera::cli {
 namespace {
 
-// --- what is asked for
+// --- requested images
 
 std::string class_text(int64_t label, const tasks::Generator& generator) {
   if (label == generator.network->null_label()) return "none";
@@ -74,7 +74,7 @@ torch::Tensor read_image(const std::string& path, const data::Preprocess& prepro
   return image;
 }
 
-// [1, 1, height, width]: 1 where the mask is white, which is drawn anew, 0 where it is black.
+// [1, 1, height, width]: 1 for white, which is drawn anew, 0 for black.
 torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) {
   const Image mask = data::decode_sample(data::read_image_file(path));
   if (mask.width != width || mask.height != height)
@@ -87,7 +87,7 @@ torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) 
   return out;
 }
 
-// A pipeline of diffusers brings its VAE; "" where there is none.
+// Returns the VAE of a diffusers pipeline; "" without one.
 std::string vae_beside(const std::string& weights) {
   const std::string folder = train::pipeline_of(weights) + "/vae";
   return train::diffusers_weights(folder).empty() ? "" : folder;
@@ -182,7 +182,7 @@ class GenerateRun {
     codec_.model->to(device_);
   }
 
-  // As the network has images, in latents where there is a VAE.
+  // Reads an image in the network's form, as a latent if there is a VAE.
   torch::Tensor input_of(const std::string& path) {
     if (!codec_.codec) return read_image(path, generator_.preprocess, height_, width_);
     const int64_t factor = codec_.codec->factor();
@@ -191,19 +191,19 @@ class GenerateRun {
     return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
   }
 
-  // A place of the latent is drawn anew where any pixel of it is.
+  // A latent position is drawn anew if any pixel of it is.
   torch::Tensor input_mask(const std::string& path) const {
     if (!codec_.codec) return read_mask(path, height_, width_);
     const int64_t factor = codec_.codec->factor();
     return at::max_pool2d(read_mask(path, factor * height_, factor * width_), {factor, factor});
   }
 
-  // Pixels of what the network made, in float32.
+  // Returns the network's output as pixels in float32.
   torch::Tensor decoded(const torch::Tensor& images) const {
     if (!codec_.codec) return images;
     const torch::Tensor latents = images.to(torch::kFloat32) / scale_;
     if (options_.tile == 0) return codec_.codec->decode(latents);
-    // Tiles are asked for where memory is short.
+    // Tiles are for little memory.
     return_freed_memory();
     ops::InferenceSettings sparing = ops::inference_settings();
     sparing.keep_packed = false;
@@ -239,7 +239,7 @@ class GenerateRun {
     }
   }
 
-  // All that decides what is drawn.
+  // All settings that determine the images.
   std::string settings_text() const {
     diffusion::SamplerConfig sampler = request_.sampler;
     nlohmann::ordered_json out;

@@ -97,7 +97,7 @@ diffusion::SamplerConfig sampler_of(const GenerateOptions& options, const Given&
     fail_usage("--clip and --threshold both bound the images: must be one of them");
   if (cuts && !options.from_class.empty())
     fail_usage("--threshold cuts off values that --from-class has to walk back");
-  // Pixels lie within -1 and 1, latents do not; clipped values cannot be walked back.
+  // Pixels are in [-1, 1], latents are not; clipped values cannot be walked back.
   return generator.process->resolved(asked, options.from_class.empty() && generator.network->channels() == 3);
 }
 

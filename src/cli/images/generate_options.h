@@ -85,15 +85,15 @@ diffusion::Guidance guidance_of(const GenerateOptions& options, const tasks::Gen
 diffusion::SamplerConfig sampler_of(const GenerateOptions& options, const Given& given,
                                     const tasks::Generator& generator);
 
-// What the words of an option stand for; usage errors name it.
+// Parse the words of an option; usage errors name it.
 //
-// "207,360", "0-9", names, or "none"; nothing stands for all classes. A name of synonyms, "tench, Tinca tinca", is given
-// whole or as any of them.
+// "207,360", "0-9", names, or "none"; empty for all classes. A name of synonyms, "tench, Tinca tinca", may
+// be given whole or as one of them.
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,
                                 const char* option);
 // "256" or "256x384" (height, width); nothing for the side that was trained.
 models::Extent size_of(const std::string& words, models::Extent trained, int64_t patch);
-// "2-9", which stands for blocks 2 to 9 of so many counted from 0; nothing for all but the first and the last.
+// "2-9" is blocks 2 to 9, counted from 0, of `blocks`; empty: all except the first and the last.
 models::BlockReuse reuse_of(int64_t every, const std::string& words, int64_t blocks);
 
 }  // namespace tessera::cli

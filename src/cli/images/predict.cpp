@@ -1,4 +1,4 @@
-// `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
+// `tessera predict IMAGES… --weights FILE`: classify images with a weights file.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -47,7 +47,7 @@ struct PredictOptions : ComputeOptions {
   }
 };
 
-// What the weights cannot do: a task does not know their file.
+// Throws for weights of a task that cannot predict: the error of the task has no file name.
 [[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
   const tasks::TaskKind &first = tasks::task_kinds().front(),
                         &own = tasks::find_task(tasks::task_name(opened.info.task));

@@ -71,7 +71,7 @@ class Index {
     return text(fs::absolute(path).lexically_normal().string(), "|", bytes, "|",
                 changed.time_since_epoch().count());
   }
-  // Undefined where the image is not known, or its path holds a line end.
+  // Undefined if the image is unknown, or its path has a line end.
   torch::Tensor find(const std::string& path) const {
     const auto found = kept_.find(key(path));
     return found == kept_.end() ? torch::Tensor() : found->second;

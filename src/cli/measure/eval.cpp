@@ -109,8 +109,8 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
   return config;
 }
 
-// A set that is not the run's own may ask questions about its images itself: then the run's file of questions is about
-// others.
+// True if a set that is not the run's own has questions about its images: the run's file of questions is
+// then about other images.
 bool asks_its_own(const EvalOptions& options, const std::string& weights, const train::WeightsInfo& info,
                   const data::Source& source) {
   const Value* file = info.task.find("conversations");
@@ -136,7 +136,7 @@ tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& f
   return *evaluation;
 }
 
-// What --crops, --scales and --flip ask for.
+// Applies --crops, --scales and --flip.
 void look_several_times(const EvalOptions& options, train::OpenedTask& opened) {
   auto* const segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
   auto* const finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
@@ -223,7 +223,7 @@ data::SourceConfig by_class_names(data::SourceConfig config, data::Split split) 
   return config;
 }
 
-// What the task of the weights cannot give is said before the work.
+// Throws for requests that the task of the weights cannot fulfil, before the work.
 void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   if (options.wants_scores() || !options.measured.real.empty())
     class_evaluation(*opened.task, opened.file,
@@ -245,7 +245,7 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
     fail_usage("--templates: the task of these weights, ", kind.name, ", compares no texts with images");
 }
 
-// Whether a model tells classes apart nobody can see where there is one alone.
+// Notes that a set with one class cannot show whether a model separates classes.
 void note_one_class(const tasks::Task& task, const data::Source& source) {
   const data::ClassLabels* labels = source.class_labels();
   if (!dynamic_cast<const tasks::ClassEvaluation*>(&task) || !labels || labels->multi_label() ||
@@ -261,7 +261,7 @@ void note_one_class(const tasks::Task& task, const data::Source& source) {
             << "\n";
 }
 
-// What only tasks with one class an image have: intervals, which images are right, measures of all scores.
+// Adds findings of tasks with one class for each image: intervals, correct images, measures of all scores.
 void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
                         train::OpenedTask& opened, EvaluatedRow& row) {
   const bool asked = options.wants_scores() || real;
@@ -388,7 +388,7 @@ class Evaluation {
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
     if (rows_.empty()) note_one_class(*opened.task, *source_);
-    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
+    std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
     row.findings = evaluate_at(options_, setup, *source_, opened, size);

@@ -1,4 +1,4 @@
-// `tessera fid SAMPLES --reference DATA --weights F`: what generated images are worth beside real ones.
+// `tessera fid SAMPLES --reference DATA --weights F`: Fréchet distance between generated and real images.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -76,7 +76,7 @@ struct FidOptions : ComputeOptions {
     ComputeOptions::visit(v);
   }
 
-  // Whether a metric was asked for by its name.
+  // True if a metric was requested by its name.
   bool asks(const std::string& metric) const {
     const std::vector<std::string> names = tessera::split(metrics, ',');
     return metrics != FidOptions().metrics &&
@@ -205,7 +205,7 @@ void add_score(std::vector<Line>& lines, const FidOptions& options, const Measur
   lines.push_back({"is_std", "", fake.score->deviation});
 }
 
-// Features of fewer images than they have dimensions lie in a subspace: distances between such sets come out larger.
+// Fewer images than feature dimensions lie in a subspace: distances between such sets are biased upwards.
 void warn_of_bias(int64_t samples, int64_t width, const std::string& name, std::vector<std::string>& notes) {
   if (samples > width || samples == 0) return;
   notes.push_back(text(
@@ -269,7 +269,7 @@ void note_bias(const FidOptions& options, const Measured& fake, const Measured& 
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
 }
 
-// Statistics of other programs do not say what made them. Those of `fake` are then taken for those of `real`.
+// Statistics of other programs do not record their extractor. That of `fake` is then taken from `real`.
 void note_origins(const FidOptions& options, Measured& fake, const Measured& real,
                   std::vector<std::string>& notes) {
   eval::FeatureOrigin& drawn = fake.statistics.origin;
@@ -326,7 +326,8 @@ void check_request(const FidOptions& options, const Metrics& metrics) {
     fail_usage("--weights is missing: features of images are compared, by Inception-v3 or another model");
 }
 
-// What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
+// Throws if the extractor lacks a metric requested by name; metrics of the default and of "all" are left out
+// instead.
 void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& extractor) {
   if (options.asks("sfid") && extractor.spatial_width() == 0)
     fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
@@ -389,7 +390,7 @@ void fid(const FidOptions& options, const Given& given) {
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
   const bool from_statistics = !options.reference.empty() && holds_statistics(options.reference);
-  // All that can be wrong with files is said before the work.
+  // Checks all files before the work.
   const auto samples = open_measured_images(options.samples, options.split, options.count);
   if (metrics.score && samples->size() < options.splits)
     fail_usage("--splits ", options.splits, ": there are ", counted(samples->size(), "sample"));

@@ -1,4 +1,4 @@
-// `tessera probe`: what a model's features are worth, layer by layer, without training it.
+// `tessera probe`: quality of a model's features, layer by layer, without training it.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -126,7 +126,7 @@ struct LayerResult {
   double ridge = 0, lambda = 0, rank = 0;  // of its best lambda; RankMe
   double knn = NAN, knn_weighted = NAN, lars = NAN;
 };
-// On the best layer with so many labels a class: means over draws, and their deviations.
+// Accuracy of the best layer with `n` labels for each class: means over draws, and their deviations.
 struct FewLabels {
   int64_t labels = 0;
   double ridge = 0, ridge_std = 0, knn = 0, knn_std = 0;
@@ -174,7 +174,7 @@ std::vector<double> lambdas() {
   return out;
 }
 
-// What of a probe is the same for every layer.
+// The parts of a probe that are the same for every layer.
 struct Probe {
   const ProbeOptions& options;
   const tasks::FeatureSet &train, &validation;
@@ -396,7 +396,7 @@ void write_report(AtomicFile& file, const ProbeOptions& options, const Result& r
 
 void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
-  label_counts(options);  // what is wrong with them is said before the work
+  label_counts(options);  // checks them before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
   const train::WeightsInfo info = train::describe_weights(WeightFile(weights), options.model);
   const data::SourceConfig config = data_of(options, info);
@@ -407,7 +407,7 @@ void probe(const ProbeOptions& options) {
   data::require_same_classes(*train, *validation);
   if (options.neighbours > train->size())
     fail_usage("--neighbours ", options.neighbours, ": there are ", train->size(), " training images");
-  std::optional<AtomicFile> page;  // what cannot be written is said before the work
+  std::optional<AtomicFile> page;  // opened before the work
   if (!options.report.empty()) page.emplace(options.report);
   train::OpenOptions how{.model = options.model, .raw = options.raw};
   how.size = options.size == info.preprocess.size ? 0 : options.size;

@@ -40,7 +40,7 @@ struct MergeOptions {
   }
 };
 
-// The recipe of a run says how its language model was adapted.
+// Returns the adapter settings of a run's recipe.
 models::LoraConfig lora_of(const Value& task) {
   models::LoraConfig config;
   if (const Value* rank = task.find("lora_rank"); rank && rank->is_int()) config.rank = rank->as_int();
@@ -60,7 +60,7 @@ void save(const SaveOptions& options) {
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 
-// These files stand beside published weights and say how they are used.
+// Files next to published weights that configure their use.
 constexpr const char* kBesideWeights[] = {"config.json",         "generation_config.json",
                                           "chat_template.jinja", "tokenizer.json",
                                           "tokenizer.model",     "tokenizer_config.json",
@@ -68,7 +68,7 @@ constexpr const char* kBesideWeights[] = {"config.json",         "generation_con
                                           "added_tokens.json",   "vocab.json",
                                           "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
 
-// The weights with what stands beside the old ones; all of it or nothing.
+// Writes the weights with the files next to the old ones; all of it or nothing.
 void write_folder(const std::string& folder, const std::filesystem::path& from, const NamedTensors& tensors) {
   namespace fs = std::filesystem;
   const std::string unfinished = folder + ".writing";

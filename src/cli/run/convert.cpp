@@ -1,4 +1,4 @@
-// `tessera convert IN OUT`: weights of any form as safetensors that say what they hold.
+// `tessera convert IN OUT`: weights of any format as safetensors with metadata.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -113,8 +113,8 @@ TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
           {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
-// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers); its DETR by the names
-// of the authors.
+// Returns the file's tensors with q, k and v of a projection fused, if the file has them separately
+// (transformers); its DETR by the authors' names.
 std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
   const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
   const bool detr = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
@@ -152,8 +152,8 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
   return views;
 }
 
-// The classes that the scores of a detector's file stand for; none where it has no such tensor. One row, the first or the last, is the
-// background.
+// Returns the classes of the scores in a detector's file; none without such a tensor. One row, the first or
+// the last, is the background.
 std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
     for (const char* scores :
@@ -163,7 +163,7 @@ std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) 
   return std::nullopt;
 }
 
-// What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
+// Returns the description of another program's file by the recipe of a task: model, task and preprocessing.
 train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFile& file) {
   train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
   train::WeightsInfo info = train::describe_run(recipe, {});
@@ -196,7 +196,8 @@ Metadata rename_for_program(Tensors& tensors, const std::string& program, const 
   return {{"format", "pt"}};
 }
 
-// The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
+// Calibrates on the first `calibrate_images` training images, shuffled with seed 0, preprocessed as the
+// weights specify.
 void add_calibration(Tensors& tensors, const ConvertOptions& options, const WeightFile& file,
                      const train::WeightsInfo& info) {
   const auto source = data::open_source({.path = options.calibrate}, data::Split::train);

@@ -54,7 +54,7 @@ Curves read_curves(const std::string& path, bool evaluations_only) {
   return curves;
 }
 
-// Empty where a line has no such value, or one that is no number (null stands for it).
+// Empty if a line has no such value, or no number (null).
 std::string cell(const Json& line, const std::string& column) {
   const auto found = line.find(column);
   if (found == line.end() || found->is_null()) return "";

@@ -1,4 +1,4 @@
-// `tessera doctor`: what this machine and this build can do, in the words of a bug report.
+// `tessera doctor`: capabilities of this machine and this build, for bug reports.
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
@@ -42,7 +42,7 @@ std::string instruction_sets() {
   return out.empty() ? "none known" : out;
 }
 
-// Which set the kernels are for, and what linear layers take in each precision.
+// Returns the instruction set of the kernels, and the implementation of linear layers in each precision.
 std::string kernels_in_use() {
   using kernels::Arithmetic;
   const auto linear = [](Arithmetic arithmetic) { return kernels::choose_linear(arithmetic).name; };
@@ -57,7 +57,7 @@ std::string gpu() {
   return text(train::num_gpus(), " CUDA device(s)");
 }
 
-// "1.2 GB, 800 MB available" (what programs may still take, file cache included).
+// "1.2 GB, 800 MB available" (to programs, with the file cache).
 std::string memory() {
   std::ifstream file("/proc/meminfo");
   uint64_t total = 0, available = 0;

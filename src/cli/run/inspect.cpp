@@ -1,4 +1,4 @@
-// `tessera inspect FILE`: what a weights file or a checkpoint holds, without building a model.
+// `tessera inspect FILE`: contents of a weights file or a checkpoint, without building a model.
 #include <cmath>
 #include <cstring>
 #include <filesystem>

@@ -24,7 +24,7 @@ struct Row {
   int64_t masked_out_macs = 0;  // those of `macs` that a mask makes needless
 };
 
-// Only shapes are asked for, so the model is made without memory for its weights.
+// Only shapes are needed, so the model is made without memory for its weights.
 Row describe(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const Value* image_size = spec.settings.find("image_size");
@@ -47,7 +47,7 @@ Row describe_codec(const models::Family& family, const models::Size& published) 
           model->macs(size, size), size};
 }
 
-// Whether a name that the model goes by holds the text, or is of its pattern where it has a * or ?.
+// True if a name of the model contains the text, or matches it as a pattern with * or ?.
 bool holds(const models::Family& family, const models::Size& size, const std::string& wanted) {
   const bool pattern = wanted.find_first_of("*?[") != std::string::npos;
   const auto in = [&](const std::string& name) {

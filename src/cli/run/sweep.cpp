@@ -73,7 +73,7 @@ void print_points(const train::Sweep& sweep, bool json) {
   for (const int64_t seed : sweep.final_seeds) std::cout << "final: the best point  seed " << seed << "\n";
 }
 
-// The task's, which a run that failed does not know.
+// The metric of the task, which a failed run does not have.
 std::string metric_of(const std::vector<train::SweepRun>& runs) {
   for (const train::SweepRun& run : runs)
     if (!run.metric.empty()) return run.metric;
@@ -142,7 +142,7 @@ void print_set_json(const std::vector<train::SetResult>& results) {
   std::cout << json_text(out) << "\n";
 }
 
-// What happens in a run that people should know: pictures replaced, steps skipped, checkpoints passed over.
+// Prints notable events of a run: replaced images, skipped steps, ignored checkpoints.
 class Notes : public train::Observer {
   void note(const std::string& line) override { print(one_line(line)); }
 

@@ -1,4 +1,4 @@
-// `tessera tokens TEXT`: what a tokeniser makes of a text. `tessera tokens train FILES`: a tokeniser of one's own.
+// `tessera tokens TEXT`: the tokens of a text. `tessera tokens train FILES`: trains a tokeniser.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>

@@ -70,7 +70,7 @@ struct TrainOptions {
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-// Says how much the checkpoints share; nothing where no weights are frozen.
+// Returns the size that the checkpoints share; "" without frozen weights.
 std::string shared_text(const train::RunPlan& plan) {
   return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
 }
@@ -160,7 +160,7 @@ std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan
               ": three times the forward pass, dropped paths left out");
 }
 
-// Of the training set; none where it has no classes, or is not there.
+// Returns the classes of the training set; none if it has no classes, or is missing.
 std::vector<std::string> classes_of(const train::PlannedRun& planned) {
   if (!planned.missing_data.empty()) return {};
   const auto source = data::open_source(planned.recipe.data, data::Split::train);
@@ -281,12 +281,12 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
   if (world.leader()) print_summary(summary, write_training_report(recipe, summary), options.json);
 }
 
-// One process' failure is the end of all of them. Most failures come to all alike: then the leader is given
-// the time to say it alone.
+// One process' failure ends all of them. Most failures happen to all alike: the leader gets time to report
+// it once.
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  // At once, since what starts the processes writes there too.
+  // Immediately, since the program that starts the processes writes to the same place.
   std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
             << std::flush;
   world.abort(exit_code);
@@ -300,7 +300,7 @@ void train_together(const TrainOptions& options, const Given& given, std::unique
       end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
     if (world->leader()) throw;
     world.reset();
-    std::exit(130);  // the leader says it for all
+    std::exit(130);  // the leader reports it for all
   } catch (const std::exception& error) {
     const std::string message = error.what();
     end_together(*world, message.substr(0, message.find('\n')), 1);
