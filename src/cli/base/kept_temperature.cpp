@@ -27,7 +27,7 @@ std::string print_of(const data::Source& set) {
   return out.str();
 }
 
-// A file of an earlier version has the number alone.
+// A file of an earlier version has only the number.
 std::vector<TemperatureFit> fits_in(const Value& metadata, const std::string& file) {
   const Value* list = metadata.find(kFits);
   if (!list)
@@ -136,7 +136,7 @@ void keep_temperature(const std::string& keep, const DescribedWeights& weights, 
 }
 
 std::string search_end(double temperature) {
-  constexpr double kNear = 1.001;  // a bisection ends beside the end
+  constexpr double kNear = 1.001;  // a bisection ends near the end
   const bool lowest = eval::kLowestTemperature * kNear > temperature;
   const bool highest = temperature > eval::kHighestTemperature / kNear;
   if (!lowest && !highest) return "";

@@ -226,7 +226,9 @@ class Diffuse final : public Task {
     if (generator_.latents ? !opens : network().channels() != 3) return;
     pictures_ = std::make_unique<GeneratorPictures>(
         generator_, models::Extent{height_, width_}, opens ? setup.open_vae(config_.vae) : OpenedVae(),
-        PictureSettings{.steps = config_.sample_steps, .cfg = config_.sample_cfg}, "the run");
+        PictureSettings{.sampler = {.steps = process().most_steps(config_.sample_steps)},
+                        .cfg = config_.sample_cfg},
+        "the run");
   }
   void open_fid(const TaskSetup& setup) {
     if (!pictures_)

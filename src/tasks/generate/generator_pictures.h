@@ -13,10 +13,9 @@
 namespace tessera::tasks {
 
 struct PictureSettings {
-  diffusion::SamplerName sampler =
-      diffusion::SamplerName::automatic;  // ddim; for interpolants Euler's method
-  int64_t steps = 50;                     // at most the schedule's number of steps
-  double cfg = 1.5;                       // ignored if the network has no null label
+  diffusion::SamplerConfig sampler =
+      {};            // auto: ddim, for interpolants euler; 50 steps by default, at most the schedule's
+  double cfg = 1.5;  // ignored if the network has no unconditional label
 };
 
 // Throws a usage error unless the VAE has the network's number of channels and matches the recorded VAE of
@@ -50,7 +49,7 @@ class GeneratorPictures {
   models::Extent size_;
   OpenedVae vae_;
   double scale_ = 1;
-  diffusion::SamplerConfig sampler_;
+  diffusion::SamplerConfig sampler_;  // resolved
   double cfg_ = 1;
 };
 
