@@ -7,6 +7,7 @@
 #include "models/language/llava.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
+#include "weights/base/name_table.h"
 
 namespace tessera::parity {
 
@@ -27,6 +28,9 @@ CaseResult check_frozen(const Golden& golden);
 CaseResult check_flamingo_blocks(const Golden& golden);
 CaseResult check_vision_language_parts(const Golden& golden);
 
+// A published tensor as ours of that name.
+inline train::NamePlace named(const std::string& ours) { return {"", ours}; }
+
 // One model of a golden whose names may have a prefix ("qwen2/"): loads its param.*, compares outputs and gradients.
 // Outputs that are whole numbers must be equal; tokens behind the golden's may only be padding.
 class TextCase {
@@ -36,7 +40,7 @@ class TextCase {
 
   // Fails unless both sides have the same parameters. `place`: published name -> ours, "" = not ours. What the golden
   // lists as without gradients is frozen.
-  void load(torch::nn::Module& module, const std::function<models::TensorPlace(const std::string&)>& place);
+  void load(torch::nn::Module& module, const std::function<train::NamePlace(const std::string&)>& place);
   torch::Tensor input(const std::string& name) const {
     return golden_.tensor(prefix_ + "input." + name, dtype_);
   }
@@ -60,7 +64,7 @@ class TextCase {
   struct Loaded {
     std::string published;
     torch::Tensor parameter;
-    models::TensorPlace place;
+    train::NamePlace place;
   };
   torch::Tensor part_of(const torch::Tensor& whole, const Loaded& loaded) const;
   std::vector<Loaded> parameters_;
