@@ -131,7 +131,10 @@ void keep_temperature(const std::string& keep, const DescribedWeights& weights, 
   info.task_metadata.set("temperature", temperature);
   info.task_metadata.set(kFits, std::move(written));
   const auto meta = train::meta_task(info, file);
-  write_safetensors(keep, train::match_weights(*meta, file), train::weights_metadata(info));
+  std::vector<torch::Tensor> kept;
+  const train::StoredTensors stored = train::stored_for(*meta, file.tensors(), /*ours=*/true, file.path());
+  write_safetensors(keep, train::views_of(train::match_weights(*meta, stored), kept),
+                    train::weights_metadata(info));
   std::cerr << one_line(keep) << ": the weights with temperature " << fixed(temperature, 4) << "\n";
 }
 

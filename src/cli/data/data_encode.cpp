@@ -16,7 +16,7 @@
 #include "io/files/file.h"
 #include "io/weights/array_file.h"
 #include "open/device.h"
-#include "open/open_codec.h"
+#include "open/open_task.h"
 
 namespace tessera::cli {
 namespace {

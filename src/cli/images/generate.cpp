@@ -22,7 +22,6 @@
 #include "io/images/image.h"
 #include "models/base/family.h"
 #include "open/device.h"
-#include "open/open_codec.h"
 #include "open/open_generator.h"
 #include "ops/inference.h"
 #include "tasks/base/patch_pictures.h"
@@ -171,7 +170,7 @@ class GenerateRun {
     if (path.empty()) return;
     codec_ = train::open_codec(path);
     for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
-    tasks::require_codec(generator_, codec_.for_tasks(), "'" + opened_.file + "'");
+    tasks::require_codec(generator_, codec_, "'" + opened_.file + "'");
     if (options_.tile % codec_.codec->factor() != 0)
       fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
                  " pixels");

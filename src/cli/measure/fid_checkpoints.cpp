@@ -10,7 +10,6 @@
 #include "io/files/file.h"
 #include "io/files/tensorboard.h"
 #include "models/base/family.h"
-#include "open/open_codec.h"
 #include "open/open_extractor.h"
 #include "open/open_generator.h"
 #include "report/training_report.h"
@@ -31,7 +30,7 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
                "' has no checkpoints: --checkpoints measures those of a run (train.keep_last keeps several)");
   CheckpointFids found;
   const auto open = [&found](const std::string& path, const tasks::ExtractorPlace& place) {
-    auto extractor = train::open_extractor_at(path, place);
+    auto extractor = train::open_extractor(path, {.place = place}).extractor;
     found.origin = extractor->origin(), found.width = extractor->width();
     return extractor;
   };
@@ -49,7 +48,7 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
     tasks::move(opened.task->parts(), device, train::parameter_type(precision));
     tasks::GeneratorPictures pictures(
         *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
-        codec.for_tasks(), {.sampler = drawing.sampler, .cfg = drawing.cfg}, "'" + opened.file + "'");
+        codec, {.sampler = drawing.sampler, .cfg = drawing.cfg}, "'" + opened.file + "'");
     const double value = fid.measure(
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);

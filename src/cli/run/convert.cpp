@@ -22,13 +22,11 @@
 #include "open/load.h"
 #include "open/open_generator.h"
 #include "open/open_task.h"
-#include "open/program_names.h"
 #include "train/setup.h"
 #include "weights/detectron_weights.h"
-#include "weights/detr_names.h"
 #include "weights/diffusers_folder.h"
-#include "weights/fused_names.h"
 #include "weights/hub_config.h"
+#include "weights/program_names.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,28 +109,6 @@ TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
           {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
-// Returns the file's tensors with q, k and v of a projection fused, if the file has them separately
-// (transformers); its DETR by the authors' names.
-std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
-  const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
-  const bool detr = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
-    return train::is_transformers_detr(view.name);
-  });
-  if (!detr && std::none_of(views.begin(), views.end(), apart)) return views;
-  NamedTensors named;
-  for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
-  std::vector<TensorView> out;
-  for (const auto& [name, tensor] :
-       detr ? train::detr_of_transformers(named) : train::fuse_projections(named)) {
-    const auto same =
-        std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.name == name; });
-    out.push_back(same != views.end()
-                      ? *same
-                      : view_of(name, tensors.kept.emplace_back(tensor.to(torch::kFloat32).contiguous())));
-  }
-  return out;
-}
-
 // The file's tensors with the statistics that its norms lack, and with --bgr its first convolution turned.
 std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensors& tensors) {
   std::vector<TensorView> views = file.tensors();
@@ -188,7 +164,10 @@ Metadata rename_for_program(Tensors& tensors, const std::string& program, const 
   NamedTensors ours;
   for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
   tensors.views.clear();
-  for (const auto& [name, tensor] : train::as_program(ours, program, info))
+  const Value* code = info.task.find("code");
+  const train::NamedModel model{tasks::task_name(info.task),
+                                code && code->is_string() ? code->as_string() : "", info.model};
+  for (const auto& [name, tensor] : train::as_program(ours, program, model))
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(tensor.contiguous())));
   std::cout << "names   those of " << program << "\n";
   return {{"format", "pt"}};
@@ -283,9 +262,9 @@ void run(const ConvertOptions& options, const Given& given) {
     if (!options.class_names.empty() && !by_recipe)
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     const auto meta = train::meta_task(info, file);
-    tensors.views = train::match_weights(
-        *meta, fused_views(ours ? file.tensors() : completed_views(file, options.bgr, tensors), tensors),
-        ours, file.path());
+    const std::vector<TensorView> views = ours ? file.tensors() : completed_views(file, options.bgr, tensors);
+    const train::StoredTensors stored = train::stored_for(*meta, views, ours, file.path());
+    tensors.views = train::views_of(train::match_weights(*meta, stored), tensors.kept);
     const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")

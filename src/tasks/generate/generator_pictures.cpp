@@ -8,7 +8,7 @@
 
 namespace tessera::tasks {
 
-void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file) {
+void require_codec(const Generator& generator, const train::OpenedCodec& vae, const std::string& file) {
   if (vae.codec->latent_channels() != generator.network->channels())
     fail_usage("'", vae.file, "' decodes latents of ", vae.codec->latent_channels(), " channels, ", file,
                " makes ", generator.network->channels());
@@ -32,7 +32,7 @@ const data::Preprocess& decoded_pixels() {
 
 int64_t published_guided_channels(const models::Denoiser& network) { return network.channels() == 4 ? 3 : 0; }
 
-GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
+GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, train::OpenedCodec vae,
                                      const PictureSettings& settings, const std::string& file)
     : generator_(generator), size_(size), vae_(std::move(vae)) {
   const diffusion::NoiseProcess& process = *generator.process;
