@@ -11,7 +11,4 @@ namespace tessera::tokens {
 // full-width letters, curly quotes, control characters, NFC.
 std::u32string clean_caption(std::u32string_view text);
 
-// Resolves "&amp;", "&#39;", "&#x27;" and the names of Latin-1 and common punctuation; keeps all others.
-std::u32string resolve_references(std::u32string_view text);
-
 }  // namespace tessera::tokens
