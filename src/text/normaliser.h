@@ -13,23 +13,44 @@
 
 namespace tessera::tokens {
 
+// The limits of all steps of one text together, whatever the rules of the tokeniser are.
+struct TextLimits {
+  uint64_t steps = 0;     // of splitting expressions
+  uint64_t inserted = 0;  // characters that normalisers and splitters add to the text
+  const std::string& where;
+
+  // `where` starts error messages; it must outlive the limits.
+  TextLimits(size_t characters, const std::string& where);
+  [[noreturn]] void fail_too_long() const;
+};
+
 // Characters and, for each, the range of code points of the original text that it came from.
 struct AlignedText {
   std::u32string chars;
   std::vector<TokenSpan> spans;
+  TextLimits* limits = nullptr;  // of the whole text; null: none
+  size_t most = ~size_t{0};      // characters that it may have
 
   void add(char32_t c, TokenSpan span) {
+    if (chars.size() == most) limits->fail_too_long();
     chars += c;
     spans.push_back(span);
   }
   AlignedText part(size_t start, size_t end) const {
     return {chars.substr(start, end - start),
             {spans.begin() + static_cast<std::ptrdiff_t>(start),
-             spans.begin() + static_cast<std::ptrdiff_t>(end)}};
+             spans.begin() + static_cast<std::ptrdiff_t>(end)},
+            limits};
   }
+  // Returns an empty text for the changed characters of this one, to be given to become(). The limits apply
+  // to it.
+  AlignedText successor() const;
+  void become(AlignedText&& changed);
+  // Inserts characters at the start; they get the place of the first one.
+  void prepend(std::u32string_view front);
 };
 // Returns the text unchanged; character i came from code point `first` + i.
-AlignedText aligned(std::u32string_view chars, int64_t first = 0);
+AlignedText aligned(std::u32string chars, int64_t first = 0);
 
 class Normaliser {
  public:
@@ -55,9 +76,6 @@ struct ChangedCharacter {
 };
 // Gives `changed` the places of `text` in sequence, even if characters moved.
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed);
-
-// Inserts `front` at the start; it gets the place of the first character.
-void prepend(AlignedText& text, std::u32string_view front);
 
 // SentencePiece's precompiled map: a trie of byte strings (a double array) and their replacements. Throws
 // Error if the bytes are not such a map.
