@@ -30,7 +30,7 @@ SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
 # ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build demo test parity bench gpu soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build build-time prose demo test parity bench gpu soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -77,7 +77,7 @@ soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
-SANITIZED := core_test io_test kernels_test
+SANITIZED := core_test io_files_test io_images_test io_weights_test kernels_test
 sanitize: packages  ## kernels and file readers, also on hostile files, under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
 	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all
@@ -96,6 +96,18 @@ format-check: packages-lint  ## fail if `make format` would change a file
 
 lint: configure packages-lint  ## clang-tidy on files that differ from BASE=main (all with BASE=)
 	CLANG_TIDY=$(CLANG_TIDY) tools/lint $(BUILD) $(BASE)
+
+prose:  ## check sizes of the sources and the English of comments, messages and docs
+	tools/lint --house
+	tools/lint --prose
+
+# A tree of its own, without the compiler cache: what a first build costs.
+build-time: deps  ## compiler seconds of the program, built from nothing
+	cmake --preset release -B $(BUILD)/timed -DTESSERA_TORCH=$(TORCH) -DTESSERA_TESTS=OFF >/dev/null
+	ninja -C $(BUILD)/timed -t clean >/dev/null
+	rm -f $(BUILD)/timed/.ninja_log
+	CCACHE_DISABLE=1 ninja -C $(BUILD)/timed -j $(JOBS) --quiet tessera
+	tools/lint --build-time $(BUILD)/timed/.ninja_log
 
 install: configure  ## install program, libraries, headers and CMake package into PREFIX
 	$(COMPILE) installable

@@ -1,11 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the sources: sizes, prose, and whether two commits have the same code.
-
-  tools/house.py sizes                  files, functions and rooms over their limits, with the counts
-  tools/house.py prose [BASE]           markers of unclear English in 1,000 words; fails over 1 in a file that differs from BASE
-  tools/house.py sample SEED            40 comments and 20 paragraphs of the docs, drawn by a seed, to read
-  tools/house.py same BASE [FOLDER …]   fails if code differs from BASE by more than comments, includes and layout
-"""
+"""Measures the sources for tools/lint, which lists the commands: sizes, prose, equal code, build time."""
 import os
 import random
 import re
@@ -15,7 +9,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = re.compile(r"\.(h|cpp|cu|cuh|inc)$")
 TEST = re.compile(r"(^|_|/)test(ing)?\.(h|cpp)$")
-MOST_FILES, MOST_LINES, FEW_LINES, MOST_FUNCTION = 25, 500, 30, 60
+MOST_FILES, MOST_LINES, FEW_LINES, MOST_SMALL, MOST_FUNCTION = 25, 500, 30, 20, 60
 MOST_MARKERS = 1.0  # in 1,000 words
 
 # Words that a reader of English stumbles over, by the rules of CONTRIBUTING.md.
@@ -129,29 +123,24 @@ def markers_in(name):
     return words, found
 
 
-def prose(base):
-    differing = None
-    if base:
-        changed = subprocess.run(["git", "diff", "--name-only", base], cwd=ROOT, capture_output=True, text=True, check=True)
-        differing = set(changed.stdout.split("\n"))
-    total, by_folder, failed = [0, 0], {}, False
+def prose():
+    """Prints the rate of each folder. Fails if a file, or all of them, has more than one marker in 1,000 words."""
+    total, by_folder, places = [0, 0], {}, []
     for name in prose_files():
         words, found = markers_in(name)
-        total = [total[0] + words, total[1] + len(found)]
-        folder = "/".join(name.split("/")[:-1]) or "."
-        counts = by_folder.setdefault(folder, [0, 0])
-        counts[0] += words
-        counts[1] += len(found)
+        counts = by_folder.setdefault(os.path.dirname(name) or ".", [0, 0])
+        for sums in (total, counts):
+            sums[0] += words
+            sums[1] += len(found)
         # One marker is no rate: a short file may have one.
-        if differing is not None and name in differing and len(found) > max(1, words * MOST_MARKERS / 1000):
-            failed = True
-            for line, marker, _ in found:
-                print(f"{name}:{line}: '{marker}'")
-    if differing is None:
-        for folder, (words, count) in sorted(by_folder.items()):
+        if len(found) > max(1, words * MOST_MARKERS / 1000):
+            places += [f"{name}:{line}: '{marker}'" for line, marker, _ in found]
+    for folder, (words, count) in sorted(by_folder.items()):
+        if 1000 * count > words * MOST_MARKERS:
             print(f"{1000 * count / max(1, words):6.1f}  {count:5d} of {words:6d}  {folder}")
+    print("\n".join(places[:200]))
     print(f"{1000 * total[1] / max(1, total[0]):.2f} markers in 1,000 words ({total[1]} of {total[0]})")
-    return 1 if failed else 0
+    return 1 if places or 1000 * total[1] > total[0] * MOST_MARKERS else 0
 
 
 def functions(source):
@@ -197,7 +186,7 @@ def sizes():
     print(f"lines without tests        {total}")
     print(f"rooms over {MOST_FILES} sources       {len(crowded)}")
     print(f"files over {MOST_LINES} lines        {len(large)}")
-    print(f"files under {FEW_LINES} lines        {len(small)}")
+    print(f"files under {FEW_LINES} lines        {len(small)} (at most {MOST_SMALL})")
     print(f"functions: median, p90, p99, longest  {', '.join(str(lengths[int(q * (len(lengths) - 1))]) for q in (0.5, 0.9, 0.99, 1))}")
     print(f"functions over {MOST_FUNCTION} lines     {len(long_ones)}")
     for count, place in sorted(crowded + large + long_ones, reverse=True):
@@ -244,22 +233,38 @@ def same(base, folders):
     return 1 if differ else 0
 
 
+def build_time(log):
+    """Prints the seconds of all compilations in a log of ninja, by folder."""
+    seconds = {}
+    with open(log, encoding="utf-8") as lines:
+        for line in lines:
+            fields = line.rstrip("\n").split("\t")
+            if len(fields) == 5 and fields[3].endswith((".o", ".gch")):
+                seconds[fields[3]] = (int(fields[1]) - int(fields[0])) / 1000
+    folders = {}
+    for output, time in seconds.items():
+        found = re.match(r"src/(\w+)/", output)
+        folder = found.group(1) if found else "others"
+        folders[folder] = folders.get(folder, 0) + time
+    for folder, time in sorted(folders.items(), key=lambda item: -item[1]):
+        print(f"{time:7.0f}  {folder}")
+    print(f"{sum(seconds.values()):7.0f}  compiler seconds in {len(seconds)} compilations")
+    return 0
+
+
 def main(arguments):
-    if arguments[:1] == ["sizes"]:
-        return sizes()
-    if arguments[:1] == ["prose"]:
-        return prose(arguments[1] if len(arguments) > 1 else "")
-    if arguments[:1] == ["markers"]:
-        for name in arguments[1:]:
-            for line, marker, text in markers_in(name)[1]:
-                print(f"{name}:{line}: '{marker}': {text[:160]}")
+    commands = {"house": (0, sizes), "prose": (0, prose), "sample": (1, lambda seed: sample(int(seed))),
+                "same": (1, lambda base: same(base, [])), "build-time": (1, build_time)}
+    name, rest = (arguments or [""])[0], arguments[1:]
+    if name == "markers":
+        for file in rest:
+            for line, marker, text in markers_in(file)[1]:
+                print(f"{file}:{line}: '{marker}': {text[:160]}")
         return 0
-    if arguments[:1] == ["sample"] and len(arguments) == 2:
-        return sample(int(arguments[1]))
-    if arguments[:1] == ["same"] and len(arguments) > 1:
-        return same(arguments[1], arguments[2:])
-    print(__doc__, file=sys.stderr)
-    return 2
+    if name not in commands or len(rest) != commands[name][0]:
+        print("tools/lint lists the commands", file=sys.stderr)
+        return 2
+    return commands[name][1](*rest)
 
 
 if __name__ == "__main__":

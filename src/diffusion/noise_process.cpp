@@ -5,10 +5,8 @@
 #include "core/error.h"
 #include "core/text.h"
 
-namespace tessera::tasks {
+namespace tessera::diffusion {
 namespace {
-
-using diffusion::Method;
 
 const std::vector<SamplerName> kOfDiffusion = {
     SamplerName::ddpm,     SamplerName::ddim,         SamplerName::dpmpp, SamplerName::dpmpp_2m,
@@ -201,4 +199,4 @@ std::unique_ptr<diffusion::Sampler> NoiseProcess::sampler(const SamplerConfig& a
                       .points = adaptive ? std::min<int64_t>(config.steps, 8) + 1 : config.steps + 1});
 }
 
-}  // namespace tessera::tasks
+}  // namespace tessera::diffusion

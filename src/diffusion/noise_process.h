@@ -15,7 +15,7 @@
 #include "diffusion/guidance.h"
 #include "diffusion/interpolant_sampler.h"
 
-namespace tessera::tasks {
+namespace tessera::diffusion {
 
 enum class Process { diffusion, linear, gvp, vp };
 
@@ -122,14 +122,14 @@ class NoiseProcess {
   std::optional<diffusion::Interpolant> interpolant_;
 };
 
-}  // namespace tessera::tasks
+}  // namespace tessera::diffusion
 
 template <>
-struct tessera::EnumNames<tessera::tasks::Process> {
+struct tessera::EnumNames<tessera::diffusion::Process> {
   static constexpr std::array names = {"diffusion", "linear", "gvp", "vp"};
 };
 template <>
-struct tessera::EnumNames<tessera::tasks::SamplerName> {
+struct tessera::EnumNames<tessera::diffusion::SamplerName> {
   static constexpr std::array names = {"auto",     "ddpm",         "ddim",    "dpmpp",           "dpmpp_2m",
                                        "dpmpp_3m", "dpmpp_2m_sde", "euler",   "euler_ancestral", "heun",
                                        "dopri5",   "sde",          "sde_heun"};

@@ -1,12 +1,9 @@
 // The explicit table of families: self-registering statics would be dropped from a static archive.
 #include "core/error.h"
 #include "core/text.h"
-#include "models/backbones/dalle.h"
-#include "models/backbones/vitdet.h"
 #include "models/base/codec.h"
 #include "models/base/family.h"
-#include "models/base/no_backbone.h"
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "nn/init.h"
 

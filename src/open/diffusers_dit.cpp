@@ -173,7 +173,7 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
   for (auto& [name, tensor] : tasks::named_state(opened.task->parts()))
     if (name != "pos_embed") torch::Tensor(tensor).copy_(stored.at(name));
   tasks::set_training(opened.task->parts(), false);
-  const tasks::ProcessConfig& process = tasks::generator_of(*opened.task)->process->config();
+  const diffusion::ProcessConfig& process = tasks::generator_of(*opened.task)->process->config();
   opened.notes.push_back(text(opened.file,
                               " holds DiT as diffusers writes it (config.json beside it), which predicts ",
                               name_of(process.predict), " by a ", name_of(process.schedule), " schedule of ",

@@ -5,12 +5,10 @@
 #include <map>
 #include <set>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
-#include "models/base/input_channels.h"
-#include "models/base/neutral_parameters.h"
+#include "models/base/capability.h"
+#include "models/base/model.h"
 #include "models/detection/detector.h"
 #include "models/heads/class_head.h"
 #include "models/names/two_tower_names.h"

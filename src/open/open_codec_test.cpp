@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/io_testing.h"
 #include "io/weights/safetensors.h"
 #include "models/base/family.h"

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/language/flamingo.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "weights/language_files.h"
 
 namespace tessera::train {

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "io/files/file.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/llava.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "open/weights.h"
 #include "weights/language_files.h"
 

@@ -4,13 +4,12 @@
 #include <filesystem>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "io/files/file.h"
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "open/calibrate.h"
 #include "open/load.h"

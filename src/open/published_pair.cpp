@@ -7,9 +7,7 @@
 #include <set>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"

@@ -1,10 +1,7 @@
-#include "text/clip_text.h"
-
 #include <algorithm>
 #include <string>
 
-#include "text/html.h"
-#include "text/normaliser.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::tokens {

@@ -1,8 +1,6 @@
-#include "text/clip_text.h"
-
 #include <gtest/gtest.h>
 
-#include "text/html.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera {

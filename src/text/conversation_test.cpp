@@ -5,12 +5,10 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "text/tokeniser_testing.h"
+#include "text/text_testing.h"
 
 namespace tessera {
 namespace {
-
-using Json = nlohmann::json;
 
 TEST(Conversation, LearnsAnswersOnly) {
   const Tokeniser tokeniser = byte_level();

@@ -1,5 +1,5 @@
-#include "text/html.h"
-
+// Character references of HTML. The names come from `html_names.txt.gz` (tools/html_names), which is unpacked on
+// first use.
 #include <charconv>
 #include <span>
 #include <unordered_map>
@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/gzip.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 extern const unsigned char tessera_html_names[];

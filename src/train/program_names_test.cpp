@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/base/model.h"
 #include "open/open_task.h"
 #include "tasks/base/registry.h"

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "report/block.h"

@@ -4,14 +4,11 @@
 #include <filesystem>
 #include <map>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "io/files/json_value.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "weights/tensors.h"
 
 namespace tessera::train {

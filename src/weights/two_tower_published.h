@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/value.h"
-#include "models/base/activation.h"
+#include "models/base/family.h"
 #include "models/names/two_tower_names.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "io/files/file.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "models/language/llava.h"
 #include "models/language/seq2seq.h"
 
@@ -14,9 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Value value_of(const Json& config) {
-  return train::parse_json_value(config.dump(), "the inventory's config");
-}
+Value value_of(const Json& config) { return parse_json_value(config.dump(), "the inventory's config"); }
 
 // A model, and the places of published tensors in it.
 struct Described {

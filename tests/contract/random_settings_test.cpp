@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "ops/inference.h"
 #include "tests/contract/tiny.h"
 

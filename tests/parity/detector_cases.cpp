@@ -196,8 +196,6 @@ void check_train(Comparison& comparison, const SubCase& at, WholeDetector& whole
       at.compare(comparison, text("grad.input.images.", i), gradient_of(fed.leaves[i]));
 }
 
-}  // namespace
-
 CaseResult check_detector(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : kDetectorTypes) {
@@ -222,4 +220,9 @@ CaseResult check_detector(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detector", check_detector, {"components/det_mask_rcnn", "components/det_cascade"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -182,8 +182,6 @@ void check_vitdet_case(Comparison& comparison, const SubCase& at) {
   at.compare(comparison, "grad.input.x", gradient_of(x));
 }
 
-}  // namespace
-
 CaseResult check_fpn(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : kDetectorTypes)
@@ -199,4 +197,10 @@ CaseResult check_vitdet(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"fpn", check_fpn, {"components/det_fpn"}},
+    {"vitdet", check_vitdet, {"components/det_vitdet_backbone"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -261,8 +261,6 @@ Tensor part_of(const Tensor& whole, int64_t part) {
   return part < 0 ? whole : whole.chunk(3)[static_cast<size_t>(part)];
 }
 
-}  // namespace
-
 CaseResult check_detr(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
@@ -336,4 +334,10 @@ CaseResult check_detr_transformer(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detr", check_detr, {"components/det_detr"}},
+    {"detr_transformer", check_detr_transformer, {"components/model_detr"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

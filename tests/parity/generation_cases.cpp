@@ -1,5 +1,4 @@
 // models/dit*, models/sit*: the networks, with and without guidance; components/model_dit_diffusers_names.
-#include "tests/parity/generation_cases.h"
 
 #include "core/error.h"
 #include "diffusion/guidance.h"
@@ -44,8 +43,6 @@ torch::Tensor doubled(models::Denoiser& model, const torch::Tensor& x, const tor
   return torch::cat({mixed, torch::cat({mixed.slice(1, 0, kGuided), out[1].slice(1, kGuided)}, 1)});
 }
 
-}  // namespace
-
 CaseResult check_denoiser(const Golden& golden) {
   const auto run = [&](models::Classifier& model, const auto& input) -> NamedOutputs {
     auto& denoiser = dynamic_cast<models::Denoiser&>(*model.backbone);
@@ -89,4 +86,10 @@ CaseResult check_diffusers_names(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"denoiser", check_denoiser, {"models/dit", "models/sit"}},
+    {"diffusers_names", check_diffusers_names, {"components/model_dit_diffusers_names"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

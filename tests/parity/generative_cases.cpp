@@ -1,5 +1,4 @@
 // components/metric_generative, metric_reference_files, model_inception_fid, model_autoencoder_kl.
-#include "tests/parity/generative_cases.h"
 
 #include <map>
 #include <optional>
@@ -111,8 +110,6 @@ std::map<std::string, torch::Tensor> formula_weights(const Golden& golden, Compa
 torch::Tensor sampled(const torch::Tensor& pixels) {
   return pixels.slice(2, 0, pixels.size(2), 13).slice(3, 0, pixels.size(3), 13);
 }
-
-}  // namespace
 
 CaseResult check_generative_metrics(const Golden& golden) {
   const double relative = golden.meta.value("tolerance", Json::object()).value("rtol", 1e-4);
@@ -251,4 +248,12 @@ CaseResult check_autoencoder(const Golden& golden) {
   });
 }
 
+const Registered registered({
+    {"generative_metrics", check_generative_metrics, {"components/metric_generative"}},
+    {"reference_files", check_reference_files, {"components/metric_reference_files"}},
+    {"inception", check_inception, {"components/model_inception_fid"}},
+    {"autoencoder", check_autoencoder, {"components/model_autoencoder_kl"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

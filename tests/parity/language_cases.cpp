@@ -1,8 +1,8 @@
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/seq2seq.h"
 #include "tasks/base/losses.h"
 #include "weights/adapter_config.h"
@@ -190,8 +190,6 @@ std::string kind_of(const std::string& name) {
     if (name.find(kind) != std::string::npos) return kind;
   return "llama";
 }
-
-}  // namespace
 
 CaseResult check_decoder(const Golden& golden) {
   Comparison comparison;
@@ -395,4 +393,15 @@ CaseResult check_token_rules(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"decoder",
+     check_decoder,
+     {"components/model_llama", "components/model_gpt2", "components/model_alibi_lm"}},
+    {"lora", check_lora, {"components/lora_"}},
+    {"t5", check_t5, {"components/model_t5"}},
+    {"transformer", check_transformer, {"components/model_transformer_seq2seq"}},
+    {"token_rules", check_token_rules, {"components/text_generation"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

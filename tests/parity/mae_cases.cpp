@@ -62,8 +62,6 @@ std::string rename_mmpretrain(const std::string& published) {
   return name;
 }
 
-}  // namespace
-
 CaseResult check_visionllama_mae(const Golden& golden) {
   const Json &config = golden.config(), &arch = config["arch"], &decoder = config["decoder"];
   const auto side = config["img_size"].get<int64_t>(), patch = config["patch_size"].get<int64_t>();
@@ -164,4 +162,11 @@ CaseResult check_mae_pixel(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"visionllama_mae", check_visionllama_mae, {"models/vllama_mae"}},
+    {"mae_vit", check_mae_vit, {"components/model_mae_vit"}},
+    {"mae_pixel", check_mae_pixel, {"components/loss_mae_pixel"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

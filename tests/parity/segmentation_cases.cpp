@@ -1,5 +1,4 @@
 // components/seg_*: UperNet's heads, necks for plain backbones, whole segmenters.
-#include "tests/parity/segmentation_cases.h"
 
 #include <numeric>
 
@@ -233,8 +232,6 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   dense.compare_gradients(comparison, outputs, golden.names("loss_weight.").empty() ? loss : torch::Tensor());
 }
 
-}  // namespace
-
 CaseResult check_segmentation_head(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
@@ -279,4 +276,11 @@ CaseResult check_segmenter(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"segmentation_head", check_segmentation_head, {"components/seg_upernet_head"}},
+    {"map_necks", check_map_necks, {"components/seg_feature_pyramid"}},
+    {"segmenter", check_segmenter, {"components/seg_upernet"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -4,7 +4,6 @@
 #include "core/error.h"
 #include "models/pairs/simvlm.h"
 #include "nn/convolution.h"
-#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 
 namespace tessera::parity {
@@ -143,8 +142,6 @@ void run_form(Comparison& compare, const Golden& golden, const std::string& form
   one.gradients();
 }
 
-}  // namespace
-
 CaseResult check_simvlm(const Golden& golden) {
   Comparison compare;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
@@ -153,4 +150,9 @@ CaseResult check_simvlm(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"simvlm", check_simvlm, {"components/model_simvlm"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 namespace tessera::parity {
 

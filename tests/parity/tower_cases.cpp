@@ -7,7 +7,6 @@
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/pair_loss.h"
 #include "tests/parity/config_reader.h"
-#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 #include "weights/two_tower_published.h"
 
@@ -193,8 +192,6 @@ void run_towers(Comparison& compare, const Golden& golden, torch::ScalarType dty
   one.gradients();
 }
 
-}  // namespace
-
 CaseResult check_towers(const Golden& golden) {
   Comparison compare;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) run_towers(compare, golden, dtype);
@@ -308,4 +305,12 @@ CaseResult check_zero_shot_prompts(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"towers", check_towers, {"components/model_siglip", "components/model_clip"}},
+    {"coca", check_coca, {"components/model_coca"}},
+    {"coca_captions", check_coca_captions, {"components/generate_coca"}},
+    {"zero_shot_prompts", check_zero_shot_prompts, {"components/zeroshot_prompts"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

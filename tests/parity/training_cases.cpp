@@ -91,8 +91,6 @@ Trace train_model(models::Classifier& model, const Golden& golden, const Recipe&
   return trace;
 }
 
-}  // namespace
-
 CaseResult check_trajectory(const Golden& golden) {
   const auto spec = model_spec(golden);
   if (!spec) return CaseResult::skip("this family comes with the other backbones");
@@ -125,4 +123,9 @@ CaseResult check_trajectory(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"trajectory", check_trajectory, {"training/"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

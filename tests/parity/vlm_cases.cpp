@@ -1,7 +1,7 @@
 #include "core/error.h"
 #include "models/language/flamingo.h"
 #include "models/language/llava.h"
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 namespace tessera::parity {
 namespace {
@@ -65,8 +65,6 @@ int64_t prompt_length(const torch::Tensor& text, const torch::Tensor& generated)
 torch::Tensor mean_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
   return next_token_loss_sum(logits, labels) / (labels.slice(1, 1) != kIgnoredLabel).sum();
 }
-
-}  // namespace
 
 CaseResult check_llava(const Golden& golden) {
   Comparison comparison;
@@ -277,4 +275,13 @@ CaseResult check_vision_language_parts(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"llava", check_llava, {"components/model_llava"}},
+    {"flamingo", check_flamingo, {"components/model_flamingo"}},
+    {"frozen", check_frozen, {"components/model_frozen"}},
+    {"flamingo_blocks", check_flamingo_blocks, {"components/block_flamingo"}},
+    {"vision_language_parts", check_vision_language_parts, {"components/block_vlm_misc"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -7,15 +7,12 @@
 #include <optional>
 
 #include "analysis/attention.h"
-#include "analysis/implicit_attention.h"
 #include "cli/analyse/attention_taps.h"
 #include "cli/analyse/attention_terms.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "models/base/encoder.h"

@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "analysis/attention.h"
-#include "analysis/implicit_attention.h"
 #include "analysis/maps.h"
 #include "cli/analyse/attention_taps.h"
 #include "cli/analyse/model_places.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 

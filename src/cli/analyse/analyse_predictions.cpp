@@ -10,9 +10,8 @@
 #include "cli/base/prediction_report.h"
 #include "cli/base/real_labels.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {

@@ -6,7 +6,6 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/weights/weight_file.h"

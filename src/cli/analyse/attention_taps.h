@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 struct AttentionTaps {
   std::vector<std::string> names;  // in the order of the network
-  // Vision-LSTM: the matrices of its cells' parallel form (ops/mlstm_mixing.h), whose weights may be negative.
+  // Vision-LSTM: the matrices of its cells' parallel form (ops/mlstm_mixer.h), whose weights may be negative.
   bool implicit = false;
   bool holds(const std::string& name) const;
 };

@@ -9,7 +9,6 @@
 
 #include "analysis/score_terms.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 

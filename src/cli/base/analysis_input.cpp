@@ -7,10 +7,9 @@
 #include <variant>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"

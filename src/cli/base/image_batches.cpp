@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "data/base/source_kinds.h"
-#include "io/files/streams.h"
+#include "io/files/file.h"
 
 namespace tessera::cli {
 

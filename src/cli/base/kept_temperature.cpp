@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/chosen_samples.h"

@@ -4,9 +4,9 @@
 
 #include "cli/base/common.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/text.h"
+#include "core/value.h"
 #include "io/weights/weight_file.h"
 #include "open/open_task.h"
 

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source.h"
-#include "io/files/links.h"
+#include "io/files/path.h"
 
 namespace tessera::cli {
 namespace {

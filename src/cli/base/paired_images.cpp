@@ -5,9 +5,9 @@
 
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
 #include "data/transforms/transform.h"
 #include "open/device.h"
 

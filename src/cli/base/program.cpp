@@ -6,10 +6,10 @@
 
 #include "cli/base/command.h"
 #include "cli/base/completion.h"
+#include "core/control_characters.h"
 #include "core/error.h"
-#include "core/interrupt.h"
-#include "core/out_of_memory.h"
-#include "core/printable_stream.h"
+#include "core/memory.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {

@@ -6,12 +6,10 @@
 
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/transforms/transform.h"
 #include "eval/predictions.h"
 #include "open/device.h"

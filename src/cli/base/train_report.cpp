@@ -4,9 +4,8 @@
 #include <cctype>
 
 #include "cli/base/version.h"
-#include "core/counted.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
 

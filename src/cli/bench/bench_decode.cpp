@@ -8,8 +8,8 @@
 
 #include "cli/base/command.h"
 #include "cli/bench/bench_limit.h"
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "core/threads.h"
 #include "models/language/language_model.h"

@@ -6,8 +6,8 @@
 #include <array>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "ops/torch.h"
 

@@ -5,7 +5,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

@@ -11,7 +11,6 @@
 #include "cli/data/data_latents.h"
 #include "cli/data/data_texts.h"
 #include "cli/data/preview_matches.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -25,7 +24,7 @@
 #include "data/tools/preview.h"
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "report/grid.h"
 #include "report/html.h"
 

@@ -6,9 +6,8 @@
 #include <unordered_set>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"

@@ -8,11 +8,11 @@
 #include "cli/base/common.h"
 #include "cli/base/paired_images.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "report/grid.h"
 
 namespace tessera::cli {

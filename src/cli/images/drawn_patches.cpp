@@ -4,10 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/common.h"
-#include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"

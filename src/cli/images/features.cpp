@@ -9,7 +9,6 @@
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"

@@ -12,17 +12,14 @@
 #include "cli/images/drawn_patches.h"
 #include "cli/images/generate_options.h"
 #include "cli/images/generate_output.h"
-#include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "models/base/family.h"
 #include "open/device.h"
 #include "open/open_codec.h"
@@ -225,8 +222,8 @@ class Drawing {
     if (options_.cfg_channels == 0)
       request_.guidance.channels = tasks::published_guided_channels(*generator_.network);
     request_.guidance.check();
-    tasks::SamplerConfig& sampler = request_.sampler;
-    sampler.sampler = parse_enum<tasks::SamplerName>(options_.sampler, "--sampler");
+    diffusion::SamplerConfig& sampler = request_.sampler;
+    sampler.sampler = parse_enum<diffusion::SamplerName>(options_.sampler, "--sampler");
     sampler.steps = options_.steps;
     sampler.eta = options_.eta;
     sampler.karras = options_.karras;
@@ -238,8 +235,8 @@ class Drawing {
     sampler = generator_.process->resolved(sampler);
     refuse_others_options(options_, sampler.sampler, generator_.process->diffusion() != nullptr);
     // Pixels lie within -1 and 1, latents do not; what is cut off cannot be walked back.
-    const bool clips = options_.from_class.empty() && (sampler.sampler == tasks::SamplerName::ddpm ||
-                                                       sampler.sampler == tasks::SamplerName::ddim);
+    const bool clips = options_.from_class.empty() && (sampler.sampler == diffusion::SamplerName::ddpm ||
+                                                       sampler.sampler == diffusion::SamplerName::ddim);
     sampler.threshold = options_.threshold;
     if (sampler.threshold > 0 && options_.clip > 0)
       fail_usage("--clip and --threshold both bound the images: must be one of them");
@@ -275,7 +272,7 @@ class Drawing {
 
   // All that decides what is drawn.
   std::string settings_text() const {
-    const tasks::SamplerConfig& sampler = request_.sampler;
+    const diffusion::SamplerConfig& sampler = request_.sampler;
     nlohmann::ordered_json out;
     out["model"] = opened_.info.model.name;
     out["weights"] = checksum_of_weights(opened_.file);
@@ -283,7 +280,7 @@ class Drawing {
     out["sampler"] = name_of(sampler.sampler);
     if (!sampler.respacing.empty())
       out["respacing"] = sampler.respacing;
-    else if (!tasks::takes_own_steps(sampler.sampler))
+    else if (!diffusion::takes_own_steps(sampler.sampler))
       out["steps"] = sampler.steps;
     out["eta"] = sampler.eta;
     out["karras"] = sampler.karras;
@@ -390,7 +387,7 @@ class Drawing {
       std::cout << json_text(line) << "\n";
       return;
     }
-    const std::string steps = tasks::takes_own_steps(request_.sampler.sampler)
+    const std::string steps = diffusion::takes_own_steps(request_.sampler.sampler)
                                   ? text("steps that the tolerances of ", sampler, " set")
                                   : text(counted(steps_, "step"), " of ", sampler);
     std::cout << one_line(options_.out) << ": " << counted(drawn, "image") << " by " << steps << ", cfg "

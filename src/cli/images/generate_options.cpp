@@ -111,7 +111,7 @@ void add_generate_options(Arguments& command, GenerateOptions& options) {
       .show_default();
   command.add("--cfg-to", options.cfg_to, "guide up to this share of noise, 1 is noise").show_default();
   command.add("--sampler", options.sampler, "how noise is taken away (default: ddpm, of interpolants dopri5)")
-      .one_of(names_of<tasks::SamplerName>());
+      .one_of(names_of<diffusion::SamplerName>());
   command
       .add("--steps", options.steps,
            "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
@@ -201,8 +201,8 @@ void refuse_noise_options(const GenerateOptions& options, const std::string& fil
                    "' draws patch by patch (an image is completed by `tessera complete`)");
 }
 
-void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion) {
-  using enum tasks::SamplerName;
+void refuse_others_options(const GenerateOptions& options, diffusion::SamplerName sampler, bool diffusion) {
+  using enum diffusion::SamplerName;
   const GenerateOptions standard;
   const bool stochastic = sampler == sde || sampler == sde_heun;
   struct Option {
@@ -224,7 +224,7 @@ void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sa
   for (const Option& one : all)
     if (one.given && !one.read)
       fail_usage(one.name, " is read by ", one.whose, ", not by ", name_of(sampler));
-  if (options.steps > 0) tasks::require_counted_steps(sampler, options.steps);
+  if (options.steps > 0) diffusion::require_counted_steps(sampler, options.steps);
   if (!options.respacing.empty() && options.steps > 0)
     fail_usage("--respacing says the steps by itself, --steps ", options.steps, " does not go with it");
 }

@@ -38,7 +38,7 @@ void refuse_patch_options(const GenerateOptions& options, const std::string& fil
 // Usage errors: numbers that no weights can draw with.
 void check_ranges(const GenerateOptions& options);
 // A usage error for options that the sampler does not read. What diffusion/ refuses by itself is left to it.
-void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion);
+void refuse_others_options(const GenerateOptions& options, diffusion::SamplerName sampler, bool diffusion);
 
 // What the words of an option stand for; usage errors name it.
 //

@@ -7,13 +7,12 @@
 
 #include "cli/base/common.h"
 #include "cli/images/generate_shards.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/file_lock.h"
 #include "io/files/npz.h"
-#include "io/images/image_write.h"
+#include "io/files/path.h"
+#include "io/images/image.h"
 #include "io/weights/array_file.h"
 #include "report/grid.h"
 

@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/tar.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera::cli {
 namespace {

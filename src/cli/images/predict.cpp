@@ -6,15 +6,14 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
 #include "tasks/base/soundness.h"
@@ -60,7 +59,7 @@ class PredictionPrinter {
     for (const tasks::PredictionLine& one : prediction) {
       nlohmann::ordered_json values;
       for (const auto& [name, value] : one.values)
-        values[name] = nlohmann::ordered_json::parse(train::json_text(value));
+        values[name] = nlohmann::ordered_json::parse(json_text(value));
       line["predictions"].push_back(values);
     }
     std::cout << json_text(line) << "\n";

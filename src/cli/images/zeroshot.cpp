@@ -6,7 +6,7 @@
 #include "cli/base/common.h"
 #include "cli/base/paired_images.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"

@@ -5,7 +5,7 @@
 
 #include "cli/base/common.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "diffusion/noise_process.h"
 #include "io/files/file.h"
@@ -27,7 +27,7 @@ void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
   command
       .add("--sampler", drawing.sampler,
            "--checkpoints: how images are drawn (default: ddim, of interpolants euler)")
-      .one_of(names_of<tasks::SamplerName>());
+      .one_of(names_of<diffusion::SamplerName>());
   command.add("--steps", drawing.steps, "--checkpoints: steps of it")
       .show_default()
       .range<int64_t>(1, 1'000'000);
@@ -48,9 +48,10 @@ void refuse_checkpoint_drawing(const CheckpointDrawing& drawing) {
 namespace {
 
 // The default is as many as there are, where there are fewer.
-void check_steps(const CheckpointDrawing& drawing, const tasks::NoiseProcess& process) {
+void check_steps(const CheckpointDrawing& drawing, const diffusion::NoiseProcess& process) {
   if (drawing.steps != CheckpointDrawing().steps)
-    tasks::require_counted_steps(parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"), drawing.steps);
+    diffusion::require_counted_steps(parse_enum<diffusion::SamplerName>(drawing.sampler, "--sampler"),
+                                     drawing.steps);
   const int64_t total = process.config().steps;
   if (process.diffusion() && drawing.steps > total && drawing.steps != CheckpointDrawing().steps)
     fail_usage("steps = ", drawing.steps, ", must be 1 to ", total,
@@ -89,7 +90,7 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
     tasks::GeneratorPictures pictures(
         *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
         codec.for_tasks(),
-        {.sampler = parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"),
+        {.sampler = parse_enum<diffusion::SamplerName>(drawing.sampler, "--sampler"),
          .steps = drawing.steps,
          .cfg = drawing.cfg},
         "'" + opened.file + "'");

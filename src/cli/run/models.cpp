@@ -9,8 +9,8 @@
 #include "cli/base/command.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "models/base/capability.h"
 #include "models/base/codec.h"
-#include "models/base/masked_attention.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::cli {

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "parallel/world.h"
 #include "train/sweep_sets.h"
 

@@ -9,10 +9,9 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/printable_stream.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/bpe_trainer.h"

@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
-#include "io/files/json_value.h"
+#include "core/value.h"
+#include "io/files/json.h"
 #include "parallel/world.h"
 #include "train/memory.h"
 #include "train/trainer.h"
@@ -156,7 +156,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   const std::vector<std::string> classes_there = classes_of(planned);
   if (json) {
-    const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
+    const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
     const nlohmann::ordered_json total_macs =
         plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
     std::cout << json_text(nlohmann::ordered_json{{"recipe", table},

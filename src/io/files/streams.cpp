@@ -1,9 +1,10 @@
-#include "io/files/streams.h"
-
+// Standard input and other streams of unknown length, read with a limit.
 #include <algorithm>
+#include <istream>
 #include <limits>
 
 #include "core/error.h"
+#include "io/files/file.h"
 
 namespace tessera {
 

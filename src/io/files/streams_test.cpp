@@ -1,9 +1,8 @@
-#include "io/files/streams.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
 
+#include "io/files/file.h"
 #include "io/files/io_testing.h"
 
 namespace tessera {

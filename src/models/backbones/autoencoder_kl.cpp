@@ -22,9 +22,9 @@
 #include "models/base/family.h"
 #include "nn/attention.h"
 #include "nn/convolution.h"
-#include "nn/group_norm.h"
 #include "nn/init.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 
 namespace tessera::models {
 namespace {

@@ -11,7 +11,6 @@
 // Every norm is a LayerNorm over the channels of a cell.
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <array>
 #include <numeric>
 
 #include "core/error.h"

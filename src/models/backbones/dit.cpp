@@ -10,7 +10,6 @@
 // The norms have no weights. DiT and SiT add sine-cosine positions; the LLaMA forms rotate q and k by 2-D
 // RoPE and have SwiGLU. SiT's networks are DiT's: the published ones compute a second half of channels and
 // drop it.
-#include <numbers>
 
 #include "core/error.h"
 #include "models/base/denoiser.h"
@@ -18,7 +17,7 @@
 #include "models/base/isotropic.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"

@@ -9,17 +9,16 @@
 //                                                   or head(attention pooling of the patches of norm(x_L))
 #include <cmath>
 
-#include "core/error.h"
 #include "models/backbones/vit_config.h"
+#include "models/base/capability.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
-#include "models/base/neutral_parameters.h"
 #include "models/names/vit_names.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"

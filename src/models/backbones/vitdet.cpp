@@ -7,7 +7,6 @@
 //   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector per row and column offset
 //
 // A table of offsets is interpolated for maps of other sizes, like the learned positions.
-#include "models/backbones/vitdet.h"
 
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -22,7 +21,6 @@
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 namespace {
@@ -148,9 +146,9 @@ class MapBlock : public ResidualBlock {
                 attn_->mix(map.flatten(1, 2), rows, columns, context.taps, tap_name()).view(map.sizes()),
                 epilogue);
           const torch::Tensor mixed =
-              attn_->mix(nn::to_windows(nn::pad_to_multiple(map, window_, window_), window_, window_),
-                         window_, window_, context.taps, tap_name());
-          return attn_->output(nn::from_windows(mixed, window_, window_, rows, columns), epilogue);
+              attn_->mix(to_windows(pad_to_multiple(map, window_, window_), window_, window_), window_,
+                         window_, context.taps, tap_name());
+          return attn_->output(from_windows(mixed, window_, window_, rows, columns), epilogue);
         });
     return residual_ ? residual_->forward(y) : y;
   }

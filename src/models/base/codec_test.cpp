@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "core/error.h"
 #include "models/base/family.h"
 
 namespace tessera::models {

@@ -1,5 +1,3 @@
-#include "models/base/no_backbone.h"
-
 #include "core/error.h"
 #include "models/base/family.h"
 

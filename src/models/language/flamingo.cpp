@@ -1,7 +1,5 @@
 #include "models/language/flamingo.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "models/language/llava.h"
 #include "ops/attention.h"

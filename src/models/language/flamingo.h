@@ -18,7 +18,6 @@
 #include <string>
 
 #include "models/base/encoder.h"
-#include "models/language/language_generation.h"
 #include "models/language/language_model.h"
 
 namespace tessera::models {

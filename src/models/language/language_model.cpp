@@ -5,12 +5,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language/language_form.h"
 #include "nn/relative_position.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/inference.h"
-#include "ops/packed_only.h"
+#include "ops/linear.h"
 
 namespace tessera::models {
 namespace {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
-#include "core/some_of.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
-#include "data/transforms/mix_batch.h"
+#include "data/transforms/mixup.h"
 #include "tasks/base/class_teacher.h"
 #include "tasks/base/classify_blocks.h"
 #include "tasks/base/score_accumulator.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "tasks/base/score_accumulator.h"
 
 namespace tessera::tasks {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
@@ -84,12 +84,12 @@ class Diffuse final : public Task {
         train_(setup.train),
         validation_(setup.validation),
         spec_(setup.model) {
-    if (train_) refuse_unread_keys(config_);
+    if (train_) diffusion::refuse_unread_keys(config_);
     generator_.backbone = setup.build_backbone(setup.model);
     generator_.network =
         &models::require<models::Denoiser>(*generator_.backbone, spec_.family, "task diffuse");
-    generator_.process =
-        std::make_shared<NoiseProcess>(config_, network().output_channels() > network().channels());
+    generator_.process = std::make_shared<diffusion::NoiseProcess>(
+        config_, network().output_channels() > network().channels());
     generator_.preprocess = preprocess_;
     generator_.class_names = names_in(setup.metadata);
     generator_.latents = latents_in(setup.metadata);
@@ -193,7 +193,7 @@ class Diffuse final : public Task {
 
  private:
   models::Denoiser& network() const { return *generator_.network; }
-  const NoiseProcess& process() const { return *generator_.process; }
+  const diffusion::NoiseProcess& process() const { return *generator_.process; }
   data::Preprocess sized(int64_t side) const {
     data::Preprocess preprocess = preprocess_;
     preprocess.size = side;
@@ -463,7 +463,7 @@ TaskKind diffuse_kind() {
               follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
             // Interpolants have no variances, though the published networks compute them.
             const Value* sigma = model.find("sigma");
-            if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))
+            if (config.process != diffusion::Process::diffusion && sigma && *sigma == Value("learned"))
               model.set("sigma", "none");
           },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {

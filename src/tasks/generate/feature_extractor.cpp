@@ -7,7 +7,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::tasks {
 namespace {

@@ -35,7 +35,7 @@ int64_t published_guided_channels(const models::Denoiser& network) { return netw
 GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
                                      const PictureSettings& settings, const std::string& file)
     : generator_(generator), size_(size), vae_(std::move(vae)) {
-  const NoiseProcess& process = *generator.process;
+  const diffusion::NoiseProcess& process = *generator.process;
   const bool diffusion = process.diffusion() != nullptr;
   if (!vae_.codec && generator.network->channels() != 3)
     fail_usage(file, " makes latents, which are no images: their VAE must be named");
@@ -44,12 +44,13 @@ GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent 
     scale_ = generator.latents ? generator.latents->scale : vae_.scale;
     if (!(scale_ > 0)) fail_usage("'", vae_.file, "' does not contain the scale of its latents");
   }
-  sampler_.sampler = settings.sampler != SamplerName::automatic ? settings.sampler
-                     : diffusion                                ? SamplerName::ddim
-                                                                : SamplerName::euler;
+  sampler_.sampler = settings.sampler != diffusion::SamplerName::automatic ? settings.sampler
+                     : diffusion                                           ? diffusion::SamplerName::ddim
+                                                                           : diffusion::SamplerName::euler;
   sampler_.steps = diffusion ? std::min(settings.steps, process.config().steps) : settings.steps;
   // Pixels are in [-1, 1], latents are not.
-  const bool clips = sampler_.sampler == SamplerName::ddpm || sampler_.sampler == SamplerName::ddim;
+  const bool clips =
+      sampler_.sampler == diffusion::SamplerName::ddpm || sampler_.sampler == diffusion::SamplerName::ddim;
   sampler_.clip = clips && !vae_.codec ? 1 : 0;
   cfg_ = generator.network->has_null_label() ? settings.cfg : 1;
   process.sampler(sampler_);  // throws for invalid settings
@@ -88,7 +89,8 @@ std::vector<Image> GeneratorPictures::draw(int64_t first, int64_t count, torch::
 }
 
 std::string GeneratorPictures::describe() const {
-  const std::string steps = takes_own_steps(sampler_.sampler) ? "" : text(sampler_.steps, " steps of ");
+  const std::string steps =
+      diffusion::takes_own_steps(sampler_.sampler) ? "" : text(sampler_.steps, " steps of ");
   return text(steps, name_of(sampler_.sampler), " with guidance ", shortest(cfg_));
 }
 

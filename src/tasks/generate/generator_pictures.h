@@ -13,9 +13,10 @@
 namespace tessera::tasks {
 
 struct PictureSettings {
-  SamplerName sampler = SamplerName::automatic;  // ddim; for interpolants Euler's method
-  int64_t steps = 50;                            // at most the schedule's number of steps
-  double cfg = 1.5;                              // ignored if the network has no null label
+  diffusion::SamplerName sampler =
+      diffusion::SamplerName::automatic;  // ddim; for interpolants Euler's method
+  int64_t steps = 50;                     // at most the schedule's number of steps
+  double cfg = 1.5;                       // ignored if the network has no null label
 };
 
 // Throws a usage error unless the VAE has the network's number of channels and matches the recorded VAE of
@@ -49,7 +50,7 @@ class GeneratorPictures {
   models::Extent size_;
   OpenedVae vae_;
   double scale_ = 1;
-  SamplerConfig sampler_;
+  diffusion::SamplerConfig sampler_;
   double cfg_ = 1;
 };
 

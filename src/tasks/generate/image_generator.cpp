@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 
 namespace tessera::tasks {
 namespace {
 
-bool asks_several_times(SamplerName sampler) {
-  return sampler == SamplerName::heun || sampler == SamplerName::sde_heun || sampler == SamplerName::dopri5;
+bool asks_several_times(diffusion::SamplerName sampler) {
+  return sampler == diffusion::SamplerName::heun || sampler == diffusion::SamplerName::sde_heun ||
+         sampler == diffusion::SamplerName::dopri5;
 }
 
-void check_request(const models::Denoiser& network, const GenerateRequest& request, SamplerName sampler) {
+void check_request(const models::Denoiser& network, const GenerateRequest& request,
+                   diffusion::SamplerName sampler) {
   const auto count = static_cast<int64_t>(request.seeds.size());
   check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
         request.labels.sizes(), " for ", count, " seeds");
@@ -72,7 +74,7 @@ torch::ScalarType numbers_for(const models::Denoiser& network) {
 
 }  // namespace
 
-diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
+diffusion::Network guided_network(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
   return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
@@ -91,7 +93,7 @@ diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess&
   };
 }
 
-Generated generate_images(models::Denoiser& network, const NoiseProcess& process,
+Generated generate_images(models::Denoiser& network, const diffusion::NoiseProcess& process,
                           const GenerateRequest& request, torch::Device device) {
   check_request(network, request, process.resolved(request.sampler).sampler);
   const auto sampler = process.sampler(request.sampler);
