@@ -77,8 +77,8 @@ void show(const ShowOptions& options) {
         Json piece = Json::array();
         for (size_t i = first; i < std::min(first + kPiece, encoding.ids.size()); ++i)
           piece.push_back(item(i));
-        const std::string text = json_text(piece);
-        std::cout << (first > 0 ? "," : "") << std::string_view(text).substr(1, text.size() - 2);
+        const std::string printed = json_text(piece);
+        std::cout << (first > 0 ? "," : "") << std::string_view(printed).substr(1, printed.size() - 2);
       }
     };
     list("{\"ids\":[", [&](size_t i) { return Json(encoding.ids[i]); });
