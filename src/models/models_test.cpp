@@ -163,7 +163,6 @@ TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
     EXPECT_FALSE(torch::allclose(plain->backbone->embed(x), tabled->backbone->embed(x), 1e-3, 1e-3));
     EXPECT_TRUE(tabled->forward(wide).isfinite().all().item<bool>());  // 4 x 6 patches
   }
-  EXPECT_EQ(find_family("vit").rename("blocks.3.attn.relative_position_index"), "");
 }
 
 // The table's rows for a class token appear in that token's attention.
@@ -229,32 +228,11 @@ TEST(Vit, FitsPositionsOfAnotherGrid) {
   EXPECT_FALSE(model->backbone->fit("head.weight", stored).defined());
 }
 
-TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
+TEST(Vil, FitsPositions) {
   const auto model = build_classifier(small_vil(), 0);
   EXPECT_EQ(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 16})).sizes(),
             (std::vector<int64_t>{1, 4, 4, 16}));
   EXPECT_FALSE(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 8})).defined());
-  const auto& rename = find_family("vil").rename;
-  EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.weight"),
-            "blocks.2.rowwise_from_bot_right.layer.conv.weight");
-  EXPECT_EQ(rename("blocks.4.xlstm.conv1d_k.bias"), "blocks.2.rowwise_from_top_left.layer.conv_k.bias");
-  EXPECT_EQ(rename("blocks.4.xlstm_norm.bias"), "blocks.2.rowwise_from_top_left.norm.bias");
-  EXPECT_EQ(rename("blocks.4.xlstm.mlstm_cell.igate.bias"),
-            "blocks.2.rowwise_from_top_left.layer.mlstm_cell.igate.bias");
-  EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "norm.weight");
-  EXPECT_EQ(rename("head.0.weight"), "legacy_norm.weight");
-  EXPECT_EQ(rename("head.1.bias"), "head.bias");
-  for (const auto& entry : model->backbone->named_parameters()) EXPECT_EQ(rename(entry.key()), entry.key());
-}
-
-TEST(Vit, KnowsOtherPeoplesNames) {
-  const auto& rename = find_family("vit").rename;
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_11.self_attention.in_proj_weight"),
-            "blocks.11.attn.qkv.weight");
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_0.mlp.3.bias"), "blocks.0.mlp.fc2.bias");
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_0"), "encoder.layers.encoder_layer_0");
-  for (const auto& entry : build_classifier(small_vit(), 0)->backbone->named_parameters())
-    EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
 TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {

@@ -39,12 +39,6 @@ const Family& find_family(const std::string& name) {
   fail_usage("there is no model family '", name, "'", did_you_mean(name, known));
 }
 
-std::vector<std::string> our_names(const Family& family, std::vector<std::string> published) {
-  if (family.upgrade_names) family.upgrade_names(published);
-  for (std::string& name : published) name = family.rename(name);
-  return published;
-}
-
 namespace {
 
 bool goes_by(const Size& size, const std::string& name) {

@@ -50,10 +50,11 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"kernels/roi_align", {}}, {"kernels/winograd", {}},
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
     {"data/tools", {"sources", "transforms"}},
-    {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}}, {"models/names", {}},
-    {"models/backbones", {"heads", "names"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {}},
+    {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}},
+    {"models/backbones", {"heads"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {}},
     {"tasks/base", {}}, {"tasks/classify", {}}, {"tasks/pretrain", {}}, {"tasks/generate", {}}, {"tasks/dense", {}},
     {"tasks/pairs", {}}, {"tasks/language", {}},
+    {"weights/base", {}}, {"weights/names", {}},
     {"cli/base", {}}, {"cli/run", {}}, {"cli/measure", {}}, {"cli/images", {}}, {"cli/analyse", {}}, {"cli/data", {}},
     {"cli/bench", {}},
 };

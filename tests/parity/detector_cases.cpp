@@ -209,11 +209,11 @@ CaseResult check_detector(const Golden& golden) {
     auto leaves = load_published(
         *whole.body, weights,
         [&](const std::string& name) {
-          if (!name.starts_with(whole.prefix) || !models::detector_name(name).empty()) return std::string();
+          if (!name.starts_with(whole.prefix) || !detector_name(name).empty()) return std::string();
           return whole.rename(name.substr(whole.prefix.size()));
         },
         backbone);
-    leaves.merge(load_published(*whole.detector, weights, models::detector_name));
+    leaves.merge(load_published(*whole.detector, weights, detector_name));
     check_eval(comparison, weights, whole);
     check_train(comparison, {golden, "train/", dtype}, whole, leaves);
   }

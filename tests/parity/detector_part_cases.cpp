@@ -112,10 +112,10 @@ void check_fpn_case(Comparison& comparison, const SubCase& at) {
     std::string known = published;
     if (const size_t digit = known.find_first_of("0123456789"); by_level && digit != std::string::npos)
       known[digit] = static_cast<char>(known[digit] - first + 2);
-    return models::detector_name((by_level                    ? "backbone."
-                                  : name.starts_with("mmdet") ? "neck."
-                                                              : "backbone.fpn.") +
-                                 known)
+    return detector_name((by_level                    ? "backbone."
+                          : name.starts_with("mmdet") ? "neck."
+                                                      : "backbone.fpn.") +
+                         known)
         .substr(5);
   });
   const std::vector<torch::Tensor> pyramid = fpn.forward(last);

@@ -47,8 +47,8 @@ WholeDetr build_detr(const Golden& golden, const std::string& stored, bool dc5, 
   Value::Array dims, depths;
   const Json& blocks = config.at("resnet_blocks");
   for (size_t stage = 0; stage < blocks.size(); ++stage) {
-    dims.push_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
-    depths.push_back(blocks[stage].get<int64_t>());
+    dims.emplace_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
+    depths.emplace_back(blocks[stage].get<int64_t>());
   }
   const Value settings(Value::Table{{"dims", dims},
                                     {"depths", depths},

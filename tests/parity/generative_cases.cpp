@@ -13,6 +13,7 @@
 #include "models/backbones/inception.h"
 #include "models/base/codec.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -219,10 +220,9 @@ CaseResult check_autoencoder(const Golden& golden) {
     tiles = {.latent_side = config["tiles"]["tile_latent_min_size"].get<int64_t>(),
              .image_side = config["tiles"]["tile_sample_min_size"].get<int64_t>(),
              .overlap = config["tiles"]["tile_overlap_factor"].get<double>()};
-  const models::Family& family = models::find_family(spec.family);
   if (config.contains("names"))
     for (const auto& [form, names] : config["names"].items())
-      if (models::our_names(family, names.get<std::vector<std::string>>()) !=
+      if (train::our_names(names.get<std::vector<std::string>>(), spec.family) !=
           config["names"].at("compvis").get<std::vector<std::string>>())
         return CaseResult::fail(text("the names of ", form, " are not brought to CompVis'"));
   return compare_model(golden, spec, [&](models::Classifier& model, const auto& input) {

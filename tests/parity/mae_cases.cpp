@@ -6,6 +6,7 @@
 #include "nn/patch_embed.h"
 #include "tasks/pretrain/mae.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -47,10 +48,9 @@ BuiltCase built_case(const Step& step, torch::ScalarType dtype) {
 
 // mmpretrain's names to ours; frozen tables are computed.
 std::string rename_mmpretrain(const std::string& published) {
-  const models::Family& family = models::find_family("visionllama");
   if (published.ends_with("pos_embed")) return "";
   if (published.starts_with("backbone.ln1.")) return "norm." + published.substr(13);
-  if (published.starts_with("backbone.")) return family.rename(published.substr(9));
+  if (published.starts_with("backbone.")) return train::our_name(published.substr(9), "visionllama");
   std::string name = published.substr(5);  // neck.
   if (name.starts_with("ln1.")) return "decoder_norm." + name.substr(4);
   static const std::vector<std::pair<std::string, std::string>> inside = {{".ln1.", ".norm1."},

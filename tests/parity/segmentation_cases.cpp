@@ -8,6 +8,7 @@
 #include "models/heads/segmentation_heads.h"
 #include "tasks/dense/pixel_scores.h"
 #include "tests/parity/dense_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -199,7 +200,7 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   if (auxiliary) dense.add("auxiliary_head.", auxiliary);
   dense.load([&](const std::string& name) -> std::string {
     if (!name.starts_with("backbone.")) return head_name(name);
-    const std::string ours = family.rename(name.substr(9));
+    const std::string ours = train::our_name(name.substr(9), family.name);
     return ours.empty() ? ours : "backbone." + ours;
   });
   for (const auto& module : std::vector<std::shared_ptr<torch::nn::Module>>{backbone, head, auxiliary})

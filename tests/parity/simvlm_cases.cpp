@@ -115,14 +115,15 @@ void run_form(Comparison& compare, const Golden& golden, const std::string& form
   settings.hidden = shape("layers.0.fc1.weight")[0], settings.image_width = stem->width();
   const auto model = std::make_shared<models::SimVlm>(settings);
   PublishedCase one(compare, golden, dtype, prefix);
-  std::vector<models::PublishedSource> sources;
+  std::vector<train::TensorSource> sources;
   std::map<std::string, std::string> of_stem;  // the golden's name -> ours
   for (const auto& [ours, theirs] : stem->names) of_stem[theirs] = ours;
   for (const std::string& name : golden.names(prefix + "param.")) {
     const size_t dot = name.rfind('.');
     const auto found = of_stem.find(name.substr(0, dot));
-    sources.push_back(
-        {found == of_stem.end() ? our_name(name) : "stem:" + found->second + name.substr(dot), {{name}}});
+    const std::string ours =
+        found == of_stem.end() ? our_name(name) : "stem:" + found->second + name.substr(dot);
+    sources.push_back({ours, {{name, ours}}, {}});
   }
   one.load({{"stem:", stem}, {"", model}}, sources);
   {

@@ -7,11 +7,15 @@
 #include "models/language/llava.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
+#include "weights/base/name_table.h"
 
 namespace tessera::parity {
 
 // The settings of a golden's config, which is that of the published class but for its model_type.
 models::LanguageConfig decoder_config(nlohmann::json config, const std::string& kind);
+
+// Returns the place of a published tensor that is ours of that name.
+inline train::NamePlace named(const std::string& ours) { return {"", ours}; }
 
 // One model of a golden whose names may have a prefix ("qwen2/"): loads its param.*, compares outputs and gradients.
 // Outputs that are whole numbers must be equal; tokens behind the golden's may only be padding.
@@ -22,7 +26,7 @@ class TextCase {
 
   // Fails unless both sides have the same parameters. `place`: published name -> ours, "" = not ours. What the golden
   // lists as without gradients is frozen.
-  void load(torch::nn::Module& module, const std::function<models::TensorPlace(const std::string&)>& place);
+  void load(torch::nn::Module& module, const std::function<train::NamePlace(const std::string&)>& place);
   torch::Tensor input(const std::string& name) const {
     return golden_.tensor(prefix_ + "input." + name, dtype_);
   }
@@ -46,7 +50,7 @@ class TextCase {
   struct Loaded {
     std::string published;
     torch::Tensor parameter;
-    models::TensorPlace place;
+    train::NamePlace place;
   };
   torch::Tensor part_of(const torch::Tensor& whole, const Loaded& loaded) const;
   std::vector<Loaded> parameters_;

@@ -11,6 +11,7 @@
 #include "tasks/base/losses.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -116,7 +117,7 @@ CaseResult check_trajectory(const Golden& golden) {
     const auto parameters = model->backbone->named_parameters();
     for (const std::string& name : golden.names("final.")) {
       const torch::Tensor want = golden.tensor("final." + name, torch::kFloat64);
-      comparison.close("final." + name, parameters[family.rename(name)], want, 0,
+      comparison.close("final." + name, parameters[train::our_name(name, family.name)], want, 0,
                        1e-5 * want.abs().max().item<double>());
     }
   }

@@ -34,7 +34,7 @@ struct Sums {
   }
 };
 
-// "" where all is well.
+// Returns the fault of a latent, or "".
 std::string fault_of(const data::LatentInfo& info, const std::vector<float>& moments) {
   const auto numbers = static_cast<size_t>(info.numel());
   for (size_t i = 0; i < moments.size(); ++i) {

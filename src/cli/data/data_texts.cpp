@@ -27,7 +27,7 @@ int64_t words_of(std::string_view content) {
   return count;
 }
 
-// Stands for a document, which may be long, in what is remembered.
+// Returns a checksum that replaces a document, which may be long, in memory.
 std::string print_of(const std::string& content) { return checksum_of(as_bytes(trim(content))); }
 
 // Documents that were met, by their words: one that comes again is a finding.

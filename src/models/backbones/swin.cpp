@@ -19,7 +19,6 @@
 #include "models/base/family.h"
 #include "models/base/pyramid.h"
 #include "models/base/windows.h"
-#include "models/names/swin_names.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -419,9 +418,7 @@ Family swin_family() {
           {"swin_base_patch4_window12_384", {}, size(128, 18, 4, of_384()), whole()},
           {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
           {"swin_large_patch4_window12_384", {}, size(192, 18, 6, of_384()), whole()},
-      },
-      timm_swin_name);
-  family.upgrade_names = upgrade_swin_names;
+      });
   family.preprocess = table({{"crop", 0.9}});  // timm's configuration
   return family;
 }

@@ -262,12 +262,6 @@ class VitDet final : public Backbone {
   std::vector<std::shared_ptr<MapBlock>> blocks_;
 };
 
-// Files of the whole detector call the backbone "backbone.net.".
-std::string rename(const std::string& published) {
-  constexpr std::string_view kNet = "backbone.net.";
-  return published.starts_with(kNet) ? published.substr(kNet.size()) : published;
-}
-
 Value size(int64_t dim, int64_t depth, int64_t heads, double drop_path) {
   Value::Array global;
   for (int64_t i = 1; i <= 4; ++i) global.emplace_back(i * depth / 4 - 1);
@@ -287,8 +281,7 @@ Family vitdet_family() {
                                          {"vitdet_base", {}, size(768, 12, 12, 0.1)},
                                          {"vitdet_large", {}, size(1024, 24, 16, 0.4)},
                                          {"vitdet_huge", {}, size(1280, 32, 16, 0.5)},
-                                     },
-                                     rename);
+                                     });
 }
 
 }  // namespace tessera::models

@@ -113,8 +113,7 @@ struct SettingsWithHead {
 // Config&).
 template <class Model, class Config>
 Family make_family(
-    std::string name, std::string summary, std::vector<Size> sizes,
-    std::function<std::string(const std::string&)> rename = [](const std::string& n) { return n; }) {
+    std::string name, std::string summary, std::vector<Size> sizes) {
   Family family;
   family.name = std::move(name);
   family.summary = std::move(summary);
@@ -128,7 +127,6 @@ Family make_family(
   };
   family.resolve = [read](const Value& settings) { return write_config(read(settings)); };
   family.sizes = std::move(sizes);
-  family.rename = std::move(rename);
   return family;
 }
 

@@ -94,13 +94,6 @@ struct Family {
   // none) and drop_path.
   std::function<Value(const Value& settings)> resolve;
   std::vector<Size> sizes;
-  // Published tensor name -> ours, for names that differ (training-source forms, wrappers); ours stay as they
-  // are. "": a tensor that the model computes by itself, and that files hold all the same (index tables,
-  // masks).
-  std::function<std::string(const std::string& published)> rename;
-  // Brings the names of a whole file from an older published form, which no name tells alone, to that which
-  // `rename` reads; null where there is none.
-  std::function<void(std::vector<std::string>& names)> upgrade_names = nullptr;
   // Image preprocessing for the published weights, if it is not a test crop of 0.875 with ImageNet's mean and
   // deviation: keys of a recipe's [preprocess].
   Value preprocess = {};
@@ -108,10 +101,6 @@ struct Family {
 
 const std::vector<Family>& families();
 const Family& find_family(const std::string& name);
-
-// The names of all tensors of a file as the family's models have them, in the same order; "" as `rename`
-// gives it.
-std::vector<std::string> our_names(const Family& family, std::vector<std::string> published);
 
 // Returns the settings of a model by size name, alias or family name, with overrides laid over them. Throws a
 // usage error with the nearest name for an unknown one.

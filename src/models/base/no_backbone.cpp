@@ -49,7 +49,6 @@ const std::vector<Family>& imageless_families() {
       },
       .resolve = [](const Value& settings) { return write_config(read(settings)); },
       .sizes = {},
-      .rename = [](const std::string& published) { return published; },
   }};
   return all;
 }

@@ -99,7 +99,4 @@ class Flamingo : public torch::nn::Module {
   std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N" by the block after it
 };
 
-// Names in OpenFlamingo's files (lang_encoder.<layers>.N.gated_cross_attn_layer.*, …decoder_layer.*) -> ours.
-std::string flamingo_name(const std::string& published);
-
 }  // namespace tessera::models

@@ -379,17 +379,4 @@ int64_t LanguageModel::macs(int64_t tokens) const {
   return tokens * linear + config_.depth * config_.heads * config_.head_dim * tokens * tokens;
 }
 
-std::string LanguageModel::rename(const std::string& published) const {
-  std::string name = published;
-  const LanguageForm& form = language_form(config_.kind);
-  // GPT-2's and BLOOM's own files begin below the "transformer." of ours.
-  const std::string root = std::string(form.embedding).substr(0, std::string(form.embedding).find('.') + 1);
-  const auto known = named_parameters();
-  if (!known.contains(name) && known.contains(root + name)) name = root + name;
-  if (known.contains(name)) return name;
-  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-                    name.ends_with("rotary_emb.inv_freq") || (config_.tied && name == "lm_head.weight");
-  return mask ? "" : name;
-}
-
 }  // namespace tessera::models

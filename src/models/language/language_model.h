@@ -150,8 +150,6 @@ class LanguageModel : public torch::nn::Module {
   int64_t macs(int64_t tokens) const;  // for one text
 
   std::string embedding_name() const;  // the parameter with a row for each token
-  // A published name as this model has it; "" for tensors that it does not need (masks, tied heads, rotary tables).
-  std::string rename(const std::string& published) const;
 
  private:
   struct Block {

@@ -9,13 +9,8 @@
 namespace tessera::tasks {
 namespace {
 
-bool asks_several_times(diffusion::SamplerName sampler) {
-  return sampler == diffusion::SamplerName::heun || sampler == diffusion::SamplerName::sde_heun ||
-         sampler == diffusion::SamplerName::dopri5;
-}
-
 void check_request(const models::Denoiser& network, const GenerateRequest& request,
-                   diffusion::SamplerName sampler) {
+                   const diffusion::SamplerRow& sampler) {
   const auto count = static_cast<int64_t>(request.seeds.size());
   check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
         request.labels.sizes(), " for ", count, " seeds");
@@ -39,8 +34,8 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
   expect(request.known, "the image to keep", network.channels());
   expect(request.mask, "the mask", 1);
   check(request.known.defined() == request.mask.defined(), "an image to keep goes with a mask");
-  if (request.reuse.every > 1 && asks_several_times(sampler))
-    fail_usage("blocks are reused from step to step: sampler ", name_of(sampler),
+  if (request.reuse.every > 1 && sampler.evaluations != 1)
+    fail_usage("blocks are reused from step to step: sampler ", sampler.name,
                " calls the network several times a step, must be another");
   check(!request.start_labels.defined() ||
             (request.start.defined() && request.start_labels.sizes() == request.labels.sizes()),
@@ -95,7 +90,7 @@ diffusion::Network guided_network(models::Denoiser& network, const diffusion::No
 
 Generated generate_images(models::Denoiser& network, const diffusion::NoiseProcess& process,
                           const GenerateRequest& request, torch::Device device) {
-  check_request(network, request, process.resolved(request.sampler).sampler);
+  check_request(network, request, process.row(request.sampler));
   const auto sampler = process.sampler(request.sampler);
   const int64_t steps = sampler->steps();
   const std::vector<int64_t> shape = {network.channels(), request.height, request.width};

@@ -33,19 +33,6 @@ struct Vil1 final : VilBackbone {
   explicit Vil1(const Config& config) : VilBackbone(config, kVersion) {}
 };
 
-// The published checkpoint files hold the names of the training source.
-std::string rename(const std::string& published) {
-  std::string name = published.starts_with("xlstm.") ? published.substr(6) : published;
-  if (name.starts_with("post_blocks_norm.")) return "legacy_norm." + name.substr(17);
-  if (name.starts_with("head.0.")) return "norm." + name.substr(7);
-  if (name.starts_with("head.1.")) return "head." + name.substr(7);
-  for (const auto& [theirs, ours] :
-       {std::pair<std::string, std::string>{".xlstm.", ".layer."}, {".xlstm_norm.", ".norm."}})
-    if (const size_t at = name.find(theirs); at != std::string::npos)
-      return name.replace(at, theirs.size(), ours);
-  return published;
-}
-
 Value size(int64_t dim, int64_t depth, int64_t stride = 0) {
   return table({{"dim", dim}, {"depth", depth}, {"stride", stride}});
 }
@@ -64,8 +51,7 @@ Family vil1_family() {
           {"vil1_smallplus_patch16_stride8_224", {"vil-smallplus-stride8"}, size(384, 26, 8)},
           {"vil1_base_patch16_224", {"vil-base"}, size(768, 24)},
           {"vil1_base_patch16_stride8_224", {"vil-base-stride8"}, size(768, 24, 8)},
-      },
-      rename);
+      });
   family.preprocess = table({{"crop", 1.0}});  // as version 2
   return family;
 }

@@ -277,17 +277,6 @@ TEST(VilOptions, WrongCombinationsAreRefused) {
     EXPECT_THROW(small("vil", wrong), Error);
 }
 
-TEST(Vil1, KnowsThePublishedNames) {
-  const auto& rename = find_family("vil1").rename;
-  EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.conv.weight"), "blocks.5.layer.conv1d.conv.weight");
-  EXPECT_EQ(rename("blocks.4.xlstm_norm.weight"), "blocks.4.norm.weight");
-  EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "legacy_norm.weight");
-  EXPECT_EQ(rename("head.0.weight"), "norm.weight");
-  EXPECT_EQ(rename("head.1.bias"), "head.bias");
-  for (const auto& entry : meta_classifier(small("vil1", {}))->backbone->named_parameters())
-    EXPECT_EQ(rename(entry.key()), entry.key());
-}
-
 // The paper counts the state once for all heads and per chunk; more products are computed.
 TEST(Vil, ExactMultiplyAddsAreTheChunkwiseProducts) {
   const ModelSpec spec = resolve_model("vil_tiny_patch16_224");

@@ -1,8 +1,7 @@
-#include "open/open_codec.h"
+#include "weights/open_codec.h"
 
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <optional>
 
 #include "core/error.h"
@@ -10,19 +9,21 @@
 #include "io/files/file.h"
 #include "io/weights/weight_file.h"
 #include "models/base/family.h"
-#include "open/load.h"
-#include "open/weights.h"
 #include "weights/diffusers_folder.h"
+#include "weights/load_tensors.h"
+#include "weights/metadata.h"
+#include "weights/name_tables.h"
+#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFamily = "autoencoder_kl";
+constexpr const char *kFamily = "autoencoder_kl", *kNoCodec = "holds no such auto-encoder";
 constexpr const char* kVariance = "latent_scale.running_var";  // of task vae
 
-// Settings in the config.json that diffusers writes beside the weights; nothing where there is none.
+// Reads the settings in the config.json of diffusers next to the weights, if it exists.
 std::optional<Value> diffusers_settings(const std::string& file) {
   const std::string path = (fs::path(file).parent_path() / "config.json").string();
   if (!fs::path(file).filename().string().starts_with("diffusion_pytorch_model") || !file_exists(path))
@@ -60,91 +61,20 @@ std::optional<Value> diffusers_settings(const std::string& file) {
   return settings;
 }
 
-using Views = std::map<std::string, const TensorView*>;
-
-Views views_of(const WeightFile& file) {
-  const std::vector<std::string> names = our_names(file.tensors(), models::find_family(kFamily));
-  Views views;
-  for (size_t i = 0; i < names.size(); ++i)
-    if (!names[i].empty() && !views.emplace(names[i], &file.tensors()[i]).second)
-      fail("'", file.path(), "': two of its tensors are '", names[i], "' of the auto-encoder");
-  return views;
-}
-
-// Of a file of another program without a description.
-Value settings_from(const Views& views, const std::string& file) {
+// For a file of another program without a description.
+Value settings_from(const StoredTensors& stored) {
   Value settings = models::autoencoder_settings(
       [&](const std::string& name) {
-        const auto found = views.find(name);
-        return found == views.end() ? std::vector<int64_t>{} : found->second->shape;
+        const StoredTensor* found = stored.find(name);
+        return found ? found->shape : std::vector<int64_t>{};
       },
-      "'" + file + "'");
-  // The files of the published size do not say their scale, its papers do.
+      "'" + stored.where() + "'");
+  // The scale of the published size is in its papers, not in its files.
   const models::ModelSpec published = models::resolve_model("autoencoder_kl_f8");
   const bool same = *published.settings.find("dims") == *settings.find("dims") &&
                     *published.settings.find("latent_channels") == *settings.find("latent_channels");
   if (!same) settings.set("scaling_factor", 0.0);
   return settings;
-}
-
-// What a description claims must be in the file: nothing is allocated on its word alone.
-void check_claims(const models::ModelSpec& spec, const Views& views, const std::string& file) {
-  int64_t stored = 0;
-  for (const auto& [name, view] : views)
-    stored += static_cast<int64_t>(view->bytes.size() / size_of(view->dtype));
-  const int64_t needed = models::count_parameters(*models::meta_backbone(spec));
-  check(needed <= stored, "'", file, "' holds ", human_count(static_cast<double>(stored)),
-        " numbers, its auto-encoder would have ", human_count(static_cast<double>(needed)));
-}
-
-void load(OpenedCodec& opened, const Views& views) {
-  const torch::NoGradGuard no_grad;
-  for (auto& [name, target] : named_state(*opened.model)) {
-    const auto found = views.find(name);
-    check(found != views.end(), "'", opened.file, "' holds no such auto-encoder: it has no tensor '", name,
-          "'");
-    torch::Tensor stored = to_tensor(*found->second).to(torch::kFloat32);
-    if (stored.sizes() != target.sizes()) stored = opened.model->fit(name, stored);
-    if (!stored.defined() || stored.sizes() != target.sizes())
-      fail("'", opened.file, "': tensor '", found->second->name, "' is ",
-           c10::IntArrayRef(found->second->shape), ", must be ", target.sizes());
-    if (!stored.isfinite().all().item<bool>())
-      fail("'", opened.file, "': tensor '", found->second->name,
-           "' holds numbers that are not finite: no image can be made of them");
-    torch::Tensor(target).copy_(stored);
-  }
-}
-
-// The name of a tensor of ours as diffusers has it, whose decoder counts its levels from the coarsest.
-std::string diffusers_name(const std::string& ours, int64_t levels) {
-  static const std::map<std::string, std::string> words = {{"norm_out", "conv_norm_out"},
-                                                           {"nin_shortcut", "conv_shortcut"},
-                                                           {"down", "down_blocks"},
-                                                           {"downsample", "downsamplers.0"},
-                                                           {"upsample", "upsamplers.0"},
-                                                           {"block", "resnets"},
-                                                           {"mid", "mid_block"},
-                                                           {"block_1", "resnets.0"},
-                                                           {"block_2", "resnets.1"},
-                                                           {"attn_1", "attentions.0"},
-                                                           {"q", "to_q"},
-                                                           {"k", "to_k"},
-                                                           {"v", "to_v"},
-                                                           {"proj_out", "to_out.0"}};
-  std::vector<std::string> parts = split(ours, '.');
-  const bool attention = ours.find(".attn_1.") != std::string::npos;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    std::string& part = parts[i];
-    if (part == "up" && i + 1 < parts.size()) {
-      part = "up_blocks";
-      parts[i + 1] = std::to_string(levels - 1 - parse_int(parts[i + 1]).value_or(0));
-    } else if (part == "norm" && attention) {
-      part = "group_norm";
-    } else if (const auto word = words.find(part); word != words.end()) {
-      part = word->second;
-    }
-  }
-  return join(parts, ".");
 }
 
 }  // namespace
@@ -158,32 +88,39 @@ double OpenedCodec::require_scale() const {
   return scale;
 }
 
-OpenedCodec open_codec(const std::string& path) {
+OpenedCodec open_codec(const std::string& path,
+                       const std::function<std::string(const std::string&)>& file_of) {
   OpenedCodec opened;
   const std::string diffusers = diffusers_weights(diffusers_part(path, "vae"));
-  opened.file = diffusers.empty() ? weights_file_of(path) : diffusers;
+  opened.file = diffusers.empty() ? file_of(path) : diffusers;
   const WeightFile file(opened.file);
-  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
-  if (info.ours && info.model.family != kFamily)
-    fail_usage("'", opened.file, "' holds ", info.model.name, ", no auto-encoder of images");
-  const Views views = views_of(file);
-  if (info.ours) {
-    opened.spec = info.model;
+  const std::optional<models::ModelSpec> own = stored_model(file.metadata(), file.path());
+  if (own && own->family != kFamily)
+    fail_usage("'", opened.file, "' holds ", own->name, ", no auto-encoder of images");
+  const StoredTensors stored(file.tensors(), places_of(names_of(file.tensors()), kFamily), file.path());
+  if (own) {
+    opened.spec = *own;
   } else {
     const auto described = diffusers_settings(opened.file);
-    opened.spec = models::resolve_model(kFamily, described ? *described : settings_from(views, opened.file));
+    opened.spec = models::resolve_model(kFamily, described ? *described : settings_from(stored));
     if (!described)
       opened.notes.push_back(opened.file +
                              " does not describe its auto-encoder; settings follow from its tensors");
   }
-  check_claims(opened.spec, views, opened.file);
+  check_claims(models::count_parameters(*models::meta_backbone(opened.spec)), file, kNoCodec);
   opened.model = models::build_backbone(opened.spec, 0, models::Init::skip);
-  load(opened, views);
+  load_tensors(named_state(*opened.model), stored,
+               {.misfit = kNoCodec,
+                .surplus = true,
+                .finite = "no image can be made of them",
+                .fit = [&](const std::string& name, const torch::Tensor& value, torch::IntArrayRef) {
+                  return opened.model->fit(name, value);
+                }});
   opened.model->eval();
   opened.codec = dynamic_cast<models::LatentCodec*>(opened.model.get());
   opened.scale = opened.codec->scaling_factor();
-  if (const auto variance = views.find(kVariance); opened.scale == 0 && variance != views.end()) {
-    const double value = to_tensor(*variance->second).to(torch::kFloat64).sum().item<double>();
+  if (const StoredTensor* variance = stored.find(kVariance); opened.scale == 0 && variance) {
+    const double value = variance->read().to(torch::kFloat64).sum().item<double>();
     check(std::isfinite(value) && value > 0, "'", opened.file, "': ", kVariance, " is ", value,
           ", must be a positive variance");
     opened.scale = 1 / std::sqrt(value);
@@ -216,10 +153,10 @@ void save_diffusers_vae(const OpenedCodec& opened, double scale, const std::stri
                                          {"use_post_quant_conv", quant},
                                          {"use_quant_conv", quant}};
   NamedTensors tensors;
-  for (const auto& [name, tensor] : named_state(*opened.model))
-    tensors.emplace_back(diffusers_name(name, std::ssize(dims)), tensor.detach());
+  for (const auto& [name, tensor] : named_state(*opened.model)) tensors.emplace_back(name, tensor.detach());
   fs::create_directories(folder);
-  save_tensors(folder + "/diffusion_pytorch_model.safetensors", tensors);
+  save_tensors(folder + "/diffusion_pytorch_model.safetensors",
+               by_names_of(*find_name_table("diffusers", kFamily), tensors));
   write_text_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 
