@@ -10,7 +10,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "core/error.h"
-#include "core/printable_stream.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
