@@ -14,12 +14,15 @@
 namespace tessera::data {
 namespace {
 
+// Needs no files; errors name it first.
+constexpr SourceKind kShapes = {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes};
+
 // A new kind of source is a file and a line here. The first match opens the path, so kinds that inspect a
 // folder precede the one that accepts any folder.
 constexpr SourceKind kKinds[] = {
     {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
     {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
-    {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
+    kShapes,
     {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text},
     {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
     {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
@@ -38,11 +41,8 @@ constexpr SourceKind kKinds[] = {
     {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
 };
 
-// The kind that needs no files; errors name it first.
-constexpr const SourceKind& kDefaultKind = kKinds[2];
-
 const SourceKind& kind_of(const std::string& path) {
-  if (path.empty()) fail_usage("no data: give a path such as ", kDefaultKind.example);
+  if (path.empty()) fail_usage("no data: give a path such as ", kShapes.example);
   refuse_remote_path(path);
   for (const SourceKind& kind : kKinds)
     if (kind.matches(path)) return kind;
@@ -50,7 +50,7 @@ const SourceKind& kind_of(const std::string& path) {
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));
     fail("data path '", path, "' does not exist",
-         did_you_mean(scheme, std::vector<std::string>{kDefaultKind.name}));
+         did_you_mean(scheme, std::vector<std::string>{kShapes.name}));
   }
   std::string known;
   for (const SourceKind& kind : kKinds)

@@ -84,16 +84,6 @@ class MeanColour final : public Task {
 
 }  // namespace
 
-TaskKind mean_colour_kind() {
-  return {
-      .name = "mean_colour",
-      .summary = "an image's mean colour",
-      .resolve = [](const Value& settings) { return write_config(read_config<Config>(settings, "task")); },
-      .keys = [] { return describe_config(Config(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<MeanColour>(setup);
-      }};
-}
+TaskKind mean_colour_kind() { return task_kind<MeanColour, Config>("mean_colour", "an image's mean colour"); }
 
 }  // namespace tessera::tasks

@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::string model, weights, device = "cpu", dtype = "fp32", impl = "fast",
-                              task = tasks::task_kinds().front().name;
+                              task = tasks::default_task().name;
   int64_t batch = 8, size = 0, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;

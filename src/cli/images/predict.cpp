@@ -33,7 +33,7 @@ struct PredictOptions {
 
 // What the weights cannot do: a task does not know their file.
 [[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
-  const tasks::TaskKind &first = tasks::task_kinds().front(),
+  const tasks::TaskKind &first = tasks::default_task(),
                         &own = tasks::find_task(tasks::task_name(opened.info.task));
   if (&own == &first || error.kind != ErrorKind::usage)
     throw Error(error.kind, opened.file + ": " + error.what());

@@ -258,7 +258,7 @@ void run(const ConvertOptions& options) {
         *meta, fused_views(ours ? file.tensors() : completed_views(file, options.bgr, tensors), tensors),
         ours, file.path());
     const int64_t classes = train::class_count(info);
-    const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
+    const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
               << ", "
               << (other_task    ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())

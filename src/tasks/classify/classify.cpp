@@ -14,6 +14,7 @@
 #include "tasks/base/class_teacher.h"
 #include "tasks/base/classify_blocks.h"
 #include "tasks/base/score_accumulator.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/classify/class_evaluation.h"
 
@@ -29,12 +30,6 @@ void check_class_weights(const Value& weights) {
   if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
   for (const Value& weight : weights.as_array())
     if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
-}
-
-ClassifyConfig read_settings(const Value& settings) {
-  auto config = read_config<ClassifyConfig>(settings, "task");
-  config.check();
-  return config;
 }
 
 std::vector<std::string> names_in(const Value& metadata) {
@@ -60,7 +55,7 @@ bool told_by_count(const std::vector<std::string>& names) {
 class Classify final : public Task, public ClassEvaluation {
  public:
   explicit Classify(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
+      : config_(read_task<ClassifyConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -467,16 +462,10 @@ void ClassifyConfig::check() const {
 }
 
 TaskKind classify_kind() {
-  return {.name = "classify",
-          .summary = "one class, or several, for each image",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
-          .keys = [] { return describe_config(ClassifyConfig(), "task"); },
-          .fit_model = fit_model,
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<Classify>(setup);
-          },
-          .path_keys = {"distil.teacher", "distil.unlabelled"},
-          .tables = {"classes", "samples"}};
+  return task_kind<Classify, ClassifyConfig>("classify", "one class, or several, for each image",
+                                             {.fit_model = fit_model,
+                                              .path_keys = {"distil.teacher", "distil.unlabelled"},
+                                              .tables = {"classes", "samples"}});
 }
 
 }  // namespace tessera::tasks

@@ -15,6 +15,7 @@
 #include "models/heads/segmentation_heads.h"
 #include "tasks/base/backbone_maps.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/dense/segment_blocks.h"
 
@@ -23,12 +24,6 @@ namespace {
 
 constexpr size_t kShown = 8;             // validation images in the report, and as many of the worst
 constexpr int64_t kEvaluatedAtOnce = 4;  // images of a validation batch: they are large
-
-SegmentConfig read_settings(const Value& settings) {
-  auto config = read_config<SegmentConfig>(settings, "task");
-  config.check();
-  return config;
-}
 
 std::vector<std::string> names_in(const Value& metadata) {
   std::vector<std::string> names;
@@ -41,7 +36,7 @@ std::vector<std::string> names_in(const Value& metadata) {
 class Segment final : public Task, public Segmenter {
  public:
   explicit Segment(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
+      : config_(read_task<SegmentConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -477,16 +472,8 @@ void SegmentConfig::check() const {
 }
 
 TaskKind segment_kind() {
-  return {.name = "segment",
-          .summary = "semantic segmentation: the class of every pixel",
-          .command = "segment",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
-          .keys = [] { return describe_config(SegmentConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<Segment>(setup);
-          },
-          .tables = {"classes"}};
+  return task_kind<Segment, SegmentConfig>("segment", "semantic segmentation: the class of every pixel",
+                                           {.command = "segment", .tables = {"classes"}});
 }
 
 }  // namespace tessera::tasks

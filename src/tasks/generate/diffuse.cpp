@@ -13,6 +13,7 @@
 #include "models/base/capability.h"
 #include "models/base/family.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/generate/generator_bits.h"
 #include "tasks/generate/generator_pictures.h"
@@ -78,7 +79,7 @@ struct SampleDraw {
 class Diffuse final : public Task {
  public:
   explicit Diffuse(const TaskSetup& setup)
-      : config_(read_config<DiffuseConfig>(setup.settings, "task")),
+      : config_(read_task<DiffuseConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -443,34 +444,27 @@ const Generator* generator_of(const Task& task) {
   return diffuse ? &diffuse->generator() : nullptr;
 }
 
+static void fit_network(Value& model, const Value& settings, const data::Source* train) {
+  model.set("classes", 0);
+  const auto config = read_task<DiffuseConfig>(settings);
+  if (!train || !model.find("labels")) return;  // other models are refused by name later
+  const data::LatentSource* latents = data::as_latents(train);
+  follow_data(model, "channels", latents ? latents->latents().channels : 3,
+              latents ? "channels of the latents" : "channels of an image");
+  if (const data::ClassLabels* labels = train->class_labels())
+    follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
+  // Interpolants have no variances, though the published networks compute them.
+  const Value* sigma = model.find("sigma");
+  if (config.process != Process::diffusion && sigma && *sigma == Value("learned")) model.set("sigma", "none");
+}
+
 TaskKind diffuse_kind() {
-  return {
-      .name = "diffuse",
-      .summary = "image generation: denoising step by step (DiT), or along an interpolant (SiT)",
-      .command = "generate",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<DiffuseConfig>(settings, "task")); },
-      .keys = [] { return describe_config(DiffuseConfig(), "task"); },
-      .fit_model =
-          [](Value& model, const Value& settings, const data::Source* train) {
-            model.set("classes", 0);
-            const auto config = read_config<DiffuseConfig>(settings, "task");
-            if (!train || !model.find("labels")) return;  // other models are refused by name later
-            const data::LatentSource* latents = data::as_latents(train);
-            follow_data(model, "channels", latents ? latents->latents().channels : 3,
-                        latents ? "channels of the latents" : "channels of an image");
-            if (const data::ClassLabels* labels = train->class_labels())
-              follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
-            // Interpolants have no variances, though the published networks compute them.
-            const Value* sigma = model.find("sigma");
-            if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))
-              model.set("sigma", "none");
-          },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<Diffuse>(setup);
-      },
-      .path_keys = {"vae", "fid.classifier", "fid.data"},
-      .tables = {"bits"}};
+  return task_kind<Diffuse, DiffuseConfig>(
+      "diffuse", "image generation: denoising step by step (DiT), or along an interpolant (SiT)",
+      {.command = "generate",
+       .fit_model = fit_network,
+       .path_keys = {"vae", "fid.classifier", "fid.data"},
+       .tables = {"bits"}});
 }
 
 }  // namespace tessera::tasks

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "models/base/no_backbone.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
@@ -28,10 +29,17 @@ class LanguagePart final : public torch::nn::Module {
   std::shared_ptr<models::LanguageModel> model_;
 };
 
+LanguageTaskConfig settings_of(const TaskSetup& setup) {
+  if (setup.model.family != models::kNoBackbone)
+    fail_usage("task language reads no images: model.name = \"", setup.model.name, "\", must be \"",
+               models::kNoBackbone, "\"");
+  return read_task<LanguageTaskConfig>(setup.settings);
+}
+
 class Language final : public Task, public Answers, public LanguageBeginner {
  public:
   explicit Language(const TaskSetup& setup)
-      : config_(read_config<LanguageTaskConfig>(setup.settings, "task")),
+      : config_(settings_of(setup)),
         spec_(setup.model),
         tokeniser_(
             open_task_tokeniser(config_.tokenizer, config_.language.vocabulary, setup, "task language")),
@@ -171,22 +179,9 @@ Findings Language::evaluate(const EvaluateOptions& options) {
 }  // namespace
 
 TaskKind language_kind() {
-  return {.name = "language",
-          .summary = "language modelling: each token of a text from those before it",
-          .command = "chat",
-          .resolve =
-              [](const Value& settings) {
-                return write_config(read_config<LanguageTaskConfig>(settings, "task"));
-              },
-          .keys = [] { return describe_config(LanguageTaskConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            if (setup.model.family != models::kNoBackbone)
-              fail_usage("task language reads no images: model.name = \"", setup.model.name, "\", must be \"",
-                         models::kNoBackbone, "\"");
-            return std::make_unique<Language>(setup);
-          },
-          .path_keys = {"tokenizer", "language_weights"}};
+  return task_kind<Language, LanguageTaskConfig>(
+      "language", "language modelling: each token of a text from those before it",
+      {.command = "chat", .path_keys = {"tokenizer", "language_weights"}});
 }
 
 }  // namespace tessera::tasks

@@ -11,6 +11,7 @@
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_input.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
@@ -50,7 +51,7 @@ double group_of(std::span<const int32_t> tokens) {
 class Clip final : public Task, public PairedEmbedding, public TextLimit {
  public:
   explicit Clip(const TaskSetup& setup)
-      : config_(read_config<ClipConfig>(setup.settings, "task")),
+      : config_(read_task<ClipConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -314,18 +315,9 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
 }  // namespace
 
 TaskKind clip_kind() {
-  return {
-      .name = "clip",
-      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
-      .command = "zeroshot",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
-      .keys = [] { return describe_config(ClipConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
-      .path_keys = {"tokenizer"},
-      .tables = {"classes"},
-      .names_classes = true};
+  return task_kind<Clip, ClipConfig>(
+      "clip", "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
+      {.command = "zeroshot", .path_keys = {"tokenizer"}, .tables = {"classes"}, .names_classes = true});
 }
 
 }  // namespace tessera::tasks

@@ -10,6 +10,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/paired.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/base/zero_shot.h"
@@ -22,7 +23,7 @@ namespace {
 class CocaTask final : public Task, public PairedEmbedding, public Captioner, public TextLimit {
  public:
   explicit CocaTask(const TaskSetup& setup)
-      : config_(read_config<CocaTaskConfig>(setup.settings, "task")),
+      : config_(read_task<CocaTaskConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -218,20 +219,12 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
 }  // namespace
 
 TaskKind coca_kind() {
-  return {
-      .name = "coca",
-      .summary = "images and captions in one space, and captions written: CoCa",
-      .command = "caption",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<CocaTaskConfig>(settings, "task")); },
-      .keys = [] { return describe_config(CocaTaskConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<CocaTask>(setup);
-      },
-      .path_keys = {"tokenizer"},
-      .tables = {"classes", "samples"},
-      .names_classes = true};
+  return task_kind<CocaTask, CocaTaskConfig>("coca",
+                                             "images and captions in one space, and captions written: CoCa",
+                                             {.command = "caption",
+                                              .path_keys = {"tokenizer"},
+                                              .tables = {"classes", "samples"},
+                                              .names_classes = true});
 }
 
 }  // namespace tessera::tasks

@@ -9,6 +9,7 @@
 #include "models/pairs/simvlm.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pairs/caption_model.h"
@@ -22,7 +23,7 @@ constexpr const char *kPrefix = "prefix",
 class SimVlmTask final : public Task, public Captioner, public TextLimit {
  public:
   explicit SimVlmTask(const TaskSetup& setup)
-      : config_(read_config<SimVlmTaskConfig>(setup.settings, "task")),
+      : config_(read_task<SimVlmTaskConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -206,19 +207,9 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
 }  // namespace
 
 TaskKind simvlm_kind() {
-  return {
-      .name = "simvlm",
-      .summary = "captions written from images and their own beginnings: SimVLM",
-      .command = "caption",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<SimVlmTaskConfig>(settings, "task")); },
-      .keys = [] { return describe_config(SimVlmTaskConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<SimVlmTask>(setup);
-      },
-      .path_keys = {"tokenizer"},
-      .tables = {"samples"}};
+  return task_kind<SimVlmTask, SimVlmTaskConfig>(
+      "simvlm", "captions written from images and their own beginnings: SimVLM",
+      {.command = "caption", .path_keys = {"tokenizer"}, .tables = {"samples"}});
 }
 
 }  // namespace tessera::tasks

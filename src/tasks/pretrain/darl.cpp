@@ -14,6 +14,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pretrain/patch_bound.h"
 #include "tasks/pretrain/patch_drawing.h"
@@ -28,40 +29,10 @@ constexpr int64_t kDrawingSteps = 50;
 constexpr int64_t kBoundSteps = 1000;  // levels of the chain of the bound
 constexpr double kShownGamma = 0.25;   // noise level of the report's denoised patches
 
-void check_config(const DarlConfig& config) {
-  const bool diffusion = config.objective == DarlObjective::diffusion,
-             tokens = config.objective == DarlObjective::tokens;
-  if (!diffusion && config.decoder == DarlDecoder::transformer)
-    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"",
-               name_of(config.objective), "\" has not, must be linear or mlp");
-  if (!diffusion && config.predict == DarlPredict::noise)
-    fail_usage("task.predict = \"noise\" goes with objective \"diffusion\"");
-  if (!diffusion && config.gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
-  if (!diffusion && config.bound_draws > 0)
-    fail_usage(
-        "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
-  if (diffusion && config.normalise_pixels)
-    fail_usage("task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
-  if (tokens && config.normalise_pixels)
-    fail_usage("task.normalise_pixels goes with objective \"mse\": tokens are no pixels");
-  if (tokens && config.tokeniser.empty())
-    fail_usage(
-        "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
-  if (!tokens && !config.tokeniser.empty()) fail_usage("task.tokeniser goes with objective \"tokens\"");
-  if (config.order != DarlOrder::given && !config.permutation.empty())
-    fail_usage("task.permutation goes with task.order = \"given\"");
-}
-
-DarlConfig read_checked(const Value& settings) {
-  const auto config = read_config<DarlConfig>(settings, "task");
-  check_config(config);
-  return config;
-}
-
 class Darl final : public Task, public DrawsPatches {
  public:
   explicit Darl(const TaskSetup& setup)
-      : config_(read_checked(setup.settings)),
+      : config_(read_task<DarlConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -431,16 +402,32 @@ report::ChartBlock Darl::errors_by_place(const torch::Tensor& each) const {
 
 }  // namespace
 
+void DarlConfig::check() const {
+  const bool diffusion = objective == DarlObjective::diffusion, tokens = objective == DarlObjective::tokens;
+  if (!diffusion && decoder == DarlDecoder::transformer)
+    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"", name_of(objective),
+               "\" has not, must be linear or mlp");
+  if (!diffusion && predict == DarlPredict::noise)
+    fail_usage("task.predict = \"noise\" goes with objective \"diffusion\"");
+  if (!diffusion && gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
+  if (!diffusion && bound_draws > 0)
+    fail_usage(
+        "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
+  if (diffusion && normalise_pixels)
+    fail_usage("task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
+  if (tokens && normalise_pixels)
+    fail_usage("task.normalise_pixels goes with objective \"mse\": tokens are no pixels");
+  if (tokens && tokeniser.empty())
+    fail_usage(
+        "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
+  if (!tokens && !tokeniser.empty()) fail_usage("task.tokeniser goes with objective \"tokens\"");
+  if (order != DarlOrder::given && !permutation.empty())
+    fail_usage("task.permutation goes with task.order = \"given\"");
+}
+
 TaskKind darl_kind() {
-  return {
-      .name = "darl",
-      .summary = "autoregressive pre-training on patches, predicted or denoised",
-      .command = "complete",
-      .resolve = [](const Value& settings) { return write_config(read_checked(settings)); },
-      .keys = [] { return describe_config(DarlConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Darl>(setup); },
-      .path_keys = {"tokeniser"}};
+  return task_kind<Darl, DarlConfig>("darl", "autoregressive pre-training on patches, predicted or denoised",
+                                     {.command = "complete", .path_keys = {"tokeniser"}});
 }
 
 }  // namespace tessera::tasks

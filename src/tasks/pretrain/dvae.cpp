@@ -15,6 +15,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
@@ -46,7 +47,7 @@ models::DvaeDecoderOptions decoder_options(const DvaeConfig& config, const model
 class Dvae final : public Task, public models::DecodesTokens {
  public:
   explicit Dvae(const TaskSetup& setup)
-      : config_(read_config<DvaeConfig>(setup.settings, "task")),
+      : config_(read_task<DvaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -282,14 +283,7 @@ double dvae_annealed(double begin, double end, int64_t step, int64_t steps) {
 }
 
 TaskKind dvae_kind() {
-  return {
-      .name = "dvae",
-      .summary = "a discrete autoencoder: images as tokens of a codebook",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<DvaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(DvaeConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Dvae>(setup); }};
+  return task_kind<Dvae, DvaeConfig>("dvae", "a discrete autoencoder: images as tokens of a codebook");
 }
 
 }  // namespace tessera::tasks

@@ -16,6 +16,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pretrain/patch_orders.h"
 
@@ -27,7 +28,7 @@ constexpr int64_t kReconstructions = 8;  // images shown in the report
 class Mae final : public Task {
  public:
   explicit Mae(const TaskSetup& setup)
-      : config_(read_config<MaeConfig>(setup.settings, "task")),
+      : config_(read_task<MaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -231,13 +232,7 @@ torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targ
 }
 
 TaskKind mae_kind() {
-  return {
-      .name = "mae",
-      .summary = "masked auto-encoding: pre-training on images without labels",
-      .resolve = [](const Value& settings) { return write_config(read_config<MaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(MaeConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Mae>(setup); }};
+  return task_kind<Mae, MaeConfig>("mae", "masked auto-encoding: pre-training on images without labels");
 }
 
 }  // namespace tessera::tasks

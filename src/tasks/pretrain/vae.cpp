@@ -11,6 +11,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
@@ -41,7 +42,7 @@ class LatentScale : public torch::nn::Module {
 class Vae final : public Task {
  public:
   explicit Vae(const TaskSetup& setup)
-      : config_(read_config<VaeConfig>(setup.settings, "task")),
+      : config_(read_task<VaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -193,13 +194,8 @@ torch::Tensor psnr(const torch::Tensor& decoded, const torch::Tensor& images) {
 }
 
 TaskKind vae_kind() {
-  return {
-      .name = "vae",
-      .summary = "an auto-encoder of images, for a generator of its latents",
-      .resolve = [](const Value& settings) { return write_config(read_config<VaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(VaeConfig(), "task"); },
-      .fit_model = [](Value&, const Value&, const data::Source*) {},
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Vae>(setup); }};
+  return task_kind<Vae, VaeConfig>("vae", "an auto-encoder of images, for a generator of its latents",
+                                   {.fit_model = [](Value&, const Value&, const data::Source*) {}});
 }
 
 }  // namespace tessera::tasks
