@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/some_of.h"
 #include "core/text.h"
@@ -97,7 +96,7 @@ class Classify final : public Task, public ClassEvaluation {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {multi_label_ ? "map" : "top1", Unit::share}; }
   Value metadata() const override {
@@ -380,26 +379,21 @@ torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
 
 Findings Classify::evaluate(const EvaluateOptions& options) {
   if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   const auto& names = scored_classes();
   ScoreAccumulator scores(mapping_.model_class.empty() ? classes_ : std::ssize(names), multi_label_,
-                          loader->batches_per_epoch(), options.wants("scores"));
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+                          validation_->size(), options.wants("scores"));
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
     torch::Tensor given;
     {
       const AutocastScope autocast(options.device, options.precision);
       given = scores_of_set(batch.at("image"));
     }
-    scores.add(loaded, before, given);
+    scores.add(loaded, given);
   });
   scored_ = {};
   scores.finish(options, scored_);
-  Findings out{.samples = scored_.samples, .seconds = steady_seconds() - began, .metrics = scored_.metrics};
-  out.broken = loader->bad_images();
+  out.samples = scored_.samples, out.metrics = scored_.metrics;
   out.blocks = classify_blocks(scored_, *validation_, names, options);
   return out;
 }

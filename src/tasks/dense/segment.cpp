@@ -5,7 +5,6 @@
 #include <cstring>
 #include <limits>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/class_mapping.h"
@@ -14,7 +13,6 @@
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
 #include "tasks/base/backbone_maps.h"
-#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/dense/segment_blocks.h"
@@ -88,7 +86,7 @@ class Segment final : public Task, public Segmenter {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"miou", Unit::share}; }
   Value metadata() const override {
@@ -409,19 +407,15 @@ void add_counts_of_all(const EvaluateOptions& options, eval::SegmentationMeter& 
 }
 
 Findings Segment::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   eval::SegmentationMeter meter(classes());
   std::vector<SegmentedSample> shown;
   const SegmentInference how = inference();
   int64_t samples = 0;
   bool finite = true;
-  each_batch(options, *loader, [&](data::Batch& batch, int64_t before) {
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& batch) {
     for (size_t i = 0; i < static_cast<size_t>(batch.size); ++i) {
       // The loader substitutes other samples for broken images.
-      if (batch.indices[i] != before + batch.first + static_cast<int64_t>(i)) continue;
+      if (batch.indices[i] != batch.first + static_cast<int64_t>(i)) continue;
       const int64_t* extent = batch.values<int64_t>("extent").data() + 2 * i;
       const Image picture = image_in(batch.at("pixels"), i, extent, 3),
                   labels = image_in(batch.at("mask"), i, extent, 1);
@@ -438,10 +432,8 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
       keep_worth_seeing(shown, {batch.indices[i], one.scores().pixel_accuracy, std::move(predicted)});
     }
   });
-  Findings out;
-  out.broken = loader->bad_images();
   add_counts_of_all(options, meter, samples);
-  check(samples > 0, "there is no image to evaluate on");
+  require_samples(samples);
   eval::SegmentationScores scores = meter.scores();
   check(!std::isnan(scores.pixel_accuracy), validation_->describe(),
         ": no mask has a pixel of a class, there is nothing to evaluate on");
@@ -454,7 +446,6 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   if (options.wants("confusion")) out.blocks.emplace_back(pixel_confusion(meter, names_));
   if (options.wants("classes") || options.wants("confusion"))
     out.blocks.emplace_back(class_table(scores, names_));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 

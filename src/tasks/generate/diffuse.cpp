@@ -7,12 +7,10 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
-#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/generate/generator_bits.h"
@@ -188,7 +186,7 @@ class Diffuse final : public Task {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 
@@ -315,15 +313,10 @@ class Diffuse final : public Task {
 // Time and noise of a validation image depend only on its index, so losses of two steps are comparable. Times
 // of consecutive images are in different tenths.
 Findings Diffuse::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   const int64_t with_bits = options.wants("bits") ? std::numeric_limits<int64_t>::max() : config_.bits;
   SampleRows rows(3);  // loss, noise level, bits a dimension
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const auto number = [&](int64_t sample) { return before + loaded.first + sample; };
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const auto number = [&](int64_t sample) { return loaded.first + sample; };
     add_noise(
         loaded,
         [&](int64_t sample, RandomStream& stream) {
@@ -333,22 +326,17 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
         [&](int64_t sample) {
           return RandomStream(0, "validation noise", static_cast<uint64_t>(number(sample)));
         });
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    const StreamInputs batch = to_device(loaded, options);
     torch::Tensor losses;
     {
       const AutocastScope autocast(options.device, options.precision);
       losses = each_loss(batch, {});
     }
-    rows.add(loaded, before,
-             torch::stack({losses.to(torch::kCPU, torch::kFloat64),
-                           process().noise_share(batch.at("time")).to(torch::kCPU, torch::kFloat64),
-                           measured_bits(batch, number(0), with_bits)},
-                          1));
+    return torch::stack({losses.to(torch::kCPU, torch::kFloat64),
+                         process().noise_share(batch.at("time")).to(torch::kCPU, torch::kFloat64),
+                         measured_bits(batch, number(0), with_bits)},
+                        1);
   });
-  out.broken = loader->bad_images();
-  rows.collect(options);
-  out.samples = rows.size();
-  check(out.samples > 0, "there is no image to evaluate on");
   describe_levels(rows, out);
   if (const std::vector<float> bits = of_measured(rows.column(2)); !bits.empty())
     out.metrics.push_back(
@@ -356,7 +344,6 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
          std::accumulate(bits.begin(), bits.end(), 0.0) / static_cast<double>(bits.size())});
   if (fid_) out.metrics.push_back({{"fid", Unit::number, false}, measured_fid(options)});
   if (options.wants("pictures") && config_.samples > 0 && pictures_) out.blocks.emplace_back(drawn(options));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/pairs/coca.h"
@@ -97,7 +96,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"cider"}; }
 
@@ -181,27 +180,18 @@ torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, CutTe
 }
 
 Findings CocaTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(config_.embed_dim);
   WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      const models::Coca::Side image = coca_->image(read(batch.at("image")));
-      rows.add(loaded, before, models::normalised_rows(image.embed));
-      written.add(loaded, before, captions_of(image.tokens, request));
-    }
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    const models::Coca::Side image = coca_->image(read(batch.at("image")));
+    written.add(loaded, captions_of(image.tokens, request));
+    return models::normalised_rows(image.embed);
   });
-  rows.collect(options), written.collect(options);
-  Findings out{.samples = rows.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no image to evaluate on");
+  written.collect(options);
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
                      options);
   CutTexts cut;
@@ -212,7 +202,6 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
                 });
   if (cut.count > 0)
     out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
-  out.seconds = steady_seconds() - began;
   return out;
 }
 

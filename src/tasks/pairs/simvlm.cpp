@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
@@ -88,7 +87,7 @@ class SimVlmTask final : public Task, public Captioner, public TextLimit {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"cider"}; }
 
@@ -180,27 +179,19 @@ std::vector<std::string> SimVlmTask::captions_of(const torch::Tensor& tokens, co
 }
 
 Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      written.add(loaded, before, captions_of(read(batch.at("image")), request));
-    }
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    written.add(loaded, captions_of(read(batch.at("image")), request));
   });
   written.collect(options);
-  Findings out{.samples = std::ssize(written.indices())};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.samples = std::ssize(written.indices());
+  require_samples(out.samples);
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
                      options);
-  out.seconds = steady_seconds() - began;
   return out;
 }
 

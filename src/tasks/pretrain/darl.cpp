@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -13,7 +12,6 @@
 #include "tasks/base/feature_health.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pretrain/patch_bound.h"
@@ -92,7 +90,7 @@ class Darl final : public Task, public DrawsPatches {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   std::vector<std::pair<std::string, std::string>> fingerprints() const override {
@@ -169,10 +167,8 @@ class Darl final : public Task, public DrawsPatches {
   }
 
   // Draws for validation images depend only on their index, so losses of two steps are comparable.
-  void add_draws(data::Batch& batch, int64_t before) const {
-    const auto number = [=, first = batch.first](int64_t sample) {
-      return static_cast<uint64_t>(before + first + sample);
-    };
+  void add_draws(data::Batch& batch) const {
+    const auto number = [&](int64_t sample) { return static_cast<uint64_t>(batch.first + sample); };
     if (config_.order == DarlOrder::random)
       add_orders(batch, predictor_.patches(),
                  [&](int64_t sample) { return RandomStream(0, "validation patch order", number(sample)); });
@@ -182,7 +178,8 @@ class Darl final : public Task, public DrawsPatches {
 
   torch::Tensor draw_by_tokens(const DrawRequest& request);
   torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
-  void show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options, Findings& out);
+  std::vector<report::Block> pictures(const StreamInputs& batch, const DarlPass& passed,
+                                      const EvaluateOptions& options);
   report::PicturesBlock order_of_patches() const;
   report::PicturesBlock predictions(const StreamInputs& batch, const DarlPass& pass);
   report::PicturesBlock completions(const StreamInputs& batch, uint64_t seed);
@@ -200,30 +197,23 @@ class Darl final : public Task, public DrawsPatches {
 };
 
 Findings Darl::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows errors(predictor_.patches()), bounds(1);
   FeatureHealth health(predictor_.width());
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    add_draws(loaded, before);
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), errors, [&](data::Batch& loaded) {
+    add_draws(loaded);
+    const StreamInputs batch = to_device(loaded, options);
     DarlPass passed;
     {
       const AutocastScope autocast(options.device, options.precision);
       passed = pass(batch, {});
-      if (config_.bound_draws > 0) bounds.add(loaded, before, bound_of(batch, passed, before + loaded.first));
-      if (before + loaded.first == 0 && options.wants("pictures")) show(batch, passed, options, out);
+      if (config_.bound_draws > 0) bounds.add(loaded, bound_of(batch, passed, loaded.first));
+      if (loaded.first == 0 && options.wants("pictures")) shown = pictures(batch, passed, options);
     }
-    errors.add(loaded, before, passed.each());
-    health.add(loaded, before, passed.z.mean(1));
+    health.add(loaded, passed.z.mean(1));
+    return passed.each();
   });
-  out.broken = loader->bad_images();
-  errors.collect(options);
-  out.samples = errors.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.blocks = std::move(shown);
   const torch::Tensor each = errors.rows().to(torch::kFloat64);
   out.metrics = {{main_metric(), each.mean().item<double>()}};
   if (config_.bound_draws > 0) {
@@ -233,7 +223,6 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
   }
   health.finish(options, validation_.get(), out);
   if (options.wants("pictures")) out.blocks.emplace_back(errors_by_place(each.mean(0)));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -306,12 +295,14 @@ torch::Tensor Darl::draw_by_tokens(const DrawRequest& request) {
   return predictor_.to_images(pixels);
 }
 
-void Darl::show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options,
-                Findings& out) {
-  if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
-  if (!draws_tokens()) out.blocks.emplace_back(predictions(batch, passed));
+std::vector<report::Block> Darl::pictures(const StreamInputs& batch, const DarlPass& passed,
+                                          const EvaluateOptions& options) {
+  std::vector<report::Block> blocks;
+  if (config_.order != DarlOrder::random) blocks.emplace_back(order_of_patches());
+  if (!draws_tokens()) blocks.emplace_back(predictions(batch, passed));
   if (options.wants("completions") && drawing_refusal().empty())
-    out.blocks.emplace_back(completions(batch, options.seed));
+    blocks.emplace_back(completions(batch, options.seed));
+  return blocks;
 }
 
 // The grid, with later patches lighter.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -14,7 +13,6 @@
 #include "models/heads/dvae_decoder.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
@@ -107,7 +105,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   void after_step(const models::TrainingStep& step) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   Findings evaluate(const EvaluateOptions& options);
@@ -226,15 +224,11 @@ torch::Tensor Dvae::decode(const torch::Tensor& tokens) {
 
 // Evaluates images through their tokens, with one code per cell.
 Findings Dvae::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(2);  // loss, mean squared error
   std::unique_ptr<SampleRows> tokens;
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
     const torch::Tensor& images = batch.at("image");
     const AutocastScope autocast(options.device, options.precision);
     const torch::Tensor index = tokeniser_->tokens(images), decoded = decode(index);
@@ -242,16 +236,13 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
     const torch::Tensor error =
         (pixels.to(torch::kFloat64) - images.to(torch::kFloat64)).square().mean({1, 2, 3});
     if (!tokens) tokens = std::make_unique<SampleRows>(index[0].numel());
-    rows.add(loaded, before, torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1));
-    tokens->add(loaded, before, index.flatten(1).to(torch::kFloat32));
-    if (before + loaded.first == 0 && options.wants("pictures"))
-      out.blocks.emplace_back(reconstructions(images, pixels));
+    tokens->add(loaded, index.flatten(1).to(torch::kFloat32));
+    if (loaded.first == 0 && options.wants("pictures")) shown.emplace_back(reconstructions(images, pixels));
+    return torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1);
   });
-  out.broken = loader->bad_images();
   if (!tokens) tokens = std::make_unique<SampleRows>(1);
-  rows.collect(options), tokens->collect(options);
-  out.samples = rows.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  tokens->collect(options);
+  out.blocks = std::move(shown);
   const torch::Tensor each = rows.rows().to(torch::kFloat64).mean(0);
   const torch::Tensor index = tokens->rows().to(torch::kInt64);
   const int64_t used = std::get<0>(torch::_unique(index)).size(0);
@@ -259,7 +250,6 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
                  {{"psnr"}, -10 * std::log10(std::max(each[1].item<double>(), 1e-12))},
                  {{"codes_used"}, static_cast<double>(used)},
                  {{"perplexity"}, models::code_perplexity(index, tokeniser_->codes()).item<double>()}};
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
