@@ -11,10 +11,10 @@
 
 #include "analysis/attention.h"
 #include "cli/base/arguments.h"
+#include "cli/base/image_model.h"
 #include "data/base/source.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
-#include "open/open_task.h"
 #include "tasks/base/inputs.h"
 
 namespace tessera::cli {
@@ -32,17 +32,12 @@ void add_input_options(Arguments& command, AnalysisInput& input, int64_t count);
 enum class AnalysisPrecisions { exact, all };
 
 // A trained model in evaluation mode on its device.
-class AnalysedModel {
+class AnalysedModel : public ImageModel {
  public:
   explicit AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed = AnalysisPrecisions::exact);
-  models::Backbone& backbone() const { return *opened_.task->backbones().at(0).model; }
+  models::Backbone& backbone() const { return *task().backbones().at(0).model; }
   // What gives classes scores; a usage error where the task has none.
   models::Classifier& classifier() const;
-  const train::WeightsInfo& info() const { return opened_.info; }
-  const train::OpenedTask& opened() const { return opened_; }
-  const std::string& file() const { return opened_.file; }
-  torch::Device device() const { return device_; }
-  tasks::Precision precision() const { return precision_; }
   std::vector<std::string> class_names() const;  // empty where the weights name none
   // The places of tokens for images of that shape; a usage error where the model has no one sequence of tokens.
   analysis::TokenLayout layout(const torch::Tensor& images) const;
@@ -50,11 +45,6 @@ class AnalysedModel {
   // Values at the taps that `wanted` names, of one forward pass.
   std::map<std::string, torch::Tensor> tapped(const torch::Tensor& images,
                                               const std::function<bool(const std::string&)>& wanted) const;
-
- private:
-  train::OpenedTask opened_;
-  torch::Device device_ = torch::kCPU;
-  tasks::Precision precision_ = tasks::Precision::fp32;
 };
 
 // Images that were prepared as the weights ask.

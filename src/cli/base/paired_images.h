@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "cli/base/arguments.h"
-#include "data/base/source.h"
-#include "open/open_task.h"
+#include "cli/base/image_model.h"
 #include "tasks/base/paired.h"
 
 namespace tessera::cli {
@@ -23,29 +22,11 @@ struct PairedOptions {
 // --weights, --tokenizer, --batch-size, --raw and the compute options.
 void add_paired_options(Arguments& command, PairedOptions& options);
 
-// A trained task on its device, ready to compute.
-class PairedModel {
+class PairedModel : public ImageModel {
  public:
   explicit PairedModel(const PairedOptions& options);
-  // Fails with what `command` needs where the weights cannot.
-  tasks::PairedEmbedding& embedding(const std::string& command) const;
-  tasks::Captioner& captioner(const std::string& command) const;
-
-  // Calls `each` with the images of every batch, on the device, under its precision: the place of the first one, the
-  // images, and why single ones could not be read ("" where they could).
-  void run(const data::Source& images,
-           const std::function<void(int64_t first, const torch::Tensor& images,
-                                    const std::vector<std::string>& errors)>& each) const;
-  // Computes under the model's precision.
+  // Computes under the model's precision; returns float32 on the CPU.
   torch::Tensor with_precision(const std::function<torch::Tensor()>& compute) const;
-  const train::OpenedTask& opened() const { return opened_; }
-
- private:
-  PairedOptions options_;
-  int workers_ = 1;
-  torch::Device device_ = torch::kCPU;
-  tasks::Precision precision_ = tasks::Precision::fp32;
-  train::OpenedTask opened_;
 };
 
 // Says which texts are not read to their end; a usage error instead if `strict`.
@@ -54,8 +35,5 @@ void tell_cut(const tasks::CutTexts& cut, bool strict);
 void add_beam_options(Arguments& command, tasks::CaptionBeams& beams);
 // Usage errors: groups of different sizes, raw scores of one beam.
 void check_beams(const tasks::CaptionBeams& beams);
-
-// Names images that could not be read, then fails with their number; nothing where there are none.
-void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
 
 }  // namespace tessera::cli
