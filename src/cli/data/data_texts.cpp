@@ -13,6 +13,7 @@
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
 #include "io/files/file.h"
+#include "open/ready_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -85,11 +86,7 @@ nlohmann::ordered_json texts_info_json(const data::Source& source, const TextSta
 }
 
 TextReader::TextReader(const std::string& weights)
-    : opened_(train::open_task(weights)), limit_(dynamic_cast<const tasks::TextLimit*>(opened_.task.get())) {
-  if (!limit_)
-    fail_usage("--weights: '", opened_.file, "' is of task ", tasks::task_name(opened_.info.task),
-               ", which reads no texts of images");
-}
+    : opened_(train::open_task(weights)), limit_(train::require<tasks::TextLimit>(opened_, "--weights")) {}
 
 void TextReader::add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const {
   data::OpenSplits splits = data::open_splits(config);
@@ -100,7 +97,7 @@ void TextReader::add_long_texts(const data::SourceConfig& config, data::CheckRep
     for (int64_t i = 0; source && !data::document_images(*source) && i < source->size(); ++i) try {
         if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
         const data::RawSample sample = source->read(i);
-        for (const tasks::LongText& one : limit_->long_texts(sample))
+        for (const tasks::LongText& one : limit_.long_texts(sample))
           report.captions.add(one.line(sample.name));
       } catch (const Error& error) {
         if (error.kind != ErrorKind::failed) throw;  // the check has named it

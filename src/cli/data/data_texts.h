@@ -30,7 +30,7 @@ class TextReader {
 
  private:
   train::OpenedTask opened_;
-  const tasks::TextLimit* limit_;
+  const tasks::TextLimit& limit_;
 };
 
 // Documents of both splits. Fails where one cannot be read, stands in the set twice or in both splits, after listing
