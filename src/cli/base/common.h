@@ -10,10 +10,6 @@
 #include "cli/base/arguments.h"
 #include "tasks/base/findings.h"
 
-namespace tessera::data {
-struct Lines;
-}
-
 namespace tessera::cli {
 
 // --device, --precision, --threads.
@@ -45,9 +41,6 @@ std::string one_line(const std::string& name);
 void require_folder_of(const std::string& out);
 // A usage error "NAME REASON" of the first option that is given.
 void refuse_given(std::initializer_list<std::pair<const char*, bool>> options, const std::string& reason);
-// "TITLE: 3" and up to `show` of the lines, on standard output; nothing where there are none.
-void print_findings(const char* title, const data::Lines& findings, int64_t show);
-
 // Quoted as RFC 4180 asks where the text needs it.
 std::string csv_field(const std::string& field);
 // A table with its heads, a line a row.
