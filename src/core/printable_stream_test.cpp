@@ -1,4 +1,4 @@
-#include "core/printable_stream.h"
+#include "core/control_characters.h"
 
 #include <gtest/gtest.h>
 

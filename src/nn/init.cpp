@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "nn/parameter_type.h"
 
 namespace tessera::nn {
 namespace {

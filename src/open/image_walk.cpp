@@ -5,7 +5,7 @@
 #include <future>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "open/device.h"
 
 namespace tessera::train {

@@ -1,5 +1,4 @@
 #include "ops/mlstm_mixer.h"
-#include "ops/mlstm_mixing.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 
 #include "io/files/file_faults.h"
 #include "io/files/io_testing.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 
 namespace tessera::train {
 namespace {

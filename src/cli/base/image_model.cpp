@@ -4,8 +4,7 @@
 #include <iostream>
 #include <iterator>
 
-#include "cli/base/common.h"
-#include "core/counted.h"
+#include "core/text.h"
 #include "open/device.h"
 
 namespace tessera::cli {
@@ -18,8 +17,8 @@ std::vector<std::byte> read_standard_input() {
 }
 
 int decoders_of(const ImageModelRequest& request) {
-  if (request.batch > 0) return train::use_threads_for_walk(request.threads);
-  train::use_threads(request.threads);
+  if (request.batch > 0) return train::use_threads_for_walk(request.compute.threads);
+  train::use_threads(request.compute.threads);
   return 1;
 }
 
@@ -36,7 +35,7 @@ std::function<void(const std::string&)> named(int64_t images) {
 ImageModel::ImageModel(const ImageModelRequest& request) : ImageModel(request, decoders_of(request)) {}
 
 ImageModel::ImageModel(const ImageModelRequest& request, int workers)
-    : ReadyTask(request.weights, request.how, request.device, request.precision),
+    : ReadyTask(request.weights, request.how, request.compute.device, request.compute.precision),
       batch_(request.batch > 0 ? batch_that_fits(request.batch, info().preprocess.size) : 1),
       workers_(workers) {
   for (const std::string& note : opened().notes) std::cerr << one_line(note) << "\n";

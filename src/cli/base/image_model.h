@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/base/common.h"
 #include "data/base/image_files.h"
 #include "open/image_walk.h"
 #include "open/ready_task.h"
@@ -14,8 +15,7 @@ namespace tessera::cli {
 struct ImageModelRequest {
   std::string weights;
   train::OpenOptions how = {};
-  std::string device = "auto", precision = "fp32";
-  int64_t threads = 0;
+  ComputeOptions compute = {};
   int64_t batch = 0;  // images at a time; 0: images are read one by one, at their own size
 };
 

@@ -1,7 +1,7 @@
 #include "cli/data/data_texts.h"
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "data/base/annotations.h"
 #include "open/ready_task.h"
 

@@ -9,12 +9,12 @@
 
 namespace tessera::cli {
 
-// Weights whose model reads the texts of a set.
+// Weights with a model that reads the texts of a set.
 class TextReader {
  public:
-  // A usage error where their task reads no texts of images.
+  // Throws a usage error if their task reads no texts of images.
   explicit TextReader(const std::string& weights);
-  // Adds the texts that are longer than the model reads to what is found of captions.
+  // Adds the texts longer than the context to the findings about captions.
   void add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const;
 
  private:

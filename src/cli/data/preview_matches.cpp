@@ -4,10 +4,9 @@
 #include <cmath>
 
 #include "core/ability.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/loading/loader.h"
 #include "data/sources/draw_objects.h"
 #include "recipe/recipe.h"

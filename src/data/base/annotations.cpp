@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/captions.h"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/annotations.h"

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/annotations.h"

@@ -1,4 +1,4 @@
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 
 #include "core/error.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 
 namespace tessera::tasks {
 namespace {

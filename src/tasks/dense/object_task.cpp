@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/dense/detect_scores.h"

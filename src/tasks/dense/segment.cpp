@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_mapping.h"
 #include "data/transforms/mask_labels.h"

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "models/base/no_backbone.h"
+#include "models/base/family.h"
+#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"

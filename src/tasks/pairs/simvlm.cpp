@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "models/pairs/simvlm.h"

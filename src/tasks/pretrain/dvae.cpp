@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "models/base/capability.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
