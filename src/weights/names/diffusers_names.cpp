@@ -22,7 +22,7 @@ NameRows diffusers_dit() {
                                 {"ff.net.2.*", "mlp.fc2.*"}}}))});
 }
 
-// diffusers counts the decoder's levels from the coarsest.
+// diffusers counts the decoder's levels from the coarsest. Older files have other names for attention layers.
 NameRows autoencoder_side(const std::string& side) {
   const NameRows residual = {{"conv_shortcut.*", "nin_shortcut.*"}, {"**", "**"}};
   return below(side, side,

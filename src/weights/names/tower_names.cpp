@@ -80,7 +80,7 @@ NameRows open_clip_decoder() {
                  open_clip_block(decoder + "resblocks.", decoder + "blocks.")});
 }
 
-// Scale and bias of the logits. Drops indices and sizes.
+// Scale and bias of the logits. Drops all other tensors (indices, sizes).
 const NameRows kScales = {{"logit_scale", "logit_scale"}, {"logit_bias", "logit_bias"}, {"**", ""}};
 
 NameRows open_clip(const NameRows& images, const std::string& texts) {
