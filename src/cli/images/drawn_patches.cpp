@@ -5,7 +5,6 @@
 
 #include "cli/base/common.h"
 #include "cli/images/generate_output.h"
-#include "core/progress.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

@@ -9,8 +9,8 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "core/control_characters.h"
 #include "core/error.h"
-#include "core/printable_stream.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
