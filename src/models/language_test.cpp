@@ -209,6 +209,84 @@ TEST(Llava, CountsPlacesOfImages) {
   EXPECT_EQ(splice(embedded, places, torch::ones({2, 2})).sum().item<double>(), 4);
 }
 
+// Expected ids and scores: T5ForConditionalGeneration.generate(num_beams=3, max_new_tokens=10) of transformers
+// with the same parameters in float64 and an output layer of its own. Some texts end early.
+TEST(BeamSearch, IsThatOfTransformersForT5) {
+  struct Case {
+    int64_t dim, heads, depth;
+    double phase;
+    std::vector<std::vector<int64_t>> ids;
+    std::array<double, 2> scores;
+  };
+  const Case cases[] = {
+      {16,
+       2,
+       1,
+       0.5,
+       {{12, 24, 14, 14, 14, 14, 14, 14, 14, 14}, {6, 6, 6, 6, 6, 6, 6, 6, 6, 6}},
+       {-1.55386, -1.64621}},
+      {16, 2, 1, 1.5, {{6, 13, 1}, {1}}, {-1.704406, -1.497791}},
+      {16, 2, 1, 2.5, {{19, 25, 16, 1}, {5, 9, 18, 3, 18, 3, 18, 3, 9, 18}}, {-1.778893, -1.780541}},
+      {24,
+       4,
+       2,
+       1.0,
+       {{5, 9, 18, 0, 5, 9, 18, 0, 5, 9}, {17, 18, 23, 28, 0, 17, 18, 23, 0, 17}},
+       {-1.691579, -1.509696}},
+      {24, 4, 2, 2.5, {{1}, {1}}, {-1.610093, -1.464255}},
+      {24, 4, 2, 3.0, {{15, 11, 14, 1}, {11, 13, 15, 11, 13, 15, 11, 13, 15, 11}}, {-1.779271, -1.612797}},
+      {40,
+       5,
+       3,
+       1.5,
+       {{27, 14, 16, 28, 14, 13, 28, 14, 16, 16}, {10, 10, 10, 10, 10, 10, 10, 10, 10, 5}},
+       {-1.415658, -1.303051}},
+      {40, 5, 3, 3.0, {{2, 26, 2, 26, 2, 26, 26, 2, 26, 2}, {12, 1}}, {-1.224459, -1.443387}},
+  };
+  const torch::NoGradGuard no_grad;
+  for (const Case& one : cases) {
+    const auto model = make_seq2seq({.kind = Seq2SeqKind::t5,
+                                     .vocabulary = 29,
+                                     .dim = one.dim,
+                                     .heads = one.heads,
+                                     .head_dim = 6,
+                                     .hidden = 2 * one.dim,
+                                     .encoder_depth = one.depth,
+                                     .decoder_depth = one.depth,
+                                     .buckets = 8,
+                                     .furthest = 12,
+                                     .gated = true,
+                                     .tied = false,
+                                     .eps = 1e-6});
+    model->to(torch::kFloat64);
+    model->eval();
+    for (auto& entry : model->named_parameters()) {
+      torch::Tensor& weight = entry.value();
+      const torch::Tensor i = torch::arange(weight.numel(), torch::kFloat64);
+      const torch::Tensor wave =
+          (i * i * 0.37 + static_cast<double>(entry.key().size()) * 1.3 + one.phase).sin();
+      weight.copy_((weight.dim() == 1 ? 1 + 0.1 * wave : 0.35 * wave).view_as(weight));
+    }
+    const torch::Tensor source = (torch::arange(22) * 7 % 27 + 2).view({2, 11});
+    torch::Tensor mask = torch::ones({2, 11}, torch::kBool);
+    mask[1].slice(0, 8).fill_(false);
+    const GenerationOptions options{.max_new_tokens = 10, .ends = {1}, .pad = 1, .beams = 3};
+    for (const bool cached : {true, false}) {
+      const Generated got = generate(next_token_model(*model, source, mask, options.beams, cached),
+                                     torch::zeros({2, 1}, torch::kInt64), options);
+      for (size_t row = 0; row < 2; ++row) {
+        std::vector<int64_t> want = one.ids[row];
+        want.insert(want.begin(), 0);
+        want.resize(static_cast<size_t>(got.ids.size(1)), 1);
+        const auto place = static_cast<int64_t>(row);
+        EXPECT_TRUE(torch::equal(got.ids[place], torch::tensor(want, torch::kInt64)))
+            << one.dim << " " << one.phase << " " << got.ids[place];
+        EXPECT_NEAR(got.scores[place].item<double>(), one.scores[row], 1e-5);
+      }
+    }
+  }
+}
+
 // The least temperatures draw the likeliest token.
 TEST(TokenRules, TinyTemperatures) {
   const torch::Tensor scores = torch::tensor({{1.0, 3.0, 2.0}, {-700.0, -800.0, -900.0}}, torch::kFloat32);

@@ -151,7 +151,8 @@ TEST(Tokeniser, RulesThatMultiplyATextEnd) {
   tree["normalizer"] = times("normalizers", {{"type", "Prepend"}, {"prepend", front}}, 4);
   EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
   tree["normalizer"] = nullptr;
-  tree["pre_tokenizer"] = times("pretokenizers", {{"type", "ByteLevel"}, {"add_prefix_space", false}}, 40);
+  tree["pre_tokenizer"] =
+      times("pretokenizers", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}, 40);
   EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
   tree["pre_tokenizer"] = nullptr;
   tree["decoder"] = times("decoders", ten, 10);
