@@ -8,10 +8,9 @@
 namespace tessera::train {
 
 struct UnwrappedNames {
-  std::vector<std::string> names;  // without the prefix, in the same order; "" for tensors outside the model
-  std::string prefix;              // "" if the model is not wrapped
-  std::vector<std::string>
-      beside;  // original names of tensors outside the model (a loss, a teacher)
+  std::vector<std::string> names;   // without the prefix, in the same order; "" for tensors outside the model
+  std::string prefix;               // "" if the model is not wrapped
+  std::vector<std::string> beside;  // original names of tensors outside the model (a loss, a teacher)
 };
 
 // Removes the prefix before the patch embedding or a ResNet's first block. It consists of "model", "module",
