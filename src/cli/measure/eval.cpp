@@ -71,6 +71,7 @@ struct EvalOptions : MeasureOptions {
       "(default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
+    visit_class_order(v, data);
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
     v("per_class", per_class,
       "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
@@ -102,6 +103,8 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  if (options.data.class_order != data::SourceConfig().class_order)
+    config.class_order = options.data.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(weights, ": says nothing about its data; give --data");
@@ -261,6 +264,19 @@ void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
             << "\n";
 }
 
+// Prints the order of classes that have no names in the weights: with another one all numbers are wrong.
+void note_order(const EvaluatedTask& opened, const data::Source& source, bool in_order) {
+  if (!opened.classes || (!in_order && opened.classes->class_mapping() != "in their order")) return;
+  std::vector<std::string> names = data::require_labels(source, "tessera eval").class_names(),
+                           natural = names;
+  data::order_classes(natural, {.class_order = "natural"});
+  std::cerr << one_line(text("classes are taken one for one, in the order ", some_of(names),
+                             natural == names ? ""
+                                              : text("; --class-order natural takes ", some_of(natural),
+                                                     ", as timm does")))
+            << "\n";
+}
+
 // Adds findings of tasks with one class for each image: intervals, correct images, measures of all scores.
 void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
                         const EvaluatedTask& opened, EvaluatedRow& row) {
@@ -387,6 +403,7 @@ class Evaluation {
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
     if (rows_.empty()) note_one_class(opened, *source_);
+    if (rows_.empty()) note_order(opened, *source_, options_.classes_in_order);
     std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
