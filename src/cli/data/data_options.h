@@ -1,6 +1,7 @@
 // Options of commands that read a data set.
 #pragma once
 
+#include "cli/base/common.h"
 #include "core/options.h"
 #include "data/base/source.h"
 
@@ -13,17 +14,11 @@ void visit_set(V& v, data::SourceConfig& source) {
 }
 
 template <class V>
-void visit_class_order(V& v, data::SourceConfig& source) {
-  v("class_order", source.class_order, {.choices = {"alphabetical", "natural"}},
-    "order of classes that folders or a table name: c1, c10, c2 or c1, c2, c10");
-}
-
-template <class V>
 void visit_validation(V& v, data::SourceConfig& source) {
   v("val_data", source.val_path, "the validation set, if it has a path of its own");
   v("val_share", source.val_share, from_to_below(0, 1), "share for validation, if the data has no splits");
   v("image_root", source.image_root, "tables: base folder of relative paths");
-  visit_class_order(v, source);
+  visit_class_order(v, source.class_order);
 }
 
 }  // namespace tessera::cli

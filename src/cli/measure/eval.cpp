@@ -22,6 +22,7 @@
 #include "core/text.h"
 #include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
+#include "data/base/source_kinds.h"
 #include "data/loading/loader.h"
 #include "data/sources/conversations.h"
 #include "data/tools/corruption.h"
@@ -71,7 +72,7 @@ struct EvalOptions : MeasureOptions {
       "(default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
-    visit_class_order(v, data);
+    visit_class_order(v, data.class_order);
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
     v("per_class", per_class,
       "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
