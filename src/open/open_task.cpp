@@ -314,6 +314,8 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
   if (model.empty())
     if (const auto pair = published_pair(file, lines)) {
       info = describe_pair(*pair, file, tokenizer, folder);
+      if (folder.find({"open_clip_config.json"}).empty()) folder.find({"config.json"});
+      if (!tokenizer.empty()) folder.count_as_read(tokenizer);
       lines.push_back(text(file.path(), ": images: ", preprocess_text(info.preprocess)));
       for (std::string& line : folder.lines()) lines.push_back(std::move(line));
       return info;

@@ -125,8 +125,8 @@ constexpr std::array kTags = {
     Tag{"convnext_small", kTorchvisionTag, torchvision(230)},
     Tag{"convnext_base", kTorchvisionTag, torchvision(232)},
     Tag{"convnext_large", kTorchvisionTag, torchvision(232)},
-    Tag{"convnextv2_", "fcmae"},
     Tag{"convnextv2_", "fcmae_ft_in1k"},
+    Tag{"convnextv2_", "fcmae"},
     Tag{"convnextv2_", "fcmae_ft_in22k_in1k"},
     Tag{"convnextv2_", "fcmae_ft_in22k_in1k_384", kAt384},
 };
@@ -173,10 +173,9 @@ Value tag_preprocess(const PublishedName& name) {
 
 PublishedTags published_tags(const std::string& size) {
   PublishedTags out;
-  const Look* usual = nullptr;
   for (const Tag& tag : kTags) {
     if (!size.starts_with(tag.size)) continue;
-    if (!usual && tag.look == kUsual) usual = &tag.look, out.usual = tag.tag;
+    if (out.usual.empty() && tag.look == kUsual) out.usual = tag.tag;
     if (tag.look != kUsual) out.others.emplace_back(tag.tag);
   }
   return out;
