@@ -21,8 +21,8 @@ void read_published_into(Config& config, const Value& table, const std::string& 
   Visitor read{[&](const char* key, auto& field, const auto& rule, const char*) {
     known.emplace_back(key);
     const auto& entries = table.as_table();
-    const auto found = std::find_if(entries.begin(), entries.end(),
-                                    [&](const auto& entry) { return entry.first == key; });
+    const auto found =
+        std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.first == key; });
     if (found == entries.end()) return;
     if constexpr (Visitable<std::remove_reference_t<decltype(field)>>) {
       read_published_into(field, found->second, where, dot + key, unread);

@@ -102,7 +102,8 @@ StoredTensors stored_for(const tasks::Task& task, const std::vector<TensorView>&
 }
 
 std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const StoredTensors& stored) {
-  return match_tensors(tasks::named_state(task.parts()), stored, {.misfit = misfit_of(task), .reshape = true});
+  return match_tensors(tasks::named_state(task.parts()), stored,
+                       {.misfit = misfit_of(task), .reshape = true});
 }
 
 LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
@@ -114,14 +115,12 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
     rules.fit = [&](const std::string& name, const torch::Tensor& value, torch::IntArrayRef) {
       return fitted_to_backbone(task, name, value);
     };
-  LoadedTensors loaded =
-      load_tensors(tasks::named_state(task.parts()),
-                   stored_for(task, file.tensors(), is_ours(file), file.path()), rules);
+  LoadedTensors loaded = load_tensors(tasks::named_state(task.parts()),
+                                      stored_for(task, file.tensors(), is_ours(file), file.path()), rules);
   report.loaded = loaded.count;
   report.interpolated = std::move(loaded.fitted);
   report.lines.push_back(loaded_line(report, file));
-  for (const std::string& one : report.interpolated)
-    report.lines.push_back("positions interpolated: " + one);
+  for (const std::string& one : report.interpolated) report.lines.push_back("positions interpolated: " + one);
   return report;
 }
 

@@ -230,7 +230,8 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
   if (out.language) note_extent(out);
   read_tokeniser(source.tokenizer, path, out);
   if (source.tokenizer.empty())
-    if (const std::string own = files.find({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"});
+    if (const std::string own =
+            files.find({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"});
         own.ends_with("vocab.json"))
       files.find({"merges.txt"});
   for (std::string& line : files.lines()) out.notes.push_back(std::move(line));

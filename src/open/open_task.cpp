@@ -282,8 +282,8 @@ void describe_to(std::vector<std::string>& notes, const WeightFile& file, const 
     notes.push_back(file.path() + published_line(info.model, info.preprocess));
     return;
   }
-  notes.push_back(text(file.path(), ": images are prepared as its config.json says: ",
-                       preprocess_text(info.preprocess)));
+  notes.push_back(
+      text(file.path(), ": images are prepared as its config.json says: ", preprocess_text(info.preprocess)));
   if (!hub->test_size.empty())
     notes.push_back(text(file.path(), ": its config.json has another test: ", hub->test_size));
 }
@@ -322,14 +322,16 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
     }
   folder = PublishedFolder(file.path());
   const auto hub = read_hub_config(folder);
-  const std::string name =
-      with_program(!model.empty() ? model : hub ? known_model(*hub, file) : infer_size_from_tensors(file), file);
+  const std::string name = with_program(!model.empty() ? model
+                                        : hub          ? known_model(*hub, file)
+                                                       : infer_size_from_tensors(file),
+                                        file);
   const bool as_hub = hub && size_of(hub->model) == size_of(name);
   info.model = models::resolve_model(name, as_hub ? hub->settings : Value());
   const int64_t classes = classes_in(file, info.model);
   info.model.settings.set("classes", classes);
   info.preprocess = published_for(info.model, hub);
-  if (const Value *size = info.model.settings.find("image_size"); size && size->is_int() && !as_hub) {
+  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int() && !as_hub) {
     if (const Value* of_tag = models::published_preprocess(info.model).find("size"))
       info.model.settings.set("image_size", *of_tag);
     else

@@ -164,8 +164,9 @@ models::TowerHints hints_of_open_clip(const Value& tree, const std::string& wher
 
 // True for OpenAI's own archives: they contain this number next to the weights, and use quick GELU.
 bool is_openai(const WeightFile& file) {
-  return std::any_of(file.tensors().begin(), file.tensors().end(),
-                     [](const TensorView& view) { return without_wrappers(view.name) == "input_resolution"; });
+  return std::any_of(file.tensors().begin(), file.tensors().end(), [](const TensorView& view) {
+    return without_wrappers(view.name) == "input_resolution";
+  });
 }
 
 // Returns the towers with the file's own names, which may have the prefix of a larger or a parallel module.
@@ -251,10 +252,9 @@ std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
   if (!models::tower_table(unwrap_names(names_of(file.tensors())).names)) return std::nullopt;
   PublishedFolder folder(file.path(), /*any_name=*/true);
   const std::string own = folder.find({"open_clip_config.json"}), hub = folder.find({"config.json"});
-  models::TowerHints hints =
-      !own.empty()   ? hints_of_open_clip(folder.read({"open_clip_config.json"}), own)
-      : !hub.empty() ? hints_of_config(folder.read({"config.json"}), hub)
-                     : models::TowerHints{};
+  models::TowerHints hints = !own.empty()   ? hints_of_open_clip(folder.read({"open_clip_config.json"}), own)
+                             : !hub.empty() ? hints_of_config(folder.read({"config.json"}), hub)
+                                            : models::TowerHints{};
   if (is_openai(file)) hints.image_activation = hints.text_activation = models::Activation::quick_gelu;
   try {
     models::PublishedTowers towers = towers_of(file, hints);
@@ -277,8 +277,9 @@ namespace {
 // Returns the settings of the tokeniser in files next to the weights; OpenCLIP's prepare texts by `clean`.
 TextPreparation preparation_in(PublishedFolder& folder, const std::string& tokeniser) {
   namespace fs = std::filesystem;
-  const fs::path config = (fs::is_directory(tokeniser) ? fs::path(tokeniser) : fs::path(tokeniser).parent_path()) /
-                          "tokenizer_config.json";
+  const fs::path config =
+      (fs::is_directory(tokeniser) ? fs::path(tokeniser) : fs::path(tokeniser).parent_path()) /
+      "tokenizer_config.json";
   TextPreparation out = preparation_of(fs::is_regular_file(config) ? read_published_json(config.string())
                                                                    : Value(Value::Table{}));
   folder.find({"tokenizer_config.json"});
@@ -299,12 +300,13 @@ WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFil
   info.model = {towers.family, towers.family, towers.image};
   Value settings = pair_settings(towers, file.path());
   info.preprocess = preprocess_of_pair(towers, folder);
-  const std::string found =
-      !tokenizer.empty() ? tokenizer
-                         : folder.find({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model",
-                                        "bpe_simple_vocab_16e6.txt.gz"});
+  const std::string found = !tokenizer.empty()
+                                ? tokenizer
+                                : folder.find({"tokenizer.json", "vocab.json", "tokenizer.model",
+                                               "spiece.model", "bpe_simple_vocab_16e6.txt.gz"});
   if (!found.empty()) {
-    for (const char* part : {"merges.txt", "special_tokens_map.json", "added_tokens.json"}) folder.find({part});
+    for (const char* part : {"merges.txt", "special_tokens_map.json", "added_tokens.json"})
+      folder.find({part});
     settings.set("tokenizer", found);
     Value stored;
     // A tower that reads the last place sees the padding, and the form of the text.

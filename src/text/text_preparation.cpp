@@ -32,8 +32,7 @@ json replace(const json& pattern, const char* by) {
 json steps_of(const TextPreparation& preparation) {
   json steps = json::array();
   if (preparation.remove_underscores) steps.push_back(replace({{"String", "_"}}, " "));
-  if (preparation.remove_punctuation)
-    steps.push_back(replace({{"Regex", R"([!-/:-@\[-`{-~])"}}, ""));
+  if (preparation.remove_punctuation) steps.push_back(replace({{"Regex", R"([!-/:-@\[-`{-~])"}}, ""));
   if (preparation.lower) steps.push_back({{"type", "Lowercase"}});
   if (steps.empty()) return steps;
   steps.push_back(replace({{"Regex", R"(\s+)"}}, " "));
@@ -62,15 +61,15 @@ Tokeniser prepared(const Tokeniser& tokeniser, const TextPreparation& preparatio
   }
   if (const int32_t end = tokeniser.special().end; preparation.ends && end >= 0) {
     const std::string& name = tokeniser.token(end);
-    tree["post_processor"] = {
-        {"type", "TemplateProcessing"},
-        {"single",
-         json{{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, {{"SpecialToken", {{"id", name}, {"type_id", 0}}}}}},
-        {"special_tokens", {{name, {{"ids", json::array({end})}}}}}};
+    tree["post_processor"] = {{"type", "TemplateProcessing"},
+                              {"single", json{{{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+                                              {{"SpecialToken", {{"id", name}, {"type_id", 0}}}}}},
+                              {"special_tokens", {{name, {{"ids", json::array({end})}}}}}};
   }
   if (!preparation.pad.empty()) {
     if (!tokeniser.find(preparation.pad))
-      fail("tokenizer_config.json: pad_token '", printable(preparation.pad), "' is no token of the tokeniser");
+      fail("tokenizer_config.json: pad_token '", printable(preparation.pad),
+           "' is no token of the tokeniser");
     tree["pad_token"] = preparation.pad;
   }
   return Tokeniser::from_definition(tree.dump(), "the prepared tokeniser");

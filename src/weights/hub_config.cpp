@@ -54,10 +54,10 @@ struct TimmConfig {
 
 // Keys that describe where weights are from, or repeat others.
 constexpr std::array kWithoutEffect = {
-    "num_classes",      "num_features", "global_pool",     "url",         "file",         "hf_hub_id",
-    "hf_hub_filename",  "source",       "architecture",    "custom_load", "pool_size",    "first_conv",
-    "classifier",       "license",      "origin_url",      "paper_name",  "paper_ids",    "notes",
-    "description",      "tags",         "test_pool_size",  "state_dict",  "label_offset", "label_descriptions",
+    "num_classes",     "num_features", "global_pool",    "url",         "file",         "hf_hub_id",
+    "hf_hub_filename", "source",       "architecture",   "custom_load", "pool_size",    "first_conv",
+    "classifier",      "license",      "origin_url",     "paper_name",  "paper_ids",    "notes",
+    "description",     "tags",         "test_pool_size", "state_dict",  "label_offset", "label_descriptions",
     "min_input_size"};
 
 // Returns "architecture.tag". A tag that is not in the table of published tags is dropped, since the

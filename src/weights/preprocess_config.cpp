@@ -57,10 +57,10 @@ struct OpenClipConfig {
 };
 
 // Keys that do not concern the numbers of an image for a classifier.
-constexpr std::array kWithoutEffect = {"do_convert_rgb", "processor_class",  "data_format", "return_tensors",
-                                       "disable_grouping", "input_data_format", "device",    "do_reduce_labels",
-                                       "reduce_labels",  "default_to_square", "_valid_processor_keys",
-                                       "image_seq_length", "auto_map", "pad_size"};
+constexpr std::array kWithoutEffect = {
+    "do_convert_rgb",        "processor_class",  "data_format",      "return_tensors", "disable_grouping",
+    "input_data_format",     "device",           "do_reduce_labels", "reduce_labels",  "default_to_square",
+    "_valid_processor_keys", "image_seq_length", "auto_map",         "pad_size"};
 
 // Returns the crop ratio whose quotient, rounded down, is `resized`.
 double crop_ratio(int64_t size, int64_t resized) {
@@ -126,8 +126,8 @@ std::vector<double> numbers_of(const Value& given, double otherwise, const std::
 
 // (r x - m) / s with bytes x is (x / 255 - m') / s' with m' = m / (255 r) and s' = s / (255 r).
 void set_pixels(Value& keys, const ProcessorConfig& config, const std::string& where) {
-  const bool clip = config.image_processor_type.starts_with("CLIP") ||
-                    config.feature_extractor_type.starts_with("CLIP");
+  const bool clip =
+      config.image_processor_type.starts_with("CLIP") || config.feature_extractor_type.starts_with("CLIP");
   std::vector<double> mean = numbers_of(config.image_mean, 0, where, "image_mean"),
                       deviation = numbers_of(config.image_std, 1, where, "image_std");
   const auto absent = [](const Value& value) { return value.is_table() && value.as_table().empty(); };

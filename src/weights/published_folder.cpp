@@ -14,12 +14,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kNames = {"model.safetensors",
-                               "model.safetensors.index.json",
-                               "pytorch_model.bin",
-                               "pytorch_model.bin.index.json",
-                               "open_clip_model.safetensors",
-                               "open_clip_pytorch_model.bin"};
+constexpr std::array kNames = {"model.safetensors",           "model.safetensors.index.json",
+                               "pytorch_model.bin",           "pytorch_model.bin.index.json",
+                               "open_clip_model.safetensors", "open_clip_pytorch_model.bin"};
 constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
 
 // Returns a tree without nulls, which mean "default". Among timm's arguments of a constructor null is a value,
@@ -71,7 +68,8 @@ PublishedFolder::PublishedFolder(const std::string& weights_file, bool any_name)
 std::string PublishedFolder::find(std::initializer_list<const char*> names) {
   std::error_code error;
   for (const char* name : names)
-    if (const fs::path path = fs::path(folder_) / name; !folder_.empty() && fs::is_regular_file(path, error)) {
+    if (const fs::path path = fs::path(folder_) / name;
+        !folder_.empty() && fs::is_regular_file(path, error)) {
       count_as_read(path.string());
       return path.string();
     }

@@ -52,8 +52,8 @@ std::optional<Value> vit_norm(const Value& given) {
   return word(given, {{"none", "layer"}, {"layernorm", "layer"}, {"rmsnorm", "rms"}});
 }
 std::optional<Value> vit_pool(const Value& given) {
-  return word(
-      given, {{"token", "token"}, {"avg", "avg"}, {"avgmax", "avgmax"}, {"max", "max"}, {"map", "map"}});
+  return word(given,
+              {{"token", "token"}, {"avg", "avg"}, {"avgmax", "avgmax"}, {"max", "max"}, {"map", "map"}});
 }
 std::optional<Value> vit_positions(const Value& given) {
   return word(given, {{"", "learned"}, {"none", "none"}, {"learn", "learned"}});

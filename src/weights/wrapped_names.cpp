@@ -67,8 +67,8 @@ std::string without_wrappers(const std::string& name) {
   std::erase_if(parts, [&](const std::string& part) {
     return std::find(kAnywhere.begin(), kAnywhere.end(), part) != kAnywhere.end();
   });
-  const auto first = std::find_if(parts.begin(), parts.end(),
-                                  [](const std::string& part) { return part != "module"; });
+  const auto first =
+      std::find_if(parts.begin(), parts.end(), [](const std::string& part) { return part != "module"; });
   return join(std::vector<std::string>(first, parts.end()), ".");
 }
 

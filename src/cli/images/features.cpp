@@ -135,11 +135,14 @@ void extract(const FeaturesOptions& options) {
   check_request(options);
   const NamedImages images = open_images(options);
   const data::Source& source = *images.source;
-  const ImageModel model(
-      {.weights = options.weights,
-       .how = {.model = options.model, .key = options.key, .raw = options.raw, .size = options.size, .crop = options.crop},
-       .compute = options,
-       .batch = options.batch});
+  const ImageModel model({.weights = options.weights,
+                          .how = {.model = options.model,
+                                  .key = options.key,
+                                  .raw = options.raw,
+                                  .size = options.size,
+                                  .crop = options.crop},
+                          .compute = options,
+                          .batch = options.batch});
   const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::InferenceMode inference;
   Extractor extractor(options, model);

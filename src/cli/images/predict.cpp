@@ -119,10 +119,11 @@ void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
   const data::ImageFiles images = given_images(options.images);
-  ImageModelRequest request{.weights = options.weights,
-                            .how = {.model = options.model, .key = options.key, .raw = options.raw, .crop = options.crop},
-                            .compute = options,
-                            .batch = options.batch};
+  ImageModelRequest request{
+      .weights = options.weights,
+      .how = {.model = options.model, .key = options.key, .raw = options.raw, .crop = options.crop},
+      .compute = options,
+      .batch = options.batch};
   if (!options.class_names.empty()) request.how.class_names = data::read_class_names(options.class_names);
   const ImageModel model(request);
   const torch::InferenceMode inference;

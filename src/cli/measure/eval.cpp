@@ -375,8 +375,8 @@ class Evaluation {
 
   const EvaluatedRow& measure(const EvalSetup& setup, int64_t size) {
     const auto& [weights, file, info] = weights_[setup.weights];
-    train::OpenOptions how = {.model = options_.model, .key = options_.key, .raw = options_.raw,
-                               .settings = setup.model_settings};
+    train::OpenOptions how = {
+        .model = options_.model, .key = options_.key, .raw = options_.raw, .settings = setup.model_settings};
     if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
     if (options_.classes_in_order) how.class_names = set_classes(info, weights);
     how.validation = source_, how.crop = options_.crop;

@@ -175,8 +175,8 @@ class Base : public Transform {
     if (image.width == image.height) return image;
     const int side = std::max(image.width, image.height);
     if (side > kLongest)
-      fail(sample.name, ": is ", image.width, " x ", image.height,
-           " pixels, must be at most ", kLongest, " along a side to be padded to a square");
+      fail(sample.name, ": is ", image.width, " x ", image.height, " pixels, must be at most ", kLongest,
+           " along a side to be padded to a square");
     Image square(side, side);
     for (size_t i = 0; i < square.pixels.size(); i += 3)
       std::copy(border_.begin(), border_.end(), &square.pixels[i]);

@@ -33,7 +33,8 @@ struct Preprocess {
     v("mean", mean, "per channel, of values in [0, 1]; as many as the image has channels");
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
-      "test crop: center, squash (proportions are lost), border (padded, nothing is cut) or pad (LLaVA: first to "
+      "test crop: center, squash (proportions are lost), border (padded, nothing is cut) or pad (LLaVA: "
+      "first to "
       "a square)");
     v("apply_exif", apply_exif, "orient images by their EXIF tag");
   }

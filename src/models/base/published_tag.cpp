@@ -23,8 +23,8 @@ struct Look {
 };
 constexpr Look kUsual = {}, kWhole = {.crop = 1}, kImageNet = {.pixels = Pixels::imagenet},
                kAt384 = {.side = 384, .crop = 1, .mode = "squash"}, kAt256 = {.side = 256, .crop = 1},
-               kClipAt256 = {.side = 256, .crop = 1, .pixels = Pixels::clip},
-               kOld = {.crop = 0.875}, kOldBilinear = {.crop = 0.875, .interpolation = "bilinear"};
+               kClipAt256 = {.side = 256, .crop = 1, .pixels = Pixels::clip}, kOld = {.crop = 0.875},
+               kOldBilinear = {.crop = 0.875, .interpolation = "bilinear"};
 
 // torchvision resizes the short side to `resized` for a crop of 224.
 constexpr Look torchvision(double resized) {
@@ -118,9 +118,7 @@ constexpr std::array kTags = {
     Tag{"convnext_base",
         "clip_laion2b_augreg_ft_in12k_in1k_384",
         {.side = 384, .crop = 1, .mode = "squash", .pixels = Pixels::clip}},
-    Tag{"convnext_base",
-        "clip_laiona_augreg_ft_in1k_384",
-        {.side = 384, .crop = 1, .pixels = Pixels::clip}},
+    Tag{"convnext_base", "clip_laiona_augreg_ft_in1k_384", {.side = 384, .crop = 1, .pixels = Pixels::clip}},
     Tag{"convnext_tiny", kTorchvisionTag, torchvision(236)},
     Tag{"convnext_small", kTorchvisionTag, torchvision(230)},
     Tag{"convnext_base", kTorchvisionTag, torchvision(232)},
