@@ -139,14 +139,13 @@ std::string infer_size_from_tensors(const WeightFile& file) {
   if (const std::string heads = dense_heads(file); !heads.empty())
     fail_usage(
         "'", file.path(), "' has ", heads,
-        " and does not say which model it holds: write a file that "
+        " and does not name its model: write a file that "
         "does by `tessera convert FILE OUT.safetensors --recipe RECIPE`, with the recipe of such a run");
   if (sizes.size() > 1)
-    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+    fail_usage("'", file.path(), "' does not name its model, and its tensors are those of ",
                join(sizes, ", "), ": name it with --model");
   if (!families_alike(file.tensors()).empty())
-    fail_usage("'", file.path(),
-               "' does not say which model it holds: name it with --model (see `tessera models`)");
+    fail_usage("'", file.path(), "' does not name its model: name it with --model (see `tessera models`)");
   std::vector<std::string> first;
   for (const TensorView& tensor : file.tensors())
     if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
@@ -231,7 +230,7 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
     return models::resolve_model(hub.model).name;
   } catch (const Error&) {
     fail("'", file.path(), "' holds ", printable(hub.model),
-         " (by the config.json beside it), which is no model of any family (`tessera models` lists them)");
+         " (by the config.json next to it), which is no model of any family (`tessera models` lists them)");
   }
 }
 
@@ -263,7 +262,7 @@ data::Preprocess published_for(const models::ModelSpec& model, const std::option
 std::string published_line(const models::ModelSpec& model, const data::Preprocess& preprocess) {
   const models::PublishedName name = models::split_published_name(model.name);
   const models::PublishedTags tags = models::published_tags(name.size);
-  std::string line = text(" says nothing of preprocessing; as published for ", model.name);
+  std::string line = text(" has no preprocessing; as published for ", model.name);
   if (name.tag.empty() && !tags.usual.empty() && !tags.others.empty()) line += "." + tags.usual;
   line += ": " + preprocess_text(preprocess);
   if (name.tag.empty() && !tags.others.empty())
@@ -275,15 +274,15 @@ std::string published_line(const models::ModelSpec& model, const data::Preproces
 void describe_to(std::vector<std::string>& notes, const WeightFile& file, const WeightsInfo& info,
                  const std::optional<HubConfig>& hub, const std::string& asked) {
   if (asked.empty())
-    notes.push_back(hub ? text(file.path(), " holds ", info.model.name, " (config.json beside it)")
-                        : text(file.path(), " does not say which model it holds; its tensors are those of ",
+    notes.push_back(hub ? text(file.path(), " holds ", info.model.name, " (config.json next to it)")
+                        : text(file.path(), " does not name its model; its tensors are those of ",
                                info.model.name));
   if (!hub || size_of(hub->model) != size_of(info.model.name)) {
     notes.push_back(file.path() + published_line(info.model, info.preprocess));
     return;
   }
   notes.push_back(
-      text(file.path(), ": images are prepared as its config.json says: ", preprocess_text(info.preprocess)));
+      text(file.path(), ": images are prepared as in its config.json: ", preprocess_text(info.preprocess)));
   if (!hub->test_size.empty())
     notes.push_back(text(file.path(), ": its config.json has another test: ", hub->test_size));
 }
@@ -365,7 +364,7 @@ int64_t class_count(const WeightsInfo& info) {
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
   const int64_t classes = class_count(info);
   if (std::ssize(names) != classes)
-    fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
+    fail_usage(names.size(), " class names for '", file, "', which has ", classes, " classes");
   info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
 }
 
