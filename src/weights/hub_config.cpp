@@ -116,7 +116,11 @@ void read_model(HubConfig& out, const TimmConfig& config, const std::string& whe
   const std::string family = models::resolve_model(out.model).family;
   const bool fixed = is_fixed(config);
   out.settings = settings_of_timm(family, all_arguments(config, fixed), where);
-  const Value *given = out.settings.find("image_size"), *stride = out.settings.find("output_stride");
+  const auto setting = [&](const char* key) {
+    const Value* found = out.settings.find(key);
+    return found ? std::optional<Value>(*found) : std::nullopt;
+  };
+  const std::optional<Value> given = setting("image_size"), stride = setting("output_stride");
   int64_t side = side_of(config.pretrained_cfg.input_size, where + ": pretrained_cfg.input_size");
   if (fixed && given && given->is_int()) side = given->as_int();
   if (given && !given->is_int())
