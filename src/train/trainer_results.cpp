@@ -115,6 +115,8 @@ tasks::Findings Trainer::run_evaluation(bool last) {
   tasks::set_training(model_.parts, true);
   for (const std::string& line : everyones_lines(world_, findings.broken.lines))
     if (bad_validation_.insert(line).second) note("left out of the evaluation, a broken image: " + line);
+  for (const std::string& line : findings.notes)
+    if (noted_.insert(line).second) note(line);
   return findings;
 }
 

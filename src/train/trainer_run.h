@@ -128,7 +128,7 @@ class Trainer {
   int64_t first_step_ = 0, saved_step_ = -1;
   int64_t proven_step_ = -1;      // newest checkpoint with a finite loss, in this process
   std::vector<size_t> bad_read_;  // lines read from each loader
-  std::set<std::string> bad_validation_;
+  std::set<std::string> bad_validation_, noted_;
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };

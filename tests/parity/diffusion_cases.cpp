@@ -116,6 +116,7 @@ DiscreteOptions diffusers_options(ConfigReader& config, const std::string& golde
   const bool ddim = golden.starts_with("model_diffusion_ddim");
   options.spacing = parse_enum<Spacing>(config.value("timestep_spacing", ddim ? "leading" : "linspace"),
                                         "timestep_spacing");
+  options.next_level = NextLevel::diffusers;
   options.steps_offset = config.value("steps_offset", int64_t{0});
   options.sigmas = diffusers_sigmas(config);
   if (config.value("thresholding", false)) {

@@ -31,8 +31,9 @@ void visit_classes_in_order(V& v, bool& in_order) {
   v("classes_in_order", in_order, "match the set's classes to the weights' by number instead of by name");
 }
 
-// "95.4 %" of a share, "0.1234" of another number.
+// "95.4 %" of a share, "0.1234" of another number, "-" without a value. `digits` are those of a percentage.
 std::string value_text(const tasks::Metric& metric);
+std::string value_text(const tasks::Metric& metric, int digits);
 // "  top1 81.25 %  loss 0.6531".
 std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 

@@ -32,7 +32,7 @@ struct FidOptions : ComputeOptions {
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32;
-  bool json = false, checkpoints = false;
+  bool json = false, checkpoints = false, in_order = false;
   CheckpointDrawing drawing;
 
   template <class V>
@@ -57,6 +57,8 @@ struct FidOptions : ComputeOptions {
     v("count", count, {.range = between(0, 1'000'000'000), .names = "-n"}, "only the first samples (0: all)");
     v("reference_count", reference_count, between(0, 1'000'000'000), "the same of the reference (0: all)");
     v("splits", splits, {.range = between(1, 1000), .only_for = kMeasured}, "splits of the Inception Score");
+    v("splits_in_order", in_order, {.only_for = kMeasured},
+      "splits of the Inception Score: the samples in their order, as OpenAI's evaluator (default: shuffled)");
     v("neighbours", neighbours, {.range = between(1, 1000), .only_for = kMeasured},
       "precision, recall, density, coverage: radius to the k-th neighbour");
     v("compared", keep, {.range = between(2, 1'000'000), .only_for = kMeasured},
@@ -64,7 +66,8 @@ struct FidOptions : ComputeOptions {
     v("kid_subsets", subsets, {.range = between(1, 100'000), .only_for = kMeasured}, "random subsets of KID");
     v("kid_subset_size", subset_size, {.range = between(2, 100'000), .only_for = kMeasured},
       "images of a subset");
-    v("seed", seed, {.only_for = kMeasured}, "seed of the subsets of KID");
+    v("seed", seed, {.only_for = kMeasured},
+      "seed of the subsets of KID and of the splits of the Inception Score");
     v("checkpoints", checkpoints,
       "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
     v("drawing", drawing, {.only_for = kDrawn}, "");
@@ -116,10 +119,12 @@ Measured measure(const FidOptions& options, const Metrics& metrics, tasks::Featu
                  const data::Source& source, const char* label, int workers, bool wants_score) {
   Measured out;
   out.described = source.describe();
-  tasks::MeterOptions wanted{.samples = source.size(),
-                             .splits = wants_score && metrics.score ? options.splits : 0,
-                             .keep = metrics.compares_samples() ? options.keep : 0,
-                             .spatial = metrics.sfid};
+  tasks::MeterOptions wanted{
+      .samples = source.size(),
+      .splits = wants_score && metrics.score ? options.splits : 0,
+      .shuffle_seed = options.in_order ? std::nullopt : std::optional(static_cast<uint64_t>(options.seed)),
+      .keep = metrics.compares_samples() ? options.keep : 0,
+      .spatial = metrics.sfid};
   if (extractor.classes() == 0) wanted.splits = 0;
   out.meter = std::make_unique<tasks::GenerativeMeter>(extractor, wanted);
   ProgressLine progress(std::cerr, {.label = label, .total = source.size()});
@@ -176,6 +181,9 @@ void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const Fid
                           " subsets of ", size, ")"),
                      distance.mean});
     lines.push_back({"kid_std", "", distance.deviation});
+    if (size < options.subset_size)
+      std::cerr << "KID: subsets of " << size << " images, all of the smaller set, not of --kid-subset-size "
+                << options.subset_size << "\n";
   }
   if (!metrics.manifold) return;
   const eval::ManifoldScores scores = eval::manifold_scores(a, b, width, options.neighbours);

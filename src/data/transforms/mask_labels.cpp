@@ -63,6 +63,16 @@ void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pi
        values.size() == 1 ? "s" : "", " no class, must be ", classes, hint);
 }
 
+std::string no_pixels_of(const std::vector<std::string>& classes, bool ignored_pixels) {
+  if (classes.empty()) return "";
+  const std::string named = classes.size() == 1 ? text("the class '", printable(classes[0]), "'")
+                                                : text(classes.size(), " classes: ", some_of(classes, 5));
+  return text("no mask has a pixel of ", named,
+              ignored_pixels ? "; pixels of 255 have no class, unless a set.toml with ignore_index = 254 and "
+                               "class_map = { 0 = 0, 255 = 1 } gives them one"
+                             : "");
+}
+
 std::vector<int64_t> mask_pixels(const Source& source, int64_t count) {
   const size_t classes = require_masks(source, "a count of pixels").mask_classes().size();
   const std::vector<int64_t> indices = draw_indices(source, count, 0);

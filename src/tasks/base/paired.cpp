@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "tasks/base/zero_shot.h"
 
 namespace tessera::tasks {
@@ -16,6 +17,14 @@ std::string CutTexts::line() const {
   const std::string begins = text("'", printable(first, 60), "'"), by = counted(first_lost, "token");
   if (count == 1) return text("the text ", begins, " is ", by, " longer than the model reads");
   return text(count, " texts are longer than the model reads, the first by ", by, ": ", begins);
+}
+
+std::vector<std::string> PairedEmbedding::names_of(const std::vector<std::string>& set_classes) const {
+  if (class_names_.empty()) return data::spoken_names(set_classes);
+  if (class_names_.size() != set_classes.size())
+    fail_usage("there are ", class_names_.size(), " names for the ", set_classes.size(),
+               " classes of the set, must be one for each, in their order");
+  return class_names_;
 }
 
 void PairedEmbedding::set_templates(const std::vector<std::string>& given) {

@@ -21,7 +21,8 @@ constexpr int64_t kRowsAtOnce = 256;
 
 std::vector<std::string> references_of(const data::Source& source, int64_t index, EvalCaptions which) {
   std::vector<std::string> captions = source.read(index).annotation.captions;
-  if (which == EvalCaptions::first && captions.size() > 1) captions.resize(1);
+  const size_t most = which == EvalCaptions::first ? 1 : which == EvalCaptions::five ? 5 : captions.size();
+  if (captions.size() > most) captions.resize(most);
   return captions;
 }
 
@@ -68,11 +69,16 @@ eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compa
 using Embed = std::function<torch::Tensor(const std::vector<std::string>&)>;
 
 // Zero-shot classification by class names.
-void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleRows& images,
-                   const PairedEmbedding& model, const EvaluateOptions& options, const Embed& embed) {
+void add_zero_shot(Findings& out, const data::Source& source, const data::ClassLabels& labels,
+                   const SampleRows& images, const PairedEmbedding& model, const EvaluateOptions& options,
+                   const Embed& embed) {
   const std::vector<std::string>& names = labels.class_names();
-  if (std::set<std::string>(names.begin(), names.end()).size() < names.size()) return;
-  ClassRows classes = class_rows(model, names, model.templates(), embed);
+  const std::vector<std::string> spoken = model.names_of(names);
+  if (std::set<std::string>(spoken.begin(), spoken.end()).size() < spoken.size()) return;
+  if (spoken != names)
+    out.notes.push_back(text(source.describe(), ": its classes are named in texts: '", printable(names[0]),
+                             "' is '", printable(spoken[0]), "'"));
+  ClassRows classes = class_rows(model, spoken, model.templates(), embed);
   classes.rows = classes.rows.to(torch::kCPU, torch::kFloat32);
   std::vector<std::vector<int64_t>> own;
   for (const int64_t index : images.indices()) own.push_back({labels.label(index)});
@@ -127,7 +133,7 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
   out.metrics.push_back({{"captions"}, static_cast<double>(searched.texts.size())});
   const data::ClassLabels* labels = source.class_labels();
   if (labels && !labels->multi_label() && labels->class_names().size() >= 2)
-    add_zero_shot(out, *labels, images, model, options, embed);
+    add_zero_shot(out, source, *labels, images, model, options, embed);
 }
 
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,
@@ -145,6 +151,12 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
     exact += std::find(one.references.begin(), one.references.end(), one.candidate) != one.references.end();
     images.push_back(std::move(one));
     table.rows.push_back({std::to_string(indices[i]), captions[i], references[0]});
+  }
+  if (images.empty()) {
+    for (const MetricInfo& info :
+         {MetricInfo{"cider"}, {"bleu4", Unit::share}, {"rouge_l", Unit::share}, {"exact", Unit::share}})
+      out.metrics.push_back(unmeasured(info));
+    return;
   }
   const eval::CaptionScores scores = eval::score_captions(images);
   out.metrics.push_back({{"cider"}, scores.cider});

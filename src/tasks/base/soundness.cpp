@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace tessera::tasks {
 
 bool gives_numbers(const Findings& findings, const MetricInfo& main) {
-  for (const Metric& metric : findings.metrics)
-    if (metric.info.name == "loss") return std::isfinite(metric.value);
+  for (const std::string_view name : {std::string_view("loss"), std::string_view(main.name)})
+    for (const Metric& metric : findings.metrics)
+      if (metric.info.name == name) return !metric.measured || std::isfinite(metric.value);
   return std::isfinite(findings.metric(main.name));
 }
 

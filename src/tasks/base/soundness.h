@@ -6,7 +6,7 @@
 namespace tessera::tasks {
 
 // True if the loss of an evaluation is finite, or the main metric of a task without one. Evaluators report
-// NaN if a model output is not finite.
+// NaN if a model output is not finite. Metrics without a sample prove nothing.
 bool gives_numbers(const Findings& findings, const MetricInfo& main);
 
 // True if all values of a prediction are finite.

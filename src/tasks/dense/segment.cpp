@@ -436,13 +436,14 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   add_counts_of_all(options, meter, samples);
   require_samples(samples);
   eval::SegmentationScores scores = meter.scores();
-  check(!std::isnan(scores.pixel_accuracy), validation_->describe(),
-        ": no mask has a pixel of a class, there is nothing to evaluate on");
+  const bool labelled = !std::isnan(scores.pixel_accuracy);
   if (!finite) scores.mean_iou = std::numeric_limits<double>::quiet_NaN();
   out.samples = samples;
-  out.metrics = {{main_metric(), scores.mean_iou},
-                 {{"mean_accuracy", Unit::share}, scores.mean_accuracy},
-                 {{"pixel_accuracy", Unit::share}, scores.pixel_accuracy}};
+  out.metrics = {{main_metric(), scores.mean_iou, labelled || !finite},
+                 {{"mean_accuracy", Unit::share}, scores.mean_accuracy, labelled},
+                 {{"pixel_accuracy", Unit::share}, scores.pixel_accuracy, labelled}};
+  if (const std::string line = classes_without_pixels(scores, names_); labelled && !line.empty())
+    out.notes.push_back(validation_->describe() + ": " + line);
   if (options.wants("pictures")) out.blocks.emplace_back(segmented_pictures(shown, *validation_, names_));
   if (options.wants("confusion")) out.blocks.emplace_back(pixel_confusion(meter, names_));
   if (options.wants("classes") || options.wants("confusion"))

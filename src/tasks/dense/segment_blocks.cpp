@@ -38,6 +38,14 @@ report::TableBlock class_table(const eval::SegmentationScores& scores,
   return table;
 }
 
+std::string classes_without_pixels(const eval::SegmentationScores& scores,
+                                   const std::vector<std::string>& names) {
+  std::vector<std::string> without;
+  for (size_t c = 0; c < scores.classes.size(); ++c)
+    if (scores.classes[c].labelled == 0) without.push_back(c < names.size() ? names[c] : text("class ", c));
+  return data::no_pixels_of(without);
+}
+
 report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
                                        const std::vector<std::string>& names) {
   report::ConfusionBlock block{.counted = "pixels"};

@@ -17,6 +17,9 @@ struct SegmentedSample {
 };
 
 report::TableBlock class_table(const eval::SegmentationScores& scores, const std::vector<std::string>& names);
+// Returns a line that names the classes without a labelled pixel; "" if each has one.
+std::string classes_without_pixels(const eval::SegmentationScores& scores,
+                                   const std::vector<std::string>& names);
 report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
                                        const std::vector<std::string>& names);
 // Each image with its prediction and truth as overlays; the worst last, the colour legend first.

@@ -47,7 +47,7 @@ double group_of(std::span<const int32_t> tokens) {
   return static_cast<double>(hash >> 12);
 }
 
-class Clip final : public Task, public PairedEmbedding, public TextLimit {
+class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation, public TextLimit {
  public:
   explicit Clip(const TaskSetup& setup)
       : config_(read_task<ClipConfig>(setup.settings)),
@@ -66,6 +66,7 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
     if (setup.batch_size == 1)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     set_templates(config_.templates);
+    set_eval_captions(config_.eval_captions);
     require_captions({train_.get(), validation_.get()}, "task clip");
     if (by_tokens())
       extent_ =
@@ -290,7 +291,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
     return embed_images(batch.at("image"));
   });
   CutTexts cut;
-  add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
+  add_retrieval(out, *validation_, images, eval_captions_, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   return embed_texts(texts, &cut);
