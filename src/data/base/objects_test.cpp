@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "data/base/annotations.h"
 #include "data/base/data_testing.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/shapes_objects.h"
