@@ -200,6 +200,8 @@ CaseResult check_diffusion_schedules(const Golden& golden) {
     for (const std::string& table : golden.names("output." + name + ".")) {
       const std::string key = "output." + name + "." + table;
       const torch::Tensor got = table_of(schedule, table), want = golden.tensor(key);
+      // The published code leaves the clipped variance of a single step empty.
+      if (schedule.steps() == 1 && want.numel() == 0 && table.starts_with("posterior_log_variance")) continue;
       if (table == "timestep_map")
         comparison.equal(key, got, want);
       else  // 1 - a loses digits where a is close to 1

@@ -239,6 +239,14 @@ TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
       std::string::npos);
 }
 
+// Pillow's nearest of two pixels in seven: its sum of steps rounds the middle to the left.
+TEST(ObjectViews, ResampleMasksAsPillow) {
+  const Outline outline{.runs = runs_of_mask(std::vector<uint8_t>{1, 0}, 1, 2)};
+  const ImageView view{
+      .width = 2, .height = 1, .resized_width = 7, .resized_height = 1, .out_width = 7, .out_height = 1};
+  EXPECT_EQ(mask_of_runs(outline_in_view(outline, view).runs), (std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0}));
+}
+
 // A view transforms a box and its outline alike.
 TEST(Outlines, MoveWithTheImage) {
   RandomStream random(4, "outlines");
