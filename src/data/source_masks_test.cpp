@@ -113,6 +113,7 @@ TEST_F(MaskFolder, AMissingFolderIsNamedToWhoNeedsMasks) {
 }
 
 TEST_F(MaskFolder, MasksWithoutAnyClassAreAProblemOfTheSet) {
+  add("training", "d", gray(1));
   CheckReport report = check_data({.path = root_.string()});
   ASSERT_EQ(report.set.count, 1);
   EXPECT_NE(report.set.lines[0].find("(validation), 1 image, 3 classes: no mask has a pixel of a class"),

@@ -320,7 +320,8 @@ class Reader {
         ++file_.dropped["a box outside of its image"];
         return false;
       }
-      if (a.outline.has_runs() && (a.outline.runs.width != of.width || a.outline.runs.height != of.height)) {
+      if (!of.measured && a.outline.has_runs() &&
+          (a.outline.runs.width != of.width || a.outline.runs.height != of.height)) {
         ++file_.cut["a mask of another size than its image"];
         a.outline = {};
       }

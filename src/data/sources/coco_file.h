@@ -22,6 +22,7 @@ struct CocoImage {
   int64_t number = 0;
   int64_t height = 0, width = 0;  // 0 if the file lacks them
   std::string file = {};
+  bool measured = false;  // the size is that of the image file
 };
 struct CocoCategory {
   int64_t number = 0;

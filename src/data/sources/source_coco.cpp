@@ -113,7 +113,7 @@ void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
       CocoImage& image = images[static_cast<size_t>(i)];
       if ((image.width > 0 && image.height > 0) || image.file.empty()) continue;
       const Extent size = size_of_image(shards, (fs::path(folder) / image.file).string());
-      image.width = size.width, image.height = size.height;
+      image.width = size.width, image.height = size.height, image.measured = true;
     }
   });
 }
