@@ -38,7 +38,7 @@ struct TrainOptions {
     v("data", data, {.sets = "data.path"}, "the images (data.path)");
     v("val_data", val_data, {.sets = "data.val_path"},
       "the validation set, if it has a path of its own (data.val_path)");
-    v("output", output, {.names = "-o", .sets = "train.output"}, "run directory (train.output)");
+    v("output", output, {.names = "-o", .sets = "train.output", .writes = Writes::file}, "run directory (train.output)");
     v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
     v("pretrained", pretrained, {.sets = "model.pretrained"},
       "initial weights of any format (model.pretrained)");
@@ -61,7 +61,7 @@ struct TrainOptions {
     v("on_bad_image", on_bad_image, {.sets = "train.on_bad_image"}, "replace or fail (train.on_bad_image)");
     v("max_bad", max_bad, {.range = between(0, 1000000000), .sets = "train.max_bad"},
       "broken images before the run fails (train.max_bad)");
-    v("profile", profile, "file for a Chrome trace of ten steps (chrome://tracing)");
+    v("profile", profile, {.writes = Writes::file}, "file for a Chrome trace of ten steps (chrome://tracing)");
     v("dry_run", dry_run, "print the resolved recipe and the cost of the run");
     v("help_recipe", keys, "every recipe key with its default and meaning");
     v("json", json, "the result as one JSON object");

@@ -16,7 +16,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
@@ -71,10 +73,44 @@ int open_to_read(const std::string& path, int more_flags = 0) {
   return fd;
 }
 
+// A file that this process will replace.
+struct ReplacedFile {
+  dev_t device;
+  ino_t number;
+  std::function<std::string(const std::string&)> refusal;
+  std::string read = {};  // the refusal of the first attempt to read it
+};
+std::mutex replaced_files_mutex;
+std::deque<ReplacedFile> replaced_files;  // before the work; later only `read` changes
+
+ReplacedFile* find_replaced(const struct stat& status) {
+  for (ReplacedFile& file : replaced_files)
+    if (file.device == status.st_dev && file.number == status.st_ino) return &file;
+  return nullptr;
+}
+
+void check_not_replaced(const struct stat& status, const std::string& path) {
+  ReplacedFile* file = find_replaced(status);
+  if (!file) return;
+  const std::lock_guard lock(replaced_files_mutex);
+  if (file->read.empty()) file->read = file->refusal(path);
+  fail_usage(file->read);
+}
+
+// Throws the usage error of an earlier attempt to read the file.
+void check_not_read(const std::string& path) {
+  struct stat status {};
+  if (replaced_files.empty() || ::stat(path.c_str(), &status) != 0) return;
+  const ReplacedFile* file = find_replaced(status);
+  const std::lock_guard lock(replaced_files_mutex);
+  if (file && !file->read.empty()) fail_usage(file->read);
+}
+
 struct stat status_of(int fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail("cannot read '", path, "': ", reason(errno));
   if (S_ISDIR(status.st_mode)) fail("'", path, "' is a directory, must be a file");
+  check_not_replaced(status, path);
   return status;
 }
 
@@ -198,6 +234,12 @@ std::string read_text(const std::string& path, uint64_t max_bytes) {
 
 // --- writing
 
+void refuse_to_read(const std::string& path, std::function<std::string(const std::string& path)> refusal) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  replaced_files.push_back({status.st_dev, status.st_ino, std::move(refusal)});
+}
+
 struct AtomicFile::State {
   std::string path, temporary;
   int fd = -1;
@@ -286,6 +328,7 @@ void AtomicFile::finish() {
 
 void AtomicFile::commit() {
   State& s = *state_;
+  check_not_read(s.path);
   if (s.fd >= 0 || s.failed || s.temporary.empty()) finish();
   if (guarded(Operation::rename, [&] { return ::rename(s.temporary.c_str(), s.path.c_str()); }) != 0)
     s.fail_with(errno);
