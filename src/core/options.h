@@ -28,9 +28,9 @@
 
 namespace tessera {
 
-// The files that an option names: none or inputs, an output that is written anew, or a file that a later run reads and
-// continues.
-enum class Writes { nothing, file, cache };
+// The files that an option names: none or inputs, an output that is written anew, one that all processes of a run write
+// together, or a file that a later run reads and continues.
+enum class Writes { nothing, file, together, cache };
 
 // Rules of a field that the command line spells or checks in its own way.
 struct OptionRules {

@@ -274,7 +274,9 @@ void Trainer::after_step() {
   last_evaluation_.reset();
   if (leader()) directory_.check_there();
   if (!state_.evaluation_pending) {
-    const bool logging = state_.step % setup_.recipe.train.log_every == 0;
+    // Small sets have a line an epoch at least.
+    const bool logging =
+        state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
     tell_progress(logging);
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();

@@ -1,9 +1,11 @@
 #include "cli/base/output_places.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
 #include <filesystem>
 #include <initializer_list>
 #include <unordered_map>
@@ -13,6 +15,7 @@
 #include "data/base/source.h"
 #include "io/files/file.h"
 #include "io/files/path.h"
+#include "parallel/started.h"
 
 namespace tessera::cli {
 namespace {
@@ -88,6 +91,35 @@ NamedFiles& named_files() {
   return files;
 }
 
+// Locks an output among the processes that mpirun or srun started, for the life of this one.
+class OutputLock {
+ public:
+  explicit OutputLock(const OutputPlace& output)
+      : path_((fs::path(behind_links(output.path)) / "").parent_path().string() + ".lock") {
+    std::error_code error;
+    if (const fs::path folder = fs::path(path_).parent_path();
+        !folder.empty() && !fs::is_directory(folder, error))
+      return;  // the command reports it
+    lock_ = FileLock::try_lock(path_);
+    if (!lock_)
+      fail_usage("'", output.path, "' is written by another of the ", parallel::started_processes(),
+                 " processes that were started: each must have its own ", output.option);
+  }
+  ~OutputLock() {
+    if (lock_) ::unlink(path_.c_str());
+  }
+  OutputLock(const OutputLock&) = delete;
+
+ private:
+  std::string path_;
+  std::unique_ptr<FileLock> lock_;
+};
+
+void lock_among_processes(const OutputPlace& output) {
+  static std::deque<OutputLock> locks;
+  if (output.alone && parallel::started_processes() > 1) locks.emplace_back(output);
+}
+
 // Throws a usage error if a part of the path is a file.
 void check_folder(const std::string& option, const fs::path& folder) {
   std::error_code error;
@@ -124,6 +156,7 @@ void guard_output(const OutputPlace& output) {
   NamedFiles& named = named_files();
   named.outputs.push_back(output);
   check_output_places(named.inputs, named.outputs);
+  lock_among_processes(output);
   std::error_code error;
   if (!output.anew || !fs::is_regular_file(output.path, error)) return;
   for (const std::string& input : named.inputs) check_within(input, output);
@@ -132,9 +165,15 @@ void guard_output(const OutputPlace& output) {
 
 void guard_outputs(const std::vector<std::string>& inputs, const std::vector<OutputPlace>& outputs) {
   if (outputs.empty()) return;
-  std::error_code error;
+  const auto add = [](const std::string& input) {
+    std::error_code error;
+    if (!fs::exists(input, error)) return false;
+    named_files().inputs.push_back(input);
+    return true;
+  };
   for (const std::string& input : inputs)
-    if (fs::exists(input, error)) named_files().inputs.push_back(input);
+    if (!add(input))  // "conversations:FILE,IMAGES"
+      for (const std::string& part : split(input.substr(input.find(':') + 1), ',')) add(part);
   for (const OutputPlace& output : outputs) guard_output(output);
 }
 
