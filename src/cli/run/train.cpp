@@ -162,6 +162,7 @@ TrainOptions with_run(TrainOptions options) {
     options.output = *options.resume;
     options.resume = "required";
   }
+  parse_resume(options.resume);  // refuses other words
   if (!options.recipes.empty()) return options;
   if (options.output.empty())
     fail_usage("tessera train: --resume without RECIPE needs the run: --resume RUN, or --output RUN");
