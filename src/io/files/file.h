@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <span>
@@ -42,10 +41,6 @@ std::vector<std::byte> read_stream(std::istream& in, const std::string& name, ui
 // Reads a line without its end, which is "\n" or "\r\n". Returns false at the end of the stream. For a line of
 // more than `max_bytes` it skips the whole line and throws Error that names `name`.
 bool read_line(std::istream& in, std::string& line, const std::string& name, uint64_t max_bytes);
-
-// Notes that this process will replace an existing regular file. MappedFile, read_file and read_text then throw the usage
-// error `refusal(path)`, for its links as well. If such an error is caught on the way, AtomicFile throws it again.
-void refuse_to_read(const std::string& path, std::function<std::string(const std::string& path)> refusal);
 
 // Writes to a temporary file next to `path`, flushes, fsyncs, renames it to `path`, and fsyncs the directory.
 // On failure, keeps the old file and removes the temporary one. Keeps the mode of a replaced file and follows
