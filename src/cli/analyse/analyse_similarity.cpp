@@ -125,8 +125,8 @@ void analyse(const AnalyseSimilarityOptions& options) {
                       counted(images.count(), "image"), " of ", images.source);
   AnalysisSection section{.heading = "Linear CKA",
                           .note =
-                              "Of the mean over each block's places: 1 where one is a rotation of the other, "
-                              "0 where they share nothing.",
+                              "From the mean over each block's places: 1 if one is a rotation of the other, "
+                              "0 if they share nothing.",
                           .table = std::move(table)};
   section.drawings.push_back(
       same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",

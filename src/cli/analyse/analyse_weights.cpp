@@ -71,7 +71,7 @@ void analyse(const AnalyseWeightsOptions& options) {
   const bool paired = !options.other.empty();
   AnalysisFindings out;
   out.title = "Weights";
-  out.subtitle = paired ? file + " beside " + options.other : file;
+  out.subtitle = paired ? file + " next to " + options.other : file;
   AnalysisSection section{.heading = "Tensors",
                           .note = "Stable rank: the squared norm over the squared largest singular value."};
   section.table = {.name = "weights",

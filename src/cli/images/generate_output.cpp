@@ -333,13 +333,13 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
   } catch (const Error& error) {
     const std::string left = output.left();
     if (left.empty()) throw;
-    throw Error(error.kind, text(error.what(), "; ", left, ": --resume goes on behind them"));
+    throw Error(error.kind, text(error.what(), "; ", left, ": --resume continues after them"));
   }
 }
 
 void check_count(const std::string& path, int64_t count) {
   if (is_image_name(path) && count > kMostInGrid)
-    fail_usage("a grid of ", count, " images was asked for, must be at most ", kMostInGrid,
+    fail_usage("a grid of ", count, " images was requested, must be at most ", kMostInGrid,
                ": name a folder or an .npz with -o");
 }
 

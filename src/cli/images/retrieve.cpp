@@ -53,7 +53,7 @@ class Index {
     const SafetensorsFile file(path);
     const auto found = file.metadata().find("tessera.index");
     if (found == file.metadata().end())
-      fail_usage("--index ", path, " is there and is no index: name another file");
+      fail_usage("--index ", path, " exists and is not an index: name another file");
     const auto made_by = file.metadata().find("tessera.weights");
     if (made_by == file.metadata().end() || made_by->second != weights)
       return;  // from other weights: rebuild
@@ -159,7 +159,7 @@ void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
 void retrieve(const RetrieveOptions& options) {
   if (options.words.empty() == options.image.empty())
     fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
-                                     : "a text and --image both say what to look for: give one");
+                                     : "a text and --image are both queries: give one");
   if (!options.output.empty() && !is_image_name(options.output) && !lower(options.output).ends_with(".svg"))
     fail_usage("'", options.output, "': the name must end in .png, .jpg, .webp or .svg");
   for (const std::string& file : {options.output, options.index})

@@ -118,7 +118,7 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
     views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
   if (!statistics.empty())
     std::cout << "norms   " << std::ssize(statistics) / 2
-              << " of scale and shift alone: means of 0 and variances of 1 stand for their statistics\n";
+              << " of scale and shift alone: means of 0 and variances of 1 replace their statistics\n";
   if (!bgr) return views;
   const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
   for (TensorView& view : views)
@@ -273,7 +273,7 @@ void run(const ConvertOptions& options, const Given& given) {
     fail_usage("--bgr: '", options.in, "' was written by tessera, whose images are red first");
   if (by_recipe && (ours || !options.model.empty()))
     fail_usage("--recipe ", options.recipe,
-               ours ? ": the file says itself what it holds" : " and --model: choose one");
+               ours ? ": the file names its own content" : " and --model: choose one");
   if (sizes.size() == 1 || by_recipe) {
     train::WeightsInfo info =
         by_recipe ? info_of_recipe(options, file) : train::describe_weights(file, sizes.front());

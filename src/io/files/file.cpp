@@ -288,7 +288,7 @@ void AtomicFile::finish() {
 
 void AtomicFile::commit() {
   State& s = *state_;
-  check_not_read(s.path);
+  begin_replacing(s.path);
   if (s.fd >= 0 || s.failed || s.temporary.empty()) finish();
   if (guarded(Operation::rename, [&] { return ::rename(s.temporary.c_str(), s.path.c_str()); }) != 0)
     s.fail_with(errno);

@@ -1,5 +1,6 @@
 #include "io/files/replaced_files.h"
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -11,17 +12,18 @@ namespace {
 
 // A file that this process will replace.
 struct ReplacedFile {
-  dev_t device;
-  ino_t number;
-  std::function<std::string(const std::string&)> refusal;
-  std::string read = {};  // the refusal of the first attempt to read it
+  dev_t device = 0;
+  ino_t number = 0;
+  std::function<std::string(const std::string&)> refusal = {};
+  std::string read = {};                 // the refusal of the first attempt to read it
+  std::atomic<bool> replaced = {false};  // its number may then be that of another file
 };
 std::mutex replaced_files_mutex;
-std::deque<ReplacedFile> replaced_files;  // before the work; later only `read` changes
+std::deque<ReplacedFile> replaced_files;  // before the work; then `read` and `replaced` change alone
 
 ReplacedFile* find_replaced(const struct stat& status) {
   for (ReplacedFile& file : replaced_files)
-    if (file.device == status.st_dev && file.number == status.st_ino) return &file;
+    if (!file.replaced && file.device == status.st_dev && file.number == status.st_ino) return &file;
   return nullptr;
 }
 
@@ -30,7 +32,8 @@ ReplacedFile* find_replaced(const struct stat& status) {
 void refuse_to_read(const std::string& path, std::function<std::string(const std::string& path)> refusal) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  replaced_files.push_back({status.st_dev, status.st_ino, std::move(refusal)});
+  ReplacedFile& file = replaced_files.emplace_back();
+  file.device = status.st_dev, file.number = status.st_ino, file.refusal = std::move(refusal);
 }
 
 void check_not_replaced(const struct stat& status, const std::string& path) {
@@ -41,13 +44,14 @@ void check_not_replaced(const struct stat& status, const std::string& path) {
   fail_usage(file->read);
 }
 
-// Throws the usage error of an earlier attempt to read the file.
-void check_not_read(const std::string& path) {
+void begin_replacing(const std::string& path) {
   struct stat status {};
   if (replaced_files.empty() || ::stat(path.c_str(), &status) != 0) return;
-  const ReplacedFile* file = find_replaced(status);
+  ReplacedFile* file = find_replaced(status);
+  if (!file) return;
   const std::lock_guard lock(replaced_files_mutex);
-  if (file && !file->read.empty()) fail_usage(file->read);
+  if (!file->read.empty()) fail_usage(file->read);
+  file->replaced = true;
 }
 
 }  // namespace tessera

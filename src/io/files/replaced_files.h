@@ -15,7 +15,7 @@ void refuse_to_read(const std::string& path, std::function<std::string(const std
 
 // Throws the usage error of such a file.
 void check_not_replaced(const struct stat& status, const std::string& path);
-// Throws the usage error of an earlier attempt to read the file at `path`.
-void check_not_read(const std::string& path);
+// Throws the usage error of an earlier attempt to read the file at `path`. Otherwise it is no longer such a file.
+void begin_replacing(const std::string& path);
 
 }  // namespace tessera
