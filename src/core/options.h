@@ -28,7 +28,7 @@
 
 namespace tessera {
 
-// The files that an option names: none or inputs, an output that is written anew, one that all processes of a run write
+// The files that an option names: none or inputs, an output that replaces an older one, one that all processes of a run write
 // together, or a file that a later run reads and continues.
 enum class Writes { nothing, file, together, cache };
 

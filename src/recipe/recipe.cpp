@@ -232,8 +232,8 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
 
 namespace {
 
-// Returns the start of an error line if the user chose another model than the recipe, whose settings of [model] then
-// fail: "model.name = resnet50: the settings model.dim, model.depth of demo.toml are for model vil"; else "".
+// Returns the start of an error line if overrides choose another model than the files, which set keys of [model] for
+// their own: "--model resnet50: demo.toml sets model.dim for model vil"; else "".
 std::string other_model(const Value& files, const Value& asked, const std::string& where) {
   const Value *own = files.find("model"), *name = asked.find("model.name");
   if (!own || !own->is_table() || !name || !own->find("name") || *own->find("name") == *name) return "";

@@ -100,7 +100,7 @@ TEST_F(ParallelTest, ProcessesThatCannotFindEachOtherDoNotMakeTheSameRunEach) {
   const Environment one(
       Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}});
   EXPECT_EQ(run(1, "one", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("one");
-  // So is a batch script without srun, whose job has tasks that nothing started.
+  // So is a batch script without srun: its job has several tasks, which nothing started.
   const Environment script(Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
   EXPECT_EQ(run(1, "script", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("script");
 }

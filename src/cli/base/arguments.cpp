@@ -85,13 +85,13 @@ void Given::guard_outputs() const {
     if (value->is_string()) words.push_back(value->as_string());
     if (value->is_array())
       for (const Value& word : value->as_array()) words.push_back(word.as_string());
-    const bool anew = field.rules.writes != Writes::cache && !has("resume");
+    const bool replaces = field.rules.writes != Writes::cache && !has("resume");
     const bool alone = field.rules.writes != Writes::together && !has("part");
     for (const std::string& word : words) {
       if (field.rules.writes == Writes::nothing)
         inputs.push_back(field.key == "set" ? std::string(after_equals(word)) : word);
       else if (!word.empty())
-        outputs.push_back({.path = word, .option = field.name(), .anew = anew, .alone = alone});
+        outputs.push_back({.path = word, .option = field.name(), .replaces = replaces, .alone = alone});
     }
   }
   cli::guard_outputs(inputs, outputs);

@@ -51,8 +51,8 @@ std::string refusal(const OutputPlace& output, const std::string& input) {
               "': choose another ", output.option);
 }
 
-// True if an output may replace this file, `name` within an input folder: a page or table, or what else is neither a
-// sample of a set nor a part of a run or a model.
+// True if an output may replace the file `name` of an input folder: a page or table, or a file that is neither a sample of
+// a set nor a part of a run or a model.
 bool may_replace(const fs::path& folder, const fs::path& name) {
   const auto holds = [&](const char* file) {
     std::error_code ignored;
@@ -158,7 +158,7 @@ void guard_output(const OutputPlace& output) {
   check_output_places(named.inputs, named.outputs);
   lock_among_processes(output);
   std::error_code error;
-  if (!output.anew || !fs::is_regular_file(output.path, error)) return;
+  if (!output.replaces || !fs::is_regular_file(output.path, error)) return;
   for (const std::string& input : named.inputs) check_within(input, output);
   refuse_to_read(output.path, [output](const std::string& input) { return refusal(output, input); });
 }

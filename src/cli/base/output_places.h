@@ -12,7 +12,7 @@ struct OutputPlace {
   std::string path;
   std::string option;      // the option with the path: "--overlay"
   std::string input = {};  // the image that it is made of, "" where it is made of all of them
-  bool anew = true;        // false for a file that is read and continued
+  bool replaces = true;    // false for a file that is read and continued
   bool alone = true;       // no other process of an mpirun or srun may write it
 };
 

@@ -110,8 +110,8 @@ torch::Tensor resized_rows(const torch::Tensor& scores, const Image& picture, in
   return resize_scores(band, bottom - top, picture.width);
 }
 
-// Returns the best classes of the views' scores, each of any grid, in bands of `rows` rows: of a single view by its
-// scores, of several by the sum of their probabilities.
+// Returns the best classes by the views' scores, each of any grid, in bands of `rows` rows. Several views are added as
+// probabilities.
 Image classes_in_bands(const std::vector<torch::Tensor>& views, const Image& picture, int64_t rows,
                        bool& finite) {
   Image mask(picture.width, picture.height, 1);
