@@ -230,12 +230,37 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
   }
 }
 
+namespace {
+
+// Returns the start of an error line if overrides choose another model than the files, which set keys of [model] for
+// their own: "--model resnet50: demo.toml sets model.dim for model vil"; else "".
+std::string other_model(const Value& files, const Value& asked, const std::string& where) {
+  const Value *own = files.find("model"), *name = asked.find("model.name");
+  if (!own || !own->is_table() || !name || !own->find("name") || *own->find("name") == *name) return "";
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : own->as_table())
+    if (key != "name" && key != "pretrained" && key != "select_from" && !asked.find("model." + key))
+      keys.push_back("model." + key);
+  if (keys.empty()) return "";
+  return text("--model ", toml_text(*name), ": ", where, " sets ", some_of(keys, 6), " for model ",
+              toml_text(*own->find("name")), "; take a recipe for this model, or override them with --set");
+}
+
+}  // namespace
+
 Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides) {
   Value table = read_based(paths);
   Value asked;
   for (const std::string& setting : overrides) apply_overrides(asked, parse_setting(setting));
+  const std::string where = join(paths, " + "), blamed = other_model(table, asked, where);
   apply_overrides(table, migrate_layer(asked));
-  return read_recipe(table, join(paths, " + "));
+  try {
+    return read_recipe(table, where);
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    if (blamed.empty() || line.find("model.") == std::string::npos) throw;
+    throw Error(error.kind, text(blamed, " (", line, ")"));
+  }
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {

@@ -66,8 +66,8 @@ struct Setup {
 // of the run.
 Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1);
 
-// Returns the learning-rate schedule of the run; throws if its warm-up is longer than the run.
-std::unique_ptr<Schedule> schedule_of(const Recipe& recipe, const RunPlan& plan);
+// Returns the run that its learning-rate schedule covers.
+ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan);
 
 // The parts of make_setup.
 Compute choose_compute(const TrainConfig& train);

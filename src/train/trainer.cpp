@@ -22,6 +22,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kFirstProfiled = 2, kProfiledSteps = 10;
+constexpr const char* kUnfinishedTrace = ".part";
 constexpr uint64_t kMostTrace = uint64_t{1} << 36;  // bytes
 
 std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& metrics) {
@@ -80,7 +81,8 @@ void Trainer::profile() {
   if (done == std::min(kFirstProfiled, setup_.plan.steps - first_step_ - 1)) {
     world_.start_recording();
     profile_began_ = steady_seconds();
-    profiler_ = std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile);
+    profiler_ =
+        std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile + kUnfinishedTrace);
   }
   if (done == kFirstProfiled + kProfiledSteps) end_profile();
 }
@@ -89,7 +91,9 @@ void Trainer::profile() {
 void Trainer::end_profile() {
   if (!profiler_) return;
   profiler_.reset();
-  std::string trace = read_text(options_.profile, kMostTrace);
+  const std::string unfinished = options_.profile + kUnfinishedTrace;
+  std::string trace = read_text(unfinished, kMostTrace);
+  remove_all(unfinished);
   const size_t end = trace.rfind(']');
   check(end != std::string::npos, "the profiler left no list of events in '", options_.profile, "'");
   trace.resize(end);
@@ -270,7 +274,9 @@ void Trainer::after_step() {
   last_evaluation_.reset();
   if (leader()) directory_.check_there();
   if (!state_.evaluation_pending) {
-    const bool logging = state_.step % setup_.recipe.train.log_every == 0;
+    // Small sets have a line an epoch at least.
+    const bool logging =
+        state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
     tell_progress(logging);
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();

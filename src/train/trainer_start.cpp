@@ -115,6 +115,8 @@ std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
   if (!stored && options_.resume == Resume::required)
     fail("run directory '", directory_.path(),
          "' has no checkpoint to continue from; --resume auto starts a new run");
+  if (!stored && options_.resume == Resume::automatic)
+    note(text("nothing to resume in '", directory_.path(), "': a new run begins"));
   for (const std::string& line : skipped) note(line);
   return stored;
 }

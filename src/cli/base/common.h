@@ -52,8 +52,11 @@ std::string one_line(const std::string& name);
 
 // Throws a usage error if the folder of an output file does not exist.
 void require_folder_of(const std::string& out);
-// Returns the field, quoted by RFC 4180 if needed.
+// Returns the field, quoted by RFC 4180 if needed. Control characters become \xNN; a word that a spreadsheet would run
+// as a formula begins with an apostrophe.
 std::string csv_field(const std::string& field);
+// Returns the path, byte by byte the one of the file, quoted if needed; "=a.png" is "./=a.png".
+std::string csv_path(const std::string& path);
 // A table with its heads, a line a row.
 std::string csv_of(const report::TableBlock& table);
 

@@ -1,5 +1,6 @@
 // Parsing, help, and the only place that turns errors into lines and exit codes.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -204,6 +205,9 @@ int run_program(int argc, const char* const* argv) {
     return run_parsed(program, static_cast<int>(words.size()), words.data());
   } catch (const Error& error) {
     return report(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(Error(ErrorKind::failed,
+                        text("'", printable(error.path1().string()), "': ", error.code().message())));
   } catch (const std::exception& error) {
     if (const auto wanted = failed_allocation(error))
       return report(

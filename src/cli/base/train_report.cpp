@@ -89,7 +89,7 @@ void add_metric_charts(report::TrainingReport& page, const train::RunSummary& su
 
 }  // namespace
 
-std::string write_training_report(const train::Recipe& recipe, const train::RunSummary& summary) {
+std::string write_training_report(const train::RunSummary& summary) {
   report::TrainingReport page;
   page.title = summary.plan.model;
   page.subtitle = text(summary.plan.train_data, "; validation: ", summary.plan.validation_data);
@@ -100,7 +100,7 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   add_chart(page, summary, "learning_rate", "", {.title = "Learning rate", .y_label = "rate"});
   add_chart(page, summary, "images_per_second", "", {.title = "Speed", .y_label = "images/s", .y_min = 0});
   page.blocks = summary.final.blocks;
-  page.recipe = write_toml(train::recipe_table(recipe));
+  page.recipe = read_text(summary.output + "/recipe.toml");
   page.environment = {{"tessera", program_version()},
                       {"device", summary.plan.device},
                       {"threads", std::to_string(summary.plan.threads)},

@@ -8,6 +8,6 @@
 namespace tessera::cli {
 
 // Writes report.html (self-contained) into the run directory; returns its path.
-std::string write_training_report(const train::Recipe& recipe, const train::RunSummary& summary);
+std::string write_training_report(const train::RunSummary& summary);
 
 }  // namespace tessera::cli

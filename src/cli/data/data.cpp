@@ -244,7 +244,7 @@ struct PackOptions : DataOptions {
   template <class V>
   void visit(V& v) {
     DataOptions::visit(v);
-    v("output", pack.output, {.names = "-o", .required = true}, "folder for the shards; must not exist");
+    v("output", pack.output, {.names = "-o", .required = true, .writes = Writes::file}, "folder for the shards; must not exist");
     v("shard_size", pack.shard_size, "images in a shard");
     v("resize", pack.resize, "shrink images to this shorter side (0: keep)");
     v("quality", pack.quality, "JPEG quality of shrunk images");
@@ -275,7 +275,7 @@ struct PreviewOptions : DataOptions {
   template <class V>
   void visit(V& v) {
     DataOptions::visit(v);
-    v("out", output, {.argument = "OUT", .required = true},
+    v("out", output, {.argument = "OUT", .required = true, .writes = Writes::file},
       "file to write: .png, .jpg, .webp, .svg or .html");
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
     v("count", count, {.range = between(1, 10000), .names = "-n"}, "images");

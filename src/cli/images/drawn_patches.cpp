@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kStandardCount = 16, kStandardSteps = 100, kMostSteps = 1000;
 
 std::vector<AskedImage> asked_images(const GenerateOptions& options) {
+  check_count(options.out, options.count);
   std::vector<AskedImage> asked;
   for (int64_t i = 0; i < (options.count > 0 ? options.count : kStandardCount); ++i)
     asked.push_back({.index = i, .seed = static_cast<uint64_t>(options.seed + i), .caption = ""});

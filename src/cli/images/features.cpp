@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -31,7 +32,7 @@ struct FeaturesOptions : ComputeOptions {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights file of any format, checkpoint or run directory");
     v("images", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "OUT.npy, OUT.npz or OUT.safetensors; the names go to OUT.txt");
     v("data", data, "data source, in the form of `tessera train --data`; its labels are written too");
     v("split", split, {.choices = {"validation", "train", "all"}},
@@ -48,12 +49,17 @@ struct FeaturesOptions : ComputeOptions {
   }
 };
 
+std::string names_file(const std::string& out) {
+  return std::filesystem::path(out).replace_extension(".txt").string();
+}
+
 void check_request(const FeaturesOptions& options) {
   if (options.images.empty() == options.data.empty())
     fail_usage(options.images.empty() ? "no images: name files or folders, or a data source with --data"
                                       : "IMAGES and --data both name the images: give one");
   if (!ArrayFile::knows(options.out))
     fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
+  guard_output({.path = names_file(options.out), .option = "--output"});
 }
 
 // The images, and the paths of those that are files.
@@ -114,10 +120,6 @@ std::vector<int64_t> labels_of(const data::Source& source, const std::string& ou
   if (!classes || classes->multi_label() || !ArrayFile::holds_several(out)) return labels;
   for (int64_t i = 0; i < source.size(); ++i) labels.push_back(classes->label(i));
   return labels;
-}
-
-std::string names_file(const std::string& out) {
-  return std::filesystem::path(out).replace_extension(".txt").string();
 }
 
 // A line each, in the order of the rows.

@@ -46,6 +46,7 @@ std::vector<AskedImage> asked_images(const GenerateOptions& options, const tasks
   const int64_t count = options.count > 0         ? options.count
                         : options.classes.empty() ? std::min<int64_t>(std::ssize(classes), 16)
                                                   : std::ssize(classes);
+  check_count(options.out, count);
   std::vector<AskedImage> asked;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t label = classes[static_cast<size_t>(i % std::ssize(classes))];

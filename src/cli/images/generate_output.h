@@ -77,6 +77,9 @@ using DrawBatch = std::function<std::vector<DrawnImage>(std::span<const AskedIma
 int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw);
 
+// Throws a usage error if the path is a grid, which has no room for as many images.
+void check_count(const std::string& path, int64_t count);
+
 // True if the path's ending is for the network's numbers.
 bool takes_values(const std::string& path);
 

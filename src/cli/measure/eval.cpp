@@ -81,8 +81,8 @@ struct EvalOptions : MeasureOptions {
     v("measures", measures,
       "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
     v("measured", measured, "");
-    v("keep_temperature", keep, "write the weights with the fitted temperature to this .safetensors file");
-    v("predictions", predictions, "write a CSV line for each sample to this file");
+    v("keep_temperature", keep, {.writes = Writes::file}, "write the weights with the fitted temperature to this .safetensors file");
+    v("predictions", predictions, {.writes = Writes::file}, "write a CSV line for each sample to this file");
     v("set", setups.settings, "override settings of the model that change no tensor: --set model.rope_ntk=2");
     v("json", json, "one JSON object for each row");
     output.visit_files(v);
@@ -345,7 +345,7 @@ class Evaluation {
       fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
     if (options_.keep.empty()) return;
     if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
-    check_keep(options_.keep, weights_[0]);
+    const AtomicFile can_be_written(options_.keep);
   }
 
   static const report::TableBlock& classes_of(const tasks::Findings& findings) {

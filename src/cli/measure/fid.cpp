@@ -48,7 +48,7 @@ struct FidOptions : ComputeOptions {
       "Inception-v3: preprocessing of the images (default: tf)");
     v("metrics", metrics, {.only_for = kMeasured},
       "some of fid, sfid, is, kid, pr (precision, recall, density, coverage), all");
-    v("output", out, {.names = "-o", .only_for = kMeasured},
+    v("output", out, {.names = "-o", .only_for = kMeasured, .writes = Writes::file},
       "OUT.npz gets the statistics of SAMPLES, a reference for later");
     v("split", split, {.choices = {"train", "validation", "all"}, .only_for = kMeasured},
       "split of SAMPLES; all of a set without splits, else its training images");

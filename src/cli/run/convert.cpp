@@ -6,6 +6,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/output_places.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -46,7 +47,7 @@ struct ConvertOptions {
     v("in", in, {.argument = "IN", .required = true},
       "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays in a "
       ".pkl; a run directory, a checkpoint or a model hub's folder");
-    v("out", out, {.argument = "OUT", .required = true},
+    v("out", out, {.argument = "OUT", .required = true, .writes = Writes::file},
       "NAME.safetensors, or NAME.safetensors.index.json for several files");
     v("model", model, "model name (see `tessera models`), if the file does not name it");
     v("recipe", recipe, {.only_for = kSafetensors},
@@ -200,6 +201,26 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
             << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
 }
 
+// The existing files that an OUT of several files replaces are outputs too.
+void guard_several(const ConvertOptions& options) {
+  const fs::path out = options.out, parent = fs::path(".") / out.parent_path();
+  const std::string stem = options.out.substr(0, options.out.size() - std::string(kShardIndexEnding).size());
+  const std::string shard = fs::path(stem).filename().string() + "-";
+  const auto written = [&](const std::string& name) {
+    if (!options.diffusers) return name.starts_with(shard) && name.ends_with(".safetensors");
+    return name.starts_with("diffusion_pytorch_model") || name.ends_with("config.json") ||
+           name == "model_index.json";
+  };
+  const std::vector<fs::path> folders =
+      options.diffusers ? std::vector{out, out / "transformer", out / "vae", out / "scheduler"}
+                        : std::vector{parent};
+  std::error_code error;
+  for (const fs::path& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (written(entry.path().filename().string()))
+        guard_output({.path = entry.path().string(), .option = "OUT"});
+}
+
 // Folders of diffusers, in and out.
 void convert_generator(const ConvertOptions& options, const Given& given) {
   given.refuse_others("folders of diffusers", "convert folders of diffusers to .safetensors first");
@@ -221,6 +242,7 @@ void run(const ConvertOptions& options, const Given& given) {
   if (given.has("shard_size") && !options.out.ends_with(kShardIndexEnding))
     fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
   if (!options.vae.empty() && !options.diffusers) fail_usage("--vae goes with --diffusers");
+  if (options.diffusers || options.out.ends_with(kShardIndexEnding)) guard_several(options);
   if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
     return convert_generator(options, given);
   const bool sharded = options.out.ends_with(kShardIndexEnding);
@@ -228,8 +250,6 @@ void run(const ConvertOptions& options, const Given& given) {
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
                " for several files");
   const WeightFile file(train::weights_file_of(options.in), options.key);
-  if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
-    fail_usage("'", options.out, "' is the file that is read: choose another name");
   std::cout << one_line(file.path()) << ": " << file.form() << ", "
             << counted(std::ssize(file.tensors()), "tensor") << "\n";
 

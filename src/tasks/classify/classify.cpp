@@ -202,9 +202,6 @@ void Classify::check_validation(const data::ClassLabels& labels, const std::stri
 void Classify::check_against_data(bool continued, bool balanced) const {
   if (multi_label_ && config_.loss == ClassifyLoss::cross_entropy)
     fail_usage("loss cross_entropy needs one class an image, the data has several: use bce");
-  if (config_.label_smoothing > 0 && multi_label_)
-    fail_usage("task.label_smoothing = ", shortest(config_.label_smoothing),
-               " is for one class an image, the data has several");
   if (config_.target_threshold >= 0 && multi_label_ && !continued)
     fail_usage("task.target_threshold = ", shortest(config_.target_threshold),
                " is for one class an image, the data has several");
