@@ -13,8 +13,12 @@ struct UnwrappedNames {
   std::vector<std::string> beside;  // original names of tensors outside the model (a loss, a teacher)
 };
 
-// Removes the prefix before the patch embedding or a ResNet's first block. It consists of "model", "module",
-// "backbone", "encoder", "net", "network" and "_orig_mod". Tensors without the prefix are outside the model,
+// Returns the name without the parts that parallel and compiled modules add: "module." at its beginning,
+// "_orig_mod." and the like anywhere.
+std::string without_wrappers(const std::string& name);
+
+// Removes these parts and the prefix before the patch embedding or a ResNet's first block. It consists of "model", "module",
+// "backbone", "encoder", "net" and "network". Tensors without the prefix are outside the model,
 // except heads.
 UnwrappedNames unwrap_names(const std::vector<std::string>& names);
 

@@ -70,7 +70,7 @@ std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
 std::shared_ptr<const data::Source> set_of(const AnalysePredictionsOptions& options,
                                            const AnalysedModel& first) {
   std::vector<std::string> notes;
-  const auto all = describe_all(options.weights, options.input.model, options.input.raw);
+  const auto all = describe_all(options.weights, options.input.model, options.input.raw, options.input.key);
   const auto set = without_fitted(open_set(options.input, first), all, notes);
   for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
   return set;

@@ -13,11 +13,11 @@
 namespace tessera::cli {
 
 std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
-                                           bool raw) {
+                                           bool raw, const std::string& key) {
   std::vector<DescribedWeights> out;
   for (const std::string& one : weights) {
     const std::string file = train::weights_file_of(one, raw);
-    out.push_back({one, file, train::describe_weights(WeightFile(file), model)});
+    out.push_back({one, file, train::describe_weights(WeightFile(file, key), model)});
   }
   return out;
 }

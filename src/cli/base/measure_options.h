@@ -16,6 +16,7 @@ struct MeasureOptions : ComputeOptions {
   std::string model;
   data::SourceConfig data;  // of --data and --val-data, else empty
   int64_t batch = 64, loader_threads = 1;
+  std::string key;
   bool raw = false;
 
   template <class V>
@@ -23,6 +24,7 @@ struct MeasureOptions : ComputeOptions {
     v("data", data.path, "the images (default: the data of the run's recipe)");
     v("val_data", data.val_path, "the validation set, if it has a path of its own");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, {.range = between(1, 65536), .names = "--batch"}, "images at a time");
     v("loader_threads", loader_threads, between(1, 256), "decoding threads");
@@ -37,7 +39,7 @@ struct DescribedWeights {
   train::WeightsInfo info;
 };
 std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
-                                           bool raw);
+                                           bool raw, const std::string& key);
 
 // Returns the data of the run that made the weights; an empty path if they do not record it.
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);

@@ -379,8 +379,8 @@ void check_absent(const GenerateOptions& options) {
 void generate(const GenerateOptions& options, const Given& given) {
   check_absent(options);
   train::use_threads(options.threads);
-  const train::OpenedTask opened =
-      train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
+  const train::OpenedTask opened = train::open_generator(
+      options.weights, {.model = options.model, .key = options.key, .raw = options.raw});
   const auto print_notes = [&] {  // once nothing is refused
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   };

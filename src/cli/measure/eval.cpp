@@ -309,7 +309,7 @@ class Evaluation {
  public:
   explicit Evaluation(const EvalOptions& options)
       : options_(options),
-        weights_(describe_all(options.weights, options.model, options.raw)),
+        weights_(describe_all(options.weights, options.model, options.raw, options.key)),
         setups_(setups_of(options.setups, options.precision, weights_)),
         columns_(columns_of(setups_, weights_)),
         writer_(options.output) {
@@ -381,7 +381,8 @@ class Evaluation {
 
   const EvaluatedRow& measure(const EvalSetup& setup, int64_t size) {
     const auto& [weights, file, info] = weights_[setup.weights];
-    train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
+    train::OpenOptions how = {
+        .model = options_.model, .key = options_.key, .raw = options_.raw, .settings = setup.model_settings};
     const bool by_names = tasks::find_task(tasks::task_name(info.task)).names_classes;
     std::vector<std::string> names;
     if (!options_.class_names.empty()) names = data::read_class_names(options_.class_names);

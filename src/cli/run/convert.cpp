@@ -261,7 +261,8 @@ void run(const ConvertOptions& options, const Given& given) {
     asked.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
   }
   const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
-  const auto hub = ours ? std::nullopt : train::read_hub_config(file.path());
+  train::PublishedFolder folder(file.path());
+  const auto hub = ours ? std::nullopt : train::read_hub_config(folder);
   const bool told = !ours && options.model.empty() && !hub;
   const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
   Tensors tensors;
@@ -285,6 +286,9 @@ void run(const ConvertOptions& options, const Given& given) {
     const std::vector<TensorView> views = ours ? file.tensors() : completed_views(file, options.bgr, tensors);
     const train::StoredTensors stored = train::stored_for(*meta, views, ours, file.path());
     tensors.views = train::views_of(train::match_weights(*meta, stored), tensors.kept);
+    size_t at = 0;  // the model's shape: others may have more axes
+    for (const auto& [name, tensor] : tasks::named_state(meta->parts()))
+      tensors.views[at++].shape = tensor.sizes().vec();
     const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
