@@ -32,7 +32,7 @@ const std::map<std::string, Layer> kLayers = {
     {"ops", {2, false}}, {"text", {2, true}},
     {"nn", {3, false}},
     {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
-    {"report", {5, true}}, {"weights", {5, false}},
+    {"report", {5, true}}, {"weights", {5, false}}, {"laws", {5, true}},
     {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
     {"runs", {7, false}},
     {"open", {8, false}}, {"optim", {8, false}},
