@@ -34,6 +34,7 @@ const std::map<std::string, Layer> kLayers = {
     {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
     {"report", {5, true}}, {"weights", {5, false}}, {"laws", {5, true}},
     {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
+    {"plan", {6, true}},
     {"runs", {7, false}},
     {"open", {8, false}}, {"optim", {8, false}},
     {"recipe", {9, false}},
