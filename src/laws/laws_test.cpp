@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "io/files/file.h"
+#include "laws/curve_fit.h"
 #include "laws/frontier.h"
 #include "laws/kaplan.h"
 #include "laws/loss_law.h"
@@ -123,6 +124,24 @@ TEST(LossLaw, BootstrapIntervalsAreThoseOfThePublishedSpread) {
   // 90 % of a normal distribution are 3.3 standard deviations wide; the published one is 0.0161.
   expect_near(alpha.high - alpha.low, 3.3 * 0.0161, 0.5);
   EXPECT_EQ(bootstrap(points, fit, 1).front().alpha, laws.front().alpha);
+}
+
+TEST(LossLaw, TheBestSamplesOfASizeAreThoseOfItsBudget) {
+  const LossLaw law{482, 2085, 1.82, 0.348, 0.366};
+  const Allocation best = best_allocation(law, 1e21);
+  expect_near(best_samples(law, best.parameters), best.samples, 1e-9);
+  expect_near(samples_for(law, 1e9, law.loss(1e9, 3e10)), 3e10, 1e-6);
+  EXPECT_TRUE(std::isinf(samples_for(law, 1e9, law.E)));
+}
+
+TEST(CurveFit, TheFirstHalfPredictsTheEnd) {
+  Curve curve;
+  for (double samples = 1000; samples <= 64000; samples += 1000)
+    curve.samples.push_back(samples), curve.losses.push_back(0.4 + 30 / std::sqrt(samples));
+  const Extrapolation found = extrapolate(curve);
+  expect_near(found.predicted, found.measured, 1e-3);
+  EXPECT_EQ(found.from_samples, 32000);
+  EXPECT_TRUE(std::isnan(extrapolate({.samples = {1, 2, 3}, .losses = {3, 2, 1}}).measured));
 }
 
 TEST(Frontier, ApproachTwoFindsExponentsWithoutNoise) {

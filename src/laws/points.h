@@ -35,7 +35,7 @@ struct Points {
 };
 
 // Reads a CSV with a header. Columns: `parameters` and `loss`; one or both of `samples` (or `tokens`) and
-// `training_flop` (or `flop`), each of which follows from the other by flop = 6 parameters samples; optional
+// `training_flop` (or `flop`). A missing one follows from flop = 6 parameters samples. Optional are
 // `name`, `unique_samples`, `other_loss`, `accuracy`, `noise_scale`. Other columns are ignored. Throws with
 // the line for text instead of a number, and for a number that is not positive.
 Points read_points(const std::string& path);
