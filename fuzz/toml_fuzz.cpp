@@ -1,4 +1,4 @@
-#include "core/toml.h"
+#include "core/value.h"
 #include "fuzz/fuzz.h"
 #include "io/files/file.h"
 

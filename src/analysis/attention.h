@@ -51,4 +51,12 @@ torch::Tensor attention_gradcam(const torch::Tensor& attention, const torch::Ten
 // to the patches: [..., patches].
 torch::Tensor patches_seen(const torch::Tensor& matrix, const TokenLayout& layout);
 
+// Turns the implicit attention of a Vision-LSTM layer (ops/mlstm_mixer.h), which may be negative, into rows
+// of sum 1: magnitudes divided by their row's sum. Rows of zeros stay zero.
+torch::Tensor magnitudes_of_sum_one(const torch::Tensor& mixing);
+
+// The order in which a Vision-LSTM layer walks its tokens, derived from the tokens that each one reads.
+enum class Walk { forwards, backwards, other };
+Walk walk_of(const torch::Tensor& mixing);
+
 }  // namespace tessera::analysis

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/base/mlstm_cells.h"
+#include "models/base/capability.h"
 #include "models/base/model.h"
 
 namespace tessera::analysis {

@@ -244,31 +244,4 @@ std::vector<double> trace_estimates(const Objective& objective, const torch::Ten
   return estimates;
 }
 
-std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start, int64_t steps,
-                                   HessianProduct how, const Progress& progress) {
-  std::vector<torch::Tensor> basis = {(start / start.norm()).to(torch::kFloat64)};
-  std::vector<double> diagonal, beside;
-  const int64_t most = std::min<int64_t>(steps, start.numel());
-  while (std::ssize(diagonal) < most) {
-    const torch::Tensor& last = basis.back();
-    torch::Tensor next = hessian_times(objective, last.to(start.scalar_type()), how).to(torch::kFloat64);
-    diagonal.push_back(last.dot(next).item<double>());
-    for (int round = 0; round < 2; ++round)
-      for (const torch::Tensor& other : basis) next = next - other * other.dot(next);
-    const double length = next.norm().item<double>();
-    if (!go_on(progress, diagonal.size(), static_cast<size_t>(most))) break;
-    if (length < 1e-10 * (1 + std::abs(diagonal[0]))) break;  // the start vector's whole Krylov space
-    beside.push_back(length);
-    basis.push_back(next / length);
-  }
-  const auto n = std::ssize(diagonal);
-  torch::Tensor matrix = torch::zeros({n, n}, torch::kFloat64);
-  for (int64_t i = 0; i < n; ++i) {
-    matrix[i][i] = diagonal[static_cast<size_t>(i)];
-    if (i + 1 < n) matrix[i][i + 1] = matrix[i + 1][i] = beside[static_cast<size_t>(i)];
-  }
-  const torch::Tensor values = torch::linalg_eigvalsh(matrix);
-  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + n};
-}
-
 }  // namespace tessera::analysis

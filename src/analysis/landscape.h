@@ -100,9 +100,4 @@ PowerIteration power_iteration(const Objective& objective, const torch::Tensor& 
 std::vector<double> trace_estimates(const Objective& objective, const torch::Tensor& probes,
                                     HessianProduct how = HessianProduct::exact);
 
-// Returns the eigenvalues, ascending, of the Hessian restricted to the span of `steps` products (Lanczos with
-// full orthogonalisation). The ends approach the least and the largest eigenvalue.
-std::vector<double> lanczos_values(const Objective& objective, const torch::Tensor& start, int64_t steps,
-                                   HessianProduct how = HessianProduct::exact, const Progress& progress = {});
-
 }  // namespace tessera::analysis

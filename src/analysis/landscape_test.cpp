@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 
+#include "analysis/landscape_testing.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::analysis {

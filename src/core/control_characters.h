@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <ostream>
+#include <streambuf>
 #include <string>
 #include <string_view>
 
@@ -23,5 +26,22 @@ std::string without_controls(std::string_view content);
 
 // Returns the number of final bytes, 0 to 3, that begin an incomplete UTF-8 character.
 size_t unfinished_utf8(std::string_view bytes);
+
+// While it lives, writes control characters and changes of the writing direction to the stream as \xNN.
+// Newline and tab pass.
+class PrintableStream {
+ public:
+  explicit PrintableStream(std::ostream& stream);
+  ~PrintableStream();
+  PrintableStream(const PrintableStream&) = delete;
+
+ private:
+  std::ostream& stream_;
+  std::unique_ptr<std::streambuf> filter_;
+  std::streambuf* before_;
+};
+
+// Returns the stream's buffer without the filter, for the program's own control characters.
+std::streambuf* unfiltered(std::ostream& stream);
 
 }  // namespace tessera

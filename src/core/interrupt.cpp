@@ -1,4 +1,4 @@
-#include "core/interrupt.h"
+#include "core/progress.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -2,9 +2,17 @@
 
 #include <malloc.h>
 #include <unistd.h>
-
+#include <array>
+#include <charconv>
 #include <climits>
 #include <fstream>
+#include <new>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
 
 namespace tessera {
 
@@ -42,6 +50,42 @@ uint64_t resident_bytes() {
   uint64_t all = 0, resident = 0;
   if (!(pages >> all >> resident)) return 0;
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+namespace {
+
+// "12.5 GiB", "1024 bytes": LibTorch's text after "to allocate".
+uint64_t parse_size(std::string_view size) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
+  if (error != std::errc() || !(number >= 0 && number < 1e18)) return 0;
+  const std::string_view unit = trim(size.substr(static_cast<size_t>(end - size.data())));
+  constexpr std::array kUnits = {std::pair("bytes", 0), std::pair("KiB", 10), std::pair("MiB", 20),
+                                 std::pair("GiB", 30)};
+  for (const auto& [name, shift] : kUnits)
+    if (unit.starts_with(name))
+      return static_cast<uint64_t>(number * static_cast<double>(uint64_t{1} << shift));
+  return 0;
+}
+
+}  // namespace
+
+std::optional<uint64_t> failed_allocation(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return 0;
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error);
+      system && system->code() == std::errc::not_enough_memory)
+    return 0;
+  const std::string_view message = error.what();
+  for (const std::string_view words :
+       {"can't allocate memory: you tried to allocate ", "out of memory. Tried to allocate "})
+    if (const size_t at = message.find(words); at != std::string_view::npos)
+      return parse_size(message.substr(at + words.size(), 40));
+  return std::nullopt;
+}
+
+std::string out_of_memory_line(uint64_t wanted, const std::string& advice) {
+  const std::string more = wanted > 0 ? text(human_bytes(wanted), " more needed; ") : "";
+  return text("out of memory: ", more, advice);
 }
 
 }  // namespace tessera

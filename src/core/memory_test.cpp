@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "core/out_of_memory.h"
 #include "core/text.h"
 
 namespace tessera {

@@ -1,11 +1,10 @@
-#include "core/printable_stream.h"
+#include "core/control_characters.h"
 
 #include <gtest/gtest.h>
 
 #include <sstream>
 
 #include "core/progress.h"
-#include "core/text.h"
 
 namespace tessera {
 namespace {

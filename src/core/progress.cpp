@@ -7,9 +7,8 @@
 #include <cmath>
 #include <iostream>
 
-#include "core/clock.h"
+#include "core/control_characters.h"
 #include "core/error.h"
-#include "core/printable_stream.h"
 #include "core/text.h"
 
 namespace tessera {

@@ -1,10 +1,7 @@
-// One line with the progress of long work.
-//
-// On a terminal: a bar redrawn in place, at most ten times a second, cut to the terminal's width:
-//   train  42% ███████████▌               1 640/3 900  loss 1.234  acc 0.567  210 img/s  wait 0 %  left 10:44
-// In a file or pipe: plain lines, one every few seconds, no control codes.
+// Long work: its progress, its interruption by signals, and its time.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -14,6 +11,11 @@
 
 namespace tessera {
 
+// One line with the progress of long work.
+//
+// On a terminal: a bar redrawn in place, at most ten times a second, cut to the terminal's width:
+//   train  42% ███████████▌               1 640/3 900  loss 1.234  acc 0.567  210 img/s  wait 0 %  left 10:44
+// In a file or pipe: plain lines, one every few seconds, no control codes.
 class ProgressLine {
  public:
   struct Options {
@@ -51,5 +53,35 @@ class ProgressLine {
   int64_t done_ = 0;
   Fields fields_;
 };
+
+// SIGINT and SIGTERM as a flag that long work checks between steps, so that it can save its state first.
+
+// The scope of work that checks interrupted() regularly. Scopes may nest.
+class Interruptible {
+ public:
+  Interruptible();
+  ~Interruptible();
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+};
+
+// For programs. Within an Interruptible scope, the first signal sets the flag, and a second one ends the
+// process at once with exit code 130. Outside such scopes a signal ends the process as usual. From now on, a
+// write beyond the file size limit (ulimit -f) is an error instead of a signal.
+void catch_interrupts();
+bool interrupted();
+// Clears the flag: for programs that continue after a signal, and for tests.
+void forget_interrupts();
+
+// Steady time for durations, wall-clock time for people and logs.
+
+inline double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds since 1970.
+inline double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "core/config.h"
-#include "core/toml.h"
 #include "core/value.h"
 
 namespace tessera {

@@ -1,6 +1,8 @@
-// Small text functions: splitting, "did you mean", and readable quantities.
+// Small text functions: splitting, "did you mean", readable quantities and lists, base64.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -40,5 +42,28 @@ std::string printable(std::string_view name, size_t most = 200);
 
 // True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_utf8(std::string_view bytes);
+
+// Returns a number with its noun: "1 image", "3 images". `plural` is for nouns that do not just add an s:
+// counted(n, "class", "classes").
+inline std::string counted(int64_t count, std::string_view noun, std::string_view plural = {}) {
+  std::string out = std::to_string(count) + " ";
+  if (count == 1) return out.append(noun);
+  return plural.empty() ? out.append(noun) + "s" : out.append(plural);
+}
+
+// Returns "a, b, c, d and 8 more" for an error line: at most `most` names, each made printable and cut at
+// `bytes`.
+inline std::string some_of(std::span<const std::string> names, size_t most = 4, size_t bytes = 200) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i)
+    out += (i > 0 ? ", " : "") + printable(names[i], bytes);
+  return names.size() > most ? out + " and " + std::to_string(names.size() - most) + " more" : out;
+}
+
+// Base64 (RFC 4648, section 4): images in pages and records, character maps of tokenisers.
+
+std::string to_base64(std::span<const std::byte> bytes);
+// Returns nothing if a character is not a base64 digit or if final digits are missing. Padding is optional.
+std::optional<std::vector<std::byte>> from_base64(std::string_view text);
 
 }  // namespace tessera

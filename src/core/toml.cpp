@@ -1,4 +1,4 @@
-#include "core/toml.h"
+#include "core/value.h"
 
 #include <algorithm>
 #define TOML_EXCEPTIONS 1

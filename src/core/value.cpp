@@ -1,10 +1,11 @@
 #include "core/value.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
 
 namespace tessera {
 
@@ -75,6 +76,24 @@ std::string first_difference(const Value& a, const Value& b, const std::string& 
   for (const auto& [key, value] : b.as_table())
     if (!entry(const_cast<Value&>(a), key)) return text(path(key), ": nothing against ", toml_text(value));
   return "";
+}
+
+namespace {
+
+// 1 rather than 1.0: many ranges are of integers.
+std::string plain(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15 ? text(static_cast<int64_t>(value))
+                                                              : shortest(value);
+}
+
+}  // namespace
+
+std::string Range::text() const {
+  const bool has_low = std::isfinite(low), has_high = std::isfinite(high);
+  if (has_low && has_high && !without_low && !without_high) return plain(low) + " to " + plain(high);
+  const std::string lower = (without_low ? "above " : "at least ") + plain(low);
+  const std::string upper = (without_high ? "below " : "at most ") + plain(high);
+  return !has_high ? lower : !has_low ? upper : lower + " and " + upper;
 }
 
 }  // namespace tessera

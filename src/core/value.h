@@ -1,4 +1,4 @@
-// A small tree of settings: the form of a parsed TOML recipe, and the source of typed configs.
+// A small tree of settings: the form of a parsed TOML recipe, and the source of typed configs. Its text in TOML.
 //
 // Tables keep insertion order, so that a written recipe reads like the given one.
 #pragma once
@@ -63,5 +63,20 @@ void merge(Value& base, const Value& over);
 
 // Returns the first dotted key at which two trees differ, with both sides; empty if they are equal.
 std::string first_difference(const Value& a, const Value& b, const std::string& prefix = "");
+
+// Conversion between TOML and settings trees.
+
+// Parses a document. Errors contain `where` (a file name) and the line. Refuses nesting deeper than 16 levels
+// and text over 1 MiB.
+Value parse_toml(std::string_view document, const std::string& where);
+
+// Parses one value, as on the right of `key =`; anything that is not a TOML value becomes a plain string.
+Value parse_toml_value(std::string_view value);
+
+// Returns one value on one line.
+std::string toml_text(const Value& value);
+
+// Returns a whole document: plain keys first, then [tables].
+std::string write_toml(const Value& table);
 
 }  // namespace tessera

@@ -7,9 +7,9 @@
 #include "core/text.h"
 #include "data/base/class_mapping.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
-#include "data/sources/source_conversations.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {

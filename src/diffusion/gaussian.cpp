@@ -88,12 +88,6 @@ torch::Tensor GaussianDiffusion::clean_of(const torch::Tensor& values, const tor
   }
 }
 
-torch::Tensor GaussianDiffusion::noise_of(const torch::Tensor& clean, const torch::Tensor& x,
-                                          const torch::Tensor& t) const {
-  return (entries(schedule_.sqrt_recip_alphas_cumprod, t, x) * x - clean) /
-         entries(schedule_.sqrt_recipm1_alphas_cumprod, t, x);
-}
-
 Moments GaussianDiffusion::predicted(const torch::Tensor& output, const torch::Tensor& x,
                                      const torch::Tensor& t, bool clip) const {
   const int64_t channels = x.size(1);
@@ -186,26 +180,6 @@ torch::Tensor GaussianDiffusion::ancestral_step(const torch::Tensor& output, con
   const Moments p = predicted(output, x, t, clip);
   const torch::Tensor follows = (t != 0).to(p.mean.scalar_type()).view({-1, 1, 1, 1});
   return p.mean + follows * torch::exp(0.5 * p.log_variance) * noise;
-}
-
-torch::Tensor GaussianDiffusion::ddim_step(const torch::Tensor& output, const torch::Tensor& x,
-                                           const torch::Tensor& t, const torch::Tensor& noise, double eta,
-                                           bool clip) const {
-  const torch::Tensor clean = predicted(output, x, t, clip).clean, e = noise_of(clean, x, t);
-  const torch::Tensor left = entries(schedule_.alphas_cumprod, t, x),
-                      before = entries(schedule_.alphas_cumprod_prev, t, x);
-  const torch::Tensor sigma = eta * torch::sqrt((1 - before) / (1 - left)) * torch::sqrt(1 - left / before);
-  const torch::Tensor mean =
-      clean * torch::sqrt(before) + torch::sqrt((1 - before - sigma.square()).clamp_min(0)) * e;
-  if (eta == 0) return mean;
-  return mean + (t != 0).to(mean.scalar_type()).view({-1, 1, 1, 1}) * sigma * noise;
-}
-
-torch::Tensor GaussianDiffusion::ddim_reverse_step(const torch::Tensor& output, const torch::Tensor& x,
-                                                   const torch::Tensor& t, bool clip) const {
-  const torch::Tensor clean = predicted(output, x, t, clip).clean, e = noise_of(clean, x, t);
-  const torch::Tensor after = entries(schedule_.alphas_cumprod_next, t, x);
-  return clean * torch::sqrt(after) + torch::sqrt(1 - after) * e;
 }
 
 }  // namespace tessera::diffusion

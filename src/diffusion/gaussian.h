@@ -62,18 +62,12 @@ class GaussianDiffusion {
                                  const torch::Tensor& x, const torch::Tensor& t, bool clip = false) const;
   torch::Tensor prior_bits(const torch::Tensor& clean) const;
 
-  // Return x_{t-1} from x_t by the chain (Ho et al. 2020) or by DDIM with eta (Song et al. 2021, eq. 12), and
-  // x_{t+1} by the same ODE backwards.
+  // Returns x_{t-1} from x_t by the chain (Ho et al. 2020).
   torch::Tensor ancestral_step(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t,
                                const torch::Tensor& noise, bool clip) const;
-  torch::Tensor ddim_step(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t,
-                          const torch::Tensor& noise, double eta, bool clip) const;
-  torch::Tensor ddim_reverse_step(const torch::Tensor& output, const torch::Tensor& x, const torch::Tensor& t,
-                                  bool clip) const;
 
  private:
   torch::Tensor clean_of(const torch::Tensor& values, const torch::Tensor& x, const torch::Tensor& t) const;
-  torch::Tensor noise_of(const torch::Tensor& clean, const torch::Tensor& x, const torch::Tensor& t) const;
 
   Schedule schedule_;
   GaussianOptions options_;

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/config.h"
+
 namespace tessera::diffusion {
 
 struct Guidance {
@@ -14,6 +16,15 @@ struct Guidance {
       0;  // share of the guided prediction rescaled to the deviation with the class (Lin et al. 2024)
   // Guides only at shares of remaining noise, 0 (clean) to 1, between these (Kynkäänniemi et al. 2024).
   double from = 0, to = 1;
+
+  template <class V>
+  void visit(V& v) {
+    v("cfg", scale, between(0, 1e6), "classifier-free guidance, 1 = none");
+    v("cfg_channels", channels, at_least(0), "guide the first channels only, 0 = all (of latents 3)");
+    v("cfg_rescale", rescale, between(0, 1), "share that gets the deviation without guidance");
+    v("cfg_from", from, between(0, 1), "guide from this share of noise on, 0 is the image");
+    v("cfg_to", to, between(0, 1), "guide up to this share of noise, 1 is noise");
+  }
 
   bool on() const { return scale != 1; }
   bool applies(double noise) const { return on() && noise >= from && noise <= to; }

@@ -5,17 +5,17 @@
 
 #include "ops/torch.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/random.h"
-#include "diffusion/discrete_sampler.h"
 #include "diffusion/gaussian.h"
 #include "diffusion/guidance.h"
-#include "diffusion/interpolant_sampler.h"
+#include "diffusion/samplers.h"
 
-namespace tessera::tasks {
+namespace tessera::diffusion {
 
 enum class Process { diffusion, linear, gvp, vp };
 
@@ -54,42 +54,7 @@ struct ProcessConfig {
 // Throws a usage error for a key that is set but belongs to the other kind of process.
 void refuse_unread_keys(const ProcessConfig& config);
 
-// Names of samplers for users; `automatic` is ddpm for diffusion and dopri5 for interpolants.
-enum class SamplerName {
-  automatic,
-  ddpm,
-  ddim,
-  dpmpp,
-  dpmpp_2m,
-  dpmpp_3m,
-  dpmpp_2m_sde,
-  euler,
-  euler_ancestral,
-  heun,
-  dopri5,
-  sde,
-  sde_heun
-};
-
-// Throws a usage error for `steps` if the sampler chooses its own.
-void require_counted_steps(SamplerName sampler, int64_t steps);
-// True if the sampler chooses its own steps.
-bool takes_own_steps(SamplerName sampler);
-
-struct SamplerConfig {
-  SamplerName sampler = SamplerName::automatic;
-  int64_t steps = 0;           // 0 = 250 for ddpm and sde, 50 for the others
-  std::string respacing = {};  // ddpm: replaces `steps`, in the form of diffusion::respace
-  double eta = 0;              // ddim
-  bool karras = false;         // dpmpp, euler, heun of diffusion
-  diffusion::Spacing spacing = diffusion::Spacing::trailing;
-  diffusion::DiffusionForm form = diffusion::DiffusionForm::sigma;  // sde
-  diffusion::LastStep last_step = diffusion::LastStep::mean;        // sde
-  double last_step_size = 0.04;                                     // sde
-  double clip = 0;  // ddpm, ddim, heun of diffusion: clips clean images to +-clip, 0 = no
-  double threshold =
-      0;  // ddim, dpmpp: quantile of dynamic thresholding (diffusion/discrete_sampler.h), 0 = none
-};
+using diffusion::SamplerConfig;
 
 class NoiseProcess {
  public:
@@ -107,8 +72,12 @@ class NoiseProcess {
                      const torch::Tensor& time) const;
   // Throws a usage error for a sampler of the other kind, or one with invalid options.
   std::unique_ptr<diffusion::Sampler> sampler(const SamplerConfig& config) const;
-  // Returns the config with actual values for `automatic` and steps = 0.
-  SamplerConfig resolved(const SamplerConfig& config) const;
+  // Returns the row of the config's sampler.
+  const diffusion::SamplerRow& row(const SamplerConfig& config) const;
+  // Returns the config with its sampler's name, steps and `clip`, if unset. `pixels`: images lie within -1 and 1.
+  SamplerConfig resolved(const SamplerConfig& config, bool pixels = false) const;
+  // Returns `steps`, at most those of the schedule.
+  int64_t most_steps(int64_t steps) const { return diffusion_ ? std::min(steps, config_.steps) : steps; }
 
   const ProcessConfig& config() const { return config_; }
   const diffusion::GaussianDiffusion* diffusion() const { return diffusion_ ? &*diffusion_ : nullptr; }
@@ -122,15 +91,9 @@ class NoiseProcess {
   std::optional<diffusion::Interpolant> interpolant_;
 };
 
-}  // namespace tessera::tasks
+}  // namespace tessera::diffusion
 
 template <>
-struct tessera::EnumNames<tessera::tasks::Process> {
+struct tessera::EnumNames<tessera::diffusion::Process> {
   static constexpr std::array names = {"diffusion", "linear", "gvp", "vp"};
-};
-template <>
-struct tessera::EnumNames<tessera::tasks::SamplerName> {
-  static constexpr std::array names = {"auto",     "ddpm",         "ddim",    "dpmpp",           "dpmpp_2m",
-                                       "dpmpp_3m", "dpmpp_2m_sde", "euler",   "euler_ancestral", "heun",
-                                       "dopri5",   "sde",          "sde_heun"};
 };

@@ -4,20 +4,10 @@
 
 #include <cmath>
 
-#include "core/error.h"
+#include "core/core_testing.h"
 
 namespace tessera::diffusion {
 namespace {
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind, ErrorKind::usage);
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Schedule, LosesTheImageStepByStep) {
   for (const ScheduleKind kind : {ScheduleKind::linear, ScheduleKind::scaled_linear, ScheduleKind::cosine})
@@ -51,13 +41,13 @@ TEST(Schedule, RespacedStepsStayAsNoisyAsTheyAre) {
 }
 
 TEST(Schedule, RefusesMoreStepsThanThereAre) {
-  EXPECT_EQ(message_of([] { respace(1000, "1001"); }),
+  EXPECT_EQ(usage_error_of([] { respace(1000, "1001"); }),
             "steps '1001': 1001 are more than the 1000 of the schedule");
-  EXPECT_NE(message_of([] { respace(1000, "many"); }).find("must be a number as 250"), std::string::npos);
-  EXPECT_NE(message_of([] { respace(1000, "ddim333"); }).find("no whole stride makes 333"),
+  EXPECT_NE(usage_error_of([] { respace(1000, "many"); }).find("must be a number as 250"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { respace(1000, "ddim333"); }).find("no whole stride makes 333"),
             std::string::npos);
-  EXPECT_NE(message_of([] { make_betas({.steps = 0}); }).find("must be 1 to"), std::string::npos);
-  EXPECT_NE(message_of([] { make_betas({.steps = 10}); }).find("beta = "), std::string::npos);
+  EXPECT_NE(usage_error_of([] { make_betas({.steps = 0}); }).find("must be 1 to"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { make_betas({.steps = 10}); }).find("beta = "), std::string::npos);
 }
 
 TEST(Schedule, ZeroTerminalSnrKeepsTheFirstStep) {

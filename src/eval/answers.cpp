@@ -1,4 +1,4 @@
-#include "eval/answers.h"
+#include "eval/captioning.h"
 
 #include <algorithm>
 #include <map>

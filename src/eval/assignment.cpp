@@ -1,4 +1,4 @@
-#include "eval/assignment.h"
+#include "eval/numerics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,16 @@
-// Scores of captions against references: BLEU (Papineni et al. 2002), CIDEr-D (Vedantam et al. 2015) and
-// ROUGE-L (Lin 2004), as in the COCO evaluation: Penn Treebank tokens, lower case, without punctuation.
+// Scores of texts against references: captions, and answers to questions.
 #pragma once
 
 #include <array>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tessera::eval {
+
+// Captions: BLEU (Papineni et al. 2002), CIDEr-D (Vedantam et al. 2015) and ROUGE-L (Lin 2004), as in the COCO
+// evaluation: Penn Treebank tokens, lower case, without punctuation.
 
 // Joins the words with single blanks: "A man's dog, isn't it?" -> "a man 's dog is n't it". Brackets become
 // -lrb- etc.
@@ -28,5 +31,16 @@ struct CaptionScores {
 // Throws Error without images, or with the place of an image without a reference. CIDEr's document
 // frequencies come from the given references.
 CaptionScores score_captions(const std::vector<CaptionedImage>& images);
+
+// Answers to questions about images, scored as in VQA (Antol et al. 2015).
+
+// Returns an answer in the form that VQA's own program compares: without line ends, tabs, articles and most
+// punctuation; number words as digits, contractions with their apostrophe, lower case. Its errors are kept:
+// it removes any period without a digit after it, at most 32 of them.
+std::string processed_answer(std::string_view answer);
+
+// Returns the mean over the annotators of min(1, equal answers of the others / 3). Answers are processed only
+// if the annotators disagree.
+double vqa_accuracy(std::string_view answer, std::span<const std::string> annotators);
 
 }  // namespace tessera::eval

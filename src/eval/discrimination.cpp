@@ -1,7 +1,6 @@
 #include "eval/discrimination.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "eval/symmetric_eigen.h"
+#include "eval/numerics.h"
 
 namespace tessera::eval {
 namespace {

@@ -3,23 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/random.h"
-#include "eval/symmetric_eigen.h"
+#include "eval/eval_testing.h"
+#include "eval/numerics.h"
 
 namespace tessera::eval {
 namespace {
-
-std::vector<float> normal_rows(int64_t rows, int64_t width, uint64_t seed, double shift = 0) {
-  RandomStream random(seed, "rows");
-  std::vector<float> out;
-  for (int64_t i = 0; i < rows * width; ++i) out.push_back(static_cast<float>(random.normal() + shift));
-  return out;
-}
 
 Gaussian moments(const std::vector<float>& rows, int64_t width) {
   Moments sums(width);

@@ -7,16 +7,10 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "eval/eval_testing.h"
 
 namespace tessera::eval {
 namespace {
-
-std::vector<float> normal_rows(int64_t rows, int64_t width, uint64_t seed, double shift = 0) {
-  RandomStream random(seed, "rows");
-  std::vector<float> out;
-  for (int64_t i = 0; i < rows * width; ++i) out.push_back(static_cast<float>(random.normal() + shift));
-  return out;
-}
 
 std::vector<double> probabilities(int64_t rows, int64_t classes) {
   RandomStream random(9, "probabilities");

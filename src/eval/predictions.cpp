@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "core/text.h"
 
 namespace tessera::eval {
 namespace {

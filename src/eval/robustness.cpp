@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 

@@ -5,22 +5,10 @@
 #include <cmath>
 #include <string>
 
-#include "core/error.h"
+#include "core/core_testing.h"
 
 namespace tessera::eval {
 namespace {
-
-// Returns the line of the usage error that `work` throws.
-template <class Work>
-std::string refusal(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind, ErrorKind::usage);
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(MeanCorruptionError, TheBaselineItselfHasOne) {
   const CorruptionBaseline& alexnet = alexnet_on_imagenet_c();
@@ -60,7 +48,9 @@ TEST(CorruptionBaseline, IsReadFromTheTableOfOneModel) {
 }
 
 TEST(CorruptionBaseline, ATableThatIsNoneIsRefused) {
-  const auto reading = [](const char* table) { return refusal([&] { parse_baseline(table, "b.csv"); }); };
+  const auto reading = [](const char* table) {
+    return usage_error_of([&] { parse_baseline(table, "b.csv"); });
+  };
   EXPECT_EQ(
       reading("corruption,severities,images,slow,slow low,slow high,b,b low,b high\nfog,1,9,0,0,0,0,0,0\n"),
       "b.csv holds the errors of 2 models (slow, b), a baseline is one: write its table with that one as "
@@ -83,23 +73,23 @@ TEST(CorruptionBaseline, MustBeMeasuredAsTheErrorsAre) {
   const CorruptionBaseline& alexnet = alexnet_on_imagenet_c();
   const std::vector<std::string> fog = {"fog"}, more = {"fog", "speckle_noise"};
   const std::vector<int> all = {1, 2, 3, 4, 5}, one = {1};
-  EXPECT_EQ(refusal([&] { require_comparable(alexnet, fog, all); }), "no error");
+  EXPECT_EQ(usage_error_of([&] { require_comparable(alexnet, fog, all); }), "");
   EXPECT_EQ(
-      refusal([&] { require_comparable(alexnet, fog, one); }),
+      usage_error_of([&] { require_comparable(alexnet, fog, one); }),
       "the errors of the baseline AlexNet are means over the severities 1,2,3,4,5, not 1: give --severity "
       "1,2,3,4,5, or a baseline measured at 1");
   EXPECT_EQ(
-      refusal([&] { require_comparable(alexnet, more, all); }),
+      usage_error_of([&] { require_comparable(alexnet, more, all); }),
       "the baseline AlexNet has no error for 'speckle_noise': measure it there too, or leave the corruption "
       "out");
   const CorruptionBaseline perfect{"b.csv", {{"fog", 0}}, 0};
   EXPECT_EQ(
-      refusal([&] { require_comparable(perfect, fog, all); }),
+      usage_error_of([&] { require_comparable(perfect, fog, all); }),
       "the baseline b.csv has the error 0 for 'fog', by which nothing can be divided: leave the corruption "
       "out");
-  EXPECT_EQ(refusal([&] { require_as_many(alexnet, "fog", 12, 0); }), "no error");
+  EXPECT_EQ(usage_error_of([&] { require_as_many(alexnet, "fog", 12, 0); }), "");
   EXPECT_EQ(
-      refusal([&] { require_as_many(alexnet, "fog", 12, 20); }),
+      usage_error_of([&] { require_as_many(alexnet, "fog", 12, 20); }),
       "the baseline AlexNet was measured on 20 images (fog), here are 12: measure both on the same images");
 }
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/text.h"
 #include "io/files/json.h"
 #include "io/files/npz.h"
 #include "io/weights/array_file.h"

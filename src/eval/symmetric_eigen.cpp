@@ -1,4 +1,4 @@
-#include "eval/symmetric_eigen.h"
+#include "eval/numerics.h"
 
 #include <algorithm>
 #include <cmath>

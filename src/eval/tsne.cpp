@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/each_isa.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/threads.h"

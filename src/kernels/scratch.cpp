@@ -1,4 +1,4 @@
-#include "kernels/scratch.h"
+#include "kernels/memory.h"
 
 #include <cstdlib>
 #include <memory>

@@ -126,40 +126,6 @@ TEST(ResNet, StatisticsAreOfAllSamplesUnderDropPath) {
   EXPECT_TRUE(torch::equal(statistics(0), statistics(0.9)));
 }
 
-TEST(ResNet, ReadsNamesOfClipAndPyTorch) {
-  const auto& rename = find_family("resnet").rename;
-  EXPECT_EQ(rename("visual.layer1.0.downsample.0.weight"), "layer1.0.downsample.0.weight");
-  EXPECT_EQ(rename("visual.attnpool.positional_embedding"), "attnpool.positional_embedding");
-  EXPECT_EQ(rename("layer1.0.bn1.num_batches_tracked"), "");
-  // Names of detectron2, with and without its prefixes, and of OpenMMLab.
-  EXPECT_EQ(rename("backbone.bottom_up.stem.conv1.weight"), "conv1.weight");
-  EXPECT_EQ(rename("stem.conv1.norm.running_mean"), "bn1.running_mean");
-  EXPECT_EQ(rename("res2.0.conv1.weight"), "layer1.0.conv1.weight");
-  EXPECT_EQ(rename("backbone.bottom_up.res5.12.conv3.norm.bias"), "layer4.12.bn3.bias");
-  EXPECT_EQ(rename("res3.0.shortcut.weight"), "layer2.0.downsample.0.weight");
-  EXPECT_EQ(rename("res3.0.shortcut.norm.weight"), "layer2.0.downsample.1.weight");
-  EXPECT_EQ(rename("conv1_w"), "conv1.weight");  // Caffe's
-  EXPECT_EQ(rename("conv1_b"), "");
-  EXPECT_EQ(rename("res_conv1_bn_s"), "bn1.weight");
-  EXPECT_EQ(rename("res2_0_branch2a_w"), "layer1.0.conv1.weight");
-  EXPECT_EQ(rename("res5_12_branch2c_bn_b"), "layer4.12.bn3.bias");
-  EXPECT_EQ(rename("res3_0_branch1_bn_riv"), "layer2.0.downsample.1.running_var");
-  EXPECT_EQ(rename("res2_0_branch2b_bn_running_mean"), "layer1.0.bn2.running_mean");
-  EXPECT_EQ(rename("res2_0_branch2b_bn_gamma"), "layer1.0.bn2.weight");
-  EXPECT_EQ(rename("fc1000_b"), "fc.bias");
-  EXPECT_EQ(rename("pred_w"), "fc.weight");
-  EXPECT_EQ(rename("res2_0_branch2a_w_momentum"), "");
-  EXPECT_EQ(rename("stem.0.weight"), "conv1.weight");
-  EXPECT_EQ(rename("stem.4.bias"), "bn2.bias");
-  EXPECT_EQ(rename("stem.7.running_var"), "bn3.running_var");
-  EXPECT_EQ(rename("head.fc.weight"), "fc.weight");
-  for (const char* text : {"positional_embedding", "logit_scale", "transformer.resblocks.0.ln_1.weight"})
-    EXPECT_EQ(rename(text), "") << text;
-  for (const char* name : {"resnet18", "resnet50", "resnet50_clip"})
-    for (const auto& entry : meta_classifier(small(name))->backbone->named_parameters())
-      EXPECT_EQ(rename(entry.key()), entry.key());
-}
-
 TEST(ResNet, PositionsOfAttentionPoolingFollowTheGrid) {
   const auto model = lively(small("resnet50_clip"), 0.1);  // 2 x 2 cells
   const char* name = "attnpool.positional_embedding";
@@ -167,26 +133,6 @@ TEST(ResNet, PositionsOfAttentionPoolingFollowTheGrid) {
   EXPECT_FALSE(model->backbone->fit(name, torch::randn({1 + 8, 64})).defined());
   EXPECT_FALSE(model->backbone->fit("conv1.weight", torch::randn({1 + 9, 64})).defined());
   EXPECT_EQ(model->backbone->embed(image(64, 160)).sizes(), (std::vector<int64_t>{2, 12}));
-}
-
-TEST(ConvNext, ReadsNamesOfThePapersAndOfTorchvision) {
-  const auto& rename = find_family("convnext").rename;
-  EXPECT_EQ(rename("downsample_layers.0.1.bias"), "stem.1.bias");
-  EXPECT_EQ(rename("downsample_layers.3.0.weight"), "stages.3.downsample.0.weight");
-  EXPECT_EQ(rename("stages.2.10.dwconv.weight"), "stages.2.blocks.10.conv_dw.weight");
-  EXPECT_EQ(rename("stages.2.10.pwconv2.bias"), "stages.2.blocks.10.mlp.fc2.bias");
-  EXPECT_EQ(rename("stages.0.1.gamma"), "stages.0.blocks.1.gamma");
-  EXPECT_EQ(rename("stages.0.1.grn.gamma"), "stages.0.blocks.1.mlp.grn.weight");
-  EXPECT_EQ(rename("norm.weight"), "head.norm.weight");
-  EXPECT_EQ(rename("head.bias"), "head.fc.bias");
-  EXPECT_EQ(rename("features.0.0.weight"), "stem.0.weight");
-  EXPECT_EQ(rename("features.6.1.bias"), "stages.3.downsample.1.bias");
-  EXPECT_EQ(rename("features.5.8.block.3.weight"), "stages.2.blocks.8.mlp.fc1.weight");
-  EXPECT_EQ(rename("features.5.8.layer_scale"), "stages.2.blocks.8.gamma");
-  EXPECT_EQ(rename("classifier.2.weight"), "head.fc.weight");
-  for (const char* name : {"convnext_tiny", "convnextv2_tiny"})
-    for (const auto& entry : meta_classifier(small(name))->backbone->named_parameters())
-      EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
 TEST(ConvNext, FitsVectorsWithFurtherAxes) {

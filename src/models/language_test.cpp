@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "models/language/flamingo.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "models/language/seq2seq.h"
 

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "core/core_testing.h"
 #include "core/error.h"
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 #include "models/base/encoder.h"
 #include "models/heads/class_head.h"
 #include "nn/position.h"
@@ -13,16 +14,6 @@ namespace tessera::models {
 namespace {
 
 using torch::Tensor;
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind, ErrorKind::usage);
-    return error.what();
-  }
-  return "no error";
-}
 
 Value settings(Value::Table entries) { return Value(std::move(entries)); }
 
@@ -51,28 +42,31 @@ TEST(Registry, NamesAliasesAndFamilies) {
 }
 
 TEST(Registry, ErrorsNameTheNearest) {
-  EXPECT_NE(message_of([] { resolve_model("vil_tiny_patch16_22"); }).find("vil_tiny_patch16_224"),
+  EXPECT_NE(usage_error_of([] { resolve_model("vil_tiny_patch16_22"); }).find("vil_tiny_patch16_224"),
             std::string::npos);
-  EXPECT_NE(message_of([] { find_family("vlt"); }).find("vit"), std::string::npos);
-  EXPECT_NE(message_of([] { small_vit(settings({{"headz", 2}})); }).find("'heads'"), std::string::npos);
-  EXPECT_NE(message_of([] { small_vit(settings({{"dim", "wide"}})); }).find("model.dim"), std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] { find_family("vlt"); }).find("vit"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { small_vit(settings({{"headz", 2}})); }).find("'heads'"), std::string::npos);
+  EXPECT_NE(usage_error_of([] {
+              small_vit(settings({{"dim", "wide"}}));
+            }).find("model.dim"),
+            std::string::npos);
+  EXPECT_NE(usage_error_of([] {
               small_vit(settings({{"dim", 15}}));
             }).find("multiple of model.heads"),
             std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vit(settings({{"positions", "relative"}}));
             }).find("global_pool = \"avg\""),
             std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vit(settings({{"image_size", 18}}));
             }).find("multiple"),
             std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vil(settings({{"pooling", "maximal"}}));
             }).find("bilateral_flatten"),
             std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vil(settings({{"drop_path", 1.0}}));
             }).find("at least 0 and below 1"),
             std::string::npos);
@@ -169,7 +163,6 @@ TEST(Vit, RelativeTablesAreNeutralAtFirstAndThenCount) {
     EXPECT_FALSE(torch::allclose(plain->backbone->embed(x), tabled->backbone->embed(x), 1e-3, 1e-3));
     EXPECT_TRUE(tabled->forward(wide).isfinite().all().item<bool>());  // 4 x 6 patches
   }
-  EXPECT_EQ(find_family("vit").rename("blocks.3.attn.relative_position_index"), "");
 }
 
 // The table's rows for a class token appear in that token's attention.
@@ -198,11 +191,11 @@ TEST(Vit, RelativeTablesFitAnotherGrid) {
   EXPECT_FALSE(model->backbone->fit(name, torch::randn({11 * 11 + 3, 4})).defined());  // other heads
   const auto decayed_not = model->backbone->no_weight_decay();
   EXPECT_NE(std::find(decayed_not.begin(), decayed_not.end(), name), decayed_not.end());
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vit(settings({{"relative_table", true}, {"reg_tokens", 2}}));
             }).find("reg_tokens = 0"),
             std::string::npos);
-  EXPECT_NE(message_of([] {
+  EXPECT_NE(usage_error_of([] {
               small_vit(settings({{"relative_table", true}, {"positions", "alibi"}}));
             }).find("one of them"),
             std::string::npos);
@@ -235,32 +228,11 @@ TEST(Vit, FitsPositionsOfAnotherGrid) {
   EXPECT_FALSE(model->backbone->fit("head.weight", stored).defined());
 }
 
-TEST(Vil, FitsPositionsAndKnowsThePublishedNames) {
+TEST(Vil, FitsPositions) {
   const auto model = build_classifier(small_vil(), 0);
   EXPECT_EQ(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 16})).sizes(),
             (std::vector<int64_t>{1, 4, 4, 16}));
   EXPECT_FALSE(model->backbone->fit("pos_embed.embed", torch::randn({1, 6, 5, 8})).defined());
-  const auto& rename = find_family("vil").rename;
-  EXPECT_EQ(rename("xlstm.blocks.5.xlstm.conv1d.weight"),
-            "blocks.2.rowwise_from_bot_right.layer.conv.weight");
-  EXPECT_EQ(rename("blocks.4.xlstm.conv1d_k.bias"), "blocks.2.rowwise_from_top_left.layer.conv_k.bias");
-  EXPECT_EQ(rename("blocks.4.xlstm_norm.bias"), "blocks.2.rowwise_from_top_left.norm.bias");
-  EXPECT_EQ(rename("blocks.4.xlstm.mlstm_cell.igate.bias"),
-            "blocks.2.rowwise_from_top_left.layer.mlstm_cell.igate.bias");
-  EXPECT_EQ(rename("xlstm.post_blocks_norm.weight"), "norm.weight");
-  EXPECT_EQ(rename("head.0.weight"), "legacy_norm.weight");
-  EXPECT_EQ(rename("head.1.bias"), "head.bias");
-  for (const auto& entry : model->backbone->named_parameters()) EXPECT_EQ(rename(entry.key()), entry.key());
-}
-
-TEST(Vit, KnowsOtherPeoplesNames) {
-  const auto& rename = find_family("vit").rename;
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_11.self_attention.in_proj_weight"),
-            "blocks.11.attn.qkv.weight");
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_0.mlp.3.bias"), "blocks.0.mlp.fc2.bias");
-  EXPECT_EQ(rename("encoder.layers.encoder_layer_0"), "encoder.layers.encoder_layer_0");
-  for (const auto& entry : build_classifier(small_vit(), 0)->backbone->named_parameters())
-    EXPECT_EQ(rename(entry.key()), entry.key());
 }
 
 TEST(Vil, TheConvolutionsGridFollowsTheImageUnlessToldOtherwise) {
@@ -287,7 +259,6 @@ TEST(Vil, FeaturesModeGivesTokensOrAMap) {
   EXPECT_TRUE(torch::equal(image, rows.transpose(1, 2).reshape({2, 16, 4, 6})));
   EXPECT_FALSE(tokens->backbone->named_parameters().contains("head.weight"));
   EXPECT_TRUE(torch::equal(tokens->forward(x), tokens->backbone->embed(x)));
-  EXPECT_ANY_THROW(tokens->reset_head(3));
   EXPECT_ANY_THROW(features(*build_classifier(small_vil(), 1)));
 }
 

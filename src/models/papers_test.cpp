@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/base/masked_attention.h"
+#include "models/base/capability.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::models {

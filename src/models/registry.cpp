@@ -1,12 +1,9 @@
 // The explicit table of families: self-registering statics would be dropped from a static archive.
 #include "core/error.h"
 #include "core/text.h"
-#include "models/backbones/dalle.h"
-#include "models/backbones/vitdet.h"
 #include "models/base/codec.h"
 #include "models/base/family.h"
-#include "models/base/no_backbone.h"
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "nn/init.h"
 
@@ -40,12 +37,6 @@ const Family& find_family(const std::string& name) {
       known.push_back(family.name);
     }
   fail_usage("there is no model family '", name, "'", did_you_mean(name, known));
-}
-
-std::vector<std::string> our_names(const Family& family, std::vector<std::string> published) {
-  if (family.upgrade_names) family.upgrade_names(published);
-  for (std::string& name : published) name = family.rename(name);
-  return published;
 }
 
 namespace {

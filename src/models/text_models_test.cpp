@@ -3,7 +3,6 @@
 
 #include "core/error.h"
 #include "models/language/caption_search.h"
-#include "models/names/two_tower_names.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/simvlm.h"
 
@@ -139,19 +138,6 @@ TEST(CaptionSearch, GreedyTakesTheBestTokenAndEnds) {
   EXPECT_EQ(longer.size(1), 6);
   EXPECT_EQ(longer[0][5].item<int64_t>(), 2);
   EXPECT_THROW(search_captions(1, {.longest = 6, .beams = 6, .groups = 4}, chain(table)), Error);
-}
-
-TEST(PublishedNames, PartsComeInAnyOrder) {
-  const auto sources = two_tower_sources({"vision_model.encoder.layers.0.self_attn.k_proj.bias",
-                                          "vision_model.encoder.layers.0.self_attn.v_proj.bias",
-                                          "vision_model.encoder.layers.0.self_attn.q_proj.bias",
-                                          "text_model.final_layer_norm.weight"});
-  ASSERT_EQ(sources.size(), 2u);
-  ASSERT_EQ(sources[0].parts.size(), 3u);
-  EXPECT_TRUE(sources[0].parts[0].name.ends_with("q_proj.bias"));
-  EXPECT_THROW(two_tower_sources({"text_model.x", "vision_model.encoder.layers.0.self_attn.q_proj.bias",
-                                  "vision_model.encoder.layers.0.self_attn.v_proj.bias"}),
-               Error);
 }
 
 }  // namespace

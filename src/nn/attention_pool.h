@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "nn/linear.h"
-#include "nn/mlp.h"
 #include "nn/norm.h"
 
 namespace tessera::nn {

@@ -1,7 +1,5 @@
 #include "nn/boxes.h"
 
-#include <numbers>
-
 #include "core/error.h"
 
 namespace tessera::nn {

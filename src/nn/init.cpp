@@ -3,9 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/error.h"
 #include "core/threads.h"
-#include "nn/parameter_type.h"
 
 namespace tessera::nn {
 namespace {

@@ -61,4 +61,15 @@ class ShapesOnly {
   bool before_;
 };
 
+class ParameterType {
+ public:
+  explicit ParameterType(torch::ScalarType type);
+  ~ParameterType();
+  ParameterType(const ParameterType&) = delete;
+  ParameterType& operator=(const ParameterType&) = delete;
+
+ private:
+  torch::ScalarType before_;
+};
+
 }  // namespace tessera::nn

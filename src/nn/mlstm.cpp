@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "ops/mlstm_mixer.h"
-#include "ops/mlstm_mixing.h"
 
 namespace tessera::nn {
 

@@ -12,7 +12,7 @@
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
-#include "ops/mlstm_mixer_step.h"
+#include "ops/mlstm_mixer.h"
 
 namespace tessera::nn {
 

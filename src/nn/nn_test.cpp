@@ -3,17 +3,14 @@
 
 #include "core/threads.h"
 #include "nn/attention.h"
-#include "nn/batch_norm.h"
 #include "nn/checkpoint.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/mlstm.h"
 #include "nn/norm.h"
-#include "nn/parameter_type.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
-#include "nn/rope_scaling.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

@@ -1,4 +1,5 @@
-// Normalisation over the last axis, and the learned scale of a residual branch.
+// Normalisation over the last axis, over a batch and over groups of channels; the learned scale of a residual
+// branch.
 #pragma once
 
 #include "ops/torch.h"
@@ -66,5 +67,40 @@ class LayerScaleImpl : public torch::nn::Module {
   torch::Tensor gamma;  // [width]: the factor of the branch, applied with its addition
 };
 TORCH_MODULE(LayerScale);
+
+// Batch norm without parameters, before the class head of linear probing (He et al. 2022, MAE, section A.1).
+// y = (x - mean) / sqrt(var + eps) for each channel, x [batch, width]. Training uses the mean and (biased)
+// variance of the batch, with gradients. It moves the running ones towards them by a tenth, with the variance
+// times n / (n - 1). Otherwise the running ones are used. They are buffers, saved with the weights.
+class BatchNormImpl : public torch::nn::Module {
+ public:
+  explicit BatchNormImpl(int64_t width, double eps = 1e-6);
+  torch::Tensor forward(const torch::Tensor& x);
+
+  torch::Tensor running_mean, running_var;
+
+ private:
+  double eps_;
+};
+TORCH_MODULE(BatchNorm);
+
+// Group norm (Wu & He 2018) over maps with channels last:
+// (x - mean) / sqrt(variance + eps) * weight + bias for x [batch, rows, columns, channels]. Mean and (biased)
+// variance are those of a sample and a group of channels / groups adjacent channels. Parameters weight, bias
+// [channels].
+class GroupNormImpl : public torch::nn::Module {
+ public:
+  GroupNormImpl(int64_t channels, int64_t groups, double eps);
+  torch::Tensor forward(const torch::Tensor& x) const;
+  // silu(norm(x)), silu(z) = z sigmoid(z).
+  torch::Tensor forward_silu(const torch::Tensor& x) const;
+  torch::Tensor weight, bias;
+
+ private:
+  torch::Tensor channels_first(const torch::Tensor& x) const;
+  int64_t groups_;
+  double eps_;
+};
+TORCH_MODULE(GroupNorm);
 
 }  // namespace tessera::nn

@@ -3,7 +3,7 @@
 #include "nn/attention.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
-#include "nn/rope_mixed.h"
+#include "nn/rope.h"
 #include "nn/rope_scaling.h"
 
 namespace tessera::nn {

@@ -10,7 +10,7 @@ namespace tessera::nn {
 namespace {
 
 // Marks a step size not yet set by data.
-constexpr double kUnset = std::numeric_limits<double>::infinity();
+constexpr double kUnsetStep = std::numeric_limits<double>::infinity();
 // If the first numbers are all above this, they count as non-negative, as in Q-ViT's code.
 constexpr double kNegative = -1e-5;
 constexpr double kNormEps = 1e-5;  // PyTorch's default, as in Q-ViT's code
@@ -26,7 +26,7 @@ AttentionRoundingImpl::AttentionRoundingImpl(int64_t heads, int64_t head_width, 
 
 AttentionRoundingImpl::Rounding AttentionRoundingImpl::add_rounding(const std::string& name, int64_t heads) {
   torch::Tensor unset = zeros({heads});
-  if (!unset.is_meta()) unset.fill_(kUnset);
+  if (!unset.is_meta()) unset.fill_(kUnsetStep);
   return {register_parameter(name + "_log_step", unset),
           register_parameter(name + "_zero_point", zeros({heads})),
           register_buffer(name + "_signed", zeros({1}))};

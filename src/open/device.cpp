@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "open/gpu_library.h"
-#include "parallel/gpus.h"
+#include "parallel/world.h"
 
 namespace tessera::train {
 namespace {

@@ -2,21 +2,24 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
 #include "io/files/file.h"
 #include "models/base/denoiser.h"
-#include "open/load.h"
 #include "tasks/generate/diffuse.h"
 #include "weights/diffusers_folder.h"
+#include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Positions are in no file of diffusers.
+bool is_computed(const std::string& name) { return name == "pos_embed"; }
 
 models::ModelSpec diffusers_spec(const std::string& path) {
   const nlohmann::json config = read_diffusers_config(path);
@@ -42,85 +45,6 @@ models::ModelSpec diffusers_spec(const std::string& path) {
                                                          {"heads", heads},
                                                          {"labels", number("num_embeds_ada_norm", 1000)},
                                                          {"sigma", out == channels ? "none" : "learned"}}));
-}
-
-// Tensors under our names; q, k and v put together. Fails where the embedders, which stand in every block, differ.
-NamedTensors diffusers_tensors(const WeightFile& file, const models::Family& family) {
-  std::map<std::string, torch::Tensor> found;
-  for (const TensorView& view : file.tensors()) {
-    const std::string name = family.rename(view.name);
-    if (!name.empty()) {
-      check(found.emplace(name, to_tensor(view)).second, "'", file.path(), "': two of its tensors are '",
-            name, "'");
-      continue;
-    }
-    // The same tensor of block 0, which was read under the model's own name.
-    const size_t inside = view.name.find(".norm1.emb.");
-    const std::string first = "transformer_blocks.0" + view.name.substr(inside);
-    const auto same = std::find_if(file.tensors().begin(), file.tensors().end(),
-                                   [&](const TensorView& other) { return other.name == first; });
-    if (inside == std::string::npos || same == file.tensors().end() ||
-        !torch::equal(to_tensor(*same), to_tensor(view)))
-      fail("'", file.path(), "': ", printable(view.name), " differs from ", printable(first),
-           ": the embedders of all blocks must be the same");
-  }
-  NamedTensors tensors;
-  for (auto& [name, tensor] : found) {
-    const size_t at = name.find(".attn.to_q.");
-    if (at == std::string::npos) {
-      if (name.find(".attn.to_") == std::string::npos) tensors.emplace_back(name, tensor);
-      continue;
-    }
-    std::vector<torch::Tensor> thirds;
-    for (const char* letter : {"q", "k", "v"}) {
-      std::string third = name;
-      third.replace(at, 11, std::string(".attn.to_") + letter + ".");
-      check(found.contains(third), "'", file.path(), "' has no tensor '", third, "'");
-      thirds.push_back(found.at(third));
-    }
-    std::string together = name;
-    together.replace(at, 11, ".attn.qkv.");
-    tensors.emplace_back(together, torch::cat(thirds));
-  }
-  return tensors;
-}
-
-// The tensors as diffusers has them: q, k and v apart, the embedders in every block, positions computed.
-NamedTensors as_diffusers(const NamedTensors& ours, int64_t blocks) {
-  static const std::vector<std::pair<std::string, std::string>> whole = {
-      {"x_embedder.proj.", "pos_embed.proj."},
-      {"final_layer.adaLN_modulation.1.", "proj_out_1."},
-      {"final_layer.linear.", "proj_out_2."}};
-  static const std::vector<std::pair<std::string, std::string>> embedders = {
-      {"t_embedder.mlp.0.", "timestep_embedder.linear_1."},
-      {"t_embedder.mlp.2.", "timestep_embedder.linear_2."},
-      {"y_embedder.embedding_table.", "class_embedder.embedding_table."}};
-  static const std::vector<std::pair<std::string, std::string>> inside = {
-      {".adaLN_modulation.1.", ".norm1.linear."},
-      {".attn.proj.", ".attn1.to_out.0."},
-      {".mlp.fc1.", ".ff.net.0.proj."},
-      {".mlp.fc2.", ".ff.net.2."}};
-  NamedTensors theirs;
-  for (const auto& [name, tensor] : ours) {
-    for (const auto& [from, to] : whole)
-      if (name.starts_with(from)) theirs.emplace_back(to + name.substr(from.size()), tensor);
-    for (const auto& [from, to] : embedders)
-      for (int64_t block = 0; block < blocks && name.starts_with(from); ++block)
-        theirs.emplace_back(text("transformer_blocks.", block, ".norm1.emb.", to, name.substr(from.size())),
-                            tensor);
-    if (!name.starts_with("blocks.")) continue;
-    if (const size_t at = name.find(".attn.qkv."); at != std::string::npos) {
-      const std::vector<torch::Tensor> thirds = tensor.chunk(3);
-      for (size_t third = 0; third < 3; ++third)
-        theirs.emplace_back(
-            "transformer_" + name.substr(0, at) + ".attn1.to_" + "qkv"[third] + "." + name.substr(at + 10),
-            thirds[third].contiguous());
-    }
-    for (const auto& [from, to] : inside)
-      if (const size_t at = name.find(from); at != std::string::npos)
-        theirs.emplace_back("transformer_" + name.substr(0, at) + to + name.substr(at + from.size()), tensor);
-  }
-  return theirs;
 }
 
 // The process of the scheduler, that of the published DiT where there is none; its names of the classes likewise.
@@ -149,17 +73,11 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
   info.preprocess = read_config<data::Preprocess>(models::published_preprocess(info.model), "preprocess");
   info.preprocess.size = info.model.settings.find("image_size")->as_int();
   const WeightFile file(opened.file);
-  NamedTensors tensors = diffusers_tensors(file, models::find_family(info.model.family));
+  const StoredTensors stored(file.tensors(), places_of(names_of(file.tensors()), info.model.family),
+                             file.path());
+  const LoadRules rules{.misfit = "does not fit its config.json", .surplus = true, .may_miss = is_computed};
   // As large as the file before anything is allocated: names and shapes of an outline.
-  const auto outline = meta_task(info);
-  std::map<std::string, torch::Tensor> stored(tensors.begin(), tensors.end());
-  for (const auto& [name, tensor] : tasks::named_state(outline->parts())) {
-    if (name == "pos_embed") continue;  // computed
-    const auto one = stored.find(name);
-    check(one != stored.end(), "'", opened.file, "' has no tensor '", name, "'");
-    if (one->second.sizes() != tensor.sizes())
-      fail("'", opened.file, "': ", name, " is ", one->second.sizes(), ", must be ", tensor.sizes());
-  }
+  match_tensors(tasks::named_state(meta_task(info)->parts()), stored, rules);
   tasks::TaskSetup setup;
   setup.settings = tasks::task_settings(info.task);
   setup.model = info.model;
@@ -169,11 +87,9 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
   setup.file = opened.file;
   setup.sides = {info.preprocess.size};
   opened.task = tasks::find_task(tasks::diffuse_kind().name).make(setup);
-  const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : tasks::named_state(opened.task->parts()))
-    if (name != "pos_embed") torch::Tensor(tensor).copy_(stored.at(name));
+  load_tensors(tasks::named_state(opened.task->parts()), stored, rules);
   tasks::set_training(opened.task->parts(), false);
-  const tasks::ProcessConfig& process = tasks::generator_of(*opened.task)->process->config();
+  const diffusion::ProcessConfig& process = tasks::generator_of(*opened.task)->process->config();
   opened.notes.push_back(text(opened.file,
                               " holds DiT as diffusers writes it (config.json beside it), which predicts ",
                               name_of(process.predict), " by a ", name_of(process.schedule), " schedule of ",
@@ -212,9 +128,10 @@ void save_diffusers_dit(const OpenedTask& opened, const std::string& folder) {
                                          {"sample_size", number("image_size")}};
   NamedTensors tensors;
   for (const auto& [name, tensor] : tasks::named_state(opened.task->parts()))
-    tensors.emplace_back(name, tensor.detach());
+    if (!is_computed(name)) tensors.emplace_back(name, tensor.detach());
   fs::create_directories(folder);
-  save_tensors(folder + "/diffusion_pytorch_model.safetensors", as_diffusers(tensors, number("depth")));
+  save_tensors(folder + "/diffusion_pytorch_model.safetensors",
+               by_names_of(*find_name_table("diffusers", opened.info.model.family), tensors));
   write_text_atomic(folder + "/config.json", config.dump(2) + "\n");
 }
 

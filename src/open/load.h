@@ -8,6 +8,7 @@
 #include "io/weights/weight_file.h"
 #include "models/base/model.h"
 #include "tasks/base/task.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::train {
 
@@ -25,13 +26,12 @@ struct LoadReport {
   std::vector<std::string> lines;
 };
 
-// The file's tensors under the task's names, in its order (one on the meta device will do): missing,
-// left-over and wrongly shaped ones are an error that names the first few and their number.
-std::vector<TensorView> match_weights(const tasks::Task& task, const WeightFile& file);
-// The same for tensors that were read, and perhaps changed, before; `ours`: of a file of this program, whose names a family must not
-// take for another program's. `path` is named in errors.
-std::vector<TensorView> match_weights(const tasks::Task& task, const std::vector<TensorView>& tensors,
-                                      bool ours, const std::string& path);
+// The file's tensors by the task's names. `ours`: of a file of this program, whose names must not be taken for another's.
+StoredTensors stored_for(const tasks::Task& task, const std::vector<TensorView>& views, bool ours,
+                         const std::string& path);
+// The same in the task's order (one on the meta device will do). Throws Error that names the first tensors that are missing,
+// left over or of another shape, and their numbers.
+std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const StoredTensors& stored);
 
 // Exactly the file's tensors into exactly the task's parts.
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
@@ -40,10 +40,6 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 // file, but for what has no effect at first (models::NeutralParameters). What the task adds to them is taken where the
 // file has it for the same outputs, else it keeps its first values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
-
-// The tensors' names as the family's models have them, in the same order (models::our_names), without what
-// stands in front of them where the model was a part of something larger (wrapped_names.h).
-std::vector<std::string> our_names(const std::vector<TensorView>& tensors, const models::Family& family);
 
 // "not of the model: 2 tensors (loss.weight, …), …": what such a file holds besides the model; "" where it is nothing. With
 // the family of a classifier also what belongs to another part of the file, as CLIP's text tower does.

@@ -1,14 +1,14 @@
-#include "open/open_codec.h"
+#include "weights/open_codec.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/io_testing.h"
 #include "io/weights/safetensors.h"
 #include "models/base/family.h"
-#include "open/weights.h"
+#include "open/open_task.h"
 
 namespace tessera::train {
 namespace {
@@ -141,15 +141,11 @@ TEST_F(OpenCodec, SaysWhatIsWrong) {
   for (const auto& entry : model->named_parameters())
     if (entry.key() != "decoder.conv_out.bias") tensors.emplace_back(entry.key(), entry.value().detach());
   save_tensors(path("part.safetensors"), tensors);
-  EXPECT_NE(error_opening("part.safetensors").find("its auto-encoder would have"), std::string::npos)
-      << error_opening("part.safetensors");
-  tensors.emplace_back("more", torch::zeros({100}));
-  save_tensors(path("part.safetensors"), tensors);
   EXPECT_EQ(error_opening("part.safetensors"),
-            "'part.safetensors' holds no such auto-encoder: it has no tensor 'decoder.conv_out.bias'");
+            "'part.safetensors' holds no such auto-encoder: 1 tensor missing (decoder.conv_out.bias)");
   torch::Tensor bias = model->named_parameters()["decoder.conv_out.bias"].detach().clone();
   bias[1] = std::numeric_limits<float>::quiet_NaN();
-  tensors.back() = {"decoder.conv_out.bias", bias};
+  tensors.emplace_back("decoder.conv_out.bias", bias);
   save_tensors(path("part.safetensors"), tensors);
   EXPECT_EQ(
       error_opening("part.safetensors"),

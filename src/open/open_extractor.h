@@ -24,8 +24,4 @@ struct OpenedExtractor {
 // `path` holds Inception-v3 of FID (pt_inception-2015-12-05, told by its tensors), or what open_task reads.
 OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& options = {});
 
-// The extractor alone, as TaskSetup::open_extractor has it.
-std::unique_ptr<tasks::FeatureExtractor> open_extractor_at(const std::string& path,
-                                                           const tasks::ExtractorPlace& place);
-
 }  // namespace tessera::train

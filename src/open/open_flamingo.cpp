@@ -7,8 +7,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/language/flamingo.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "weights/language_files.h"
+#include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {
@@ -21,17 +23,16 @@ constexpr const char* kLatents = "perceiver.latents";
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
 
-// Tensors as models::Flamingo names them, but for those of the language model, which stand below "lang_encoder." with
-// their published names; without what DataParallel puts in front.
-std::string own_name(std::string_view published) {
-  constexpr std::string_view kWrapped = "module.";
-  if (published.starts_with(kWrapped)) published.remove_prefix(kWrapped.size());
-  return models::flamingo_name(std::string(published));
+// Tensors as models::Flamingo names them, except those of the language model, which are below "lang_encoder." with their
+// published names.
+std::vector<NamePlace> places_in(const WeightFile& file) {
+  return names_of_family("flamingo").ours(names_of(file.tensors()));
 }
 
 Shapes shapes_of(const WeightFile& file) {
   Shapes shapes;
-  for (const TensorView& view : file.tensors()) shapes[own_name(view.name)] = view.shape;
+  const std::vector<NamePlace> places = places_in(file);
+  for (size_t i = 0; i < places.size(); ++i) shapes[places[i].ours] = file.tensors()[i].shape;
   return shapes;
 }
 
@@ -90,13 +91,14 @@ models::FlamingoConfig config_of(const Shapes& shapes, const std::string& file) 
 int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& language) {
   for (const auto& [name, shape] : shapes)
     if (name.starts_with(kLanguage) && shape.size() == 2 && shape[1] == language.config().dim &&
-        language.rename(name.substr(kLanguage.size())) == language.embedding_name())
+        decoder_name(name.substr(kLanguage.size()), language) == language.embedding_name())
       return shape[0];
   return 0;
 }
 
 // How many numbers the file must bring, without memory for them.
 int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
+  const nn::ShapesOnly shapes_only;
   return models::count_parameters(*models::Resampler(config.resampler)) +
          blocks / config.every * models::count_parameters(*models::GatedCrossAttention(config.gated));
 }
@@ -104,8 +106,7 @@ int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
 }  // namespace
 
 bool is_open_flamingo(const WeightFile& file) {
-  return std::ranges::any_of(file.tensors(),
-                             [](const TensorView& view) { return own_name(view.name) == kLatents; });
+  return std::ranges::any_of(places_in(file), [](const NamePlace& place) { return place.ours == kLatents; });
 }
 
 OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& file, torch::ScalarType dtype) {
@@ -137,27 +138,27 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
     fail_usage("--language: '", out.file, "' has ", out.language->config().depth, " blocks, '", file.path(),
                "' was trained with at least ", config.every);
 
-  const tasks::OpenedBackbone tower = open_backbone(source.tower);
-  const auto* const tokens = dynamic_cast<const models::TokenEncoder*>(tower.model.get());
+  const OpenedTask opened = open_task(source.tower);
+  const std::shared_ptr<models::Backbone> tower = opened.task->backbones().at(0).model;
+  const auto* const tokens = dynamic_cast<const models::TokenEncoder*>(tower.get());
   if (tokens && tokens->token_width() != config.resampler.dim)
-    fail_usage("--tower: '", tower.file, "' has tokens of ", tokens->token_width(), " channels, '",
+    fail_usage("--tower: '", opened.file, "' has tokens of ", tokens->token_width(), " channels, '",
                file.path(), "' was trained with ", config.resampler.dim);
-  check_language_size(
-      file, [&] { return count_added(config, out.language->config().depth); }, kNotWhole);
-  tower.model->to(dtype);
+  check_claims(count_added(config, out.language->config().depth), file, kNotWhole);
+  tower->to(dtype);
   config.media_token = *out.tokeniser->find("<image>");
   const nn::ParameterType in_its_type(dtype);
-  const auto model = std::make_shared<models::Flamingo>(config, tower.model, out.language);
+  const auto model = std::make_shared<models::Flamingo>(config, tower, out.language);
   model->to(dtype);
+  std::vector<NamePlace> places = places_in(file);
+  for (NamePlace& place : places)
+    if (place.ours.starts_with(kLanguage)) {
+      const NamePlace own = decoder_places({place.ours.substr(kLanguage.size())}, *out.language).front();
+      place.ours = own.ours.empty() ? "" : std::string(kLanguage) + own.ours;
+      place.older = place.older || own.older;
+    }
   load_language(
-      *model, file,
-      [&](const std::string& published) {
-        const std::string name = own_name(published);
-        if (!name.starts_with(kLanguage)) return models::TensorPlace{name};
-        const std::string own = out.language->rename(name.substr(kLanguage.size()));
-        return models::TensorPlace{own.empty() ? "" : std::string(kLanguage) + own};
-      },
-      out.notes,
+      *model, file, places, out.notes,
       [](const std::string& name) {
         return name.starts_with(kLanguage) || name.starts_with("vision_encoder.");
       },
@@ -172,7 +173,7 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
           },
       .begin = [model](const torch::Tensor& prompt, const torch::Tensor& features,
                        int64_t beams) { return model->begin(prompt, features, beams); }};
-  out.preprocess = tower.preprocess;
+  out.preprocess = opened.info.preprocess;
   out.vocabulary = out.language->config().vocabulary;
   out.end_tokens.push_back(*out.tokeniser->find("<|endofchunk|>"));
   out.chat_template.clear();

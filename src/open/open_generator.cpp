@@ -11,11 +11,12 @@
 #include "io/weights/torch_archive.h"
 #include "models/base/denoiser.h"
 #include "open/diffusers_dit.h"
-#include "open/load.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/generator_pictures.h"
 #include "tasks/pretrain/patch_drawing.h"
 #include "weights/diffusers_folder.h"
+#include "weights/name_tables.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -102,16 +103,15 @@ OpenedTask open_average(const std::string& path, OpenOptions options) {
 
 void describe_generator(WeightsInfo& info, const WeightFile& file) {
   if (!is_generator(info.model)) return;
-  const models::Family& family = models::find_family(info.model.family);
-  const std::vector<TensorView>& tensors = file.tensors();
-  const std::vector<std::string> names = our_names(tensors, family);
+  const StoredTensors stored(file.tensors(), places_of(names_of(file.tensors()), info.model.family),
+                             file.path());
   std::map<std::string, std::vector<int64_t>> shapes;
   int64_t blocks = 0;
   bool llama = false;
-  for (size_t i = 0; i < names.size(); ++i) {
-    shapes[names[i]] = tensors[i].shape;
-    if (names[i].ends_with(".attn.qkv.weight")) ++blocks;
-    llama = llama || names[i].ends_with(".mlp.c_fc1.weight");
+  for (const StoredTensor& tensor : stored.tensors()) {
+    shapes[tensor.name()] = tensor.shape;
+    if (tensor.name().ends_with(".attn.qkv.weight")) ++blocks;
+    llama = llama || tensor.name().ends_with(".mlp.c_fc1.weight");
   }
   const auto shape = [&](const char* name, size_t axes) {
     const auto found = shapes.find(name);
@@ -157,7 +157,7 @@ OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
 
 void save_pipeline(const OpenedTask& opened, const OpenedCodec& vae, const std::string& folder) {
   const tasks::Generator& generator = *tasks::generator_of(*opened.task);
-  tasks::require_codec(generator, vae.for_tasks(), "'" + opened.file + "'");
+  tasks::require_codec(generator, vae, "'" + opened.file + "'");
   save_diffusers_dit(opened, folder + "/transformer");
   save_diffusers_vae(vae, generator.latents ? generator.latents->scale : vae.require_scale(),
                      folder + "/vae");

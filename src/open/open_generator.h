@@ -4,7 +4,6 @@
 
 #include <string>
 
-#include "open/open_codec.h"
 #include "open/open_task.h"
 
 namespace tessera::train {

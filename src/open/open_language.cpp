@@ -6,17 +6,17 @@
 
 #include "core/error.h"
 #include "io/files/file.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/llava.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "open/weights.h"
 #include "weights/language_files.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {
 
 namespace fs = std::filesystem;
-using models::TensorPlace;
 
 // CLIP's tower by its configuration; what it leaves out is as in CLIP ViT-B/32.
 std::shared_ptr<models::Backbone> clip_tower(const Value& config) {
@@ -92,14 +92,21 @@ struct Folder {
   torch::ScalarType dtype;
 };
 
+// The numbers of the model that `make` gives must be in its files.
+template <class Make>
+void check_language_claims(const WeightFile& file, const Make& make) {
+  const nn::ShapesOnly shapes_only;
+  check_claims(models::count_parameters(*make()), file, kMisfit);
+}
+
 void open_encoder_decoder(const Folder& folder, OpenedLanguage& out) {
   const models::Seq2SeqConfig config = models::t5_config_of(folder.config, folder.config_file);
-  check_language_size(folder.file, [&] { return models::count_parameters(*models::make_seq2seq(config)); });
+  check_language_claims(folder.file, [&] { return models::make_seq2seq(config); });
   out.encoder_decoder = models::make_seq2seq(config);
   out.encoder_decoder->to(folder.dtype);
-  load_language(
-      *out.encoder_decoder, folder.file,
-      [&](const std::string& name) { return TensorPlace{models::t5_name(name, config)}; }, out.notes);
+  load_language(*out.encoder_decoder, folder.file,
+                language_places(names_of(folder.file.tensors()), "t5", config.tied ? "shared.weight" : ""),
+                out.notes);
   out.encoder_decoder->eval();
   out.vocabulary = config.vocabulary;
   out.start_token = number_in(folder.config, "decoder_start_token_id", 0);
@@ -121,12 +128,11 @@ models::ImageReading reading_of(const std::shared_ptr<models::Llava>& llava, int
 
 void open_text_decoder(const Folder& folder, OpenedLanguage& out) {
   const models::LanguageConfig config = models::language_config_of(folder.config, folder.config_file);
-  check_language_size(folder.file, [&] { return models::count_parameters(models::LanguageModel(config)); });
+  check_language_claims(folder.file, [&] { return std::make_shared<models::LanguageModel>(config); });
   out.language = std::make_shared<models::LanguageModel>(config);
   out.language->to(folder.dtype);
-  load_language(
-      *out.language, folder.file,
-      [&](const std::string& name) { return TensorPlace{out.language->rename(name)}; }, out.notes);
+  load_language(*out.language, folder.file, decoder_places(names_of(folder.file.tensors()), *out.language),
+                out.notes);
   out.language->eval();
 }
 
@@ -149,12 +155,13 @@ LlavaParts open_llava(const Folder& folder, OpenedLanguage& out) {
     out.language = std::make_shared<models::LanguageModel>(config);
     return std::make_shared<models::Llava>(images, clip_tower(*vision_part), out.language);
   };
-  check_language_size(folder.file, [&] { return models::count_parameters(*make()); });
+  check_language_claims(folder.file, make);
   auto llava = make();
   llava->to(folder.dtype);
-  load_language(
-      *llava, folder.file, [&](const std::string& name) { return models::llava_place(name, *out.language); },
-      out.notes);
+  load_language(*llava, folder.file,
+                language_places(names_of(folder.file.tensors()), "llava",
+                                out.language->config().tied ? out.language->embedding_name() : ""),
+                out.notes);
   llava->eval();
   out.preprocess = clip_preprocess(number_in(*vision_part, "image_size", 224));
   return {std::move(llava), std::move(text_config)};

@@ -9,7 +9,7 @@
 
 #include "data/transforms/transform.h"
 #include "io/weights/weight_file.h"
-#include "models/base/image_reading.h"
+#include "models/base/generation.h"
 #include "models/language/language_model.h"
 #include "models/language/seq2seq.h"
 #include "open/open_task.h"

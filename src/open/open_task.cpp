@@ -4,13 +4,12 @@
 #include <filesystem>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "io/files/file.h"
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "open/calibrate.h"
 #include "open/load.h"
@@ -18,6 +17,8 @@
 #include "open/published_pair.h"
 #include "runs/checkpoint.h"
 #include "weights/hub_config.h"
+#include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {
@@ -54,13 +55,6 @@ std::string weights_file_of(const std::string& path, bool raw) {
 
 namespace {
 
-int64_t numbers_in(const WeightFile& file) {
-  int64_t numbers = 0;
-  for (const TensorView& view : file.tensors())
-    numbers += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
-  return numbers;
-}
-
 double largest(const Value& settings, const char* one, const char* several) {
   double value = 0;
   if (const Value* found = settings.find(one); found && found->is_int())
@@ -71,16 +65,16 @@ double largest(const Value& settings, const char* one, const char* several) {
   return value;
 }
 
-// Before even the outline is built from what a file says of itself: a block of any family has more numbers
-// than the square of its width, and as many blocks must be in the file.
-void check_claims(const WeightFile& file, const models::ModelSpec& spec) {
+// Checks what a file claims before even the outline is built: a block of any family has more numbers than the square of its
+// width, and as many blocks must be in the file.
+void check_claimed_blocks(const WeightFile& file, const models::ModelSpec& spec) {
   const double width = largest(spec.settings, "dim", "dims"),
                blocks = largest(spec.settings, "depth", "depths");
   if (blocks > static_cast<double>(file.tensors().size()) ||
-      width * width > 4 * static_cast<double>(numbers_in(file)))
+      width * width > 4 * static_cast<double>(numbers_in(file.tensors())))
     fail("'", file.path(), "' does not fit ", spec.name, ": it holds ", file.tensors().size(), " tensors of ",
-         human_count(static_cast<double>(numbers_in(file))), " numbers, the model would have ", blocks,
-         " blocks of width ", width);
+         human_count(static_cast<double>(numbers_in(file.tensors()))), " numbers, the model would have ",
+         blocks, " blocks of width ", width);
 }
 
 // The most heads of a stage, by the share of the first stage's tokens that it has.
@@ -118,17 +112,6 @@ void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   if (pairs > kMostPairs)
     fail("'", file.path(), "': metadata: images of ", side, " pixels a side need ", human_count(pairs),
          " biases of pairs of tokens, must be at most ", human_count(kMostPairs));
-}
-
-// A task as large as its metadata say must be in the file too: nothing is allocated on their word alone.
-void check_size(const tasks::Task& meta, const WeightFile& file, const models::ModelSpec& spec) {
-  const int64_t stored = numbers_in(file), needed = tasks::count_parameters(meta.parts());
-  constexpr int64_t kHarmless = 1 << 24;  // numbers: 64 MB in float32
-  // Interpolated positions may be larger than what is stored, by far less than this, but for the smallest models.
-  if (needed / 4 > stored && needed > kHarmless)
-    fail("'", file.path(), "' does not fit ", spec.name, ": it holds ",
-         human_count(static_cast<double>(stored)), " numbers, the model has ",
-         human_count(static_cast<double>(needed)), " parameters");
 }
 
 constexpr size_t kNamesShown = 3;
@@ -176,11 +159,10 @@ int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
   one_class.set("classes", 1);
   const auto model = models::meta_classifier(models::resolve_model(spec.name, one_class));
   const std::vector<std::string>& head = model->head().tensor_names();
-  const std::vector<TensorView>& tensors = file.tensors();
-  const std::vector<std::string> names = our_names(tensors, models::find_family(spec.family));
-  for (size_t i = 0; i < names.size(); ++i)
-    if (std::find(head.begin(), head.end(), names[i]) != head.end() && !tensors[i].shape.empty())
-      return tensors[i].shape[0];
+  const StoredTensors stored(file.tensors(), places_of(names_of(file.tensors()), spec.family), file.path());
+  for (const StoredTensor& tensor : stored.tensors())
+    if (std::find(head.begin(), head.end(), tensor.name()) != head.end() && !tensor.shape.empty())
+      return tensor.shape[0];
   return 0;
 }
 
@@ -188,7 +170,10 @@ int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
 std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
 
 std::vector<std::string> names_in(const WeightFile& file, const WeightsInfo& info) {
-  return our_names(file.tensors(), models::find_family(info.model.family));
+  std::vector<std::string> names;
+  for (const NamePlace& place : places_of(names_of(file.tensors()), info.model.family))
+    names.push_back(place.ours);
+  return names;
 }
 
 std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, const SharedSource& validation,
@@ -203,7 +188,7 @@ std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, cons
   setup.metadata = info.task_metadata;
   setup.file = file;
   setup.sides = {info.preprocess.size};
-  if (!meta) setup.open_backbone = open_backbone, setup.open_task = open_whole_task;
+  if (!meta) setup.opener = weights_opener();
   auto task = tasks::find_task(tasks::task_name(info.task)).make(setup);
   if (info.quantization.enabled()) quantise_blocks(*task->backbones().at(0).model, info.quantization);
   return task;
@@ -212,9 +197,9 @@ std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, cons
 // Ready to be loaded from the file.
 std::unique_ptr<tasks::Task> build_for(const WeightFile& file, const WeightsInfo& info,
                                        const SharedSource& validation) {
-  check_claims(file, info.model);
+  check_claimed_blocks(file, info.model);
   try {
-    check_size(*meta_task(info), file, info.model);
+    check_claims(tasks::count_parameters(meta_task(info)->parts()), file, "does not fit " + info.model.name);
     auto task = build_task(info, /*meta=*/false, validation, file.path());
     add_input_step_sizes(*task->backbones().at(0).model, names_in(file, info));
     return task;
@@ -271,7 +256,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
   if (info.ours) {
     if (!model.empty() && !is_of(info.model, model))
       fail_usage("'", file.path(), "' holds ", info.model.name, ", not ", model);
-    check_claims(file, info.model);
+    check_claimed_blocks(file, info.model);
     check_claimed_sides(file, info);
     return info;
   }
@@ -390,29 +375,28 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   return opened;
 }
 
-tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side) {
-  const OpenedTask opened = open_task(path, {.size = side});
-  const auto model = opened.task->classifier();
-  if (!model)
-    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ",
-               tasks::task_name(opened.info.task));
-  return {.model = model,
-          .metadata = opened.info.task_metadata,
-          .preprocess = opened.info.preprocess,
-          .file = opened.file,
-          .checksum = checksum_of_weights(opened.file)};
-}
+namespace {
 
-std::shared_ptr<tasks::Task> open_whole_task(const std::string& path) { return open_task(path).task; }
+class Opener final : public tasks::WeightsOpener {
+ public:
+  std::string file_of(const std::string& path) const override { return weights_file_of(path); }
+  tasks::OpenedWeights open(const std::string& path, int64_t side) const override {
+    OpenedTask opened = open_task(path, {.size = side});
+    return {.task = std::move(opened.task),
+            .name = tasks::task_name(opened.info.task),
+            .preprocess = opened.info.preprocess,
+            .metadata = opened.info.task_metadata,
+            .file = opened.file,
+            .checksum = checksum_of_weights(opened.file)};
+  }
+};
 
-tasks::OpenedBackbone open_backbone(const std::string& path) {
-  const OpenedTask opened = open_task(path);
-  const tasks::BackbonePart part = opened.task->backbones().at(0);
-  return {.model = part.model,
-          .spec = part.spec,
-          .preprocess = opened.info.preprocess,
-          .file = opened.file,
-          .checksum = checksum_of_weights(opened.file)};
+}  // namespace
+
+std::shared_ptr<const tasks::WeightsOpener> weights_opener() { return std::make_shared<Opener>(); }
+
+OpenedCodec open_codec(const std::string& path) {
+  return open_codec(path, [](const std::string& other) { return weights_file_of(other); });
 }
 
 }  // namespace tessera::train

@@ -9,6 +9,7 @@
 #include "io/weights/weight_file.h"
 #include "open/weights.h"
 #include "tasks/base/registry.h"
+#include "weights/open_codec.h"
 
 namespace tessera::train {
 
@@ -74,11 +75,9 @@ std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile
 std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
                                        const SharedSource& validation = nullptr);
 
-// A classifier for inputs of a side, as TaskSetup::open_classifier has it.
-tasks::OpenedClassifier open_classifier(const std::string& path, int64_t side);
-// Any weights, as TaskSetup::open_task has it.
-std::shared_ptr<tasks::Task> open_whole_task(const std::string& path);
-// The backbone of any task's weights, as TaskSetup::open_backbone has it.
-tasks::OpenedBackbone open_backbone(const std::string& path);
+// Opens other weights for tasks.
+std::shared_ptr<const tasks::WeightsOpener> weights_opener();
+// A VAE, whose path may be a run too.
+OpenedCodec open_codec(const std::string& path);
 
 }  // namespace tessera::train

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -18,6 +14,7 @@
 #include "tasks/base/text_input.h"
 #include "tasks/pairs/clip.h"
 #include "tasks/pairs/coca.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -191,17 +188,17 @@ data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers) {
   return images;
 }
 
-std::string name_in_task(const models::PublishedSource& source) {
-  return source.ours.starts_with(models::kImageTower)
-             ? source.ours.substr(std::string_view(models::kImageTower).size())
-             : source.ours;
+StoredTensors stored_pair(const WeightFile& file, const models::PublishedTowers& towers) {
+  std::vector<NamePlace> places = towers.places;
+  for (NamePlace& place : places)
+    if (constexpr std::string_view kTower = models::kImageTower; place.ours.starts_with(kTower))
+      place.ours.erase(0, kTower.size());
+  return {file.tensors(), places, file.path()};
 }
 
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes) {
-  std::vector<std::string> names;
-  for (const TensorView& view : file.tensors()) names.push_back(view.name);
-  if (!models::is_two_tower(names)) return std::nullopt;
+  if (!models::tower_table(names_of(file.tensors()))) return std::nullopt;
   const std::string own = beside(file, {"open_clip_config.json"}), hub = beside(file, {"config.json"});
   models::TowerHints hints = !own.empty()   ? hints_of_open_clip(read_config_file(own))
                              : !hub.empty() ? hints_of_config(read_config_file(hub))
@@ -242,38 +239,13 @@ WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFil
 }
 
 LoadReport load_pair(tasks::Task& task, const WeightFile& file, const models::PublishedTowers& towers) {
-  std::map<std::string, const TensorView*> views;
-  for (const TensorView& view : file.tensors()) views[view.name] = &view;
-  std::map<std::string, const models::PublishedSource*> sources;
-  std::set<std::string> used;
-  for (const models::PublishedSource& source : towers.sources) sources[name_in_task(source)] = &source;
-  std::vector<std::string> missing;
+  const LoadedTensors loaded = load_tensors(
+      tasks::named_state(task.parts()), stored_pair(file, towers),
+      {.misfit = "is no model of images and texts that is known",
+       .reshape = true,
+       .may_miss = [](const std::string& name) { return name.ends_with("num_batches_tracked"); }});
   LoadReport report;
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tasks::named_state(task.parts())) {
-    const auto found = sources.find(name);
-    if (found == sources.end()) {
-      if (!name.ends_with("num_batches_tracked")) missing.push_back(name);
-      continue;
-    }
-    for (const models::PublishedRows& rows : found->second->parts) used.insert(rows.name);
-    torch::Tensor target = tensor;
-    target.copy_(models::assemble(
-        *found->second, [&](const std::string& published) { return to_tensor(*views.at(published)); },
-        tensor.sizes()));
-    ++report.loaded;
-    sources.erase(found);
-  }
-  std::vector<std::string> left_over;
-  for (const auto& [name, source] : sources) left_over.push_back(source->parts[0].name);
-  if (!missing.empty() || !left_over.empty())
-    fail("'", file.path(), "' is no model of images and texts that is known: ",
-         missing.empty() ? ""
-                         : text(counted(std::ssize(missing), "tensor"), " missing (", some_of(missing), ")"),
-         missing.empty() || left_over.empty() ? "" : ", ",
-         left_over.empty()
-             ? ""
-             : text(counted(std::ssize(left_over), "tensor"), " left over (", some_of(left_over), ")"));
+  report.loaded = loaded.count;
   report.lines.push_back(
       text("loaded ", counted(report.loaded, "tensor"), " from ", file.path(), " (", file.form(), ")"));
   return report;

@@ -8,6 +8,7 @@
 #include "io/weights/weight_file.h"
 #include "open/weights.h"
 #include "tasks/base/task.h"
+#include "weights/stored_tensors.h"
 #include "weights/two_tower_published.h"
 
 namespace tessera::train {
@@ -17,8 +18,8 @@ namespace tessera::train {
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes);
 
-// Our name of a source's tensor in a task whose backbone has no prefix.
-std::string name_in_task(const models::PublishedSource& source);
+// The tensors of the file by their names in a task, whose backbone has no prefix.
+StoredTensors stored_pair(const WeightFile& file, const models::PublishedTowers& towers);
 
 // The preparation of images that such models are published with.
 data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers);

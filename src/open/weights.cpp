@@ -7,9 +7,10 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
-#include "io/files/json_value.h"
+#include "core/value.h"
+#include "io/files/json.h"
 #include "tasks/base/registry.h"
+#include "weights/metadata.h"
 #include "weights/migrate.h"
 #include "weights/tensors.h"
 
@@ -24,20 +25,6 @@ constexpr std::string_view kPrefix = "tessera.";
 const std::string* entry(const Metadata& metadata, const char* key) {
   const auto found = metadata.find(key);
   return found == metadata.end() ? nullptr : &found->second;
-}
-
-models::ModelSpec read_model_spec(const std::string& json, const std::string& where) {
-  const Value table = parse_json_value(json, where);
-  const auto part = [&](const char* key) -> const std::string& {
-    const Value* value = table.find(key);
-    if (!value || !value->is_string()) fail(where, ": no '", key, "'");
-    return value->as_string();
-  };
-  const Value* settings = table.find("settings");
-  if (!settings || !settings->is_table()) fail(where, ": no 'settings'");
-  models::ModelSpec spec{.name = part("name"), .family = part("family"), .settings = {}};
-  spec.settings = models::find_family(spec.family).resolve(*settings);
-  return spec;
 }
 
 }  // namespace
@@ -92,11 +79,11 @@ Value read_task_metadata(const Metadata& metadata) {
 WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name) {
   WeightsInfo info;
   info.task = tasks::resolve_task({});
-  const std::string* model = entry(metadata, "tessera.model");
+  const std::optional<models::ModelSpec> model = stored_model(metadata, name);
   if (!model) return info;
   info.ours = true;
+  info.model = *model;
   try {
-    info.model = read_model_spec(*model, "tessera.model");
     if (const std::string* preprocess = entry(metadata, "tessera.preprocess"))
       info.preprocess =
           read_config<data::Preprocess>(parse_json_value(*preprocess, "tessera.preprocess"), "preprocess");

@@ -4,7 +4,7 @@
 
 #include "core/config.h"
 #include "io/files/io_testing.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "io/weights/safetensors_shards.h"
 #include "models/heads/class_head.h"
 #include "open/load.h"

@@ -14,7 +14,6 @@
 #include "core/error.h"
 #include "kernels/attention/attention.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 
 namespace tessera::ops {
 namespace {

@@ -3,8 +3,6 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 namespace tessera::ops {
 namespace {
 

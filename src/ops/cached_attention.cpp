@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "kernels/cached_attention/cached_attention.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 
 namespace tessera::ops {
 namespace {

@@ -15,7 +15,6 @@
 #include "kernels/isa.h"
 #include "ops/identity.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 #include "ops/winograd.h"
 
 namespace tessera::ops {

@@ -16,7 +16,11 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 // Empty for an undefined tensor. `tensor` must not be opaque.
-Identity identity_of(const torch::Tensor& tensor);
+inline Identity identity_of(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {tensor.storage().unsafeGetStorageImpl(), tensor.const_data_ptr(),
+          tensor.is_inference() ? 0 : static_cast<int64_t>(tensor._version())};
+}
 
 // Prevents reuse of the addresses of these tensors' storages; their data may be freed.
 class HeldStorages {

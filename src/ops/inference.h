@@ -1,10 +1,14 @@
-// How operations compute without gradients: fused or composed, and in which arithmetic.
+// How operations compute without gradients: fused or composed, in which arithmetic; their names for profilers.
 #pragma once
+
+#include "ops/torch.h"
+
+#include <ATen/record_function.h>
 
 #include <optional>
 
+#include "core/error.h"
 #include "kernels/linear/linear.h"
-#include "ops/torch.h"
 
 namespace tessera::ops {
 
@@ -69,5 +73,18 @@ void check_first_derivative(const char* operation);
 torch::Tensor floats(const torch::Tensor& tensor);
 // Null for an undefined tensor.
 const float* float_pointer(const torch::Tensor& tensor);
+
+// Names a time span for profilers (LibTorch's, and `tessera bench --profile`). Costs nothing without one.
+class Profiled {
+ public:
+  // The name is the concatenated parts, built only if a profiler is active.
+  template <class... Parts>
+  explicit Profiled(const Parts&... parts) : record_(at::RecordScope::FUNCTION) {
+    if (record_.isActive()) record_.before(text(parts...));
+  }
+
+ private:
+  at::RecordFunction record_;
+};
 
 }  // namespace tessera::ops

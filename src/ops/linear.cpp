@@ -1,5 +1,6 @@
 #include "ops/linear.h"
 
+#include <ATen/native/Resize.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
@@ -12,8 +13,6 @@
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
-#include "ops/packed_only.h"
-#include "ops/profile.h"
 #include "ops/samples.h"
 
 namespace tessera::ops {
@@ -422,6 +421,27 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
     return float_linear_with_gradients(x, p, residual, cache);
   }
   return linear_unfused(x, p, residual);
+}
+
+namespace {
+
+thread_local bool on_this_thread = false;
+
+}  // namespace
+
+PackedOnly::PackedOnly(bool on) : before_(on_this_thread) { on_this_thread = on; }
+PackedOnly::~PackedOnly() { on_this_thread = before_; }
+bool packed_only() { return on_this_thread; }
+
+void give_up(const torch::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu()) return;
+  const c10::Storage& storage = tensor.storage();
+  const bool whole = storage.nbytes() == tensor.nbytes() && storage.use_count() == 1 && storage.resizable();
+  if (whole) at::native::resize_bytes_cpu(storage.unsafeGetStorageImpl(), 0);
+}
+
+bool given_up(const torch::Tensor& tensor) {
+  return tensor.defined() && tensor.numel() > 0 && tensor.storage().nbytes() == 0;
 }
 
 }  // namespace tessera::ops

@@ -7,11 +7,12 @@
 // bfloat16, and in float forward for many rows without activation and scale. Otherwise ATen composes it.
 #pragma once
 
+#include "ops/torch.h"
+
 #include <memory>
 
 #include "kernels/linear/linear.h"
 #include "ops/norm.h"
-#include "ops/torch.h"
 
 namespace tessera::ops {
 
@@ -49,5 +50,25 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
 // The definition in ATen operations, without norm and casts.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
                              const torch::Tensor& residual);
+
+// While it lives, linear layers of this thread free a weight when they pack it. Its sizes stay, its numbers
+// are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A weight
+// with other readers must be kept: set `on` = false in an inner scope.
+class PackedOnly {
+ public:
+  explicit PackedOnly(bool on = true);
+  ~PackedOnly();
+  PackedOnly(const PackedOnly&) = delete;
+  PackedOnly& operator=(const PackedOnly&) = delete;
+
+ private:
+  bool before_;
+};
+bool packed_only();
+
+// Frees the memory of a tensor that fills and solely owns its storage; leaves other tensors unchanged.
+void give_up(const torch::Tensor& tensor);
+// True if the tensor was freed.
+bool given_up(const torch::Tensor& tensor);
 
 }  // namespace tessera::ops

@@ -54,11 +54,6 @@ MlstmResult mlstm_chunkwise(const torch::Tensor& q, const torch::Tensor& k, cons
                             const torch::Tensor& input_gate, const torch::Tensor& forget_gate, int64_t chunk,
                             const MlstmState& initial, const MlstmOptions& options = {});
 
-// One token at a time.
-MlstmResult mlstm_recurrent(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
-                            const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
-                            const MlstmState& initial, const MlstmOptions& options = {});
-
 // One token: q, k [batch, heads, d], v [batch, heads, value d], gates [batch, heads].
 MlstmResult mlstm_step(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                        const torch::Tensor& input_gate, const torch::Tensor& forget_gate,

@@ -1,5 +1,4 @@
 #include "ops/mlstm_mixer.h"
-#include "ops/mlstm_mixing.h"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +10,6 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 
 namespace tessera::ops {
 
@@ -153,7 +151,7 @@ namespace {
 
 using Optional = std::optional<torch::Tensor>;
 
-Optional given(const torch::Tensor& tensor) {
+Optional given_floats(const torch::Tensor& tensor) {
   return tensor.defined() ? Optional(tensor.to(torch::kFloat32).contiguous()) : std::nullopt;
 }
 const float* data_of(const Optional& tensor) { return tensor ? tensor->const_data_ptr<float>() : nullptr; }
@@ -198,7 +196,7 @@ ParameterList list_of(const MlstmMixerParameters& p, const kernels::MlstmMixerSh
   kernels::visit_mixer_parameters(
       s,
       [next = list.begin()](const char*, bool, const kernels::ParameterShape&,
-                            const torch::Tensor& tensor) mutable { *next++ = given(tensor); },
+                            const torch::Tensor& tensor) mutable { *next++ = given_floats(tensor); },
       p);
   return list;
 }

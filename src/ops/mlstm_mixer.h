@@ -71,4 +71,28 @@ torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight,
 torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::Tensor& scale,
                             const torch::Tensor& bias, double eps);
 
+// One token through the mixer, after the tokens in a state: the same formulas with the cell as a recurrence.
+// Consists of ATen operations, gradients by autograd.
+
+// Undefined before the first token.
+struct MlstmMixerState {
+  torch::Tensor
+      inputs;  // x of the last kernel - 1 tokens, [batch, kernel - 1, inner]; none without convolution
+  MlstmState cell;
+};
+
+// u [batch, 1, 2 * inner] -> [batch, 1, inner]; updates the state. The convolution must be causal or none,
+// the direction not reversed; rows, columns and off_grid are ignored.
+torch::Tensor mlstm_mixer_step(const torch::Tensor& u, const MlstmMixerParameters& parameters,
+                               const MlstmMixerOptions& options, MlstmMixerState& state);
+
+// The implicit attention of a Vision-LSTM layer: the matrix with which its cell's parallel form mixes the
+// tokens.
+
+// C_ts / (n_t + eps) of ops/mlstm.h, so that h = matrix v: u [batch, tokens, 2 * inner] -> [batch, heads,
+// tokens, tokens]. Rows and columns are in token order for any walk. Weights may be negative. Rows sum to 1
+// only if that sum exceeds exp(-m). Uses only ATen operations, as it serves inspection.
+torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& parameters,
+                           const MlstmMixerOptions& options);
+
 }  // namespace tessera::ops

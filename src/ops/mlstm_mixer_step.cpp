@@ -1,4 +1,4 @@
-#include "ops/mlstm_mixer_step.h"
+#include "ops/mlstm_mixer.h"
 
 #include <cmath>
 

@@ -1,5 +1,4 @@
 #include "ops/mlstm_mixer.h"
-#include "ops/mlstm_mixing.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +7,6 @@
 #include <string>
 
 #include "core/error.h"
-#include "kernels/isa.h"
 
 namespace tessera::ops {
 namespace {

@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "ops/mlstm_testing.h"
+
 namespace tessera::ops {
 namespace {
 

@@ -1,5 +1,4 @@
 // Layers that keep only their packed weights.
-#include "ops/packed_only.h"
 
 #include <gtest/gtest.h>
 

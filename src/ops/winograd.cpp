@@ -9,7 +9,6 @@
 #include "kernels/isa.h"
 #include "kernels/winograd/winograd.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 
 namespace tessera::ops {
 namespace {

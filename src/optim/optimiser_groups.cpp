@@ -14,7 +14,6 @@
 #include <set>
 
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 
 namespace tessera::train {

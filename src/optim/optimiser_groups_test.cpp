@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::train {

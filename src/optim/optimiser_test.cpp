@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/each_isa.h"
+#include "core/threads.h"
 
 namespace tessera::train::plain {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/collective_log.h"
+#include "parallel/group.h"
 
 #include <utility>
 

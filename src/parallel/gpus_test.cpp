@@ -1,4 +1,4 @@
-#include "parallel/gpus.h"
+#include "parallel/world.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "parallel/launcher.h"
+#include "parallel/group.h"
 
 #include <cstdint>
 #include <cstdlib>

@@ -18,8 +18,8 @@
 #include <ATen/core/ivalue_inl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "parallel/group.h"
 #include "parallel/mpi_wait.h"

@@ -6,8 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::parallel {

@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "core/clock.h"
-#include "parallel/gpus.h"
-#include "parallel/nccl.h"
+#include "core/progress.h"
+#include "parallel/group.h"
+#include "parallel/world.h"
 
 namespace tessera::parallel {
 namespace {

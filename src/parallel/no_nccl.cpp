@@ -1,7 +1,7 @@
 // Replaces nccl.cpp in a build without NCCL.
 #include "core/error.h"
-#include "parallel/gpus.h"
-#include "parallel/nccl.h"
+#include "parallel/group.h"
+#include "parallel/world.h"
 
 namespace tessera::parallel {
 

@@ -1,17 +1,16 @@
 #include "parallel/world.h"
 
 #include <torch/torch.h>
-#include <unistd.h>
 
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 #include "core/error.h"
 #include "parallel/group.h"
-#include "parallel/launcher.h"
-#include "parallel/nccl.h"
 
 namespace tessera::parallel {
 namespace {
@@ -138,6 +137,22 @@ void World::take_gpu(int index) {
 void World::abort(int exit_code) {
   if (group_) abort_mpi(exit_code);
   std::_Exit(exit_code);
+}
+
+int gpu_of(int local_rank, int local_size, int gpus) {
+  if (gpus >= local_size) return local_rank;
+  return gpus == 1 ? 0 : -1;
+}
+
+std::string why_no_gpu_each(std::span<const std::string> names) {
+  std::map<std::string, size_t> owners;
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    if (names[rank].empty()) return text("process ", rank, " of ", names.size(), " has no GPU to itself");
+    const auto [owner, fresh] = owners.emplace(names[rank], rank);
+    if (!fresh)
+      return text("processes ", owner->second, " and ", rank, " of ", names.size(), " have the same GPU");
+  }
+  return "";
 }
 
 }  // namespace tessera::parallel

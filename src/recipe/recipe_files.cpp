@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "recipe/recipe.h"
 #include "weights/migrate.h"

@@ -5,7 +5,6 @@
 #include <iterator>
 
 #include "report/markup.h"
-#include "report/svg.h"
 
 namespace tessera::report {
 namespace {

@@ -1,4 +1,4 @@
-#include "report/font.h"
+#include "report/grid.h"
 
 #include <algorithm>
 

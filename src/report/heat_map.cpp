@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "report/markup.h"
-#include "report/svg.h"
 
 namespace tessera::report {
 namespace {

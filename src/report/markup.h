@@ -1,6 +1,7 @@
-// Text in markup, and images in a page.
+// Parts of pages: escaped text, embedded images, and drawings as SVG.
 #pragma once
 
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -19,5 +20,48 @@ std::string data_uri(const Image& image);
 // Returns a readable number: at most `digits` significant digits, no trailing zeros, 1.2e-05 if the plain
 // form is long.
 std::string compact(double value, int digits = 4);
+
+// A drawing as SVG text: a few shapes, and the shared look of all charts.
+//
+// Colours come from the page's CSS variables, with fallback values. So a drawing follows the page's light or
+// dark theme and also works as a file of its own. Coordinates are pixels, y downwards.
+
+class Svg {
+ public:
+  // `label` is for screen readers.
+  Svg(double width, double height, std::string_view label);
+
+  enum class Anchor { start, middle, end };
+
+  // `style` is a class of the shared look ("grid", "axis", "ink", …) or empty; `extra` is raw attributes.
+  void line(double x1, double y1, double x2, double y2, std::string_view style);
+  void rect(double x, double y, double width, double height, std::string_view style,
+            std::string_view extra = {}, std::string_view tooltip = {});
+  void circle(double x, double y, double radius, std::string_view extra, std::string_view tooltip = {});
+  // `data` is an SVG path of numbers and letters.
+  void path(std::string_view data, std::string_view extra);
+  void text(double x, double y, Anchor anchor, std::string_view style, std::string_view words,
+            std::string_view extra = {});
+
+  // Returns the whole element, <svg …>…</svg>.
+  std::string finish() const;
+
+ private:
+  std::string head_;
+  std::ostringstream body_;
+};
+
+// Returns "12.3": precise enough for a pixel, and short.
+std::string pixels(double value);
+
+// Returns the colour of the i-th series: eight that colour-blind readers can distinguish, then again from the
+// first.
+std::string series_colour(size_t index);
+
+// Returns the approximate width of text in pixels at a font size (sans-serif).
+double text_width(std::string_view words, double font_size);
+
+// Returns text cut to fit a width, with an ellipsis; never inside a UTF-8 sequence.
+std::string fit_text(std::string_view words, double font_size, double width);
 
 }  // namespace tessera::report

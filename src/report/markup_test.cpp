@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "report/report_testing.h"
-#include "report/svg.h"
 
 namespace tessera::report {
 namespace {

@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "report/markup.h"
-#include "report/svg.h"
 
 namespace tessera::report {
 namespace {

@@ -11,7 +11,6 @@
 
 #include "io/files/file_faults.h"
 #include "io/files/io_testing.h"
-#include "io/files/json_value.h"
 
 namespace tessera::train {
 namespace {

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 
 namespace tessera::train {
 namespace {

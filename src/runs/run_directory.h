@@ -18,7 +18,7 @@
 
 #include "core/value.h"
 #include "io/files/file.h"
-#include "io/files/file_lock.h"
+#include "io/files/path.h"
 
 namespace tessera::train {
 

@@ -84,7 +84,7 @@ std::shared_ptr<models::Backbone> TaskSetup::build_backbone(const models::ModelS
                   : meta        ? models::meta_backbone(spec)
                                 : models::build_backbone(spec, seed, init);
   auto* reader = dynamic_cast<models::ReadsTokens*>(backbone.get());
-  if (reader && reader->input_codes() > 0 && !meta && open_backbone) {
+  if (reader && reader->input_codes() > 0 && !meta && opener) {
     const auto tokens = std::make_shared<PatchTokens>(*this, reader->input_tokeniser(), "model.tokeniser",
                                                       "model.codes", reader->input_codes());
     reader->set_tokens([tokens](const torch::Tensor& images, int64_t rows,

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera {

@@ -1,9 +1,9 @@
 // SentencePiece's precompiled map of characters (Kudo & Richardson 2018).
 #include <cstring>
 
-#include "core/base64.h"
 #include "core/error.h"
-#include "text/normaliser.h"
+#include "core/text.h"
+#include "text/tokeniser_steps.h"
 
 namespace tessera::tokens {
 namespace {

@@ -1,11 +1,9 @@
-#include "text/clip_text.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <string>
 
-#include "text/normaliser.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::tokens {

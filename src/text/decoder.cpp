@@ -1,12 +1,10 @@
-#include "text/decoder.h"
-
 #include <array>
 #include <optional>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "text/pattern.h"
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::tokens {

@@ -4,8 +4,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/json.h"
-#include "text/splitter.h"
-#include "text/tokeniser_forms.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::tokens {

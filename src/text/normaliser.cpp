@@ -1,12 +1,9 @@
-#include "text/normaliser.h"
-
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/clip_text.h"
 #include "text/pattern.h"
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 
 namespace tessera::tokens {
 namespace {

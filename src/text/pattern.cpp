@@ -11,6 +11,13 @@ namespace {
 // Backtracking of published expressions takes fewer than ten steps a character; this limit stops others.
 constexpr uint64_t kStepsAtLeast = 1 << 20, kStepsPerCharacter = 256;
 
+bool is_boundary(Pattern::Op op, std::u32string_view text, size_t at) {
+  if (op == Pattern::Op::line_begin)  // no line begins after the last line end
+    return at == 0 || (text[at - 1] == '\n' && at < text.size());
+  if (op == Pattern::Op::line_end) return at == text.size() || text[at] == '\n';
+  return at == (op == Pattern::Op::begin ? 0 : text.size());
+}
+
 }  // namespace
 
 bool Pattern::Set::look_up(char32_t c) const {
@@ -64,14 +71,17 @@ std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) con
 
 std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const {
   // Where to resume if this way fails: at `place`, or, after a repeat, at every place from there up (lazy) or
-  // down (greedy) to `limit`.
+  // down (greedy) to `limit`. If `program` is kMany, marks[limit] was `place` before.
   struct Other {
     size_t program, place, limit;
     bool shrinks;
   };
   std::vector<Other> others;
+  std::vector<size_t> marks(marks_);
   size_t program = start;
   const auto back = [&] {
+    for (; !others.empty() && others.back().program == kMany; others.pop_back())
+      marks[others.back().limit] = others.back().place;
     if (others.empty()) return false;
     Other& last = others.back();
     program = last.program, at = last.place;
@@ -89,20 +99,21 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
     switch (now.op) {
       case Op::match:
         return at;
-      case Op::line_begin:  // no line begins after the last line end
-        goes_on = at == 0 || (text[at - 1] == '\n' && at < text.size()), ++program;
-        break;
+      case Op::line_begin:
       case Op::line_end:
-        goes_on = at == text.size() || text[at] == '\n', ++program;
-        break;
       case Op::begin:
-        goes_on = at == 0, ++program;
-        break;
       case Op::end:
-        goes_on = at == text.size(), ++program;
+        goes_on = is_boundary(now.op, text, at), ++program;
         break;
       case Op::jump:
         program = now.x;
+        break;
+      case Op::mark:
+        others.push_back({kMany, marks[now.x], now.x, true});
+        marks[now.x] = at, ++program;
+        break;
+      case Op::leave:
+        program = at == marks[now.x] ? now.y : program + 1;
         break;
       case Op::split:
         others.push_back({now.y, at, at, true});

@@ -54,9 +54,24 @@ class Pattern {
     bool look_up(char32_t c) const;
     void settle();
   };
-  enum class Op { set, repeat, split, jump, look, atomic, line_begin, line_end, begin, end, match };
+  enum class Op {
+    set,
+    repeat,
+    split,
+    jump,
+    mark,
+    leave,
+    look,
+    atomic,
+    line_begin,
+    line_end,
+    begin,
+    end,
+    match
+  };
   // set: one character of sets[x]. repeat: sets[x], min to max times, by `mode`. split: try x, then y. jump:
-  // x. look, atomic: the program at x up to its `match`, then y. If `negated`, a look-ahead must not match.
+  // x. mark: notes the place in marks[x]. leave: y if the place is still that of marks[x]. look, atomic: the
+  // program at x up to its `match`, then y. If `negated`, a look-ahead must not match.
   struct Instruction {
     Op op;
     size_t x = 0, y = 0, min = 0, max = 0;
@@ -72,10 +87,22 @@ class Pattern {
   std::string where_;
   std::vector<Set> sets_;
   std::vector<Instruction> program_;
+  size_t marks_ = 0;
   friend class PatternParser;
 };
 
 // Reads a pattern of tokenizer.json: {"Regex": expression} or {"String": characters}.
 Pattern read_pattern(const nlohmann::json& settings, const std::string& where);
+
+// The named character classes of splitting expressions.
+
+// Adds Oniguruma's \w.
+void add_word(Pattern::Set& set);
+// Returns the characters of a script ("Han"), or null if the script is unknown.
+const std::vector<Pattern::Set::Range>* script_ranges(std::string_view name);
+// Adds \h.
+void add_hex_digits(Pattern::Set& set);
+// Adds "[:name:]". Returns false if the name is unknown.
+bool add_posix(std::string_view name, Pattern::Set& set);
 
 }  // namespace tessera::tokens

@@ -1,4 +1,4 @@
-#include "text/pattern_classes.h"
+#include "text/pattern.h"
 
 #include <map>
 

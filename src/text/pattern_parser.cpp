@@ -1,10 +1,9 @@
 // Parses splitting expressions: text to a tree, the tree to a program.
 #include <algorithm>
-#include <limits>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/pattern_classes.h"
+#include "text/pattern.h"
 
 namespace tessera::tokens {
 namespace {
@@ -419,6 +418,23 @@ class PatternParser {
     for (const size_t jump : jumps) pattern_.program_[jump].x = here();
   }
 
+  static bool may_be_empty(const Node& node) {
+    const auto& parts = node.parts;
+    switch (node.kind) {
+      case Kind::set:
+        return false;
+      case Kind::choice:
+        return std::any_of(parts.begin(), parts.end(), may_be_empty);
+      case Kind::repeat:
+        return node.min == 0 || may_be_empty(parts[0]);
+      case Kind::sequence:
+      case Kind::atomic:
+        return std::all_of(parts.begin(), parts.end(), may_be_empty);
+      default:
+        return true;
+    }
+  }
+
   void lay_out_repeat(const Node& node) {
     using Op = Pattern::Op;
     const Node& part = node.parts[0];
@@ -438,8 +454,11 @@ class PatternParser {
       pattern_.program_[split].y = lazy ? into : past;
     };
     if (node.max == kMany) {
-      const size_t split = emit({Op::split});
+      const bool ends = may_be_empty(part);  // an empty time is the last
+      const size_t split = emit({Op::split}), mark = pattern_.marks_;
+      if (ends) emit({Op::mark, pattern_.marks_++});
       lay_out(part);
+      if (ends) emit({Op::leave, mark, here() + 2});
       emit({Op::jump, split});
       branch(split, split + 1, here());
     } else {

@@ -67,6 +67,13 @@ TEST(Pattern, RepeatsOfRepeats) {
   EXPECT_EQ(all_matches("xa{2}?", "xaa xa"), (Strings{"xaa", "x"}));  // an optional pair
 }
 
+// A repeat of a part that can be empty ends after its first empty time.
+TEST(Pattern, RepeatsOfNothing) {
+  EXPECT_EQ(all_matches("(?:a*)*b", "aab c"), (Strings{"aab"}));
+  EXPECT_EQ(all_matches("(?:a?|b)+c", "abac"), (Strings{"abac"}));
+  EXPECT_EQ(all_matches("(?:)*x|^*y", "xy"), (Strings{"x", "y"}));
+}
+
 TEST(Pattern, LinesAndEnds) {
   EXPECT_EQ(all_matches("^a|a$", "a a\na\n"), (Strings{"a", "a", "a"}));
   EXPECT_EQ(all_matches(R"(\Aa|a\z)", "a\na\na"), (Strings{"a", "a"}));
@@ -93,23 +100,6 @@ TEST(Pattern, WhatIsNotUnderstoodIsNamed) {
 TEST(Pattern, ExplosiveExpressionsEnd) {
   const std::u32string text(200, U'a');
   EXPECT_THROW(static_cast<void>(Pattern("(?:a|a)*b", "f").find(text, 0)), Error);
-}
-
-TEST(Unicode, NormalFormsAndCategories) {
-  std::u32string out;
-  decompose(U'é', false, out);
-  EXPECT_EQ(out, U"e\u0301");
-  EXPECT_EQ(composed(U'e', 0x301), U'é');
-  out.clear();
-  decompose(0xD55C, false, out);  // a Hangul syllable of three parts
-  EXPECT_EQ(out, U"\u1112\u1161\u11AB");
-  EXPECT_EQ(composed(composed(out[0], out[1]), out[2]), char32_t{0xD55C});
-  EXPECT_EQ(category(U'A'), Category::Lu);
-  EXPECT_EQ(category(0x1F600), Category::So);
-  EXPECT_EQ(category(0x10FFFF), Category::Cn);
-  EXPECT_EQ(lower(0x130), U"i\u0307");
-  EXPECT_EQ(to_code_points_lossy("a\xE2\x82z\xFF"), U"a\uFFFDz\uFFFD");
-  EXPECT_THROW(to_code_points("\xC0\x80", "f"), Error);
 }
 
 }  // namespace

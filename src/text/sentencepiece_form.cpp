@@ -5,13 +5,10 @@
 #include <optional>
 #include <unordered_map>
 
-#include "core/base64.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "text/normaliser.h"
-#include "text/tokeniser_forms.h"
-#include "text/unicode.h"
+#include "text/tokeniser_steps.h"
 
 namespace tessera::tokens {
 namespace {

@@ -1,8 +1,7 @@
-#include "text/splitter.h"
+#include "text/tokeniser_steps.h"
 
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include "core/error.h"
 #include "core/text.h"

@@ -1,4 +1,4 @@
-#include "text/stored_tokeniser.h"
+#include "text/tokeniser.h"
 
 #include <filesystem>
 #include <nlohmann/json.hpp>

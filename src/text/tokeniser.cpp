@@ -13,12 +13,8 @@
 #include "io/files/gzip.h"
 #include "io/files/json.h"
 #include "text/character_trie.h"
-#include "text/decoder.h"
-#include "text/normaliser.h"
 #include "text/piece_model.h"
-#include "text/splitter.h"
-#include "text/stored_tokeniser.h"
-#include "text/tokeniser_forms.h"
+#include "text/tokeniser_steps.h"
 
 namespace tessera {
 

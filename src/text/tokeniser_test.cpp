@@ -4,51 +4,23 @@
 
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "core/error.h"
-#include "core/random.h"
 #include "core/text.h"
 #include "io/files/gzip.h"
 #include "text/bpe_trainer.h"
-#include "text/clip_text.h"
 #include "text/conversation.h"
-#include "text/normaliser.h"
-#include "text/splitter.h"
+#include "text/text_testing.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera {
 namespace {
 
-using Json = nlohmann::json;
-
-// A byte-level tokeniser with all bytes and a few merges.
-Json byte_level_tree() {
-  Json vocabulary = Json::object();
-  for (int byte = 0; byte < 256; ++byte) {
-    std::string name;
-    tokens::append_utf8(tokens::byte_character(static_cast<unsigned char>(byte)), name);
-    vocabulary[name] = byte;
-  }
-  Json merges = Json::array();
-  int next = 256;
-  for (const char* pair : {"t h", "th e", "c a", "ca t", "Ġ cat"}) {
-    const std::string line = pair;
-    const size_t blank = line.find(' ');
-    vocabulary[line.substr(0, blank) + line.substr(blank + 1)] = next++;
-    merges.push_back(line);
-  }
-  return {{"added_tokens", {{{"id", next}, {"content", "<end>"}, {"special", true}}}},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-          {"decoder", {{"type", "ByteLevel"}}},
-          {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
-}
-
-Tokeniser byte_level() { return Tokeniser::from_definition(byte_level_tree().dump(), "a test"); }
+using namespace std::string_view_literals;  // NOLINT: for a text with a zero
 
 std::string refusal(const Json& tree) {
   try {
-    Tokeniser::from_definition(tree.dump(), "f.json");
+    tokeniser_of(tree);
   } catch (const Error& error) {
     return error.what();
   }
@@ -71,9 +43,7 @@ TEST(Tokeniser, AnyTextComesBack) {
   const Tokeniser tokeniser = byte_level();
   for (uint64_t sample = 0; sample < 200; ++sample) {
     RandomStream random(7, "text", sample);
-    std::u32string chars;
-    const std::u32string some = U"the cat \n<end>é漢😀\u0301\u200D\0x";
-    for (int64_t i = random.integer(0, 40); i > 0; --i) chars += some[random.below(some.size())];
+    const std::u32string chars = random_chars(random, U"the cat \n<end>é漢😀\u0301\u200D\0x"sv, 40);
     const std::string text = tokens::to_utf8(chars);
     const Encoding encoding = tokeniser.encode_with_offsets(text);
     ASSERT_EQ(tokeniser.decode(encoding.ids, false), text);
@@ -96,7 +66,7 @@ TEST(Tokeniser, AnyTextComesBack) {
 TEST(Tokeniser, FitsAndSaysWhatWasCut) {
   Json tree = byte_level_tree();
   tree["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"<end>", 261}}, {"sep", {"<end>", 261}}};
-  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  const Tokeniser tokeniser = tokeniser_of(tree);
   const FittedText padded = tokeniser.fit("the", 5, 0);
   EXPECT_EQ(padded.ids, (std::vector<int32_t>{261, 257, 261, 0, 0}));
   EXPECT_EQ(padded.used, 3);
@@ -147,30 +117,6 @@ TEST(Tokeniser, ClipsFileOfMerges) {
   EXPECT_EQ(tokeniser.decode(std::vector<int32_t>{514, 513, 515}), "cat ");
 }
 
-TEST(Tokeniser, UnigramTakesTheBestSum) {
-  const std::vector<std::pair<std::string, double>> pieces = {
-      {"<unk>", 0}, {"a", -1}, {"b", -1.5}, {"ab", -2}, {"abb", -6}};
-  Json vocabulary = Json::array();
-  for (const auto& [piece, score] : pieces) vocabulary.push_back(Json::array({piece, score}));
-  const Json tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}}}};
-  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
-  EXPECT_EQ(tokeniser.encode("abb"), (std::vector<int32_t>{3, 2}));      // -3.5, not -4 nor -6
-  EXPECT_EQ(tokeniser.encode("a??b"), (std::vector<int32_t>{1, 0, 2}));  // a run of unknowns is one
-}
-
-// Each b costs less than half the spacing of floats at 2; three together cost more than all of it.
-TEST(Tokeniser, UnigramSumsInThePrecisionOfItsForm) {
-  const double step = std::ldexp(1.0, -22);
-  Json vocabulary = Json::array();
-  for (const auto& [piece, score] :
-       {std::pair<std::string, double>{"<unk>", -30}, {"a", -2}, {"b", -0.45f * step}, {"abbb", -2 - step}})
-    vocabulary.push_back(Json::array({piece, score}));
-  Json tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}}}};
-  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abbb"), (std::vector<int32_t>{3}));
-  tree["model"]["single_precision"] = true;  // as SentencePiece
-  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abbb"), (std::vector<int32_t>{1, 2, 2, 2}));
-}
-
 TEST(Tokeniser, AccentsAreAllMarksButForBert) {
   Json tree = {{"model",
                 {{"type", "WordLevel"},
@@ -178,9 +124,9 @@ TEST(Tokeniser, AccentsAreAllMarksButForBert) {
                  {"vocab", {{"?", 0}, {"\u0915", 1}, {"\u0915\u093e", 2}}}}}};
   const std::string text = "\u0915\u093e\u094d";  // a letter, a spacing mark, a mark that takes no space
   tree["normalizer"] = {{"type", "StripAccents"}};
-  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{1}));
+  EXPECT_EQ(tokeniser_of(tree).encode(text, false), (std::vector<int32_t>{1}));
   tree["normalizer"] = {{"type", "BertNormalizer"}, {"strip_accents", true}, {"lowercase", false}};
-  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode(text, false), (std::vector<int32_t>{2}));
+  EXPECT_EQ(tokeniser_of(tree).encode(text, false), (std::vector<int32_t>{2}));
 }
 
 // The words that a normaliser and a splitter produce, and their places.
@@ -225,7 +171,7 @@ TEST(Tokeniser, AddedTokensStandAloneAndStripBlanks) {
       {{"id", 263}, {"content", "<m>"}, {"special", true}, {"lstrip", true}, {"rstrip", true}},
       {{"id", 264}, {"content", "  "}, {"special", true}}};
   tree["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", true}, {"add_prefix_space", true}};
-  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+  const Tokeniser tokeniser = tokeniser_of(tree);
   EXPECT_EQ(tokeniser.encode("!cat"), (std::vector<int32_t>{'!', 261}));
   // The longest token that matches is rejected, and nothing within it is searched for.
   for (const int32_t id : tokeniser.encode("caters")) EXPECT_LT(id, 261);
@@ -241,38 +187,8 @@ TEST(Tokeniser, WhitespaceKeepsJoinersWithWords) {
                        {"unk_token", "?"},
                        {"continuing_subword_prefix", "##"},
                        {"vocab", {{"?", 0}, {"\u200d", 1}, {"!", 2}, {"\u2163", 3}}}}}};
-  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "w");
+  const Tokeniser tokeniser = tokeniser_of(tree);
   EXPECT_EQ(tokeniser.encode("!\u200d!\u2163!", false), (std::vector<int32_t>{2, 1, 2, 3, 2}));
-}
-
-TEST(Tokeniser, WordPieceTakesTheLongest) {
-  const Json tree = {{"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                     {"decoder", {{"type", "WordPiece"}}},
-                     {"model",
-                      {{"type", "WordPiece"},
-                       {"unk_token", "[UNK]"},
-                       {"vocab", {{"[UNK]", 0}, {"un", 1}, {"##able", 2}, {"##a", 3}, {"!", 4}}}}}};
-  const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
-  EXPECT_EQ(tokeniser.encode("unable una! unx"), (std::vector<int32_t>{1, 2, 1, 3, 4, 0}));
-  EXPECT_EQ(tokeniser.decode(std::vector<int32_t>{1, 2, 4}), "unable!");
-}
-
-TEST(BpeTrainer, CommonestPairsFirst) {
-  const std::vector<std::string> texts = {"abab abab ab", "cab\n", "\xC3\xA9t\xC3\xA9"};
-  std::string first;
-  for (const bool backwards : {false, true}) {  // the order of texts does not matter
-    BpeTrainer trainer({.vocabulary = 260, .special = {"<s>"}});
-    for (size_t i = 0; i < texts.size(); ++i) trainer.add(texts[backwards ? texts.size() - 1 - i : i]);
-    const std::string definition = trainer.learn();
-    if (!backwards) first = definition;
-    EXPECT_EQ(definition, first);
-  }
-  const Tokeniser tokeniser = Tokeniser::from_definition(first, "f");
-  EXPECT_EQ(tokeniser.token(257), "ab");  // six times
-  EXPECT_EQ(tokeniser.find("<s>"), 0);
-  for (const std::string& text : texts) EXPECT_EQ(tokeniser.decode(tokeniser.encode(text)), text);
-  EXPECT_THROW(BpeTrainer({.vocabulary = 256}), Error);
-  EXPECT_THROW(BpeTrainer({.vocabulary = 300}).learn(), Error);
 }
 
 TEST(Conversation, LearnsAnswersOnly) {

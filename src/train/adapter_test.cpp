@@ -143,7 +143,7 @@ TEST_F(Adapter, SavedModulesAndBiasesReplaceThoseOfTheModel) {
   std::erase_if(tensors, [](const auto& one) { return one.first.ends_with("model.norm.weight"); });
   save_tensors(path("adapter/adapter_model.safetensors"), tensors, {{"format", "pt"}});
   EXPECT_NE(
-      error_of([&] { read_adapter(*biased(), path("adapter"), false); }).find("has no 'model.norm.weight'"),
+      error_of([&] { read_adapter(*biased(), path("adapter"), false); }).find("missing (model.norm.weight)"),
       std::string::npos);
 }
 
@@ -185,7 +185,7 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   EXPECT_NE(refusal().find("alpha_pattern.(q_proj"), std::string::npos) << refusal();
   change("alpha_pattern", nullptr);
   change("modules_to_save", {"lm_head"});
-  EXPECT_NE(refusal().find("has no 'lm_head.weight'"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("missing (lm_head.weight)"), std::string::npos) << refusal();
   change("modules_to_save", {"lm_haed"});
   EXPECT_NE(refusal().find("'lm_haed', which is no module of the model"), std::string::npos) << refusal();
   change("modules_to_save", nullptr);
@@ -198,14 +198,13 @@ TEST_F(Adapter, WhatDoesNotFitIsNamed) {
   change("target_modules", {"q_porj"});
   EXPECT_NE(refusal().find("did you mean 'q_proj'?"), std::string::npos) << refusal();
   change("target_modules", {"q_proj", "v_proj"});
-  EXPECT_NE(refusal().find("has no 'model.layers.0.self_attn.v_proj.lora_A.weight'"), std::string::npos)
+  EXPECT_NE(refusal().find("missing (model.layers.0.self_attn.v_proj.lora_A.weight"), std::string::npos)
       << refusal();
   change("target_modules", {"v_proj"});
-  EXPECT_NE(refusal().find("is no layer of the model that adapter_config.json adapts"), std::string::npos)
-      << refusal();
+  EXPECT_NE(refusal().find("left over ("), std::string::npos) << refusal();
   change("target_modules", {"q_proj"});
   change("r", 4);
-  EXPECT_NE(refusal().find("is [3, 24], must be [4, 24]"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("[3, 24], must be [4, 24]"), std::string::npos) << refusal();
   change("r", 0);
   EXPECT_NE(refusal().find("r must be a whole number from 1 to 4096"), std::string::npos) << refusal();
   change("peft_type", "IA3");

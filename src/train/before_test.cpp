@@ -4,7 +4,7 @@
 // same run after 6 of 12 steps.
 #include <filesystem>
 
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/heads/class_head.h"
 #include "open/open_task.h"
 #include "train/train_testing.h"

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/heads/class_head.h"
 #include "train/train_testing.h"
 

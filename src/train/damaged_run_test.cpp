@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "runs/checkpoint.h"
 #include "runs/manifest.h"
 #include "train/train_testing.h"

@@ -1,7 +1,7 @@
 #include "weights/migrate.h"
 
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "train/train_testing.h"
 
 namespace tessera::train {

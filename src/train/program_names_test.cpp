@@ -1,17 +1,17 @@
-#include "open/program_names.h"
+#include "weights/program_names.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "models/base/model.h"
 #include "open/open_task.h"
 #include "tasks/base/registry.h"
 #include "train/setup.h"
-#include "weights/detr_names.h"
+#include "weights/name_tables.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -20,6 +20,10 @@ namespace {
 struct Weights {
   NamedTensors tensors;
   WeightsInfo info;
+  NamedModel named() const {
+    const Value* code = info.task.find("code");
+    return {tasks::task_name(info.task), code && code->is_string() ? code->as_string() : "", info.model};
+  }
 };
 Weights weights_of(const std::string& recipe, const std::vector<std::string>& settings) {
   Weights out;
@@ -33,7 +37,7 @@ Weights weights_of(const std::string& recipe, const std::vector<std::string>& se
 
 std::vector<std::string> names_in(const Weights& weights, const std::string& program) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : as_program(weights.tensors, program, weights.info)) names.push_back(name);
+  for (const auto& [name, tensor] : as_program(weights.tensors, program, weights.named())) names.push_back(name);
   return names;
 }
 
@@ -65,7 +69,7 @@ TEST(ProgramNames, DetectorsHaveThoseOfTheCodeThatTheyFollow) {
   EXPECT_TRUE(has(mmdet, "roi_head.bbox_head.shared_fcs.1.weight"));
   EXPECT_TRUE(has(mmdet, "roi_head.bbox_head.fc_cls.weight"));
   EXPECT_TRUE(has(mmdet, "roi_head.mask_head.conv_logits.bias"));
-  EXPECT_THROW(as_program({}, "mmdet", weights_of(recipe, {}).info), Error);
+  EXPECT_THROW(as_program({}, "mmdet", weights_of(recipe, {}).named()), Error);
 }
 
 TEST(ProgramNames, CascadesAndViTDetAreDetectron2s) {
@@ -95,24 +99,19 @@ TEST(ProgramNames, SegmentersHaveThoseOfMmseg) {
   EXPECT_THROW(names_in(weights_of(recipe, {"model.form=timm"}), "transformers"), Error);
 }
 
-TEST(ProgramNames, DetrGoesToTransformersAndBack) {
+TEST(ProgramNames, DetrHasThoseOfTransformers) {
   const Weights weights = weights_of("detr/shapes.toml", {});
-  NamedTensors given;
-  for (const auto& [name, tensor] : weights.tensors) given.emplace_back(name, torch::randn(tensor.sizes()));
-  const NamedTensors hub = as_program(given, "transformers", weights.info), back = detr_of_transformers(hub);
-  EXPECT_TRUE(is_transformers_detr("model.query_position_embeddings.weight"));
-  const std::map<std::string, torch::Tensor> found(back.begin(), back.end());
-  ASSERT_EQ(found.size(), given.size());
-  for (const auto& [name, tensor] : given) {
-    ASSERT_TRUE(found.contains(name)) << name;
-    EXPECT_TRUE(torch::equal(found.at(name), tensor)) << name;
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : hub) names.push_back(name);
+  const auto names = names_in(weights, "transformers");
   EXPECT_TRUE(has(names, "model.decoder.layers.0.encoder_attn.q_proj.weight"));
   EXPECT_TRUE(has(names, "model.encoder.layers.0.final_layer_norm.bias"));
   EXPECT_TRUE(has(names, "model.backbone.conv_encoder.model.layer1.0.conv1.weight"));
-  EXPECT_THROW(as_program(given, "mmdet", weights.info), Error);
+  EXPECT_THROW(names_in(weights, "mmdet"), Error);
+}
+
+TEST(ProgramNames, ClassifiersHaveThoseOfTheirFamily) {
+  const auto torchvision = names_in(weights_of("baselines/deit3_base_192.toml", {}), "torchvision");
+  EXPECT_TRUE(has(torchvision, "encoder.layers.encoder_layer_0.self_attention.in_proj_weight"));
+  EXPECT_TRUE(has(torchvision, "heads.head.weight"));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "core/toml.h"
+#include "core/value.h"
 #include "open/weights.h"
 #include "train/sweep.h"
 #include "train/train_testing.h"

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "weights/migrate.h"
 
 namespace tessera::train {

@@ -9,14 +9,12 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 #include "models/base/tokeniser.h"
 #include "open/device.h"
 #include "open/load.h"
-#include "open/open_codec.h"
-#include "open/open_extractor.h"
 #include "open/open_language.h"
 #include "open/select.h"
 #include "tasks/base/text_limit.h"
@@ -214,11 +212,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
       return models::build_backbone(spec, 0, models::Init::skip);
     };
   setup.continued = continued;
-  setup.open_classifier = open_classifier;
-  setup.open_backbone = open_backbone;
-  setup.open_task = open_whole_task;
-  setup.open_vae = [](const std::string& path) { return open_codec(path).for_tasks(); };
-  setup.open_extractor = open_extractor_at;
+  setup.opener = weights_opener();
   RunTask run;
   run.task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
   run.info = info;

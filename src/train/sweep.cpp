@@ -8,9 +8,9 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "recipe/recipe_files.h"
 
 namespace tessera::train {

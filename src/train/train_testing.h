@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
 #include "runs/checkpoint.h"

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/gpu_library.h"

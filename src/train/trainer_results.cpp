@@ -4,13 +4,14 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "report/block.h"
 #include "report/grid.h"
 #include "tasks/base/soundness.h"
 #include "train/trainer_run.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -223,7 +224,7 @@ void Trainer::restore_best() {
     NamedTensors wanted;  // in the order of evaluate()
     for (const auto& [name, tensor] : model_.state)
       wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
-    copy_tensors(read_tensors(kept), wanted, kept.path());
+    load_own(wanted, kept);
     save_weights(best, wanted, model_.info);
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())

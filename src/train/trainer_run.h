@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "core/clock.h"
+#include "core/progress.h"
 #include "io/files/tensorboard.h"
 #include "optim/loss_scale.h"
 #include "parallel/data_parallel.h"

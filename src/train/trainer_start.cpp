@@ -6,9 +6,10 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "train/trainer_run.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 
@@ -142,7 +143,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
   const auto load = [&](const char* name) { return read_tensors(WeightFile(stored.weights_path(name))); };
   store_.share_frozen(stored);
-  copy_tensors(load(kWeightsFile), model_.state, stored.path(kWeightsFile));
+  load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile)));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
   // Earlier versions kept moments of frozen parameters too, which nothing ever changed.
   NamedTensors kept = load(kOptimiserFile);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/threads.h"
 #include "open/open_task.h"
 #include "open/weights.h"

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/weights/safetensors.h"
 #include "weights/adapter_config.h"
+#include "weights/language_files.h"
+#include "weights/load_tensors.h"
 #include "weights/tensors.h"
 
 namespace tessera::train {
@@ -25,7 +26,7 @@ std::string own_name(std::string name, const models::LanguageModel& model) {
   if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
   if (const size_t at = name.find(".base_layer."); at != std::string::npos) name.erase(at, 11);
   if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
-  return model.rename(name);
+  return decoder_name(name, model);
 }
 
 // A target that no layer ends with is refused, and an adapter that changes nothing.
@@ -78,23 +79,14 @@ int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bo
   const int64_t layers = adapt(model, config, folder + kConfigFile);
   auto parameters = model.named_parameters();
   check_saved(model, config, folder + kConfigFile);
-  std::set<std::string> missing;
+  NamedTensors targets;
   for (const auto& entry : parameters)
-    if (is_lora(entry.key()) || config.replaces(entry.key())) missing.insert(entry.key());
-  const torch::NoGradGuard no_grad;
-  for (const TensorView& view : file.tensors()) {
-    const std::string name = own_name(view.name, model);
-    torch::Tensor* target = is_lora(name) || config.replaces(name) ? parameters.find(name) : nullptr;
-    if (!target)
-      fail(tensors, ": '", printable(view.name),
-           "' is no layer of the model that adapter_config.json adapts or saves");
-    if (target->sizes() != c10::IntArrayRef(view.shape))
-      fail(tensors, ": '", printable(view.name), "' is ", c10::IntArrayRef(view.shape), ", must be ",
-           target->sizes());
-    target->copy_(to_tensor(view));
-    missing.erase(name);
-  }
-  if (!missing.empty()) fail(tensors, " has no '", *missing.begin(), "'");
+    if (is_lora(entry.key()) || config.replaces(entry.key()))
+      targets.emplace_back(entry.key(), entry.value());
+  std::vector<NamePlace> places;
+  for (const TensorView& view : file.tensors()) places.push_back({view.name, own_name(view.name, model)});
+  load_tensors(targets, {file.tensors(), places, tensors},
+               {.misfit = "does not fit what adapter_config.json adapts or saves"});
   if (merged)
     for (const auto& entry : model.named_modules(std::string(), /*include_self=*/false))
       if (auto* projection = dynamic_cast<models::ProjectionImpl*>(entry.value().get())) projection->merge();

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/weights/safetensors.h"
-#include "weights/fused_names.h"
+#include "nn/named_tensors.h"
 
 namespace tessera::train {
 

@@ -116,7 +116,7 @@ Value scheduler_settings(const std::string& pipeline) {
   return settings;
 }
 
-nlohmann::ordered_json scheduler_config(const tasks::ProcessConfig& process) {
+nlohmann::ordered_json scheduler_config(const diffusion::ProcessConfig& process) {
   const double per_step = 1 / static_cast<double>(process.steps);
   return {{"_class_name", "DDIMScheduler"},
           {"num_train_timesteps", process.steps},

@@ -29,7 +29,7 @@ std::string pipeline_of(const std::string& path);
 // where there is no scheduler. Fails for schedulers of other processes (flow matching) and for stored betas.
 Value scheduler_settings(const std::string& pipeline);
 // The other way: scheduler/scheduler_config.json of a process of denoising diffusion.
-nlohmann::ordered_json scheduler_config(const tasks::ProcessConfig& process);
+nlohmann::ordered_json scheduler_config(const diffusion::ProcessConfig& process);
 
 // The classes' names of a pipeline's model_index.json (id2label), each up to its first comma; empty where it does not name
 // all of them.

@@ -8,7 +8,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 
 namespace tessera::train {
 namespace {

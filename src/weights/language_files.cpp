@@ -2,22 +2,19 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "io/files/json_value.h"
-#include "nn/parameter_type.h"
+#include "nn/init.h"
 #include "weights/tensors.h"
+#include "io/files/json.h"
+#include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {
-
-using models::TensorPlace;
 
 constexpr JsonLimits kLanguageConfigLimits = {
     .max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
@@ -58,56 +55,38 @@ double real_in(const Value& tree, const char* key, double otherwise) {
   return found && found->is_number() ? found->as_double() : otherwise;
 }
 
-void load_language(torch::nn::Module& module, const WeightFile& file,
-                   const std::function<TensorPlace(const std::string&)>& place,
-                   std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there,
-                   const std::string& misfit) {
-  const torch::NoGradGuard no_grad;
-  auto parameters = module.named_parameters();
-  std::map<std::string, int64_t> reached;
-  std::vector<std::string> left_over, missing;
-  for (const TensorView& view : file.tensors()) {
-    const TensorPlace to = place(view.name);
-    if (to.name.empty()) continue;
-    torch::Tensor* parameter = parameters.find(to.name);
-    if (!parameter) {
-      left_over.push_back(view.name);
-      continue;
+std::vector<NamePlace> language_places(const std::vector<std::string>& names, const std::string& family,
+                                       const std::string& embedding) {
+  std::vector<NamePlace> places = names_of_family(family).ours(names);
+  constexpr std::string_view kHead = "lm_head.weight";
+  for (NamePlace& place : places)
+    if (!embedding.empty() && place.ours.ends_with(kHead)) {
+      place.ours.replace(place.ours.size() - kHead.size(), kHead.size(), embedding);
+      place.known = place.older = true;
     }
-    const auto parts = parameter->chunk(to.parts, 0);
-    torch::Tensor target = parts.at(static_cast<size_t>(to.part));
-    int64_t numbers = 1;
-    for (const int64_t side : view.shape) numbers *= side;
-    if (numbers != target.numel() ||
-        (std::ssize(view.shape) == target.dim() && c10::IntArrayRef(view.shape) != target.sizes()))
-      fail("'", file.path(), "': tensor '", printable(view.name), "' is ", c10::IntArrayRef(view.shape),
-           ", the model's is ", target.sizes());
-    target.copy_(to_tensor(view).view(target.sizes()));
-    file.forget(view);
-    reached[to.name] += 1;
-  }
-  for (const auto& entry : parameters)
-    if (!reached.contains(entry.key()) && !(there && there(entry.key()))) missing.push_back(entry.key());
-  if (!missing.empty())
-    fail("'", file.path(), "' ", misfit, ": ", counted(std::ssize(missing), "tensor"), " missing (",
-         some_of(missing, 4, 100), ")",
-         left_over.empty() ? ""
-                           : text(", ", left_over.size(), " left over (", some_of(left_over, 4, 100), ")"));
-  if (!left_over.empty())
-    notes.push_back(
-        text("not used: ", counted(std::ssize(left_over), "tensor"), " (", some_of(left_over, 4, 100), ")"));
+  return places;
 }
 
-void check_language_size(const WeightFile& file, const std::function<int64_t()>& count,
-                         const std::string& misfit) {
-  int64_t stored = 0;
-  for (const TensorView& view : file.tensors())
-    stored += static_cast<int64_t>(view.bytes.size() / size_of(view.dtype));
-  const nn::ShapesOnly shapes_only;
-  const int64_t needed = count();
-  if (needed / 4 > stored)
-    fail("'", file.path(), "' ", misfit, ": it holds ", human_count(static_cast<double>(stored)),
-         " numbers, the model has ", human_count(static_cast<double>(needed)), " parameters");
+std::vector<NamePlace> decoder_places(const std::vector<std::string>& names,
+                                      const models::LanguageModel& model) {
+  return language_places(names, "decoder", model.config().tied ? model.embedding_name() : "");
+}
+
+std::string decoder_name(const std::string& theirs, const models::LanguageModel& model) {
+  return decoder_places({theirs}, model).front().ours;
+}
+
+void load_language(torch::nn::Module& module, const WeightFile& file, const std::vector<NamePlace>& places,
+                   std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there,
+                   const std::string& misfit) {
+  NamedTensors targets;
+  for (const auto& entry : module.named_parameters()) targets.emplace_back(entry.key(), entry.value());
+  const LoadedTensors loaded =
+      load_tensors(targets, {file.tensors(), places, file.path()},
+                   {.misfit = misfit, .surplus = true, .reshape = true, .may_miss = there}, &file);
+  if (!loaded.surplus.empty())
+    notes.push_back(text("not used: ", counted(std::ssize(loaded.surplus), "tensor"), " (",
+                         some_of(loaded.surplus, 4, 100), ")"));
 }
 
 std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary) {

@@ -11,7 +11,8 @@
 
 #include "core/value.h"
 #include "io/weights/weight_file.h"
-#include "models/language/llava.h"
+#include "models/language/language_model.h"
+#include "weights/base/name_table.h"
 
 namespace tessera::train {
 
@@ -26,17 +27,20 @@ double real_in(const Value& tree, const char* key, double otherwise);
 // What is said of weights that are not those of the model.
 inline constexpr const char* kMisfit = "does not fit its config.json";
 
-// Copies every tensor of the file to its place; all of the module's must be reached, but for those that are `there`
-// already. `notes` takes a line about tensors that have none.
-void load_language(torch::nn::Module& module, const WeightFile& file,
-                   const std::function<models::TensorPlace(const std::string&)>& place,
+// The places of a file's tensors by a table of language models. `embedding`: the parameter that the output layer is too,
+// "" if it has its own.
+std::vector<NamePlace> language_places(const std::vector<std::string>& names, const std::string& family,
+                                       const std::string& embedding);
+// The same of one name of a decoder.
+std::string decoder_name(const std::string& theirs, const models::LanguageModel& model);
+std::vector<NamePlace> decoder_places(const std::vector<std::string>& names,
+                                      const models::LanguageModel& model);
+
+// Copies every tensor of the file to its place. All of the module's must be reached, except those that are `there`
+// already. `notes` takes a line about tensors that have no place.
+void load_language(torch::nn::Module& module, const WeightFile& file, const std::vector<NamePlace>& places,
                    std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there = {},
                    const std::string& misfit = kMisfit);
-
-// The numbers that a model of this many parameters needs must be in its files: nothing is allocated on the word of a
-// configuration alone.
-void check_language_size(const WeightFile& file, const std::function<int64_t()>& count,
-                         const std::string& misfit = kMisfit);
 
 // `eos_token_id`, a number or several, of generation_config.json in the folder, else of the configuration. Numbers that
 // no token has can end nothing and are left out.

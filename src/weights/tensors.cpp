@@ -1,7 +1,6 @@
 #include "weights/tensors.h"
 
 #include <cstring>
-#include <map>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -78,18 +77,5 @@ NamedTensors copies_of(const std::vector<TensorView>& views) {
 
 NamedTensors read_tensors(const SafetensorsFile& file) { return copies_of(file.tensors()); }
 NamedTensors read_tensors(const WeightFile& file) { return copies_of(file.tensors()); }
-
-void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where) {
-  const std::map<std::string, torch::Tensor> stored(from.begin(), from.end());
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, target] : to) {
-    const auto found = stored.find(name);
-    if (found == stored.end()) fail("'", where, "': tensor '", name, "' is missing");
-    if (found->second.sizes() != target.sizes())
-      fail("'", where, "': tensor '", name, "' is ", found->second.sizes(), ", must be ", target.sizes());
-    torch::Tensor(target).copy_(found->second);
-  }
-  if (from.size() != to.size()) fail("'", where, "' has ", from.size(), " tensors, must have ", to.size());
-}
 
 }  // namespace tessera::train

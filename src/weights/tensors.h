@@ -18,7 +18,5 @@ std::string save_tensors(const std::string& path, const NamedTensors& tensors, c
 torch::Tensor to_tensor(const TensorView& view);
 NamedTensors read_tensors(const SafetensorsFile& file);
 NamedTensors read_tensors(const WeightFile& file);
-// Copies by name. Throws an error that names the tensor and `where` if one is missing, unknown or of another shape.
-void copy_tensors(const NamedTensors& from, const NamedTensors& to, const std::string& where);
 
 }  // namespace tessera::train

@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "models/base/family.h"
+#include "weights/name_tables.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::models {
 namespace {
@@ -24,20 +26,11 @@ std::string trunk(const Parts&... parts) {
 // Our tensors with the shapes that the published ones give them.
 class Shapes {
  public:
-  Shapes(const std::vector<PublishedSource>& sources, const PublishedShapes& tensors) {
-    const std::map<std::string, Shape> published(tensors.begin(), tensors.end());
-    for (const PublishedSource& source : sources) {
-      Shape shape = published.at(source.parts[0].name);
-      if (!shape.empty()) shape[0] = 0;
-      for (const PublishedRows& rows : source.parts) {
-        const Shape& part = published.at(rows.name);
-        if (!shape.empty() && !part.empty())
-          shape[0] +=
-              part[0] / 3 * (rows.last - rows.first) + (rows.last - rows.first == 3 ? part[0] % 3 : 0);
-      }
-      if (source.transposed) std::reverse(shape.begin(), shape.end());
-      shapes_[source.ours] = shape;
-    }
+  Shapes(const std::vector<train::NamePlace>& places, const PublishedShapes& tensors) {
+    std::vector<TensorView> views;
+    for (const auto& [name, shape] : tensors) views.push_back({name, DType::f32, shape, {}});
+    const train::StoredTensors stored(views, places, "");
+    for (const train::StoredTensor& tensor : stored.tensors()) shapes_[tensor.name()] = tensor.shape;
   }
 
   bool has(const std::string& name) const { return shapes_.contains(name); }
@@ -187,21 +180,33 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
 
 }  // namespace
 
+const train::NameTable* tower_table(const std::vector<std::string>& names) {
+  const auto has = [&](std::string_view beginning) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.starts_with(beginning); });
+  };
+  const bool open_clip = has("visual.") && (has("token_embedding.") || has("text.token_embedding."));
+  if (!open_clip && !(has("vision_model.") && has("text_model."))) return nullptr;
+  for (const train::NameTable& table : train::name_tables())
+    for (const char* family : {"siglip", "clip", "clip_resnet", "coca"})
+      if (table.family() == family && table.reads(names)) return &table;
+  return nullptr;
+}
+
 PublishedTowers describe_towers(const PublishedShapes& tensors, const TowerHints& hints) {
   std::vector<std::string> names;
   for (const auto& [name, shape] : tensors) names.push_back(name);
-  const bool resnet = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.starts_with("visual.attnpool.");
-  });
+  const train::NameTable* const table = tower_table(names);
+  check(table, "these are no tensors of images and texts");
+  const bool resnet = table->family() == "clip_resnet";
   PublishedTowers out;
   out.family = resnet ? "resnet" : "vit";
-  const Family& family = find_family(out.family);
-  out.sources = two_tower_sources(names, resnet ? family.rename : nullptr);
+  out.places = table->ours(names);
   if (hints.mean_of_patches && hints.norm_after_mean)
-    for (PublishedSource& source : out.sources)
-      if (const std::string norm = trunk("norm."); source.ours.starts_with(norm))
-        source.ours = trunk("fc_norm.") + source.ours.substr(norm.size());
-  const Shapes shapes(out.sources, tensors);
+    for (train::NamePlace& place : out.places)
+      if (const std::string norm = trunk("norm."); place.ours.starts_with(norm))
+        place.ours = trunk("fc_norm.") + place.ours.substr(norm.size());
+  const Shapes shapes(out.places, tensors);
   out.coca = shapes.has("text.cls_emb");
   out.siglip = shapes.has(trunk("attn_pool.latent"));
   const Value given =

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/value.h"
-#include "models/base/activation.h"
-#include "models/names/two_tower_names.h"
+#include "models/base/family.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"
+#include "weights/base/name_table.h"
 
 namespace tessera::models {
 
@@ -35,7 +35,7 @@ struct TowerHints {
 };
 
 struct PublishedTowers {
-  std::vector<PublishedSource> sources;  // of every tensor of ours
+  std::vector<train::NamePlace> places;  // of every tensor of the file
   std::string family;                    // of the image tower
   Value image;                           // its settings
   bool coca = false;
@@ -44,6 +44,9 @@ struct PublishedTowers {
   bool siglip = false;     // trained by pairs' sigmoids
   int64_t image_side = 0;  // that images are brought to; 0 = as the settings say
 };
+
+// The table of names of a model of images and texts; null for other files.
+const train::NameTable* tower_table(const std::vector<std::string>& names);
 
 using PublishedShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 // Fails naming what is missing or of no sensible shape.

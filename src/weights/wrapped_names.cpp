@@ -36,7 +36,7 @@ std::optional<std::string> prefix_of(const std::string& name) {
   return std::nullopt;
 }
 
-// "head.weight" behind any part of the prefix: a head stands beside its backbone.
+// "head.weight" after any part of the prefix: a head is next to its backbone.
 std::optional<std::string> head_name(std::string_view name, std::string_view prefix) {
   while (true) {
     for (const std::string_view head : kHeads)
@@ -48,24 +48,6 @@ std::optional<std::string> head_name(std::string_view name, std::string_view pre
   }
 }
 
-// Heads of dense prediction as mmseg names them: transformers has other words for norms and scores, and BEiT's and MAE's
-// files hold the neck inside the backbone. PyTorch counts the batches that a norm has seen: "".
-std::string head_as_mmseg(std::string name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> necks = {
-      {{"fpn1.", "neck.upsample_4x."}, {"fpn2.", "neck.upsample_2x."}}};
-  for (const auto& [theirs, ours] : necks)
-    if (name.starts_with(theirs)) name.replace(0, theirs.size(), ours);
-  const bool head = name.starts_with("decode_head.") || name.starts_with("auxiliary_head.");
-  if (!head && !name.starts_with("neck.")) return name;
-  if (name.ends_with(".num_batches_tracked")) return "";
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 2> parts = {
-      {{".batch_norm.", ".bn."}, {".classifier.", ".conv_seg."}}};
-  for (const auto& [theirs, ours] : parts)
-    if (const size_t at = name.find(theirs); head && at != std::string::npos)
-      name.replace(at, theirs.size(), ours);
-  return name;
-}
-
 }  // namespace
 
 UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
@@ -74,10 +56,7 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
     if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
       prefix = found;
   UnwrappedNames out{names, prefix.value_or(""), {}};
-  if (out.prefix.empty()) {
-    for (std::string& name : out.names) name = head_as_mmseg(name);
-    return out;
-  }
+  if (out.prefix.empty()) return out;
   for (std::string& name : out.names) {
     if (name.starts_with(out.prefix)) {
       name.erase(0, out.prefix.size());
@@ -87,7 +66,6 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
       out.beside.push_back(name);
       name.clear();
     }
-    name = head_as_mmseg(name);
   }
   return out;
 }

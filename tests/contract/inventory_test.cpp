@@ -6,6 +6,7 @@
 
 #include "io/files/file.h"
 #include "tests/contract/tiny.h"
+#include "weights/name_tables.h"
 
 namespace tessera::models {
 namespace {
@@ -28,13 +29,12 @@ std::string shape_text(const torch::Tensor& tensor) { return Json(tensor.sizes()
 void compare(const std::string& name, const Json& published) {
   SCOPED_TRACE(name);
   const ModelSpec spec = resolve_model(name);
-  const Family& family = find_family(spec.family);
   const auto model = meta_classifier(spec);
   EXPECT_EQ(count_parameters(*model->backbone), published["parameters"].get<int64_t>());
   std::map<std::string, std::string> ours;
   for (const auto& entry : model->backbone->named_parameters()) ours[entry.key()] = shape_text(entry.value());
   for (const auto& [tensor, shape] : published["tensors"].items()) {
-    const auto found = ours.find(family.rename(tensor));
+    const auto found = ours.find(train::our_name(tensor, spec.family));
     ASSERT_NE(found, ours.end()) << "published tensor " << tensor;
     EXPECT_EQ(found->second, shape_text(shape)) << tensor;
     ours.erase(found);
@@ -78,7 +78,6 @@ TEST(Inventory, ImageLlama) { compare_file("illama.json"); }
 // Microsoft's first files of Swin: a stage ends in the merging that timm's next stage begins with, the head
 // has no module of its own, and index tables and masks are stored.
 TEST(Inventory, SwinInItsFirstForm) {
-  const Family& family = find_family("swin");
   const auto published = inventory("timm.json").at("swin_tiny_patch4_window7_224");
   std::vector<std::string> newer,
       older{"layers.0.blocks.1.attn_mask", "layers.3.blocks.1.attn.relative_position_index"};
@@ -90,8 +89,8 @@ TEST(Inventory, SwinInItsFirstForm) {
     if (name.starts_with("head.fc.")) first = "head." + name.substr(8);
     older.push_back(first);
   }
-  EXPECT_EQ(our_names(family, newer), newer);
-  std::vector<std::string> ours = our_names(family, older);
+  EXPECT_EQ(train::our_names(newer, "swin"), newer);
+  std::vector<std::string> ours = train::our_names(older, "swin");
   EXPECT_EQ(ours[0] + ours[1], "");
   ours.erase(ours.begin(), ours.begin() + 2);
   EXPECT_EQ(ours, newer);
@@ -100,7 +99,6 @@ TEST(Inventory, SwinInItsFirstForm) {
 // mmpretrain's backbone of VisionLLaMA, alone and inside a classifier: layer scale and the norms have names of
 // their own, the table of positions is not used.
 TEST(Inventory, VisionLlamaInMmpretrainsForm) {
-  const Family& family = find_family("visionllama");
   const std::vector<std::string> published = {"pos_embed",
                                               "patch_embed.projection.weight",
                                               "layers.0.ln1.weight",
@@ -123,16 +121,16 @@ TEST(Inventory, VisionLlamaInMmpretrainsForm) {
                                          "blocks.11.mlp.fc2.bias",
                                          "blocks.11.gamma_2",
                                          "norm.weight"};
-  EXPECT_EQ(our_names(family, published), ours);
+  EXPECT_EQ(train::our_names(published, "visionllama"), ours);
   std::vector<std::string> inside;
   for (const std::string& name : published) inside.push_back("backbone." + name);
-  EXPECT_EQ(our_names(family, inside), ours);
+  EXPECT_EQ(train::our_names(inside, "visionllama"), ours);
   const std::vector<std::string> both = {"patch_embed.projection.bias", "ln1.weight", "ln2.weight"};
-  EXPECT_EQ(our_names(family, both),
+  EXPECT_EQ(train::our_names(both, "visionllama"),
             (std::vector<std::string>{"patch_embed.proj.bias", "token_norm.weight", "norm.weight"}));
-  EXPECT_EQ(our_names(family, {"head.fc.weight"}), std::vector<std::string>{"head.weight"});
+  EXPECT_EQ(train::our_names({"head.fc.weight"}, "visionllama"), std::vector<std::string>{"head.weight"});
   // A table that is used keeps its name.
-  EXPECT_EQ(our_names(family, {"patch_embed.proj.weight", "pos_embed"}).at(1), "pos_embed");
+  EXPECT_EQ(train::our_names({"patch_embed.proj.weight", "pos_embed"}, "visionllama").at(1), "pos_embed");
 }
 
 // A meta model takes no memory, so the largest are as quick as the smallest, and agrees with the model

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "io/files/file.h"
+#include "weights/stored_tensors.h"
 #include "weights/two_tower_published.h"
 
 namespace tessera::models {
@@ -54,13 +55,13 @@ TEST(PairsInventory, EveryTensorIsOneOfOurs) {
     for (const auto& [name, tensor] : ours) numbers += tensor.numel();
     EXPECT_EQ(numbers, model.at("parameters").get<int64_t>());
     std::set<std::string> used;
-    for (const PublishedSource& source : towers.sources) {
+    for (const train::TensorSource& source : train::sources_of(towers.places)) {
       const auto found = ours.find(source.ours);
       ASSERT_NE(found, ours.end()) << source.ours;
-      EXPECT_NO_THROW(assemble(
-          source, [&](const std::string& name) { return published.at(name); }, found->second.sizes()))
+      EXPECT_EQ(train::assemble(source, [&](const std::string& name) { return published.at(name); }).numel(),
+                found->second.numel())
           << source.ours;
-      for (const PublishedRows& rows : source.parts) used.insert(rows.name);
+      for (const train::NamePlace& part : source.parts) used.insert(part.theirs);
       ours.erase(found);
     }
     for (const auto& [name, tensor] : ours) ADD_FAILURE() << name << " is not published";

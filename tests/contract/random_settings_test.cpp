@@ -6,9 +6,10 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "ops/inference.h"
 #include "tests/contract/tiny.h"
+#include "weights/name_tables.h"
 
 namespace tessera::models {
 namespace {
@@ -263,7 +264,7 @@ TEST_P(RandomSettings, OwnNamesStayAsTheyAre) {
     std::vector<std::string> names;
     const auto model = meta_classifier(spec);
     for (const auto& entry : model->backbone->named_parameters()) names.push_back(entry.key());
-    EXPECT_EQ(our_names(family, names), names) << write_toml(spec.settings);
+    EXPECT_EQ(train::our_names(names, spec.family), names) << write_toml(spec.settings);
   }
 }
 

@@ -3,10 +3,10 @@
 
 #include "analysis/attention.h"
 #include "analysis/embedding.h"
-#include "analysis/landscape.h"
+#include "analysis/landscape_testing.h"
 #include "core/error.h"
 #include "eval/tsne.h"
-#include "tests/parity/evaluation_cases.h"
+#include "tests/parity/case.h"
 
 namespace tessera::parity {
 namespace {
@@ -108,8 +108,6 @@ void compare_spectrum(const Golden& golden, const analysis::Objective& objective
                 analysis::hessian_times(objective, start, analysis::HessianProduct::differences),
                 matrix.mv(start), 1e-5, 1e-6);
 }
-
-}  // namespace
 
 CaseResult check_attention_rank(const Golden& golden) {
   const Tolerance tolerance(golden, 1e-5, 1e-6);
@@ -234,4 +232,12 @@ CaseResult check_embedding_maps(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"attention_rank", check_attention_rank, {"components/metric_attention_rank"}},
+    {"attention_maps", check_attention_maps, {"components/metric_attention_maps"}},
+    {"loss_landscape", check_loss_landscape, {"components/metric_loss_landscape"}},
+    {"embedding_maps", check_embedding_maps, {"components/metric_embedding_maps"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -4,9 +4,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_blur.h"
-#include "data/transforms/augment_color.h"
 #include "data/transforms/augment_erase.h"
+#include "data/transforms/augment_operations.h"
 #include "data/transforms/augment_policy.h"
 #include "nn/position.h"
 #include "tests/parity/case.h"
@@ -131,7 +130,7 @@ CaseResult check_policies(const Golden& golden) {
     compare.holds(description, policy.layers == want["num_layers"].get<int>() && same_ops(ops, want["ops"]),
                   "has other operations");
   }
-  for (const auto& [name, want] : config["policies"].items()) {
+  for (const auto& [name, want] : config["augment_policies"].items()) {
     const Policy policy = parse_policy(name);
     bool same = policy.choices.size() == want.size();
     for (size_t i = 0; same && i < want.size(); ++i) same = same_ops(policy.choices[i], want[i]);
@@ -171,8 +170,6 @@ CaseResult check_erasing(const Golden& golden) {
   return compare.result();
 }
 
-}  // namespace
-
 // output.FILTER.aaN.HEIGHTxWIDTH of float pictures: what positions and features are interpolated with.
 CaseResult check_resample(const Golden& golden) {
   const Json tolerance = golden.meta.value("tolerance", Json::object());
@@ -192,13 +189,15 @@ CaseResult check_resample(const Golden& golden) {
   return compare.result();
 }
 
-CaseResult check_augment(const Golden& golden) {
-  const auto is = [&](const char* prefix) { return golden.name.starts_with(prefix); };
-  if (is("aug_color_jitter") || is("aug_three_augment")) return check_adjustments(golden);
-  if (is("aug_randaugment_ops")) return check_operations(golden);
-  if (is("aug_randaugment_config")) return check_policies(golden);
-  if (is("aug_random_erasing")) return check_erasing(golden);
-  return CaseResult::skip("no handler for this augmentation");
-}
+const Registered registered({
+    {"augment_adjustments",
+     check_adjustments,
+     {"components/aug_color_jitter", "components/aug_three_augment"}},
+    {"augment_operations", check_operations, {"components/aug_randaugment_ops"}},
+    {"policies", check_policies, {"components/aug_randaugment_config"}},
+    {"random_erasing", check_erasing, {"components/aug_random_erasing"}},
+    {"resize_tensor", check_resample, {"components/aug_resize_tensor"}},
+});
 
+}  // namespace
 }  // namespace tessera::parity

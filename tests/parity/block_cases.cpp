@@ -6,7 +6,6 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
-#include "tests/parity/backbone_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -135,8 +134,6 @@ class TimmBlock : public torch::nn::Module {
   nn::Mlp mlp_{nullptr};
   nn::LayerScale ls1_{nullptr}, ls2_{nullptr};
 };
-
-}  // namespace
 
 // The layers that our backbones are made of; the file holds others too (convolutional and other gated MLPs, norms
 // over channels; the norms of q and k with another eps, which model_vit_gap_qknorm compares). Widths follow from the
@@ -283,4 +280,11 @@ CaseResult check_classic_attention(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"timm_layers", check_timm_layers, {"components/block_timm_layers"}},
+    {"attention_pool", check_attention_pool, {"components/block_attention_pool"}},
+    {"classic_attention", check_classic_attention, {"components/block_attention_classic"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,6 +1,5 @@
 // components/model_resnet*, model_clip_resnet, model_convnext*: torchvision's ResNet, CLIP's image tower, timm's
 // ConvNeXt.
-#include "tests/parity/convnet_cases.h"
 
 #include "core/error.h"
 #include "tests/parity/model_case.h"
@@ -55,8 +54,6 @@ NamedOutputs outputs_of(const Golden& golden, models::Classifier& model, const I
   return outputs;
 }
 
-}  // namespace
-
 CaseResult check_resnet(const Golden& golden) {
   return compare_model(
       golden, resnet_spec(golden.config()),
@@ -75,4 +72,11 @@ CaseResult check_convnext(const Golden& golden) {
       [&](models::Classifier& model, const Input& input) { return outputs_of(golden, model, input); });
 }
 
+const Registered registered({
+    {"resnet", check_resnet, {"components/model_resnet"}},
+    {"clip_resnet", check_clip_resnet, {"components/model_clip_resnet"}},
+    {"convnext", check_convnext, {"components/model_convnext"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -4,7 +4,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/tools/corruption.h"
-#include "tests/parity/evaluation_cases.h"
 #include "tests/parity/image_case.h"
 
 namespace tessera::parity {
@@ -38,8 +37,6 @@ data::CorruptionDraws draws_of(const Golden& golden, const std::string& corrupti
   out.angle = draws.value(angle, 0.0);
   return out;
 }
-
-}  // namespace
 
 CaseResult check_corruptions(const Golden& golden) {
   const Json& config = golden.config();
@@ -78,4 +75,9 @@ CaseResult check_corruptions(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"corruptions", check_corruptions, {"components/aug_corruptions"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

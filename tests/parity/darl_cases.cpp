@@ -159,8 +159,6 @@ torch::Tensor seen_by(const torch::Tensor& rows, const torch::Tensor& image, con
   return torch::stack(seen);
 }
 
-}  // namespace
-
 CaseResult check_darl_next_patch(const Golden& golden) {
   // Cases with another order share the parameters of the first.
   const Golden weights = beside(golden, holder_of_parameters(golden));
@@ -346,4 +344,15 @@ CaseResult check_darl_orders(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"darl_next_patch", check_darl_next_patch, {"components/darl_mse"}},
+    {"darl_diffusion", check_darl_diffusion, {"components/darl_diffusion"}},
+    {"darl_sampling", check_darl_sampling, {"components/darl_sampling"}},
+    {"darl_schedule", check_darl_schedule, {"components/darl_beta_schedule"}},
+    {"darl_two_stream", check_darl_two_stream, {"components/darl_two_stream"}},
+    {"darl_rope", check_darl_rope, {"components/darl_rope2d"}},
+    {"darl_orders", check_darl_orders, {"components/darl_patch_orders"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "weights/fused_names.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::parity {
 
@@ -46,7 +46,17 @@ std::vector<std::pair<std::string, torch::Tensor>> DenseCase::stored(const std::
   for (const std::string& name : golden_.names(from + kind))
     if (kind != "grad." || !name.starts_with("input."))
       tensors.emplace_back(name, golden_.tensor(from + kind + name, dtype_));
-  return train::fuse_projections(tensors);
+  // transformers has q, k and v apart.
+  static const train::NameTable apart("", "",
+                                      train::thirds("**.query.*", "**.key.*", "**.value.*", "**.qkv.*"));
+  const std::map<std::string, torch::Tensor> by_name(tensors.begin(), tensors.end());
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  NamedTensors joined;
+  for (const train::TensorSource& source : train::sources_of(apart.ours(names)))
+    joined.emplace_back(source.ours,
+                        train::assemble(source, [&](const std::string& name) { return by_name.at(name); }));
+  return joined;
 }
 
 void DenseCase::add(const std::string& part, const std::shared_ptr<torch::nn::Module>& module) {

@@ -28,11 +28,4 @@ std::vector<std::string> sub_cases(const Golden& golden);
 
 std::vector<int64_t> numbers(const nlohmann::json& list);
 
-CaseResult check_detection_part(const Golden& golden);  // detection_cases.cpp: nms, roi_align, anchors, masks
-CaseResult check_fpn(const Golden& golden);             // detector_part_cases.cpp
-CaseResult check_vitdet(const Golden& golden);          // detector_part_cases.cpp
-CaseResult check_detector(const Golden& golden);        // detector_cases.cpp
-CaseResult check_coco(const Golden& golden);            // coco_cases.cpp
-CaseResult check_detection_geometry(const Golden& golden);  // coco_cases.cpp
-
 }  // namespace tessera::parity

@@ -328,11 +328,14 @@ void SubCase::compare(Comparison& comparison, const std::string& name, const tor
                    std::max(tolerance.value("atol", 1e-5), 1e-5 * largest));
 }
 
-CaseResult check_detection_part(const Golden& golden) {
-  if (golden.name.starts_with("det_nms")) return check_nms(golden);
-  if (golden.name.starts_with("det_roi_align")) return check_roi_align(golden);
-  if (golden.name.starts_with("det_anchors")) return check_anchors_coder_matcher(golden);
-  return check_masks(golden);
-}
+namespace {
 
+const Registered registered({
+    {"nms", check_nms, {"components/det_nms"}},
+    {"roi_align", check_roi_align, {"components/det_roi_align"}},
+    {"detection_anchors", check_anchors_coder_matcher, {"components/det_anchors"}},
+    {"detection_masks", check_masks, {"components/det_masks"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "tests/parity/detector_case.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -215,6 +216,13 @@ models::DetectionTarget target_of(const SubCase& at, int64_t image, int64_t firs
 
 }  // namespace
 
+std::string detector_name(const std::string& published) {
+  const std::string ours = train::our_name(published, "detect");
+  for (const char* part : {"neck.", "rpn.", "roi_heads."})
+    if (ours.starts_with(part)) return ours;
+  return "";
+}
+
 WholeDetector build_detector(const Golden& golden) {
   const Json& config = golden.config();
   WholeDetector whole;
@@ -247,7 +255,8 @@ WholeDetector build_detector(const Golden& golden) {
     std::vector<int64_t> stages = numbers(swin.at("out_indices"));
     whole.body = backbone;
     whole.maps = [backbone, stages](const torch::Tensor& x) { return backbone->features(x, stages); };
-    whole.prefix = "backbone.", whole.rename = models::find_family("swin").rename;
+    whole.prefix = "backbone.",
+    whole.rename = [](const std::string& name) { return train::our_name(name, "swin"); };
     whole.detector = std::make_shared<Detector>(
         mmdet_options(config), fpn_of(numbers(neck.at("in_channels")), neck.at("out_channels")));
   }

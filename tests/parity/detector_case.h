@@ -25,6 +25,9 @@ std::map<std::string, torch::Tensor> load_published(torch::nn::Module& module, c
 void compare_gradients(Comparison& comparison, const SubCase& at,
                        const std::map<std::string, torch::Tensor>& leaves);
 
+// The name of a tensor of a published detector in ours; "" for one of the backbone.
+std::string detector_name(const std::string& published);
+
 // The settings of family vitdet that a golden's config stands for.
 Value vitdet_settings(const nlohmann::json& config, int64_t image_size);
 

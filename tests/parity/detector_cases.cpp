@@ -196,8 +196,6 @@ void check_train(Comparison& comparison, const SubCase& at, WholeDetector& whole
       at.compare(comparison, text("grad.input.images.", i), gradient_of(fed.leaves[i]));
 }
 
-}  // namespace
-
 CaseResult check_detector(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : kDetectorTypes) {
@@ -211,15 +209,20 @@ CaseResult check_detector(const Golden& golden) {
     auto leaves = load_published(
         *whole.body, weights,
         [&](const std::string& name) {
-          if (!name.starts_with(whole.prefix) || !models::detector_name(name).empty()) return std::string();
+          if (!name.starts_with(whole.prefix) || !detector_name(name).empty()) return std::string();
           return whole.rename(name.substr(whole.prefix.size()));
         },
         backbone);
-    leaves.merge(load_published(*whole.detector, weights, models::detector_name));
+    leaves.merge(load_published(*whole.detector, weights, detector_name));
     check_eval(comparison, weights, whole);
     check_train(comparison, {golden, "train/", dtype}, whole, leaves);
   }
   return comparison.result();
 }
 
+const Registered registered({
+    {"detector", check_detector, {"components/det_mask_rcnn", "components/det_cascade"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -112,10 +112,10 @@ void check_fpn_case(Comparison& comparison, const SubCase& at) {
     std::string known = published;
     if (const size_t digit = known.find_first_of("0123456789"); by_level && digit != std::string::npos)
       known[digit] = static_cast<char>(known[digit] - first + 2);
-    return models::detector_name((by_level                    ? "backbone."
-                                  : name.starts_with("mmdet") ? "neck."
-                                                              : "backbone.fpn.") +
-                                 known)
+    return detector_name((by_level                    ? "backbone."
+                          : name.starts_with("mmdet") ? "neck."
+                                                      : "backbone.fpn.") +
+                         known)
         .substr(5);
   });
   const std::vector<torch::Tensor> pyramid = fpn.forward(last);
@@ -182,8 +182,6 @@ void check_vitdet_case(Comparison& comparison, const SubCase& at) {
   at.compare(comparison, "grad.input.x", gradient_of(x));
 }
 
-}  // namespace
-
 CaseResult check_fpn(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : kDetectorTypes)
@@ -199,4 +197,10 @@ CaseResult check_vitdet(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"fpn", check_fpn, {"components/det_fpn"}},
+    {"vitdet", check_vitdet, {"components/det_vitdet_backbone"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

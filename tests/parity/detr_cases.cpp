@@ -47,8 +47,8 @@ WholeDetr build_detr(const Golden& golden, const std::string& stored, bool dc5, 
   Value::Array dims, depths;
   const Json& blocks = config.at("resnet_blocks");
   for (size_t stage = 0; stage < blocks.size(); ++stage) {
-    dims.push_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
-    depths.push_back(blocks[stage].get<int64_t>());
+    dims.emplace_back(width("layer" + std::to_string(stage + 1) + ".0.conv3"));
+    depths.emplace_back(blocks[stage].get<int64_t>());
   }
   const Value settings(Value::Table{{"dims", dims},
                                     {"depths", depths},
@@ -261,8 +261,6 @@ Tensor part_of(const Tensor& whole, int64_t part) {
   return part < 0 ? whole : whole.chunk(3)[static_cast<size_t>(part)];
 }
 
-}  // namespace
-
 CaseResult check_detr(const Golden& golden) {
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
@@ -336,4 +334,10 @@ CaseResult check_detr_transformer(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detr", check_detr, {"components/det_detr"}},
+    {"detr_transformer", check_detr_transformer, {"components/model_detr"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

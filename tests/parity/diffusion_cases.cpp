@@ -4,8 +4,8 @@
 #include "core/error.h"
 #include "diffusion/discrete_sampler.h"
 #include "diffusion/guidance.h"
+#include "diffusion/sampler.h"
 #include "tests/parity/config_reader.h"
-#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -163,7 +163,33 @@ DiscreteOptions diffusers_options(ConfigReader& config, const std::string& golde
   return options;
 }
 
-}  // namespace
+// DDIM with eta (Song et al. 2021, eq. 12) in the published form; x_{t+1} by the same equation backwards. Our
+// sampler in alpha and sigma is compared in check_diffusers_samplers.
+torch::Tensor noise_in(const GaussianDiffusion& diffusion, const torch::Tensor& clean, const torch::Tensor& x,
+                       const torch::Tensor& t) {
+  return (entries(diffusion.schedule().sqrt_recip_alphas_cumprod, t, x) * x - clean) /
+         entries(diffusion.schedule().sqrt_recipm1_alphas_cumprod, t, x);
+}
+
+torch::Tensor ddim_step(const GaussianDiffusion& diffusion, const torch::Tensor& output,
+                        const torch::Tensor& x, const torch::Tensor& t, const torch::Tensor& noise,
+                        double eta) {
+  const torch::Tensor clean = diffusion.predicted(output, x, t, /*clip=*/false).clean;
+  const torch::Tensor left = entries(diffusion.schedule().alphas_cumprod, t, x),
+                      before = entries(diffusion.schedule().alphas_cumprod_prev, t, x);
+  const torch::Tensor sigma = eta * torch::sqrt((1 - before) / (1 - left)) * torch::sqrt(1 - left / before);
+  const torch::Tensor mean =
+      clean * torch::sqrt(before) +
+      torch::sqrt((1 - before - sigma.square()).clamp_min(0)) * noise_in(diffusion, clean, x, t);
+  return mean + (t != 0).to(mean.scalar_type()).view({-1, 1, 1, 1}) * sigma * noise;
+}
+
+torch::Tensor ddim_reverse_step(const GaussianDiffusion& diffusion, const torch::Tensor& output,
+                                const torch::Tensor& x, const torch::Tensor& t) {
+  const torch::Tensor clean = diffusion.predicted(output, x, t, /*clip=*/false).clean;
+  const torch::Tensor after = entries(diffusion.schedule().alphas_cumprod_next, t, x);
+  return clean * torch::sqrt(after) + torch::sqrt(1 - after) * noise_in(diffusion, clean, x, t);
+}
 
 CaseResult check_diffusion_schedules(const Golden& golden) {
   Comparison comparison;
@@ -236,16 +262,16 @@ CaseResult check_diffusion_sampling(const Golden& golden) {
         out[name] = name.ends_with("pred_xstart") ? diffusion.predicted(output, x, t, clip).clean
                                                   : diffusion.ancestral_step(output, x, t, noise, clip);
       } else if (name.starts_with("ddim_sample_eta")) {
-        out[name] = diffusion.ddim_step(output, x, t, noise, std::stod(name.substr(15)), /*clip=*/false);
+        out[name] = ddim_step(diffusion, output, x, t, noise, std::stod(name.substr(15)));
       } else if (name == "ddim_reverse_sample") {
-        out[name] = diffusion.ddim_reverse_step(output, x, t, /*clip=*/false);
+        out[name] = ddim_reverse_step(diffusion, output, x, t);
       } else if (name.ends_with("_loop")) {
         torch::Tensor at = loop_noise[0];
         std::vector<torch::Tensor> all;
         for (int64_t step = looped.schedule().steps() - 1, i = 1; step >= 0; --step, ++i) {
           const torch::Tensor index = torch::full({at.size(0)}, step, torch::kInt64);
           const torch::Tensor said = output_at(looped, at, index);
-          at = name.starts_with("ddim") ? looped.ddim_step(said, at, index, loop_noise[i], 0, false)
+          at = name.starts_with("ddim") ? ddim_step(looped, said, at, index, loop_noise[i], 0)
                                         : looped.ancestral_step(said, at, index, loop_noise[i], false);
           all.push_back(at);
         }
@@ -352,4 +378,13 @@ CaseResult check_diffusion_weights(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"diffusion_schedules", check_diffusion_schedules, {"models/diffusion_schedules"}},
+    {"diffusion_losses", check_diffusion_losses, {"models/diffusion_losses"}},
+    {"diffusion_sampling", check_diffusion_sampling, {"models/diffusion_sampling"}},
+    {"diffusers_samplers", check_diffusers_samplers, {"components/model_diffusion_"}},
+    {"diffusion_weights", check_diffusion_weights, {"components/loss_diffusion_weights"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,5 +1,3 @@
-#include "tests/parity/dvae_cases.h"
-
 #include "core/error.h"
 #include "models/base/codebook.h"
 #include "models/base/tokeniser.h"
@@ -98,8 +96,6 @@ void check_laplace(const Golden& golden, Checked& checked) {
   checked.gradient("laplace.log_b", log_b);
 }
 
-}  // namespace
-
 CaseResult check_vq_codebook(const Golden& golden) {
   CaseResult result;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
@@ -152,4 +148,10 @@ CaseResult check_dalle_encoder(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"vq_codebook", check_vq_codebook, {"components/model_vq_codebook"}},
+    {"dalle_encoder", check_dalle_encoder, {"components/model_dalle_encoder"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

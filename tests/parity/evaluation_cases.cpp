@@ -1,5 +1,4 @@
 // components/metric_*: robustness, shape bias, group means, discrimination, receptive field.
-#include "tests/parity/evaluation_cases.h"
 
 #include <algorithm>
 #include <cmath>
@@ -87,8 +86,6 @@ int64_t classwise_bins(const Golden& golden) {
 std::optional<int64_t> class_behind(const std::string& key, const std::string& prefix) {
   return key.starts_with(prefix) ? parse_int(key.substr(prefix.size())) : std::nullopt;
 }
-
-}  // namespace
 
 CaseResult check_corruption_error(const Golden& golden) {
   const Json& config = golden.config();
@@ -248,4 +245,13 @@ CaseResult check_receptive_field(const Golden& golden) {
   return numbers.comparison.result();
 }
 
+const Registered registered({
+    {"corruption_error", check_corruption_error, {"components/metric_imagenet_c_mce"}},
+    {"shape_bias", check_shape_bias, {"components/metric_shape_bias"}},
+    {"group_means", check_group_means, {"components/metric_vtab"}},
+    {"discrimination", check_discrimination, {"components/metric_discrimination"}},
+    {"receptive_field", check_receptive_field, {"components/metric_effective_receptive_field"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,11 +1,11 @@
 // models/dit*, models/sit*: the networks, with and without guidance; components/model_dit_diffusers_names.
-#include "tests/parity/generation_cases.h"
 
 #include "core/error.h"
 #include "diffusion/guidance.h"
 #include "models/base/denoiser.h"
 #include "models/base/family.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -44,8 +44,6 @@ torch::Tensor doubled(models::Denoiser& model, const torch::Tensor& x, const tor
   return torch::cat({mixed, torch::cat({mixed.slice(1, 0, kGuided), out[1].slice(1, kGuided)}, 1)});
 }
 
-}  // namespace
-
 CaseResult check_denoiser(const Golden& golden) {
   const auto run = [&](models::Classifier& model, const auto& input) -> NamedOutputs {
     auto& denoiser = dynamic_cast<models::Denoiser&>(*model.backbone);
@@ -60,22 +58,20 @@ CaseResult check_denoiser(const Golden& golden) {
 }
 
 CaseResult check_diffusers_names(const Golden& golden) {
-  const models::Family& family = models::find_family("dit");
   Comparison comparison;
+  const auto place_of = [](const std::string& name) {
+    return train::names_of_family("dit").ours({name}).front();
+  };
   for (const Json& row : golden.config().at("block_0_and_rest")) {
     const std::string ours = row[0], theirs = row[1];
-    std::string expected = ours;
-    // Thirds of a tensor have names of their own until they are put together.
-    if (!row[2].is_null()) {
-      const size_t at = expected.find("attn.qkv.");
-      expected.replace(at, 9, std::string("attn.to_") + "qkv"[row[2].get<int>()] + ".");
-    }
-    comparison.holds(theirs, family.rename(theirs) == expected, "becomes " + family.rename(theirs));
-    comparison.holds(ours, family.rename(ours) == ours, "is renamed");
+    const train::NamePlace place = place_of(theirs);
+    const int64_t third = row[2].is_null() ? 0 : row[2].get<int64_t>();
+    comparison.holds(theirs, place.ours == ours && place.join.ours.first == third, "becomes " + place.ours);
+    comparison.holds(ours, place_of(ours).ours == ours, "is renamed");
     if (theirs.starts_with("transformer_blocks.0.") && ours.starts_with("blocks.")) {
       const std::string later = "transformer_blocks.11" + theirs.substr(20);
-      comparison.holds(later, family.rename(later) == "blocks.11" + expected.substr(8),
-                       "becomes " + family.rename(later));
+      comparison.holds(later, place_of(later).ours == "blocks.11" + ours.substr(8),
+                       "becomes " + place_of(later).ours);
     }
   }
   for (const Json& repeated : golden.config().at("repeated_in_every_block")) {
@@ -83,10 +79,16 @@ CaseResult check_diffusers_names(const Golden& golden) {
       const std::string ours = row[0], theirs = row[1];
       if (!ours.starts_with(repeated.get<std::string>())) continue;
       const std::string later = "transformer_blocks.1" + theirs.substr(20);
-      comparison.holds(later, family.rename(later).empty(), "is not left out");
+      comparison.holds(later, place_of(later).each && place_of(later).ours == ours, "is no copy");
     }
   }
   return comparison.result();
 }
 
+const Registered registered({
+    {"denoiser", check_denoiser, {"models/dit", "models/sit"}},
+    {"diffusers_names", check_diffusers_names, {"components/model_dit_diffusers_names"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

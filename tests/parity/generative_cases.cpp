@@ -1,5 +1,4 @@
 // components/metric_generative, metric_reference_files, model_inception_fid, model_autoencoder_kl.
-#include "tests/parity/generative_cases.h"
 
 #include <map>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "models/backbones/inception.h"
 #include "models/base/codec.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -111,8 +111,6 @@ std::map<std::string, torch::Tensor> formula_weights(const Golden& golden, Compa
 torch::Tensor sampled(const torch::Tensor& pixels) {
   return pixels.slice(2, 0, pixels.size(2), 13).slice(3, 0, pixels.size(3), 13);
 }
-
-}  // namespace
 
 CaseResult check_generative_metrics(const Golden& golden) {
   const double relative = golden.meta.value("tolerance", Json::object()).value("rtol", 1e-4);
@@ -222,10 +220,9 @@ CaseResult check_autoencoder(const Golden& golden) {
     tiles = {.latent_side = config["tiles"]["tile_latent_min_size"].get<int64_t>(),
              .image_side = config["tiles"]["tile_sample_min_size"].get<int64_t>(),
              .overlap = config["tiles"]["tile_overlap_factor"].get<double>()};
-  const models::Family& family = models::find_family(spec.family);
   if (config.contains("names"))
     for (const auto& [form, names] : config["names"].items())
-      if (models::our_names(family, names.get<std::vector<std::string>>()) !=
+      if (train::our_names(names.get<std::vector<std::string>>(), spec.family) !=
           config["names"].at("compvis").get<std::vector<std::string>>())
         return CaseResult::fail(text("the names of ", form, " are not brought to CompVis'"));
   return compare_model(golden, spec, [&](models::Classifier& model, const auto& input) {
@@ -251,4 +248,12 @@ CaseResult check_autoencoder(const Golden& golden) {
   });
 }
 
+const Registered registered({
+    {"generative_metrics", check_generative_metrics, {"components/metric_generative"}},
+    {"reference_files", check_reference_files, {"components/metric_reference_files"}},
+    {"inception", check_inception, {"components/model_inception_fid"}},
+    {"autoencoder", check_autoencoder, {"components/model_autoencoder_kl"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

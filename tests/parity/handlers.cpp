@@ -1,163 +1,37 @@
-// Which handler checks which golden. The first line that fits a case is taken; what belongs to later work is
-// skipped with its reason.
-#include "tests/parity/backbone_cases.h"
-#include "tests/parity/convnet_cases.h"
-#include "tests/parity/detection_case.h"
-#include "tests/parity/dvae_cases.h"
-#include "tests/parity/evaluation_cases.h"
-#include "tests/parity/generation_cases.h"
-#include "tests/parity/generative_cases.h"
-#include "tests/parity/language_cases.h"
-#include "tests/parity/model_case.h"
-#include "tests/parity/pair_cases.h"
-#include "tests/parity/segmentation_cases.h"
-#include "tests/parity/tokeniser_cases.h"
+#include "tests/parity/handlers.h"
+
+#include "core/error.h"
 
 namespace tessera::parity {
 
-const std::vector<Entry>& entries() {
-  static const std::vector<Entry> table = {
-      // folder, prefix, family, handler, reason for skipping
+void HandlerTable::add(HandlerRow row) {
+  for (const std::string& kind : row.kinds) {
+    const auto [taken, added] = kinds_.emplace(kind, row.name);
+    check(added, "goldens '", kind, "' have two handlers, '", taken->second, "' and '", row.name, "'");
+  }
+  const std::string name = row.name;
+  check(rows_.emplace(name, std::move(row)).second, "two handlers have the name '", name, "'");
+}
 
-      {"models", "vil2_", "vision_lstm", check_vision_lstm, ""},
-      {"models", "mlstm_parallel", "mlstm", check_mlstm_parallel, ""},
-      {"models", "mlstm_cell", "mlstm", check_mlstm_cell, ""},
-      {"models", "vllama_mmpretrain", "vision_llama_mae", check_visionllama, ""},
-      {"models", "mlstm_states", "mlstm", check_mlstm_states, ""},
-      {"models", "vil1_", "vision_lstm", check_vision_lstm_1, ""},
-      {"models", "vil_stack_", "vision_lstm", check_vision_lstm_stack, ""},
-      {"models", "vllama_", "vision_llama_plain", check_visionllama, ""},
-      {"models", "pyramid_", "vision_llama_pyramid", check_pyramid, ""},
-      {"models", "illama_rmsnorm", "illama", check_rms_norm, ""},
-      {"models", "illama_schedules", "illama", check_illama_schedules, ""},
-      {"models", "illama_weight_selection", "illama", check_weight_selection, ""},
-      {"models", "illama_", "illama", check_illama, ""},
-      {"models", "dit", "dit", check_denoiser, ""},
-      {"models", "sit", "sit", check_denoiser, ""},
-      {"models", "sit_paths", "transport", check_interpolant_paths, ""},
-      {"models", "sit_training_losses", "transport", check_interpolant_losses, ""},
-      {"models", "sit_samplers", "transport", check_interpolant_samplers, ""},
-      {"models", "diffusion_schedules", "", check_diffusion_schedules, ""},
-      {"models", "diffusion_losses", "", check_diffusion_losses, ""},
-      {"models", "diffusion_sampling", "", check_diffusion_sampling, ""},
-      {"models", "vllama_mae", "", check_visionllama_mae, ""},
+const HandlerRow* HandlerTable::find(const std::string& golden, const std::string& named) const {
+  if (!named.empty()) {
+    const auto found = rows_.find(named);
+    check(found != rows_.end(), "the golden names the handler '", named, "', which does not exist");
+    return &found->second;
+  }
+  for (size_t length = golden.size(); length > 0; --length)
+    if (const auto kind = kinds_.find(golden.substr(0, length)); kind != kinds_.end())
+      return &rows_.at(kind->second);
+  return nullptr;
+}
 
-      {"training", "", "", check_trajectory, ""},
-
-      {"components", "aug_resize_tensor", "", check_resample, ""},
-      {"components", "aug_image_decode", "", check_image, ""},
-      {"components", "aug_resize", "", check_image, ""},
-      {"components", "aug_eval_transform", "", check_image, ""},
-      {"components", "aug_random_resized_crop", "", check_image, ""},
-      {"components", "aug_mixup_cutmix", "", check_image, ""},
-      {"components", "aug_color_jitter", "", check_augment, ""},
-      {"components", "aug_three_augment", "", check_augment, ""},
-      {"components", "aug_randaugment", "", check_augment, ""},
-      {"components", "aug_random_erasing", "", check_augment, ""},
-      {"components", "aug_segmentation", "", check_segmentation_augment, ""},
-      {"components", "aug_photometric", "", check_photometric, ""},
-      {"components", "aug_corruptions", "", check_corruptions, ""},
-      {"components", "aug_detection", "", check_detection_geometry, ""},
-      {"components", "aug_", "", nullptr, "this augmentation comes with the training system"},
-      {"components", "opt_", "", check_optimiser, ""},
-      {"components", "loss_detr_set", "", check_detr_set, ""},
-      {"components", "loss_hungarian", "", check_hungarian, ""},
-      {"components", "loss_focal_dice", "", check_focal_dice, ""},
-      {"components", "loss_diffusion_weights", "", check_diffusion_weights, ""},
-      {"components", "metric_generative", "", check_generative_metrics, ""},
-      {"components", "metric_reference_files", "", check_reference_files, ""},
-      {"components", "model_inception_fid", "", check_inception, ""},
-      {"components", "model_autoencoder_kl", "", check_autoencoder, ""},
-      {"components", "metric_segmentation", "", check_segmentation_metric, ""},
-      {"components", "metric_slide", "", check_sliding, ""},
-      {"components", "metric_imagenet_c_mce", "", check_corruption_error, ""},
-      {"components", "metric_shape_bias", "", check_shape_bias, ""},
-      {"components", "metric_vtab", "", check_group_means, ""},
-      {"components", "metric_discrimination", "", check_discrimination, ""},
-      {"components", "metric_effective_receptive_field", "", check_receptive_field, ""},
-      {"components", "metric_attention_rank", "", check_attention_rank, ""},
-      {"components", "metric_attention_maps", "", check_attention_maps, ""},
-      {"components", "metric_loss_landscape", "", check_loss_landscape, ""},
-      {"components", "metric_embedding_maps", "", check_embedding_maps, ""},
-      {"components", "loss_contrastive_", "", check_pairs_of_ranks, ""},
-      {"components", "loss_contrastive", "", check_pair_losses, ""},
-      {"components", "loss_", "", check_loss, ""},
-      {"components", "metric_retrieval", "", check_retrieval, ""},
-      {"components", "metric_captioning", "", check_captioning, ""},
-      {"components", "seg_upernet_head", "", check_segmentation_head, ""},
-      {"components", "seg_feature_pyramid", "", check_map_necks, ""},
-      {"components", "seg_upernet", "", check_segmenter, ""},
-      {"components", "metric_vqa", "", check_answers, ""},
-      {"components", "llava_prompts", "", check_prompts, ""},
-      {"components", "metric_coco", "", check_coco, ""},
-      {"components", "metric_", "", check_metric, ""},
-      {"components", "det_fpn", "", check_fpn, ""},
-      {"components", "det_vitdet_backbone", "", check_vitdet, ""},
-      {"components", "det_mask_rcnn", "", check_detector, ""},
-      {"components", "det_cascade", "", check_detector, ""},
-      {"components", "det_nms", "", check_detection_part, ""},
-      {"components", "det_roi_align", "", check_detection_part, ""},
-      {"components", "det_anchors", "", check_detection_part, ""},
-      {"components", "det_masks", "", check_detection_part, ""},
-      {"components", "model_vit", "", check_vit, ""},
-      {"components", "model_deit_distilled", "", check_vit, ""},
-      {"components", "model_deit3", "", check_vit, ""},
-      {"components", "model_torchvision_vit", "", check_vit, ""},
-      {"components", "model_swin", "", check_swin, ""},
-      {"components", "model_twins_svt", "", check_twins, ""},
-      {"components", "model_mae_vit", "", check_mae_vit, ""},
-      {"components", "model_siglip", "", check_towers, ""},
-      {"components", "model_coca", "", check_coca, ""},
-      {"components", "generate_coca", "", check_coca_captions, ""},
-      {"components", "model_simvlm", "", check_simvlm, ""},
-      {"components", "preprocess_clip", "", check_clip_preprocess, ""},
-      {"components", "zeroshot_prompts", "", check_zero_shot_prompts, ""},
-      {"components", "model_resnet", "", check_resnet, ""},
-      {"components", "model_clip_resnet", "", check_clip_resnet, ""},
-      {"components", "model_clip", "", check_towers, ""},
-      {"components", "model_convnext", "", check_convnext, ""},
-      {"components", "model_dalle_encoder", "", check_dalle_encoder, ""},
-      {"components", "model_vq_codebook", "", check_vq_codebook, ""},
-      {"components", "model_diffusion_", "", check_diffusers_samplers, ""},
-      {"components", "model_dit_diffusers_names", "", check_diffusers_names, ""},
-      {"components", "model_detr", "", check_detr_transformer, ""},
-      {"components", "det_detr", "", check_detr, ""},
-      {"components", "model_llama", "", check_decoder, ""},
-      {"components", "model_gpt2", "", check_decoder, ""},
-      {"components", "model_alibi_lm", "", check_decoder, ""},
-      {"components", "model_t5", "", check_t5, ""},
-      {"components", "model_llava", "", check_llava, ""},
-      {"components", "model_flamingo", "", check_flamingo, ""},
-      {"components", "model_frozen", "", check_frozen, ""},
-      {"components", "block_flamingo", "", check_flamingo_blocks, ""},
-      {"components", "block_vlm_misc", "", check_vision_language_parts, ""},
-      {"components", "model_transformer_seq2seq", "", check_transformer, ""},
-      {"components", "lora_", "", check_lora, ""},
-      {"components", "text_generation", "", check_token_rules, ""},
-      {"components", "model_", "", nullptr, "this model comes with vision-language models"},
-      {"components", "posenc_basic", "", check_sine_positions, ""},
-      {"components", "posenc_grid_rope", "", check_grid_rotary, ""},
-      {"components", "posenc_rope", "", check_rotary_positions, ""},
-      {"components", "block_resample_pos_embed", "", check_resampled_positions, ""},
-      {"components", "block_timm_layers", "", check_timm_layers, ""},
-      {"components", "block_attention_classic", "", check_classic_attention, ""},
-      {"components", "block_attention_pool", "", check_attention_pool, ""},
-      {"components", "block_", "", nullptr, "this block comes with vision-language models"},
-      {"components", "darl_mse", "", check_darl_next_patch, ""},
-      {"components", "darl_two_stream", "", check_darl_two_stream, ""},
-      {"components", "darl_rope2d", "", check_darl_rope, ""},
-      {"components", "darl_patch_orders", "", check_darl_orders, ""},
-      {"components", "darl_diffusion", "", check_darl_diffusion, ""},
-      {"components", "darl_sampling", "", check_darl_sampling, ""},
-      {"components", "darl_beta_schedule", "", check_darl_schedule, ""},
-      {"components", "quant_lsq", "", check_learned_step, ""},
-      {"components", "quant_int8_linear", "", check_int8_linear, ""},
-      {"components", "quant_torch_fake", "", check_fake_quantise, ""},
-      {"components", "tok_clip_bpe", "", check_clip_captions, ""},
-      {"components", "tok_clip_vocab", "", check_clip_vocabulary, ""},
-      {"components", "tok_", "", check_tokeniser, ""},
-  };
+HandlerTable& handlers() {
+  static HandlerTable table;
   return table;
+}
+
+Registered::Registered(std::initializer_list<HandlerRow> rows) {
+  for (const HandlerRow& row : rows) handlers().add(row);
 }
 
 }  // namespace tessera::parity

@@ -257,14 +257,15 @@ data::ListedDraws recorded_draws(const Json& draws) {
   return data::ListedDraws(list);
 }
 
-CaseResult check_image(const Golden& golden) {
-  const auto is = [&](const char* prefix) { return golden.name.starts_with(prefix); };
-  if (is("aug_image_decode")) return check_decode(golden);
-  if (is("aug_resize")) return check_resize(golden);
-  if (is("aug_eval_transform")) return check_eval(golden);
-  if (is("aug_random_resized_crop")) return check_resized_crop(golden);
-  if (is("aug_mixup_cutmix")) return check_mixup(golden);
-  return CaseResult::skip("no handler for this augmentation");
-}
+namespace {
 
+const Registered registered({
+    {"image_decode", check_decode, {"components/aug_image_decode"}},
+    {"image_resize", check_resize, {"components/aug_resize"}},
+    {"evaluation_transform", check_eval, {"components/aug_eval_transform"}},
+    {"resized_crop", check_resized_crop, {"components/aug_random_resized_crop"}},
+    {"mixup_cutmix", check_mixup, {"components/aug_mixup_cutmix"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

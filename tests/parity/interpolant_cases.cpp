@@ -1,7 +1,6 @@
 // models/sit_paths, sit_training_losses, sit_samplers.
 #include "core/error.h"
 #include "diffusion/interpolant_sampler.h"
-#include "tests/parity/generation_cases.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -29,8 +28,6 @@ std::vector<std::string> parts_of(const std::string& name) { return split(name, 
 torch::Tensor pair(const Interpolant::Interval& interval) {
   return torch::tensor({interval.from, interval.to}, torch::kFloat64);
 }
-
-}  // namespace
 
 CaseResult check_interpolant_paths(const Golden& golden) {
   const Json& config = golden.config();
@@ -164,4 +161,11 @@ CaseResult check_interpolant_samplers(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"interpolant_paths", check_interpolant_paths, {"models/sit_paths"}},
+    {"interpolant_losses", check_interpolant_losses, {"models/sit_training_losses"}},
+    {"interpolant_samplers", check_interpolant_samplers, {"models/sit_samplers"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,11 +1,12 @@
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/seq2seq.h"
 #include "tasks/base/losses.h"
 #include "weights/adapter_config.h"
+#include "weights/language_files.h"
 
 namespace tessera::parity {
 
@@ -146,7 +147,7 @@ void check_one_decoder(Comparison& comparison, const Golden& golden, const std::
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     TextCase own(comparison, golden, prefix, dtype);
     LanguageModel model(config);
-    own.load(model, [&](const std::string& name) { return TensorPlace{model.rename(name)}; });
+    own.load(model, [&](const std::string& name) { return train::decoder_places({name}, model).front(); });
     const torch::Tensor ids = own.input(own.has("input.ids") ? "ids" : "input_ids");
     const torch::Tensor mask = own.has("input.mask") ? own.input("mask").to(torch::kBool) : torch::Tensor();
     torch::Tensor first;
@@ -191,8 +192,6 @@ std::string kind_of(const std::string& name) {
   return "llama";
 }
 
-}  // namespace
-
 CaseResult check_decoder(const Golden& golden) {
   Comparison comparison;
   const Json& config = golden.config();
@@ -220,7 +219,7 @@ CaseResult check_lora(const Golden& golden) {
         if (const size_t at = name.find(part); at != std::string::npos)
           name.erase(at, std::string(part).size());
       if (name.ends_with(".lora_magnitude_vector.weight")) name.resize(name.size() - 7);
-      return TensorPlace{name};
+      return named(name);
     });
     own.output("logits", model.forward({.ids = own.input("ids")}));
     own.gradients();
@@ -241,7 +240,7 @@ CaseResult check_t5(const Golden& golden) {
     for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
       TextCase own(comparison, golden, name + "/", dtype);
       const auto model = make_seq2seq(t5_config_of(to_value(given), "the golden's config"));
-      own.load(*model, [](const std::string& published) { return TensorPlace{published}; });
+      own.load(*model, [](const std::string& published) { return named(published); });
       const torch::Tensor ids = own.input("ids"), mask = own.input("mask").to(torch::kBool);
       const torch::Tensor labels = own.input("labels");
       const torch::Tensor start =
@@ -289,7 +288,7 @@ CaseResult check_transformer(const Golden& golden) {
                                        .encoder_depth = config.at("layers")[0].get<int64_t>(),
                                        .decoder_depth = config.at("layers")[1].get<int64_t>(),
                                        .pre_norm = form == std::string("pre_norm")});
-      own.load(*model, [](const std::string& published) { return TensorPlace{published}; });
+      own.load(*model, [](const std::string& published) { return named(published); });
       const torch::Tensor source = own.input("src"), source_mask = ~own.input("src_pad").to(torch::kBool),
                           target_mask = ~own.input("tgt_pad").to(torch::kBool), labels = own.input("labels");
       const torch::Tensor memory = model->encode(source, source_mask);
@@ -378,4 +377,15 @@ CaseResult check_token_rules(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"decoder",
+     check_decoder,
+     {"components/model_llama", "components/model_gpt2", "components/model_alibi_lm"}},
+    {"lora", check_lora, {"components/lora_"}},
+    {"t5", check_t5, {"components/model_t5"}},
+    {"transformer", check_transformer, {"components/model_transformer_seq2seq"}},
+    {"token_rules", check_token_rules, {"components/text_generation"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

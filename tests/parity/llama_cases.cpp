@@ -103,6 +103,14 @@ models::ModelSpec visionllama_spec(const Golden& golden) {
   return models::resolve_model("visionllama", settings);
 }
 
+models::ModelSpec illama_spec(const Json& config) {
+  Value settings = common_settings(config);
+  settings.set("soft_mask", config.value("soft_mask_rate", 0.0));
+  return models::resolve_model("illama", settings);
+}
+
+namespace {
+
 CaseResult check_visionllama(const Golden& golden) {
   const Json& config = golden.config();
   const bool maps_only = config.contains("out_indices");
@@ -120,12 +128,6 @@ CaseResult check_visionllama(const Golden& golden) {
     return outputs;
   };
   return compare_model(golden, visionllama_spec(golden), run);
-}
-
-models::ModelSpec illama_spec(const Json& config) {
-  Value settings = common_settings(config);
-  settings.set("soft_mask", config.value("soft_mask_rate", 0.0));
-  return models::resolve_model("illama", settings);
 }
 
 CaseResult check_illama(const Golden& golden) {
@@ -171,4 +173,13 @@ CaseResult check_weight_selection(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"visionllama", check_visionllama, {"models/vllama_mmpretrain", "models/vllama_"}},
+    {"illama", check_illama, {"models/illama_"}},
+    {"rms_norm", check_rms_norm, {"models/illama_rmsnorm"}},
+    {"illama_schedules", check_illama_schedules, {"models/illama_schedules"}},
+    {"weight_selection", check_weight_selection, {"models/illama_weight_selection"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -117,13 +117,10 @@ CaseResult check_distillation(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"classification_loss", check_classification, {"components/loss_classification"}},
+    {"distillation_loss", check_distillation, {"components/loss_distillation"}},
+});
+
 }  // namespace
-
-CaseResult check_loss(const Golden& golden) {
-  if (golden.name.starts_with("loss_mae_pixel")) return check_mae_pixel(golden);
-  if (golden.name.starts_with("loss_classification")) return check_classification(golden);
-  if (golden.name.starts_with("loss_distillation")) return check_distillation(golden);
-  return CaseResult::skip("this loss comes with its task");
-}
-
 }  // namespace tessera::parity

@@ -6,6 +6,7 @@
 #include "nn/patch_embed.h"
 #include "tasks/pretrain/mae.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -47,10 +48,9 @@ BuiltCase built_case(const Step& step, torch::ScalarType dtype) {
 
 // mmpretrain's names to ours; frozen tables are computed.
 std::string rename_mmpretrain(const std::string& published) {
-  const models::Family& family = models::find_family("visionllama");
   if (published.ends_with("pos_embed")) return "";
   if (published.starts_with("backbone.ln1.")) return "norm." + published.substr(13);
-  if (published.starts_with("backbone.")) return family.rename(published.substr(9));
+  if (published.starts_with("backbone.")) return train::our_name(published.substr(9), "visionllama");
   std::string name = published.substr(5);  // neck.
   if (name.starts_with("ln1.")) return "decoder_norm." + name.substr(4);
   static const std::vector<std::pair<std::string, std::string>> inside = {{".ln1.", ".norm1."},
@@ -61,8 +61,6 @@ std::string rename_mmpretrain(const std::string& published) {
     if (const size_t at = name.find(theirs); at != std::string::npos) name.replace(at, theirs.size(), ours);
   return name;
 }
-
-}  // namespace
 
 CaseResult check_visionllama_mae(const Golden& golden) {
   const Json &config = golden.config(), &arch = config["arch"], &decoder = config["decoder"];
@@ -164,4 +162,11 @@ CaseResult check_mae_pixel(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"visionllama_mae", check_visionllama_mae, {"models/vllama_mae"}},
+    {"mae_vit", check_mae_vit, {"components/model_mae_vit"}},
+    {"mae_pixel", check_mae_pixel, {"components/loss_mae_pixel"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,6 +1,7 @@
-// tessera_parity DIR [TEXT]: checks every golden case under DIR (or those whose name holds TEXT) against this
-// build.
+// tessera_parity [--list] DIR [TEXT]: checks every golden case under DIR (or those with TEXT in their names)
+// against this build. --list prints the handler of each instead.
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <set>
 
@@ -12,23 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Entry* entry_for(const Golden& golden) {
-  const auto family = golden.meta.find("family");
-  for (const Entry& entry : entries()) {
-    if (entry.folder != golden.folder || !golden.name.starts_with(entry.prefix)) continue;
-    if (!entry.family.empty() && (family == golden.meta.end() || *family != entry.family)) continue;
-    return &entry;
-  }
-  return nullptr;
+// Returns null if no handler takes the golden.
+const HandlerRow* handler_of(const Golden& golden) {
+  return handlers().find(golden.folder + "/" + golden.name, golden.meta.value("handler", ""));
 }
 
 CaseResult run_case(const std::string& root, const std::string& folder, const std::string& name) {
   try {
     const Golden golden = read_golden(root, folder, name);
-    const Entry* entry = entry_for(golden);
-    if (!entry) return CaseResult::fail("no handler knows this case");
-    if (!entry->handler) return CaseResult::skip(entry->reason);
-    return entry->handler(golden);
+    const HandlerRow* handler = handler_of(golden);
+    return handler ? handler->check(golden) : CaseResult::skip("no handler takes it");
   } catch (const std::exception& error) {
     const std::string message = error.what();
     return CaseResult::fail(message.substr(0, message.find('\n')));
@@ -56,18 +50,30 @@ std::set<std::string> cases_in(const fs::path& folder) {
   return names;
 }
 
+void for_each_case(const std::string& root, const std::string& filter,
+                   const std::function<void(const std::string& folder, const std::string& name)>& visit) {
+  for (const char* folder : {"models", "training", "components"})
+    for (const std::string& name : cases_in(fs::path(root) / folder))
+      if (name.find(filter) != std::string::npos) visit(folder, name);
+}
+
+int list(const std::string& root, const std::string& filter) {
+  for_each_case(root, filter, [&](const std::string& folder, const std::string& name) {
+    const HandlerRow* handler = handler_of(read_golden(root, folder, name));
+    std::cout << folder << "/" << name << " " << (handler ? handler->name : "none") << "\n";
+  });
+  return 0;
+}
+
 int run(const std::string& root, const std::string& filter) {
   int64_t counts[3] = {};
   static constexpr const char* words[] = {"PASS", "FAIL", "SKIP"};
-  for (const char* folder : {"models", "training", "components"}) {
-    for (const std::string& name : cases_in(fs::path(root) / folder)) {
-      if (name.find(filter) == std::string::npos) continue;
-      const CaseResult result = run_case(root, folder, name);
-      const auto outcome = static_cast<size_t>(result.outcome);
-      ++counts[outcome];
-      std::cout << words[outcome] << " " << folder << "/" << name << " — " << result.detail << std::endl;
-    }
-  }
+  for_each_case(root, filter, [&](const std::string& folder, const std::string& name) {
+    const CaseResult result = run_case(root, folder, name);
+    const auto outcome = static_cast<size_t>(result.outcome);
+    ++counts[outcome];
+    std::cout << words[outcome] << " " << folder << "/" << name << " — " << result.detail << std::endl;
+  });
   std::cout << counts[0] << " passed, " << counts[1] << " failed, " << counts[2] << " skipped" << std::endl;
   if (counts[0] + counts[1] + counts[2] == 0) std::cerr << root << ": no golden case here\n";
   return counts[1] > 0 || counts[0] == 0 ? 1 : 0;
@@ -77,9 +83,12 @@ int run(const std::string& root, const std::string& filter) {
 }  // namespace tessera::parity
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::cerr << "usage: tessera_parity DIR [TEXT]   DIR holds models/, training/, components/\n";
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const size_t first = !words.empty() && words[0] == "--list" ? 1 : 0;
+  if (words.size() < first + 1 || words.size() > first + 2) {
+    std::cerr << "usage: tessera_parity [--list] DIR [TEXT]   DIR holds models/, training/, components/\n";
     return 2;
   }
-  return tessera::parity::run(argv[1], argc > 2 ? argv[2] : "");
+  const std::string filter = words.size() == first + 2 ? words[first + 1] : "";
+  return first ? tessera::parity::list(words[first], filter) : tessera::parity::run(words[first], filter);
 }

@@ -4,12 +4,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_photometric.h"
+#include "data/transforms/augment_operations.h"
 #include "data/transforms/segmentation_crop.h"
 #include "eval/segmentation.h"
 #include "tasks/dense/pixel_scores.h"
 #include "tests/parity/image_case.h"
-#include "tests/parity/segmentation_cases.h"
 
 namespace tessera::parity {
 namespace {
@@ -76,8 +75,6 @@ void check_steps(const Golden& golden, Comparison& compare) {
                   golden.tensor(name + "/output.image"));
   }
 }
-
-}  // namespace
 
 CaseResult check_segmentation_augment(const Golden& golden) {
   Comparison compare;
@@ -217,4 +214,12 @@ CaseResult check_sliding(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"segmentation_augment", check_segmentation_augment, {"components/aug_segmentation"}},
+    {"photometric_augment", check_photometric, {"components/aug_photometric"}},
+    {"segmentation_metric", check_segmentation_metric, {"components/metric_segmentation"}},
+    {"sliding_windows", check_sliding, {"components/metric_slide"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

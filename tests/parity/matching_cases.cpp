@@ -1,5 +1,5 @@
 // components/loss_detr_set, loss_hungarian, loss_focal_dice: predictions matched with objects, and the losses of detectors.
-#include "eval/assignment.h"
+#include "eval/numerics.h"
 #include "nn/boxes.h"
 #include "tasks/base/losses.h"
 #include "tasks/dense/mask_losses.h"
@@ -12,8 +12,6 @@ namespace {
 
 using Json = nlohmann::json;
 using torch::Tensor;
-
-}  // namespace
 
 CaseResult check_detr_set(const Golden& golden) {
   const Json& config = golden.config();
@@ -90,8 +88,6 @@ CaseResult check_hungarian(const Golden& golden) {
   return comparison.result();
 }
 
-namespace {
-
 // The loss of that name and the leaf that it is differentiated by.
 struct NamedLoss {
   Tensor loss, leaf;
@@ -137,8 +133,6 @@ NamedLoss focal_dice_loss(const Golden& golden, const std::string& name, torch::
   return {};
 }
 
-}  // namespace
-
 CaseResult check_focal_dice(const Golden& golden) {
   const Allowed allowed(golden);
   Comparison comparison;
@@ -155,4 +149,11 @@ CaseResult check_focal_dice(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"detr_set", check_detr_set, {"components/loss_detr_set"}},
+    {"hungarian", check_hungarian, {"components/loss_hungarian"}},
+    {"focal_dice", check_focal_dice, {"components/loss_focal_dice"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

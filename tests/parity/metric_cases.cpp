@@ -87,12 +87,7 @@ void compare_bins(Comparison& comparison, const Json& wanted, const eval::Calibr
   }
 }
 
-}  // namespace
-
 CaseResult check_metric(const Golden& golden) {
-  if (golden.name.starts_with("metric_representation")) return check_representation(golden);
-  if (!golden.name.starts_with("metric_classification"))
-    return CaseResult::skip("this metric comes with its task");
   const Json tolerance = golden.meta.value("tolerance", Json::object());
   const double relative = tolerance.value("rtol", 1e-6), absolute = tolerance.value("atol", 1e-7);
   const Logits logits(golden);
@@ -120,4 +115,9 @@ CaseResult check_metric(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"classification_metrics", check_metric, {"components/metric_classification"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

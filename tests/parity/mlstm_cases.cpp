@@ -1,10 +1,11 @@
 // models/mlstm_*: the cell alone, and the cell with its gates and norm.
 #include "core/error.h"
 #include "nn/mlstm.h"
-#include "ops/mlstm.h"
+#include "ops/mlstm_testing.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
+namespace {
 
 CaseResult check_mlstm_parallel(const Golden& golden) {
   const auto& config = golden.config();
@@ -37,8 +38,6 @@ CaseResult check_mlstm_cell(const Golden& golden) {
     return NamedOutputs{{"h", cell(leaves.at("input.q"), leaves.at("input.k"), leaves.at("input.v"))}};
   });
 }
-
-namespace {
 
 ops::MlstmState state_of(const Leaves& leaves, const torch::Tensor& k, const torch::Tensor& v) {
   if (!leaves.contains("input.C0")) return ops::mlstm_start(k, v, ops::MlstmStart::published);
@@ -83,8 +82,6 @@ torch::Tensor in_pieces(const Leaves& leaves, int64_t length, States& states, op
   return torch::cat(rows, 2);
 }
 
-}  // namespace
-
 CaseResult check_mlstm_states(const Golden& golden) {
   const ops::MlstmOptions options{.eps = golden.config().value("eps", 1e-6)};
   const auto chunk = golden.config()["chunk_size"].get<int64_t>();
@@ -114,4 +111,11 @@ CaseResult check_mlstm_states(const Golden& golden) {
   return result;
 }
 
+const Registered registered({
+    {"mlstm_parallel", check_mlstm_parallel, {"models/mlstm_parallel"}},
+    {"mlstm_cell", check_mlstm_cell, {"models/mlstm_cell"}},
+    {"mlstm_states", check_mlstm_states, {"models/mlstm_states"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -88,7 +89,7 @@ void compare_outputs(Comparison& comparison, const Tolerance& tolerance, const G
 // The names of the golden's parameters as the family's models have them, by the published ones.
 std::map<std::string, std::string> our_names_of(const models::Family& family, const Golden& golden) {
   const std::vector<std::string> published = golden.names("param."),
-                                 ours = models::our_names(family, published);
+                                 ours = train::our_names(published, family.name);
   std::map<std::string, std::string> names;
   for (size_t i = 0; i < published.size(); ++i) names[published[i]] = ours[i];
   return names;
@@ -149,7 +150,7 @@ void load_parameters(models::Backbone& model, const models::Family& family, cons
     loaded.insert(ours);
   }
   for (const std::string& published : golden.names("buffer.")) {  // running statistics
-    const std::string ours = family.rename(published);
+    const std::string ours = train::our_name(published, family.name);
     if (ours.empty()) continue;
     torch::Tensor* buffer = buffers.find(ours);
     check(buffer != nullptr, "the model has no buffer '", ours, "' (published: ", published, ")");

@@ -60,29 +60,4 @@ void compare_built(Comparison& comparison, const Golden& golden, const Golden& w
 using Leaves = std::map<std::string, torch::Tensor>;
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run);
 
-// Handlers of DETR and its parts (detr_cases.cpp).
-CaseResult check_detr(const Golden& golden);
-CaseResult check_detr_transformer(const Golden& golden);
-CaseResult check_detr_set(const Golden& golden);
-CaseResult check_hungarian(const Golden& golden);
-CaseResult check_focal_dice(const Golden& golden);
-
-// Handlers of the mLSTM's states, Vision-LSTM's first version and training source, and DARL.
-CaseResult check_mlstm_states(const Golden& golden);       // mlstm_cases.cpp
-CaseResult check_vision_lstm_1(const Golden& golden);      // vision_lstm_cases.cpp
-CaseResult check_vision_lstm_stack(const Golden& golden);  // vision_lstm_cases.cpp
-CaseResult check_darl_next_patch(const Golden& golden);    // darl_cases.cpp
-CaseResult check_darl_diffusion(const Golden& golden);     // darl_cases.cpp
-CaseResult check_darl_sampling(const Golden& golden);      // darl_cases.cpp
-CaseResult check_darl_schedule(const Golden& golden);      // darl_cases.cpp
-CaseResult check_visionllama_mae(const Golden& golden);    // mae_cases.cpp
-CaseResult check_mae_vit(const Golden& golden);            // mae_cases.cpp
-CaseResult check_mae_pixel(const Golden& golden);          // mae_cases.cpp
-CaseResult check_representation(const Golden& golden);     // mae_cases.cpp
-CaseResult check_darl_two_stream(const Golden& golden);    // darl_cases.cpp
-CaseResult check_darl_rope(const Golden& golden);          // darl_cases.cpp
-CaseResult check_darl_orders(const Golden& golden);        // darl_cases.cpp
-CaseResult check_timm_layers(const Golden& golden);        // block_cases.cpp
-CaseResult check_classic_attention(const Golden& golden);  // block_cases.cpp
-
 }  // namespace tessera::parity

@@ -242,17 +242,23 @@ CaseResult check_layer_decay(const Golden& golden) {
   return comparison.result();
 }
 
-}  // namespace
-
-CaseResult check_optimiser(const Golden& golden) {
-  const auto is = [&](const char* part) { return golden.name.starts_with(std::string("opt_") + part); };
-  if (is("cosine_schedule")) return check_schedule(golden);
-  if (is("grad_clip")) return check_clip(golden);
-  if (is("model_ema")) return check_ema(golden);
-  if (is("layer_decay")) return check_layer_decay(golden);
-  for (const char* kind : {"adamw", "adam", "lamb", "lars", "muon", "sgd"})
-    if (is(kind)) return check_steps(golden, kind);
-  return CaseResult::skip("this optimiser part comes with the training system");
+HandlerRow steps(const std::string& kind) {
+  return {
+      kind, [kind](const Golden& golden) { return check_steps(golden, kind); }, {"components/opt_" + kind}};
 }
 
+const Registered registered({
+    steps("adamw"),
+    steps("adam"),
+    steps("lamb"),
+    steps("lars"),
+    steps("muon"),
+    steps("sgd"),
+    {"rate_schedule", check_schedule, {"components/opt_cosine_schedule"}},
+    {"gradient_clipping", check_clip, {"components/opt_grad_clip"}},
+    {"parameter_averages", check_ema, {"components/opt_model_ema"}},
+    {"layer_decay", check_layer_decay, {"components/opt_layer_decay"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

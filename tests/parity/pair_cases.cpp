@@ -4,11 +4,11 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "eval/captioning.h"
-#include "eval/retrieval.h"
+#include "eval/ranking.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/pair_loss.h"
-#include "tests/parity/pair_cases.h"
+#include "tests/parity/case.h"
 
 namespace tessera::parity {
 namespace {
@@ -42,8 +42,6 @@ Tensor clip_sum(const Tensor& images, const Tensor& texts, const Tensor& all_ima
           tasks::softmax_pairs(texts, all_images, scale, own, options).sum) /
          2;
 }
-
-}  // namespace
 
 CaseResult check_pair_losses(const Golden& golden) {
   Comparison compare;
@@ -94,8 +92,6 @@ CaseResult check_pair_losses(const Golden& golden) {
     }
   return compare.result();
 }
-
-namespace {
 
 // One form of exchange among the ranks of one golden: what each of them computes, and what comes back to its features.
 class Ranks {
@@ -218,8 +214,6 @@ std::pair<std::string, std::string> split_case(const std::string& key) {
                                     : std::pair{key.substr(0, slash + 1), key.substr(slash + 1)};
 }
 
-}  // namespace
-
 CaseResult check_pairs_of_ranks(const Golden& golden) {
   if (!golden.config().contains("results"))
     return check_pair_losses(golden);  // "loss_contrastive" of another size
@@ -313,4 +307,12 @@ CaseResult check_captioning(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"pair_losses", check_pair_losses, {"components/loss_contrastive"}},
+    {"pairs_of_ranks", check_pairs_of_ranks, {"components/loss_contrastive_"}},
+    {"retrieval", check_retrieval, {"components/metric_retrieval"}},
+    {"captioning", check_captioning, {"components/metric_captioning"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

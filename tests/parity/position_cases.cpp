@@ -8,7 +8,7 @@
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
 #include "ops/cached_attention.h"
-#include "tests/parity/backbone_cases.h"
+#include "tests/parity/case.h"
 #include "tests/parity/config_reader.h"
 
 namespace tessera::parity {
@@ -36,8 +36,6 @@ int64_t number_behind(const std::string& part, const std::string& sign) {
   check(part.starts_with(sign), "'", part, "' does not begin with '", sign, "'");
   return numbers(part.substr(sign.size())).at(0);
 }
-
-}  // namespace
 
 CaseResult check_sine_positions(const Golden& golden) {
   Comparison comparison;
@@ -80,8 +78,6 @@ CaseResult check_sine_positions(const Golden& golden) {
   return comparison.result();
 }
 
-namespace {
-
 // Our settings for a scaling by the names of Hugging Face's rope_parameters.
 nn::RopeScaling rope_scaling(const nlohmann::json& wanted) {
   ConfigReader params(wanted["params"], "rope_parameters");
@@ -119,8 +115,6 @@ void check_over_grid(Comparison& comparison, const Golden& golden, const std::st
   close(".cos", rotation.angles.cos().repeat_interleave(2, 1));
   close(".y", nn::rotate(golden.tensor("input." + name + ".x"), rotation));
 }
-
-}  // namespace
 
 // Arguments of timm's RotaryEmbedding, by the name of the case.
 CaseResult check_grid_rotary(const Golden& golden) {
@@ -223,4 +217,12 @@ CaseResult check_resampled_positions(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"sine_positions", check_sine_positions, {"components/posenc_basic"}},
+    {"grid_rotary", check_grid_rotary, {"components/posenc_grid_rope"}},
+    {"rotary_positions", check_rotary_positions, {"components/posenc_rope"}},
+    {"resampled_positions", check_resampled_positions, {"components/block_resample_pos_embed"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -6,7 +6,6 @@
 #include "data/transforms/framing.h"
 #include "data/transforms/transform.h"
 #include "tests/parity/image_case.h"
-#include "tests/parity/pair_cases.h"
 
 namespace tessera::parity {
 namespace {
@@ -49,8 +48,6 @@ void check_best(Comparison& compare, const std::string& picture, bool width_firs
   compare.holds("best size of " + picture, want == Json::array({found.width, found.height}),
                 text("is ", found.width, "x", found.height));
 }
-
-}  // namespace
 
 CaseResult check_clip_preprocess(const Golden& golden) {
   Comparison compare;
@@ -95,4 +92,9 @@ CaseResult check_clip_preprocess(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"clip_preprocess", check_clip_preprocess, {"components/preprocess_clip"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

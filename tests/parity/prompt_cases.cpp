@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "eval/answers.h"
-#include "tests/parity/tokeniser_cases.h"
+#include "eval/captioning.h"
+#include "tests/parity/case.h"
 #include "text/conversation.h"
 
 namespace tessera::parity {
@@ -18,8 +18,6 @@ std::string numbers(const std::vector<int64_t>& ids) {
   for (const int64_t id : ids) out += text(out.empty() ? "" : " ", id);
   return printable(out, 300);
 }
-
-}  // namespace
 
 CaseResult check_prompts(const Golden& golden) {
   Comparison comparison;
@@ -51,7 +49,7 @@ CaseResult check_answers(const Golden& golden) {
   }
   std::map<std::string, std::pair<double, int64_t>> sums;
   for (const Json& question : golden.meta.at("questions")) {
-    const auto answers = question.at("answers").get<std::vector<std::string>>();
+    const auto answers = question.at("vqa_answers").get<std::vector<std::string>>();
     const double got = eval::vqa_accuracy(question.at("answer").get<std::string>(), answers);
     const double want = question.at("accuracy").get<double>();
     comparison.holds(question.dump(), std::abs(got - want) <= 1e-12, text("accuracy ", got));
@@ -68,4 +66,10 @@ CaseResult check_answers(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"prompts", check_prompts, {"components/llava_prompts"}},
+    {"answers", check_answers, {"components/metric_vqa"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

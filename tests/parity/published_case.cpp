@@ -24,7 +24,7 @@ PublishedCase::PublishedCase(Comparison& comparison, const Golden& golden, torch
 }
 
 void PublishedCase::load(const std::vector<NamedModule>& modules,
-                         const std::vector<models::PublishedSource>& sources) {
+                         const std::vector<train::TensorSource>& sources) {
   for (const auto& [prefix, module] : modules) {
     module->to(dtype_);
     module->eval();
@@ -32,13 +32,14 @@ void PublishedCase::load(const std::vector<NamedModule>& modules,
   }
   std::set<std::string> used, filled;
   const torch::NoGradGuard no_grad;
-  for (const models::PublishedSource& source : sources) {
-    for (const auto& rows : source.parts) used.insert(rows.name);
+  for (const train::TensorSource& source : sources) {
+    for (const auto& part : source.parts) used.insert(part.theirs);
     const auto found = ours_.find(source.ours);
     comparison_.holds(source.ours, found != ours_.end(), "the file has it, our model does not");
     if (found == ours_.end()) continue;
-    found->second.copy_(models::assemble(
-        source, [&](const std::string& name) { return published_.at(name); }, found->second.sizes()));
+    found->second.copy_(train::assemble(source, [&](const std::string& name) {
+                          return published_.at(name);
+                        }).reshape(found->second.sizes()));
     filled.insert(source.ours);
     sources_.push_back(source);
   }
@@ -82,14 +83,13 @@ void PublishedCase::gradients() {
   loss_.backward();
   // What the gradient of ours is for the tensors that it is made of.
   Tensor through = torch::zeros({}, dtype_);
-  for (const models::PublishedSource& source : sources_) {
+  for (const train::TensorSource& source : sources_) {
     const Tensor& ours = ours_.at(source.ours);
     if (!ours.grad().defined()) continue;
-    through =
-        through + (models::assemble(
-                       source, [&](const std::string& name) { return published_.at(name); }, ours.sizes()) *
-                   ours.grad())
-                      .sum();
+    through = through + (train::assemble(source, [&](const std::string& name) { return published_.at(name); })
+                             .reshape(ours.sizes()) *
+                         ours.grad())
+                            .sum();
   }
   through.backward();
   for (const auto& [name, leaf] : published_) {

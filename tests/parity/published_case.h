@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/names/two_tower_names.h"
 #include "tests/parity/case.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::parity {
 
@@ -24,7 +24,7 @@ class PublishedCase {
   // and published ones that none uses, are failures.
   PublishedCase(Comparison& comparison, const Golden& golden, torch::ScalarType dtype,
                 std::string prefix = "");
-  void load(const std::vector<NamedModule>& modules, const std::vector<models::PublishedSource>& sources);
+  void load(const std::vector<NamedModule>& modules, const std::vector<train::TensorSource>& sources);
 
   torch::Tensor input(const std::string& name);  // a leaf, in the precision of the case
   // An output against the golden's of that name; one with a loss_weight joins the loss.
@@ -40,7 +40,7 @@ class PublishedCase {
   torch::ScalarType dtype_;
   std::string prefix_;
   std::map<std::string, torch::Tensor> published_, inputs_, ours_;
-  std::vector<models::PublishedSource> sources_;
+  std::vector<train::TensorSource> sources_;
   torch::Tensor loss_;
   double largest_gradient_ = 0;
 };

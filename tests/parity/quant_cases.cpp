@@ -41,8 +41,6 @@ void check_quantiser(Comparison& comparison, const Golden& golden, const Json& w
                      golden.tensor(prefix + "output.init_step"), relative, absolute);
 }
 
-}  // namespace
-
 CaseResult check_learned_step(const Golden& golden) {
   const Json tolerance = golden.meta.value("tolerance", Json::object());
   Comparison comparison;
@@ -52,8 +50,6 @@ CaseResult check_learned_step(const Golden& golden) {
                       tolerance.value("atol", 1e-6), dtype);
   return comparison.result();
 }
-
-namespace {
 
 // The int8 layer's output in float: that it gives where there is a residual, here of zeros.
 torch::Tensor int8_layer(const torch::Tensor& x, const ops::LinearParameters& parameters) {
@@ -68,8 +64,6 @@ torch::Tensor integers_of(const ops::LinearParameters& weights, const torch::Ten
   const torch::Tensor columns = int8_layer(torch::eye(weights.weight.size(1)), weights);
   return (columns / scales).round().t();
 }
-
-}  // namespace
 
 // Inputs with an offset are not among what the layer does.
 CaseResult check_int8_linear(const Golden& golden) {
@@ -102,8 +96,6 @@ CaseResult check_int8_linear(const Golden& golden) {
   return comparison.result();
 }
 
-namespace {
-
 // What torch.fake_quantize was given; the case says it in its notes: "per tensor: scale 0.04, zero_point 10, range
 // 0..255; per channel axis 1, range -128..127".
 struct PublishedQuantiser {
@@ -122,8 +114,6 @@ struct PublishedQuantiser {
   float scale = 0.04f;
   int64_t zero = 10, least = 0, most = 255, channel_least = -128, channel_most = 127;
 };
-
-}  // namespace
 
 // torch.fake_quantize with zero points: integers of the range less the zero point. Where a number lies at
 // most half a step beyond the range its gradient passes there, in LSQ it does not.
@@ -175,4 +165,11 @@ CaseResult check_fake_quantise(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"learned_step", check_learned_step, {"components/quant_lsq"}},
+    {"int8_linear", check_int8_linear, {"components/quant_int8_linear"}},
+    {"fake_quantise", check_fake_quantise, {"components/quant_torch_fake"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -84,8 +84,6 @@ void check_ridges(const Golden& golden, Numbers& numbers) {
   }
 }
 
-}  // namespace
-
 CaseResult check_representation(const Golden& golden) {
   Numbers numbers(golden);
   check_spectra(golden, numbers);
@@ -94,4 +92,9 @@ CaseResult check_representation(const Golden& golden) {
   return numbers.comparison.result();
 }
 
+const Registered registered({
+    {"representation", check_representation, {"components/metric_representation"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,5 +1,4 @@
 // components/seg_*: UperNet's heads, necks for plain backbones, whole segmenters.
-#include "tests/parity/segmentation_cases.h"
 
 #include <numeric>
 
@@ -9,6 +8,7 @@
 #include "models/heads/segmentation_heads.h"
 #include "tasks/dense/pixel_scores.h"
 #include "tests/parity/dense_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -200,7 +200,7 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   if (auxiliary) dense.add("auxiliary_head.", auxiliary);
   dense.load([&](const std::string& name) -> std::string {
     if (!name.starts_with("backbone.")) return head_name(name);
-    const std::string ours = family.rename(name.substr(9));
+    const std::string ours = train::our_name(name.substr(9), family.name);
     return ours.empty() ? ours : "backbone." + ours;
   });
   for (const auto& module : std::vector<std::shared_ptr<torch::nn::Module>>{backbone, head, auxiliary})
@@ -232,8 +232,6 @@ void check_segmenter_as(const Golden& golden, torch::ScalarType dtype, Compariso
   dense.compare_outputs(comparison, outputs);
   dense.compare_gradients(comparison, outputs, golden.names("loss_weight.").empty() ? loss : torch::Tensor());
 }
-
-}  // namespace
 
 CaseResult check_segmentation_head(const Golden& golden) {
   Comparison comparison;
@@ -279,4 +277,11 @@ CaseResult check_segmenter(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"segmentation_head", check_segmentation_head, {"components/seg_upernet_head"}},
+    {"map_necks", check_map_necks, {"components/seg_feature_pyramid"}},
+    {"segmenter", check_segmenter, {"components/seg_upernet"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

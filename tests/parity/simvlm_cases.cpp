@@ -4,7 +4,6 @@
 #include "core/error.h"
 #include "models/pairs/simvlm.h"
 #include "nn/convolution.h"
-#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
 
 namespace tessera::parity {
@@ -116,14 +115,15 @@ void run_form(Comparison& compare, const Golden& golden, const std::string& form
   settings.hidden = shape("layers.0.fc1.weight")[0], settings.image_width = stem->width();
   const auto model = std::make_shared<models::SimVlm>(settings);
   PublishedCase one(compare, golden, dtype, prefix);
-  std::vector<models::PublishedSource> sources;
+  std::vector<train::TensorSource> sources;
   std::map<std::string, std::string> of_stem;  // the golden's name -> ours
   for (const auto& [ours, theirs] : stem->names) of_stem[theirs] = ours;
   for (const std::string& name : golden.names(prefix + "param.")) {
     const size_t dot = name.rfind('.');
     const auto found = of_stem.find(name.substr(0, dot));
-    sources.push_back(
-        {found == of_stem.end() ? our_name(name) : "stem:" + found->second + name.substr(dot), {{name}}});
+    const std::string ours =
+        found == of_stem.end() ? our_name(name) : "stem:" + found->second + name.substr(dot);
+    sources.push_back({ours, {{name, ours}}, {}});
   }
   one.load({{"stem:", stem}, {"", model}}, sources);
   {
@@ -143,8 +143,6 @@ void run_form(Comparison& compare, const Golden& golden, const std::string& form
   one.gradients();
 }
 
-}  // namespace
-
 CaseResult check_simvlm(const Golden& golden) {
   Comparison compare;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
@@ -153,4 +151,9 @@ CaseResult check_simvlm(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"simvlm", check_simvlm, {"components/model_simvlm"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

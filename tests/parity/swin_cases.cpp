@@ -3,6 +3,7 @@
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
+
 models::ModelSpec swin_spec(const nlohmann::json& config) {
   static const std::map<std::string, std::string> names = {
       {"in_chans", "in_channels"},    {"img_size", "image_size"}, {"patch_size", "patch_size"},
@@ -26,6 +27,8 @@ models::ModelSpec swin_spec(const nlohmann::json& config) {
   return models::resolve_model("swin", settings);
 }
 
+namespace {
+
 CaseResult check_swin(const Golden& golden) {
   return compare_model(golden, swin_spec(golden.config()), [](models::Classifier& model, const auto& input) {
     const auto parameters = model.backbone->named_parameters();
@@ -40,4 +43,9 @@ CaseResult check_swin(const Golden& golden) {
   });
 }
 
+const Registered registered({
+    {"swin", check_swin, {"components/model_swin"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -1,7 +1,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
 
 namespace tessera::parity {
 
@@ -10,12 +10,12 @@ std::string TextCase::label(const std::string& name) const {
 }
 
 torch::Tensor TextCase::part_of(const torch::Tensor& whole, const Loaded& loaded) const {
-  const auto parts = whole.chunk(loaded.place.parts, 0);
-  return parts.at(static_cast<size_t>(loaded.place.part));
+  const train::RowRange& rows = loaded.place.join.ours;
+  return whole.chunk(rows.of, 0).at(static_cast<size_t>(rows.first));
 }
 
 void TextCase::load(torch::nn::Module& module,
-                    const std::function<models::TensorPlace(const std::string&)>& place) {
+                    const std::function<train::NamePlace(const std::string&)>& place) {
   const torch::NoGradGuard no_grad;
   module.to(dtype_);
   module.eval();
@@ -27,7 +27,7 @@ void TextCase::load(torch::nn::Module& module,
   std::set<std::string> reached;
   for (const std::string& published : golden_.names(prefix_ + "param.")) {
     Loaded loaded{published, {}, place(published)};
-    const std::string& ours = loaded.place.name;
+    const std::string& ours = loaded.place.ours;
     if (ours.empty()) continue;
     torch::Tensor* parameter = parameters.find(ours);
     check(parameter != nullptr, "the model has no parameter '", ours, "' (published: ", published, ")");

@@ -1,11 +1,10 @@
-#include "tests/parity/tokeniser_cases.h"
-
 #include <filesystem>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/splitter.h"
+#include "tests/parity/case.h"
 #include "text/tokeniser.h"
+#include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
 namespace tessera::parity {
@@ -14,10 +13,9 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// CLIP's merges lie among the data, beside the goldens.
-std::string clip_file(const Golden& golden) {
-  const fs::path root = fs::path(golden.directory) / ".." / "..";
-  return (root / "data/clip_bpe/bpe_simple_vocab_16e6.txt.gz").lexically_normal().string();
+// CLIP's own merges, a file of the project.
+Tokeniser clip_tokeniser() {
+  return Tokeniser::load(TESSERA_TEST_DATA "/clip_bpe/bpe_simple_vocab_16e6.txt.gz");
 }
 
 std::string id_text(const std::vector<int32_t>& ids) {
@@ -79,8 +77,6 @@ void check_case(Comparison& comparison, const std::string& file, const Tokeniser
   compare_stream(comparison, what, tokeniser, ids);
 }
 
-}  // namespace
-
 CaseResult check_tokeniser(const Golden& golden) {
   Comparison comparison;
   const Json& config = golden.config();
@@ -111,8 +107,7 @@ CaseResult check_tokeniser(const Golden& golden) {
 }
 
 CaseResult check_clip_captions(const Golden& golden) {
-  if (!fs::exists(clip_file(golden))) return CaseResult::skip("CLIP's merges are not beside the goldens");
-  const Tokeniser tokeniser = Tokeniser::load(clip_file(golden));
+  const Tokeniser tokeniser = clip_tokeniser();
   Comparison comparison;
   const Json& items = golden.config().at("items");
   for (const Json& item : items) {
@@ -144,8 +139,7 @@ CaseResult check_clip_captions(const Golden& golden) {
 }
 
 CaseResult check_clip_vocabulary(const Golden& golden) {
-  if (!fs::exists(clip_file(golden))) return CaseResult::skip("CLIP's merges are not beside the goldens");
-  const Tokeniser tokeniser = Tokeniser::load(clip_file(golden));
+  const Tokeniser tokeniser = clip_tokeniser();
   const Json& config = golden.config();
   Comparison comparison;
   comparison.holds("size", tokeniser.size() == config.at("vocab_size"), text("is ", tokeniser.size()));
@@ -165,4 +159,11 @@ CaseResult check_clip_vocabulary(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"tokeniser", check_tokeniser, {"components/tok_"}},
+    {"clip_captions", check_clip_captions, {"components/tok_clip_bpe"}},
+    {"clip_vocabulary", check_clip_vocabulary, {"components/tok_clip_vocab"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

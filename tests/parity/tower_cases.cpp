@@ -7,8 +7,8 @@
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/pair_loss.h"
 #include "tests/parity/config_reader.h"
-#include "tests/parity/pair_cases.h"
 #include "tests/parity/published_case.h"
+#include "weights/name_tables.h"
 #include "weights/two_tower_published.h"
 
 namespace tessera::parity {
@@ -143,7 +143,7 @@ Tensor loss_of(const Towers& towers, const Tensor& images, const Tensor& texts) 
 void run_towers(Comparison& compare, const Golden& golden, torch::ScalarType dtype) {
   const Towers towers(golden);
   PublishedCase one(compare, golden, dtype);
-  one.load(towers.modules(), towers.published.sources);
+  one.load(towers.modules(), train::sources_of(towers.published.places));
   const bool open_clip = golden.has("output.image_features");
   models::Taps taps;
   const Tensor ids = one.input(golden.has("input.ids") ? "ids" : "text");
@@ -193,8 +193,6 @@ void run_towers(Comparison& compare, const Golden& golden, torch::ScalarType dty
   one.gradients();
 }
 
-}  // namespace
-
 CaseResult check_towers(const Golden& golden) {
   Comparison compare;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) run_towers(compare, golden, dtype);
@@ -206,7 +204,7 @@ CaseResult check_coca(const Golden& golden) {
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const Towers towers(golden);
     PublishedCase one(compare, golden, dtype);
-    one.load(towers.modules(), towers.published.sources);
+    one.load(towers.modules(), train::sources_of(towers.published.places));
     const Tensor ids = one.input("text");
     const models::Coca::Side image = towers.image(one.input("image")), text = towers.coca->text(ids);
     one.output("image_features", models::normalised_rows(image.embed));
@@ -225,7 +223,7 @@ CaseResult check_coca_captions(const Golden& golden) {
     const torch::NoGradGuard no_grad;
     const Towers towers(golden);
     PublishedCase one(compare, golden, dtype);
-    one.load(towers.modules(), towers.published.sources);
+    one.load(towers.modules(), train::sources_of(towers.published.places));
     const models::Coca::Side image = towers.image(one.input("image"));
     const auto next = [&](const Tensor& ids, const Tensor& rows) {
       const int64_t most = towers.coca->config().text.context_length;
@@ -275,7 +273,8 @@ CaseResult check_zero_shot_prompts(const Golden& golden) {
   std::vector<std::string> published;
   for (const std::string& name : golden.names("param."))
     if (name != "logit_scale" && name != "token_embedding.rows") published.push_back(name);
-  const std::vector<models::PublishedSource> sources = models::two_tower_sources(published);
+  const std::vector<train::TensorSource> sources =
+      train::sources_of(train::find_name_table("open_clip", "clip")->ours(published));
   const Tensor ids = golden.tensor("input.ids");
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const torch::NoGradGuard no_grad;
@@ -283,11 +282,11 @@ CaseResult check_zero_shot_prompts(const Golden& golden) {
     tower->to(dtype);
     std::map<std::string, Tensor> ours;
     for (const auto& entry : tower->named_parameters()) ours["text." + entry.key()] = entry.value();
-    for (const models::PublishedSource& source : sources) {
+    for (const train::TensorSource& source : sources) {
       Tensor& to = ours.at(source.ours);
-      to.copy_(models::assemble(
-          source, [&](const std::string& name) { return golden.tensor("param." + name, dtype); },
-          to.sizes()));
+      to.copy_(train::assemble(source, [&](const std::string& name) {
+                 return golden.tensor("param." + name, dtype);
+               }).reshape(to.sizes()));
     }
     const Tensor rows = golden.tensor("param.token_embedding.rows", dtype);
     const auto used = config.at("tokens_used").get<std::vector<int64_t>>();
@@ -308,4 +307,12 @@ CaseResult check_zero_shot_prompts(const Golden& golden) {
   return compare.result();
 }
 
+const Registered registered({
+    {"towers", check_towers, {"components/model_siglip", "components/model_clip"}},
+    {"coca", check_coca, {"components/model_coca"}},
+    {"coca_captions", check_coca_captions, {"components/generate_coca"}},
+    {"zero_shot_prompts", check_zero_shot_prompts, {"components/zeroshot_prompts"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

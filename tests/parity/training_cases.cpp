@@ -11,6 +11,7 @@
 #include "tasks/base/losses.h"
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -91,8 +92,6 @@ Trace train_model(models::Classifier& model, const Golden& golden, const Recipe&
   return trace;
 }
 
-}  // namespace
-
 CaseResult check_trajectory(const Golden& golden) {
   const auto spec = model_spec(golden);
   if (!spec) return CaseResult::skip("this family comes with the other backbones");
@@ -118,11 +117,16 @@ CaseResult check_trajectory(const Golden& golden) {
     const auto parameters = model->backbone->named_parameters();
     for (const std::string& name : golden.names("final.")) {
       const torch::Tensor want = golden.tensor("final." + name, torch::kFloat64);
-      comparison.close("final." + name, parameters[family.rename(name)], want, 0,
+      comparison.close("final." + name, parameters[train::our_name(name, family.name)], want, 0,
                        1e-5 * want.abs().max().item<double>());
     }
   }
   return comparison.result();
 }
 
+const Registered registered({
+    {"trajectory", check_trajectory, {"training/"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

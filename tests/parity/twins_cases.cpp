@@ -50,6 +50,14 @@ models::ModelSpec pyramid_spec(const Json& config) {
   return models::resolve_model("visionllama_pyramid", settings);
 }
 
+models::ModelSpec twins_spec(const Json& config) {
+  Value settings = stage_settings(config);
+  if (config.contains("mlp_ratios")) settings.set("mlp_ratios", to_value(config["mlp_ratios"]));
+  return models::resolve_model("twins_svt", settings);
+}
+
+namespace {
+
 CaseResult check_pyramid(const Golden& golden) {
   return compare_model(golden, pyramid_spec(golden.config()),
                        [&](models::Classifier& model, const auto& input) {
@@ -65,16 +73,16 @@ CaseResult check_pyramid(const Golden& golden) {
                        });
 }
 
-models::ModelSpec twins_spec(const Json& config) {
-  Value settings = stage_settings(config);
-  if (config.contains("mlp_ratios")) settings.set("mlp_ratios", to_value(config["mlp_ratios"]));
-  return models::resolve_model("twins_svt", settings);
-}
-
 CaseResult check_twins(const Golden& golden) {
   return compare_model(golden, twins_spec(golden.config()), [](models::Classifier& model, const auto& input) {
     return NamedOutputs{{"y", model.forward(input("x"))}};
   });
 }
 
+const Registered registered({
+    {"pyramid", check_pyramid, {"models/pyramid_"}},
+    {"twins", check_twins, {"components/model_twins_svt"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

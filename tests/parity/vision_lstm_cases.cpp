@@ -2,11 +2,10 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/backbones/vil.h"
+#include "models/backbones/vil/backbone.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
-
 namespace {
 
 // Settings that the published classes of both versions name alike.
@@ -100,6 +99,8 @@ models::ModelSpec vision_lstm_spec(const nlohmann::json& config) {
   return models::resolve_model("vil", settings);
 }
 
+namespace {
+
 CaseResult check_vision_lstm_1(const Golden& golden) {
   return compare_model(golden, models::resolve_model("vil1", published_settings(golden.config())), scores);
 }
@@ -134,4 +135,11 @@ CaseResult check_vision_lstm(const Golden& golden) {
                                            : second;
 }
 
+const Registered registered({
+    {"vision_lstm_1", check_vision_lstm_1, {"models/vil1_"}},
+    {"vision_lstm_stack", check_vision_lstm_stack, {"models/vil_stack_"}},
+    {"vision_lstm", check_vision_lstm, {"models/vil2_"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

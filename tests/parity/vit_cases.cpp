@@ -66,6 +66,8 @@ models::ModelSpec vit_spec(const nlohmann::json& config) {
   return models::resolve_model("vit", settings);
 }
 
+namespace {
+
 CaseResult check_vit(const Golden& golden) {
   // Two heads are compared one by one, and what evaluation makes of them.
   const bool distilled = golden.has("output.dist");
@@ -90,4 +92,12 @@ CaseResult check_vit(const Golden& golden) {
   });
 }
 
+const Registered registered({
+    {"vit",
+     check_vit,
+     {"components/model_vit", "components/model_deit_distilled", "components/model_deit3",
+      "components/model_torchvision_vit"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

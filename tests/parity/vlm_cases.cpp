@@ -1,7 +1,9 @@
 #include "core/error.h"
 #include "models/language/flamingo.h"
 #include "models/language/llava.h"
-#include "tests/parity/language_cases.h"
+#include "tests/parity/text_case.h"
+#include "weights/language_files.h"
+#include "weights/name_tables.h"
 
 namespace tessera::parity {
 namespace {
@@ -66,7 +68,10 @@ torch::Tensor mean_loss(const torch::Tensor& logits, const torch::Tensor& labels
   return next_token_loss_sum(logits, labels) / (labels.slice(1, 1) != kIgnoredLabel).sum();
 }
 
-}  // namespace
+train::NamePlace llava_place(const std::string& name, const LanguageModel& language) {
+  return train::language_places({name}, "llava", language.config().tied ? language.embedding_name() : "")
+      .front();
+}
 
 CaseResult check_llava(const Golden& golden) {
   Comparison comparison;
@@ -93,10 +98,10 @@ CaseResult check_llava(const Golden& golden) {
       for (const Json& names : config["names"])
         for (const Json& name : names) {
           if (!name.is_string()) continue;
-          const TensorPlace a = llava_place(names[0].get<std::string>(), model.language()),
-                            b = llava_place(name.get<std::string>(), model.language());
-          comparison.holds(name.get<std::string>(), a.name == b.name && a.part == b.part,
-                           "is called " + b.name);
+          const train::NamePlace a = llava_place(names[0].get<std::string>(), model.language()),
+                                 b = llava_place(name.get<std::string>(), model.language());
+          comparison.holds(name.get<std::string>(),
+                           a.ours == b.ours && a.join.ours.first == b.join.ours.first, "is called " + b.ours);
         }
     const torch::NoGradGuard no_grad;
     const torch::Tensor want = own.tensor("output.greedy_row0");
@@ -136,7 +141,9 @@ CaseResult check_flamingo(const Golden& golden) {
                     .media_token = config.at("media_token_id").get<int64_t>()},
                    clip_tower(config.at("vision")),
                    std::make_shared<LanguageModel>(decoder_config(config.at("lm"), "llama")));
-    own.load(model, [&](const std::string& name) { return TensorPlace{flamingo_name(name)}; });
+    own.load(model, [&](const std::string& name) {
+      return train::names_of_family("flamingo").ours({name}).front();
+    });
     const torch::Tensor ids = own.input("ids"), mask = own.input("mask").to(torch::kBool);
     const torch::Tensor media = model.media(own.input("image"));
     const torch::Tensor logits = model.forward(ids, mask, media) * mask.unsqueeze(-1);
@@ -170,7 +177,7 @@ CaseResult check_frozen(const Golden& golden) {
                         {"mlp_ratio", encoder.at("mlp_ratio").get<double>()},
                         {"global_pool", encoder.at("global_pool").get<std::string>()}}),
                  std::make_shared<LanguageModel>(decoder_config(config.at("lm"), "gpt2")));
-    own.load(model, [&](const std::string& name) { return TensorPlace{name}; });
+    own.load(model, [&](const std::string& name) { return named(name); });
     const torch::Tensor mask = own.input("mask").to(torch::kBool), labels = own.input("labels");
     const torch::Tensor prefix = model.prefix(own.input("image"));
     torch::Tensor logits = model.forward(prefix, own.input("ids"), mask);
@@ -212,9 +219,9 @@ CaseResult check_flamingo_blocks(const Golden& golden) {
           const bool attention = name.starts_with("attn.");
           const std::string rest = name.substr(attention ? 5 : 3), number = rest.substr(0, rest.find('.'));
           const std::string inner = rest.substr(number.size());
-          return TensorPlace{"layers." + number + (attention ? ".0" + inner : ".1" + feed(inner))};
+          return named("layers." + number + (attention ? ".0" + inner : ".1" + feed(inner)));
         }
-        return TensorPlace{name};
+        return named(name);
       });
       own.output("y", model->forward(own.input("x")));
       own.gradients();
@@ -226,8 +233,8 @@ CaseResult check_flamingo_blocks(const Golden& golden) {
                                           .head_dim = g.at("dim_head").get<int64_t>(),
                                           .mlp_ratio = g.at("ff_mult").get<int64_t>()});
     own.load(*model, [&](const std::string& name) {
-      if (name.starts_with("ff.")) return TensorPlace{"ff" + feed(name.substr(2))};
-      return TensorPlace{name.ends_with("_gate") ? name : "attn." + name};
+      if (name.starts_with("ff.")) return named("ff" + feed(name.substr(2)));
+      return named(name.ends_with("_gate") ? name : "attn." + name);
     });
     const torch::Tensor places = golden.tensor("gated/input.loc", torch::kInt64).cumsum(1);
     own.output("y", model->forward(own.input("x"), own.input("media"), places));
@@ -244,7 +251,7 @@ CaseResult check_vision_language_parts(const Golden& golden) {
     const torch::Tensor x = own.input("x"), want = own.tensor("output.y");
     Projector model(x.size(-1), want.size(-1));
     own.load(*model, [&](const std::string& name) {
-      return TensorPlace{(name.starts_with("0.") ? "linear_1." : "linear_2.") + name.substr(2)};
+      return named((name.starts_with("0.") ? "linear_1." : "linear_2.") + name.substr(2));
     });
     own.output("y", model->forward(x));
     own.gradients();
@@ -277,4 +284,13 @@ CaseResult check_vision_language_parts(const Golden& golden) {
   return comparison.result();
 }
 
+const Registered registered({
+    {"llava", check_llava, {"components/model_llava"}},
+    {"flamingo", check_flamingo, {"components/model_flamingo"}},
+    {"frozen", check_frozen, {"components/model_frozen"}},
+    {"flamingo_blocks", check_flamingo_blocks, {"components/block_flamingo"}},
+    {"vision_language_parts", check_vision_language_parts, {"components/block_vlm_misc"}},
+});
+
+}  // namespace
 }  // namespace tessera::parity

@@ -7,15 +7,12 @@
 #include <optional>
 
 #include "analysis/attention.h"
-#include "analysis/implicit_attention.h"
 #include "cli/analyse/attention_taps.h"
 #include "cli/analyse/attention_terms.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "models/base/encoder.h"
@@ -24,11 +21,20 @@ namespace tessera::cli {
 namespace {
 
 struct AnalyseAttentionOptions {
-  AnalysisInput input;
+  AnalysisInput input = 30;
   AnalysisOutput output;
   double threshold = 0.8;
   bool terms = false;
   std::string layer;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("threshold", threshold, between(0.01, 1), "share of the sum of singular values that defines the rank");
+    v("layer", layer, "block for the chart of singular values: 3, or 1.0 in a pyramid (default: the last)");
+    v("terms", terms, "also split the scores into content, position and mixed terms");
+    v("output", output, "");
+  }
 };
 
 // Sums over images, by head.
@@ -36,7 +42,7 @@ struct LayerSums {
   std::string name;
   // [heads], [heads, values], [heads], [heads] or undefined.
   torch::Tensor rank = {}, cumulative = {}, entropy = {}, distance = {};
-  // Norms of the state behind the last token, scaled by exp(-m), and m itself: [heads] each, of Vision-LSTM alone.
+  // Vision-LSTM only: norms of the state after the last token, scaled by exp(-m), and m: [heads] each.
   torch::Tensor c_norm = {}, n_norm = {}, m = {};
   std::string walk = {};
   int64_t tokens = 0;
@@ -173,8 +179,8 @@ nlohmann::ordered_json by_head(const torch::Tensor& cumulative) {
   return heads;
 }
 
-// The place among the layers of the one that --layer names, as the table does with or without "block ", or as a tap; the last one
-// where nothing is named.
+// Returns the index of the layer in --layer: a name of the table, with or without "block ", or a tap. Empty:
+// the last layer.
 size_t chosen_layer(const AnalyseAttentionOptions& options, const AnalysedModel& model,
                     const AttentionTaps& taps) {
   if (options.layer.empty()) return taps.names.size() - 1;
@@ -189,7 +195,7 @@ size_t chosen_layer(const AnalyseAttentionOptions& options, const AnalysedModel&
              join(known, ", "), ")");
 }
 
-// What each direction's states keep of an image.
+// The share of an image that the states of each direction keep.
 AnalysisSection states_section(const std::vector<LayerSums>& layers) {
   AnalysisSection section{
       .heading = "States",
@@ -262,7 +268,7 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
                    " of all, by head, mean over images."),
       .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_by_layer(layers)},
       .table = std::move(table)};
-  // --svg writes the first drawing: the one that was asked for.
+  // --svg writes the first drawing: the requested one.
   ranks.drawings.insert(options.layer.empty() ? ranks.drawings.end() : ranks.drawings.begin(),
                         cumulative_by_head(layers[chosen]));
   out.sections.push_back(std::move(ranks));
@@ -316,18 +322,7 @@ void analyse(const AnalyseAttentionOptions& options) {
 }  // namespace
 
 void add_analyse_attention(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseAttentionOptions>();
-  add_input_options(command, options->input, 30);
-  command
-      .add("--threshold", options->threshold, "share of the sum of singular values that the rank stands for")
-      .show_default()
-      .range(0.01, 1.0);
-  command.add("--layer", options->layer,
-              "block whose heads' singular values are drawn, as 3, or 1.0 of a pyramid (default: the last)");
-  command.flag("--terms", options->terms,
-               "also what the scores are made of: content, position, and one for the other");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseAttentionOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, what a mask saves and how the cost grows, without
-// weights; and the bytes that activations take, measured.
+// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, the savings of a mask and
+// the growth of the cost, without weights; and the measured bytes of activations.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,11 +11,9 @@
 #include "analysis/counted_products.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "models/base/masked_attention.h"
-#include "models/base/mlstm_cells.h"
+#include "models/base/capability.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "recipe/recipe_files.h"
@@ -30,6 +28,19 @@ struct AnalyseCostOptions {
   std::vector<std::string> models, settings;
   std::string sizes = "224";
   bool activations = false, count = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("models", models, {.argument = "MODELS", .required = true},
+      "model names (`tessera models` lists them)");
+    v("size", sizes, "input sides in pixels: 160,224,384");
+    v("set", settings, "settings of the models: --set model.depth=6");
+    v("count", count,
+      "count operations of a model with random weights: with weights, between tokens, by block");
+    v("activations", activations,
+      "measure the bytes of activations by block, of a model with random weights");
+    v("output", output, "");
+  }
 };
 
 struct Cost {
@@ -103,7 +114,8 @@ Costed cost_of(const std::string& name, const Value& settings, const std::vector
 
 std::string giga(int64_t macs) { return macs > 0 ? fixed(static_cast<double>(macs) * 1e-9, 3) : ""; }
 
-// The exponent with which the cost grew since the size in front: 2 where each pixel costs the same, 4 where pairs of them do.
+// Returns the exponent of the cost's growth since the previous size: 2 if each pixel costs the same, 4 if
+// pairs of pixels do.
 std::string growth(const std::vector<Cost>& costs, size_t i) {
   if (i == 0 || !costs[i].possible || !costs[i - 1].possible) return "";
   return fixed(std::log(static_cast<double>(costs[i].macs) / static_cast<double>(costs[i - 1].macs)) /
@@ -153,7 +165,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
-// The products that run, by what they multiply and, at the last size, by block.
+// Adds the products that run, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
   AnalysisSection whole{.heading = "What runs, counted",
                         .note =
@@ -201,7 +213,7 @@ void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
-// Each form of the mLSTM by itself; nothing where no model has any.
+// Adds each form of the mLSTM; nothing if no model has one.
 void add_forms(const std::vector<Costed>& models, AnalysisFindings& out) {
   AnalysisSection section{
       .heading = "mLSTM cells by form",
@@ -327,16 +339,7 @@ void analyse(const AnalyseCostOptions& options) {
 }  // namespace
 
 void add_analyse_cost(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCostOptions>();
-  command.add("MODELS", options->models, "models by name, as `tessera models` lists them").required();
-  command.add("--size", options->sizes, "input sides in pixels, as 160,224,384").show_default();
-  command.add("--set", options->settings, "settings of the models: --set model.depth=6");
-  command.flag("--count", options->count,
-               "what runs, counted on a model with drawn weights: by weights, between tokens, by block");
-  command.flag("--activations", options->activations,
-               "the bytes that activations take, by block, measured on a model with drawn weights");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCostOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

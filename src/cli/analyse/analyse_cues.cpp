@@ -1,5 +1,5 @@
-// `tessera analyse cues`: whether a classifier decides by shape or by texture where the two conflict (Geirhos et al. 2019; Wang et
-// al. 2024, Table 8 and Figure 8).
+// `tessera analyse cues`: shape bias of a classifier on images whose shape and texture conflict (Geirhos et
+// al. 2019; Wang et al. 2024, Table 8 and Figure 8).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -11,9 +11,7 @@
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
@@ -32,10 +30,18 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 struct AnalyseCuesOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   std::vector<std::string> weights;
   std::string mapping;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    v("mapping", mapping,
+      "JSON file {\"category\": [classes]} (default: next to the images, or by the classes' names)");
+    v("output", output, "");
+  }
 };
 
 // Images with the two categories of each.
@@ -72,7 +78,7 @@ CueSet shapes_set(const std::string& path) {
                ": its cues do not conflict: take shapes:cues=conflict, and a model of shapes:cues=agree");
   CueSet set;
   set.source = data::open_source({.path = path}, data::Split::validation);
-  // Shape i and texture i are one class to a model that learned where they agree.
+  // A model that learned shape i and texture i together has one class for both.
   for (int64_t i = 0; i < set.source->size(); ++i) {
     const data::ShapesLabel label = data::shapes_label(config, data::Split::validation, i);
     set.shapes.push_back(data::shape_names()[static_cast<size_t>(label.shape)]);
@@ -81,7 +87,8 @@ CueSet shapes_set(const std::string& path) {
   return set;
 }
 
-// From a file {"category": [classes]}; from one beside the images for ImageNet's 1000 classes; else by the classes' names.
+// Reads the mapping from a file {"category": [classes]}, or from the one next to the images for ImageNet's
+// 1000 classes; else maps by the classes' names.
 eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedModel& model, bool shapes) {
   const int64_t classes = model.classifier().classes();
   std::string file = options.mapping;
@@ -148,7 +155,7 @@ std::vector<eval::CueTrial> decide(const AnalysedModel& model, const CueSet& set
       const auto place = static_cast<size_t>(loaded->first) + i;
       if (!loaded->errors[i].empty()) fail(loaded->errors[i]);
       if (!known(set.shapes[place]) || !known(set.textures[place]))
-        continue;  // a category that the model cannot say
+        continue;  // a category without classes of the model
       const std::span<const double> row(rows + static_cast<int64_t>(i) * scores.size(1),
                                         static_cast<size_t>(scores.size(1)));
       trials.push_back(
@@ -262,13 +269,7 @@ void analyse(const AnalyseCuesOptions& options) {
 }  // namespace
 
 void add_analyse_cues(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCuesOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  command.add("--mapping", options->mapping,
-              "JSON file {\"category\": [classes]} (default: beside the images, or by the classes' names)");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCuesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
-// `tessera analyse curves RUN…`: losses and metrics of several runs over each other, with the epoch at which a soft mask ends
-// marked (Wang et al. 2024, Figures 3 and 6), and what was reached for how much compute (Alkin et al. 2024, Figures 1 and 3).
+// `tessera analyse curves RUN…`: losses and metrics of several runs in one chart, with the epoch at which a
+// soft mask ends (Wang et al. 2024, Figures 3 and 6), and metrics over compute (Alkin et al. 2024, Figures 1
+// and 3).
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -7,10 +8,9 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 
@@ -22,6 +22,12 @@ using Json = nlohmann::ordered_json;
 struct AnalyseCurvesOptions {
   std::vector<std::string> runs;
   AnalysisOutput output;
+
+  template <class V>
+  void visit(V& v) {
+    v("runs", runs, {.argument = "RUNS", .required = true}, "run directories, or their metrics.jsonl");
+    v("output", output, "");
+  }
 };
 
 struct Measure {
@@ -38,14 +44,14 @@ struct Run {
   double mask_ends = NAN;  // epoch
 };
 
-// What says how fast or how many, not how well.
+// True for values of speed and count, which are no quality.
 bool is_bookkeeping(const std::string& key) {
   static const std::vector<std::string> names = {
       "kind", "step", "epoch", "seconds", "samples", "images_per_second", "training_macs"};
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
-// The end of a soft mask, where the run's recipe has one that ends.
+// Returns the end of a soft mask, if the run's recipe has one that ends.
 double end_of_mask(const std::string& directory) {
   const std::string file = directory + "/recipe.toml";
   if (!file_exists(file)) return NAN;
@@ -91,7 +97,7 @@ Run read_run(const std::string& path) {
   return run;
 }
 
-// A drawing for each measure of an evaluation; none where the runs do not say their compute.
+// A drawing for each measure of an evaluation; none if the runs do not record their compute.
 AnalysisSection compute_section(const std::vector<Run>& runs, const std::vector<Measure>& measures,
                                 Json& json) {
   AnalysisSection section{
@@ -179,10 +185,7 @@ void analyse(const AnalyseCurvesOptions& options) {
 }  // namespace
 
 void add_analyse_curves(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseCurvesOptions>();
-  command.add("RUNS", options->runs, "directories of runs, or their metrics.jsonl").required();
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseCurvesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

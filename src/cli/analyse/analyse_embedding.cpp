@@ -1,4 +1,5 @@
-// `tessera analyse embedding`: images as places on a plane, by what the class head reads of them, and the nearest neighbours of some.
+// `tessera analyse embedding`: images as points of a plane, by the input of the class head, and the nearest
+// neighbours of some.
 #include <algorithm>
 #include <iostream>
 
@@ -6,9 +7,7 @@
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "report/matrix_chart.h"
@@ -19,11 +18,23 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalyseEmbeddingOptions {
-  AnalysisInput input;
+  AnalysisInput input = {1000, 32};
   AnalysisOutput output;
   std::string method = "tsne";
   double perplexity = 30;
   int64_t steps = 1000, seed = 0, queries = 6, neighbours = 5;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("method", method, {.choices = {"tsne", "pca"}}, "projection");
+    v("perplexity", perplexity, between(1.001, 1000), "t-SNE: effective number of neighbours of a point");
+    v("steps", steps, between(1, 100000), "steps of t-SNE");
+    v("seed", seed, "seed of t-SNE");
+    v("queries", queries, between(0, 64), "images to show with their nearest neighbours");
+    v("neighbours", neighbours, between(1, 32), "nearest neighbours of each");
+    v("output", output, "");
+  }
 };
 
 torch::Tensor embed(const AnalyseEmbeddingOptions& options, const AnalysedModel& model,
@@ -124,21 +135,7 @@ void analyse(const AnalyseEmbeddingOptions& options) {
 }  // namespace
 
 void add_analyse_embedding(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseEmbeddingOptions>();
-  options->input.batch = 32;
-  add_input_options(command, options->input, 1000);
-  command.add("--method", options->method, "tsne or pca").show_default().one_of({"tsne", "pca"});
-  command.add("--perplexity", options->perplexity, "of t-SNE: about how many neighbours a point has")
-      .show_default()
-      .range(1.001, 1000.0);
-  command.add("--steps", options->steps, "of t-SNE").show_default().range(1, 100000);
-  command.add("--seed", options->seed, "of t-SNE").show_default();
-  command.add("--queries", options->queries, "images whose nearest neighbours are shown")
-      .show_default()
-      .range(0, 64);
-  command.add("--neighbours", options->neighbours, "of each").show_default().range(1, 32);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseEmbeddingOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -10,9 +10,7 @@
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "eval/receptive_field.h"
@@ -25,9 +23,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalyseFeaturesOptions {
-  AnalysisInput input;
+  AnalysisInput input = 64;
   AnalysisOutput output;
   PlaceOptions places;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("places", places, "");
+    v("output", output, "");
+  }
 };
 
 constexpr double kShares[] = {0.2, 0.3, 0.5, 0.99};  // as in RepLKNet's Table 10
@@ -36,7 +41,7 @@ constexpr int64_t kMostCells = 64;                   // on a side of the drawing
 struct Looked {
   std::vector<std::string> names;       // of the blocks, or of the places that --tap names
   std::vector<torch::Tensor> features;  // of each, [images, channels]
-  // [height, width], of the last one whose values stand on a grid; empty where none do.
+  // [height, width], of the last place with values on a grid; empty if there is none.
   std::vector<double> contribution;
   std::string contributed_to;
 };
@@ -197,11 +202,7 @@ void analyse(const AnalyseFeaturesOptions& options) {
 }  // namespace
 
 void add_analyse_features(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseFeaturesOptions>();
-  add_input_options(command, options->input, 64);
-  add_place_options(command, options->places);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseFeaturesOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -10,9 +10,7 @@
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
@@ -24,12 +22,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalyseLandscapeOptions {
-  AnalysisInput input;
+  AnalysisInput input = {512, 128};
   AnalysisOutput output;
   std::vector<std::string> to;
   std::string state, kind = "line";
   int64_t points = 25, seed = 0, hessian = 0, probes = 0;
   double reach = 1;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("kind", kind, {.choices = {"line", "plane"}}, "shape of the section");
+    v("to", to,
+      "weights of the same architecture at the line's other end; two, for a plane through all three");
+    v("points", points, between(2, 200), "points on each axis");
+    v("reach", reach, between(1e-6, 1000), "length of the axes, in norms of the filters");
+    v("seed", seed, "seed of the directions");
+    v("state", state, "file of the computed points, from which an interrupted run continues");
+    v("hessian", hessian, between(0, 10000), "most steps of power iteration (0: no eigenvalue)");
+    v("probes", probes, between(0, 10000), "probes of the Hessian's trace (0: no trace)");
+    v("output", output, "");
+  }
 };
 
 std::vector<double> evenly(double low, double high, int64_t points) {
@@ -103,7 +116,7 @@ std::vector<torch::Tensor> parameters_of(const AnalysedModel& other, const Analy
   return out;
 }
 
-// A bar that ends the work where the user does.
+// A progress bar that ends the work on Ctrl-C.
 class Watch {
  public:
   Watch(const std::string& label, int64_t total) : line_(std::cerr, options_of(label, total)) {}
@@ -215,7 +228,7 @@ void check_request(const AnalyseLandscapeOptions& options) {
   if (!options.state.empty() && !plane) fail_usage("--state keeps the points of --kind plane");
 }
 
-// What all parts of the analysis look at.
+// The inputs of all parts of the analysis.
 struct Landscape {
   const AnalyseLandscapeOptions& options;
   const AnalysedModel& model;
@@ -264,7 +277,7 @@ std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscap
   return {through->first, through->second};
 }
 
-// What decides a plane's points, for --state.
+// The inputs that determine a plane's points, for --state.
 Json plane_key(const Landscape& all) {
   const AnalyseLandscapeOptions& options = all.options;
   Json key = losses_key(all.model, all.images, options.input.precision);
@@ -365,29 +378,7 @@ void analyse(const AnalyseLandscapeOptions& options) {
 }  // namespace
 
 void add_analyse_landscape(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseLandscapeOptions>();
-  options->input.batch = 128;
-  add_input_options(command, options->input, 512);
-  command.add("--kind", options->kind, "line or plane").show_default().one_of({"line", "plane"});
-  command.add(
-      "--to", options->to,
-      "weights of a checkpoint of the same architecture, at the line's other end; of two, for a plane "
-      "through all three");
-  command.add("--points", options->points, "on each axis").show_default().range(2, 200);
-  command.add("--reach", options->reach, "how far the axes go, in lengths of the filters")
-      .show_default()
-      .range(1e-6, 1000.0);
-  command.add("--seed", options->seed, "other seeds draw other directions").show_default();
-  command.add("--state", options->state,
-              "file that keeps a plane's points, from which a stopped run goes on");
-  command.add("--hessian", options->hessian, "steps of power iteration at most (0: no eigenvalue)")
-      .show_default()
-      .range(0, 10000);
-  command.add("--probes", options->probes, "of the Hessian's trace (0: no trace)")
-      .show_default()
-      .range(0, 10000);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseLandscapeOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "analysis/attention.h"
-#include "analysis/implicit_attention.h"
 #include "analysis/maps.h"
 #include "cli/analyse/attention_taps.h"
 #include "cli/analyse/model_places.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 
@@ -27,10 +24,24 @@ const std::vector<std::string> kMethods = {"attention", "rollout",  "relevance",
                                            "gradcam",   "gradient", "integrated"};
 
 struct AnalyseMapsOptions {
-  AnalysisInput input;
+  AnalysisInput input = 16;
   AnalysisOutput output;
   std::string methods;
   int64_t shown_class = -1, steps = 32, portions = 16, pictures = 8;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("method", methods,
+      "attention, rollout, relevance, attention_gradcam, gradcam, gradient, integrated; comma-separated "
+      "(default: all that the model supports)");
+    v("class", shown_class, between(0, 1000000), "class to explain (default: the predicted one)");
+    v("steps", steps, between(1, 10000), "steps of integrated gradients");
+    v("portions", portions, between(0, 1000),
+      "portions of deletion and insertion, two predictions of each image for each; 0 = not measured");
+    v("pictures", pictures, between(0, 64), "images on the page");
+    v("output", output, "");
+  }
 };
 
 bool needs_attention(const std::string& method) {
@@ -42,7 +53,7 @@ bool needs_gradient(const std::string& method) {
   return method == "relevance" || method == "attention_gradcam";
 }
 
-// What one batch of images needs for all methods: taps with their gradients.
+// The taps of one batch with their gradients, for all methods.
 class MapMaker {
  public:
   MapMaker(const AnalyseMapsOptions& options, const AnalysedModel& model, const torch::Tensor& image)
@@ -50,7 +61,7 @@ class MapMaker {
     const bool placed = model.has_layout();
     if (placed) layout_ = model.layout(image);
     if (placed) attention_ = attention_taps(model, image);
-    // The last block's patches are read by nobody where a class token is: the one in front of it says more.
+    // With a class token, nothing reads the last block's patches: use the block before it.
     const int64_t blocks = model.backbone().block_count();
     features_ = text("blocks.", std::max<int64_t>(0, blocks - (layout_.class_token >= 0 ? 2 : 1)));
     if (!placed) find_last_stage(image);
@@ -59,7 +70,7 @@ class MapMaker {
 
   const std::vector<std::string>& methods() const { return methods_; }
 
-  // [batch, classes] of which the chosen class is taken: the one asked for, or what the model says.
+  // Selects the chosen class of [batch, classes]: the given one, or the predicted one.
   analysis::ScoreFunction score_of(const torch::Tensor& classes) const {
     return [this, classes](const torch::Tensor& images) {
       return model_.classifier().forward(images).softmax(-1).gather(1, classes.unsqueeze(1)).squeeze(1);
@@ -82,7 +93,7 @@ class MapMaker {
   }
 
  private:
-  // Of models without one sequence of tokens: what the last stage's blocks leave, on a grid of its own.
+  // For models without one sequence of tokens: the outputs of the last stage's blocks, on their own grid.
   void find_last_stage(const torch::Tensor& image) {
     const torch::NoGradGuard no_grad;
     places_.emplace(model_);
@@ -176,7 +187,7 @@ class MapMaker {
             .sum(1)
             .clamp_min(0));
   }
-  // The cells that all methods are measured on: the patches, or squares of 16 pixels where there are none.
+  // The cells that all methods are measured on: patches, or squares of 16 pixels without patches.
   std::pair<int64_t, int64_t> cells(int64_t height, int64_t width) const {
     if (layout_.rows > 0) return {layout_.rows, layout_.columns};
     return {std::max<int64_t>(1, height / 16), std::max<int64_t>(1, width / 16)};
@@ -185,7 +196,7 @@ class MapMaker {
     const auto [rows, columns] = cells(map.size(1), map.size(2));
     return torch::adaptive_avg_pool2d(map.unsqueeze(1), {rows, columns}).squeeze(1);
   }
-  // A stage's map for images of that size, whose grid is a coarser one.
+  // Returns a stage's map, of a coarser grid, for images of that size.
   torch::Tensor on_cells(const torch::Tensor& map, int64_t height, int64_t width) const {
     const auto [rows, columns] = cells(height, width);
     if (map.size(1) == rows && map.size(2) == columns) return map;
@@ -242,7 +253,7 @@ void analyse(const AnalyseMapsOptions& options) {
     progress.update(std::min(images.count(), first + options.input.batch), {});
   }
   progress.finish();
-  // All methods of an image beside each other; batches came method by method.
+  // All methods of an image next to each other; batches came method by method.
   AnalysisSection table{.heading = "Faithfulness",
                         .note =
                             "Mean probability of the answer while the most important places are replaced "
@@ -269,23 +280,7 @@ void analyse(const AnalyseMapsOptions& options) {
 }  // namespace
 
 void add_analyse_maps(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseMapsOptions>();
-  add_input_options(command, options->input, 16);
-  command.add("--method", options->methods,
-              "attention, rollout, relevance, attention_gradcam, gradcam, gradient, integrated; several with "
-              "commas (default: all "
-              "that the model allows)");
-  command.add("--class", options->shown_class, "the class in question (default: what the model says)")
-      .range(0, 1000000);
-  command.add("--steps", options->steps, "of integrated gradients").show_default().range(1, 10000);
-  command
-      .add("--portions", options->portions,
-           "of deletion and insertion, two predictions of each image for each; 0 = these are not measured")
-      .show_default()
-      .range(0, 1000);
-  command.add("--pictures", options->pictures, "images shown on the page").show_default().range(0, 64);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseMapsOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
-// `tessera analyse predictions`: what the scores of one or several classifiers on one set say: accuracy with its interval, agreement
-// beyond chance, areas under curves, calibration, and pairs of models on the same images.
+// `tessera analyse predictions`: scores of one or several classifiers on one set: accuracy with its
+// interval, agreement beyond chance, areas under curves, calibration, and pairs of models on the same
+// images.
 #include <iostream>
 #include <optional>
 
@@ -10,9 +11,8 @@
 #include "cli/base/prediction_report.h"
 #include "cli/base/real_labels.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {
@@ -21,11 +21,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct AnalysePredictionsOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   PredictionSettings predictions;
   std::vector<std::string> weights;
   std::string sizes;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    visit_classes_in_order(v, input.classes_in_order);
+    v("predictions", predictions, "");
+    v("sizes", sizes, "several input sides, 160,224,384: a column for each, and a curve");
+    v("output", output, "");
+  }
 };
 
 struct Judged {
@@ -34,7 +43,7 @@ struct Judged {
   ScoredSet scored;
 };
 
-// The accuracy on ReaL labels with its interval, behind the other numbers.
+// Appends the accuracy on ReaL labels with its interval.
 void add_real_accuracy(const RealLabels& real, const ScoredSet& set, eval::PredictionMeasures& measures) {
   const RealLabels::Count count = real.count(
       set.images(), [&](int64_t i) { return set.names[static_cast<size_t>(i)]; },
@@ -156,14 +165,7 @@ void analyse(const AnalysePredictionsOptions& options) {
 }  // namespace
 
 void add_analyse_predictions(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalysePredictionsOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  add_classes_in_order(command, options->input.classes_in_order);
-  add_prediction_options(command, options->predictions);
-  command.add("--sizes", options->sizes, "several input sides as 160,224,384: a column each, and a curve");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalysePredictionsOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -1,5 +1,6 @@
-// `tessera analyse robustness`: errors under the corruptions of ImageNet-C or CIFAR-10-C, beside a baseline's (Hendrycks & Dietterich
-// 2019): read from CORRUPTION/SEVERITY folders, or corrupted as they are read.
+// `tessera analyse robustness`: errors under the corruptions of ImageNet-C or CIFAR-10-C, relative to a
+// baseline's (Hendrycks & Dietterich 2019): read from CORRUPTION/SEVERITY folders, or corrupted as they are
+// read.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,9 +14,8 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/scored_set.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/tools/corrupt_set.h"
 #include "eval/discrimination.h"
@@ -31,11 +31,29 @@ using Json = nlohmann::ordered_json;
 constexpr auto kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct AnalyseRobustnessOptions {
-  AnalysisInput input;
+  AnalysisInput input = {0, 64};
   AnalysisOutput output;
   std::vector<std::string> weights;
   std::string corrupted, corruptions, baseline, parameters, frost, severities = "1,2,3,4,5";
   int64_t seed = 0;
+
+  template <class V>
+  void visit(V& v) {
+    input.visit_set(v, weights);
+    visit_classes_in_order(v, input.classes_in_order);
+    v("corrupted", corrupted,
+      "folder with CORRUPTION/SEVERITY, of `tessera data corrupt` or ImageNet-C (default: images of --data "
+      "are corrupted as they are read)");
+    v("corruption", corruptions, "corruptions: fog,frost (default: all; with a baseline the benchmark's 15)");
+    v("severity", severities, "severities, comma-separated");
+    v("parameters", parameters, {.choices = {"imagenet", "cifar"}},
+      "parameters for images corrupted as they are read (default: cifar for images of at most 64 pixels)");
+    v("frost", frost,
+      "folder of images of frost, for images corrupted as they are read (default: synthetic frost)");
+    v("seed", seed, "seed of the corruptions");
+    v("baseline", baseline, "alexnet (on ImageNet-C), or the --csv of this command for one other model");
+    v("output", output, "");
+  }
 };
 
 // Ascending, each once.
@@ -52,8 +70,8 @@ std::vector<int> severities_of(const AnalyseRobustnessOptions& options) {
   return out;
 }
 
-// Those that are named; else the folders of a set in ImageNet-C's layout, in the benchmark's order with the extra ones behind. mCE,
-// for which a baseline is there, is over the benchmark's own.
+// Returns the given corruptions, or the folders of a set in ImageNet-C's layout: in the benchmark's order,
+// extra ones last. mCE, which needs a baseline, covers the benchmark's corruptions only.
 std::vector<std::string> corruptions_of(const AnalyseRobustnessOptions& options) {
   std::vector<std::string> names;
   if (!options.corruptions.empty()) {
@@ -114,8 +132,8 @@ class RobustnessSets {
                                                .seed = static_cast<uint64_t>(options_.seed)});
   }
 
-  // Relative errors compare the same images. Names say whether they are the same as far as sets share some; a note where they
-  // share none.
+  // Relative errors need the same images. Shared names must agree; a note is printed if the sets share no
+  // names.
   void require_same_images(const ScoredSet& clean, const ScoredSet& corrupted, bool first) const {
     if (!reads_folders()) return;
     std::vector<std::string> ours, theirs, both;
@@ -152,7 +170,7 @@ class RobustnessSets {
   }
 
  private:
-  // What is not there is said before the work.
+  // Throws for missing inputs before any work.
   void check_names() const {
     for (const std::string& name : corruptions_)
       for (const int severity : severities_) {
@@ -161,7 +179,7 @@ class RobustnessSets {
       }
   }
 
-  // Every set has as many images as the clean one, or as the first.
+  // Throws unless all sets have the same number of images.
   void check_sizes() const {
     const data::Source* first = clean_.get();
     std::shared_ptr<const data::Source> kept;
@@ -177,7 +195,7 @@ class RobustnessSets {
       }
   }
 
-  // Fails where it is missing or empty.
+  // Fails if the folder is missing or empty.
   std::string folder_of(const std::string& corruption, int severity) const {
     const fs::path folder = fs::path(options_.corrupted) / corruption / std::to_string(severity);
     if (!fs::is_directory(folder) || fs::is_empty(folder))
@@ -200,7 +218,7 @@ class RobustnessSets {
 struct MeasuredError {
   double error = kUnknown;
   int64_t images = 0;
-  // That of as many answers as there are images: the corrupted forms of one image are no independent samples.
+  // Counts each image once: its corrupted forms are not independent samples.
   eval::Interval interval() const { return eval::wilson_of_mean(error, images); }
 };
 
@@ -414,29 +432,7 @@ void analyse(const AnalyseRobustnessOptions& options) {
 }  // namespace
 
 void add_analyse_robustness(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseRobustnessOptions>();
-  options->input.count = 0, options->input.batch = 64;
-  add_set_options(command, options->input, options->weights);
-  add_classes_in_order(command, options->input.classes_in_order);
-  command.add("--corrupted", options->corrupted,
-              "folder with CORRUPTION/SEVERITY, as `tessera data corrupt` or ImageNet-C have it (default: "
-              "images of --data are "
-              "corrupted as they are read)");
-  command.add("--corruption", options->corruptions,
-              "some as fog,frost (default: all there are; with a baseline the benchmark's 15)");
-  command.add("--severity", options->severities, "several with commas").show_default();
-  command
-      .add(
-          "--parameters", options->parameters,
-          "of images that are corrupted as they are read: imagenet or cifar (default: cifar for images of at "
-          "most 64 pixels)")
-      .one_of({"imagenet", "cifar"});
-  command.add("--frost", options->frost, "of the same: folder of images of frost (default: frost is drawn)");
-  command.add("--seed", options->seed, "of the same").show_default();
-  command.add("--baseline", options->baseline,
-              "alexnet (on ImageNet-C), or a file that --csv of this command wrote for one other model");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseRobustnessOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

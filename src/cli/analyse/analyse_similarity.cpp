@@ -7,9 +7,8 @@
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "report/matrix_chart.h"
 #include "tasks/base/representation.h"
@@ -18,13 +17,21 @@ namespace tessera::cli {
 namespace {
 
 struct AnalyseSimilarityOptions {
-  AnalysisInput input;
+  AnalysisInput input = 256;
   AnalysisOutput output;
   PlaceOptions places;
   std::string other;
+
+  template <class V>
+  void visit(V& v) {
+    v("input", input, "");
+    v("other", other, "weights of a second model, for the columns");
+    v("places", places, "");
+    v("output", output, "");
+  }
 };
 
-// What each block, or each place that --tap names, makes of an image: the mean over its places, [images, channels].
+// Features of a block, or of a place of --tap: the mean over its positions, [images, channels].
 struct NamedFeatures {
   std::vector<std::string> names;
   std::vector<torch::Tensor> values;
@@ -57,8 +64,8 @@ NamedFeatures features_of_all(const AnalyseSimilarityOptions& options, const Ana
   return out;
 }
 
-// CKA says something of two models only where both looked at the same images. Names do not tell: two draws of the built-in set, or
-// two folders, may use the same ones.
+// Throws unless both models saw the same images, which CKA needs. Compares checksums: two draws of the
+// built-in set, or two folders, may have the same names.
 void check_same_images(const AnalysedModel& model, const AnalysedImages& images, const AnalysedModel& second,
                        const AnalysedImages& others) {
   if (images.checksums == others.checksums) return;
@@ -83,12 +90,12 @@ void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedImages images = read_images(options.input, model);
   if (images.count() < 4)
     fail_usage("CKA of ", counted(images.count(), "image"), ": take at least 4 by --images");
-  // Prepared as the second model asks.
+  // Preprocessed for the second model.
   const AnalysedImages others = options.other.empty() ? images : read_images(second_input, second);
   check_same_images(model, images, second, others);
   const bool by_name = !options.places.taps.empty();
   if (by_name && !options.other.empty())
-    ModelPlaces(second).chosen(options.places.taps);  // said before the first model's work
+    ModelPlaces(second).chosen(options.places.taps);  // checked before the first model's work
   const Interruptible stretch;
   const NamedFeatures rows = features_of_all(options, model, images);
   const NamedFeatures columns = options.other.empty() ? rows : features_of_all(options, second, others);
@@ -142,12 +149,7 @@ void analyse(const AnalyseSimilarityOptions& options) {
 }  // namespace
 
 void add_analyse_similarity(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseSimilarityOptions>();
-  add_input_options(command, options->input, 256);
-  command.add("--other", options->other, "weights of a second model, whose blocks are the columns");
-  add_place_options(command, options->places);
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseSimilarityOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

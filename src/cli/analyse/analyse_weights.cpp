@@ -6,7 +6,6 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/weights/weight_file.h"
@@ -23,6 +22,17 @@ struct AnalyseWeightsOptions {
   AnalysisOutput output;
   int64_t largest = 4096;
   bool raw = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("other", other, "second checkpoint, for the change of every tensor");
+    v("largest", largest, between(1, 1000000),
+      "no singular values of matrices with a longer shorter side than this");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("output", output, "");
+  }
 };
 
 std::map<std::string, torch::Tensor> tensors_of(const std::string& file) {
@@ -124,18 +134,7 @@ void analyse(const AnalyseWeightsOptions& options) {
 }  // namespace
 
 void add_analyse_weights(Arguments& command, Action& action) {
-  auto options = std::make_shared<AnalyseWeightsOptions>();
-  command.add("-w,--weights", options->weights, "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("--other", options->other, "a second checkpoint, for the change of every tensor");
-  command
-      .add("--largest", options->largest,
-           "shorter side of the largest matrix whose singular values are computed")
-      .show_default()
-      .range(1, 1000000);
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  add_output_options(command, options->output);
-  action = [options] { analyse(*options); };
+  action = with_options<AnalyseWeightsOptions>(command, analyse);
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The layers of a model whose mixing of tokens can be looked at.
+// The layers of a model whose mixing of tokens can be analysed.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@ namespace tessera::cli {
 
 struct AttentionTaps {
   std::vector<std::string> names;  // in the order of the network
-  // Vision-LSTM: the matrices of its cells' parallel form (ops/mlstm_mixing.h), whose weights may be negative.
+  // Vision-LSTM: matrices of the cells' parallel form (ops/mlstm_mixing.h), with possibly negative weights.
   bool implicit = false;
   bool holds(const std::string& name) const;
 };
-// The taps "….attention", or where there is none "….mixing", from a pass over one image; no names where there is neither.
+// Returns the taps "….attention", else "….mixing", from a pass over one image; no names if the model has
+// neither.
 AttentionTaps attention_taps(const AnalysedModel& model, const torch::Tensor& image);
 
 // "block 3" of "blocks.3.attention"; "block 3.mixing_rev" keeps a direction's name.

@@ -9,7 +9,6 @@
 
 #include "analysis/score_terms.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 
@@ -115,7 +114,7 @@ class Terms {
     const analysis::ScoreTerms terms = analysis::score_terms(
         operand(at(kept, l, "queries"), layer.q_mean, images, of_queries),
         operand(at(kept, l, "keys"), layer.k_mean, images, own.defined() ? own : of_queries));
-    // What a mask hides has no weight.
+    // Masked entries have no weight.
     const torch::Tensor seen = by_image(kept.at(taps_.names[l]), images) > 0;
     const std::array all = {&terms.content, &terms.position, &terms.cross};
     for (size_t t = 0; t < all.size(); ++t) {

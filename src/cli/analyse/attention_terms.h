@@ -16,7 +16,8 @@ struct ScoreTermsFound {
   AnalysisSection section;
   std::vector<nlohmann::ordered_json> layers;
 };
-// Two passes over the images, `batch` at a time. A usage error where attention's queries and keys cannot be looked at.
+// Makes two passes over the images, `batch` at a time. Throws a usage error if the attention has no visible
+// queries and keys.
 ScoreTermsFound find_score_terms(const AnalysedModel& model, const AnalysedImages& images,
                                  const AttentionTaps& taps, int64_t batch);
 

@@ -1,5 +1,5 @@
-// The plane of `tessera analyse landscape`: what makes it this plane and no other, the points that a stopped run has left, and its
-// drawing.
+// The plane of `tessera analyse landscape`: its identity, the points that an interrupted run computed, and
+// its drawing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,15 +13,16 @@ namespace tessera::cli {
 
 // XXH3-64 of the tensors' values, in their order.
 std::string checksum_of_tensors(const std::vector<torch::Tensor>& tensors);
-// What the losses of a model over images depend on: its weights and buffers and the images as it is fed them, by their checksums,
-// with the words that tell people what differs.
+// Returns the inputs of a model's losses over images: checksums of weights, buffers and preprocessed images,
+// with words for messages.
 nlohmann::ordered_json losses_key(const AnalysedModel& model, const AnalysedImages& images,
                                   const std::string& precision);
 
 // A file of the losses so far with the request that they are of. No path: nothing is kept.
 class PlaneState {
  public:
-  // Reads what is there; a usage error where it is of another request, an error where it holds more than `most` losses.
+  // Reads an existing file. Throws a usage error if it is of another request, an error if it has more than
+  // `most` losses.
   PlaneState(std::string path, nlohmann::ordered_json request, size_t most);
   void save(const std::vector<double>& so_far) const;
   const std::vector<double>& losses() const { return losses_; }

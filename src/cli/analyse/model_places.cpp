@@ -34,7 +34,7 @@ std::string sides_text(const std::vector<int64_t>& shape) {
 ModelPlaces::ModelPlaces(const AnalysedModel& model) : model_(model) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor image = empty_image(model);
-  // A place may be asked for more than once, and is then kept or not: the order is that of the first question.
+  // A place may be requested more than once, and is kept once: in the order of the first request.
   std::vector<std::string> asked;
   const auto kept = model.tapped(image, [&](const std::string& name) {
     if (std::find(asked.begin(), asked.end(), name) == asked.end()) asked.push_back(name);
@@ -108,12 +108,6 @@ AnalysisFindings ModelPlaces::findings() const {
   out.json = {{"weights", model_.file()}, {"model", model_.info().model.name}, {"places", json}};
   out.sections.push_back(std::move(section));
   return out;
-}
-
-void add_place_options(Arguments& command, PlaceOptions& options) {
-  command.add("--tap", options.taps,
-              "places inside the model instead of its blocks, as blocks.3,blocks.3.queries,embed");
-  command.flag("--list-taps", options.list, "print the places that the model has, and look at no image");
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The named places inside a model (its taps), and what those that hold features make of images.
+// The named places inside a model (its taps), and the features at them.
 #pragma once
 
 #include <optional>
@@ -18,22 +18,22 @@ struct Place {
 };
 
 struct PlaceFeatures {
-  torch::Tensor map;   // [batch, channels, rows, columns]; undefined where its values stand on no grid
+  torch::Tensor map;   // [batch, channels, rows, columns]; undefined without a grid
   torch::Tensor mean;  // [batch, channels], over the map, or over all tokens and windows
 };
 
 class ModelPlaces {
  public:
-  // From a pass over one empty image of the size that the weights ask for.
+  // Makes a pass over one empty image of the weights' size.
   explicit ModelPlaces(const AnalysedModel& model);
   const std::vector<Place>& all() const { return all_; }         // in the order of the network
   const std::string& last_block() const { return last_block_; }  // "" where no block is a place
-  // The places that "blocks.3,embed" names, in that order. A usage error with the nearest name where there is none of that name, or
-  // where it holds no features.
+  // Returns the places in "blocks.3,embed", in that order. Throws a usage error with the nearest name for an
+  // unknown one, or for one without features.
   std::vector<std::string> chosen(const std::string& names) const;
-  // One pass over a batch; gradients flow where they are asked for.
+  // Makes one pass over a batch, with gradients if they are enabled.
   std::vector<PlaceFeatures> look(const torch::Tensor& images, const std::vector<std::string>& names) const;
-  // The values of a block on its grid, [batch, channels, rows, columns]; undefined where they stand on none.
+  // Returns a block's values on its grid, [batch, channels, rows, columns]; undefined without a grid.
   torch::Tensor map_of(const torch::Tensor& values) const;
   // All of them as a table, for --list-taps.
   AnalysisFindings findings() const;
@@ -51,7 +51,11 @@ class ModelPlaces {
 struct PlaceOptions {
   std::string taps;
   bool list = false;
-};
-void add_place_options(Arguments& command, PlaceOptions& options);
 
+  template <class V>
+  void visit(V& v) {
+    v("tap", taps, "places inside the model instead of its blocks: blocks.3,blocks.3.queries,embed");
+    v("list_taps", list, "print the places of the model and read no image");
+  }
+};
 }  // namespace tessera::cli

@@ -7,10 +7,9 @@
 #include <variant>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
@@ -55,7 +54,7 @@ std::vector<int64_t> numbers_in(const std::string& name) {
   return out;
 }
 
-// Of the file's bytes, or of the pixels with their shape where the set draws or keeps those.
+// Returns the checksum of the file's bytes, or of pixels and shape if the set draws or stores pixels.
 std::string raw_checksum(const data::RawSample& sample) {
   if (const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture)) return checksum_of(*bytes);
   const Image& image = std::get<Image>(sample.picture);
@@ -64,27 +63,6 @@ std::string raw_checksum(const data::RawSample& sample) {
 }
 
 }  // namespace
-
-void add_input_options(Arguments& command, AnalysisInput& input, int64_t count) {
-  input.count = count;
-  command
-      .add("-w,--weights,--pretrained", input.weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", input.images, "images, or folders of images; or --data");
-  command.add("--data", input.data, "a data source (default: the data of the run's recipe)");
-  command.add("--split", input.split, "of the data source: validation, train, or all where it names no split")
-      .show_default()
-      .one_of({"validation", "train", "all"});
-  command.add("--images", input.count, "images to look at, evenly spread over the set")
-      .show_default()
-      .range(1, 100000);
-  command.add("--size", input.size, "input side in pixels (default: as the weights say)").range(1, 8192);
-  command.flag("--raw", input.raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", input.model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size", input.batch, "images at a time").show_default().range(1, 4096);
-  add_compute_options(command, input.device, input.precision, input.threads);
-}
 
 AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed) {
   train::use_threads(input.threads);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "analysis/attention.h"
-#include "cli/base/arguments.h"
+#include "cli/base/common.h"
 #include "data/base/source.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
@@ -19,16 +19,47 @@
 
 namespace tessera::cli {
 
-struct AnalysisInput {
-  std::string weights, model, data, split = "validation", device = "auto", precision = "fp32";
-  std::vector<std::string> images;
-  int64_t count = 30, size = 0, batch = 8, threads = 0;
-  bool raw = false, classes_in_order = false;
-};
-// --weights and where images come from; `count` images unless --images says otherwise.
-void add_input_options(Arguments& command, AnalysisInput& input, int64_t count);
+struct AnalysisInput : ComputeOptions {
+  AnalysisInput() = default;
+  AnalysisInput(int64_t images_of_set, int64_t batch_size = 8) : count(images_of_set), batch(batch_size) {}
 
-// What --precision may ask for: fp32 and fp64, where values inside a model are looked at, or all that scores can be computed in.
+  std::string weights, model, data, split = "validation";
+  std::vector<std::string> images;
+  int64_t count = 30, size = 0, batch = 8;
+  bool raw = false, classes_in_order = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("files", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
+    v("data", data, "data source (default: the data of the run's recipe)");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the data source; all of a set without splits");
+    v("images", count, between(1, 100000), "images to analyse, evenly spread over the set");
+    v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, between(1, 4096), "images at a time");
+    ComputeOptions::visit(v);
+  }
+  // The options of a command that compares several weights on a set.
+  template <class V>
+  void visit_set(V& v, std::vector<std::string>& several) {
+    v("weights", several, {.names = "-w", .required = true}, "weights files, checkpoints or run directories");
+    v("data", data, "the images (default: the data of the first run's recipe)");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the set; all of a set without splits");
+    v("images", count, between(0, 1000000000), "most images, evenly spread over the set (0: all)");
+    v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, between(1, 65536), "images at a time");
+    ComputeOptions::visit(v);
+  }
+};
+// The precisions that an analysis allows: `exact` is fp32 and fp64, for values inside a model; `all` are
+// those of scores.
 enum class AnalysisPrecisions { exact, all };
 
 // A trained model in evaluation mode on its device.
@@ -36,7 +67,7 @@ class AnalysedModel {
  public:
   explicit AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed = AnalysisPrecisions::exact);
   models::Backbone& backbone() const { return *opened_.task->backbones().at(0).model; }
-  // What gives classes scores; a usage error where the task has none.
+  // Returns the classifier. Throws a usage error if the task has none.
   models::Classifier& classifier() const;
   const train::WeightsInfo& info() const { return opened_.info; }
   const train::OpenedTask& opened() const { return opened_; }
@@ -44,7 +75,8 @@ class AnalysedModel {
   torch::Device device() const { return device_; }
   tasks::Precision precision() const { return precision_; }
   std::vector<std::string> class_names() const;  // empty where the weights name none
-  // The places of tokens for images of that shape; a usage error where the model has no one sequence of tokens.
+  // Returns the places of tokens for images of that shape. Throws a usage error if the model has no single
+  // sequence of tokens.
   analysis::TokenLayout layout(const torch::Tensor& images) const;
   bool has_layout() const;
   // Values at the taps that `wanted` names, of one forward pass.
@@ -57,7 +89,7 @@ class AnalysedModel {
   tasks::Precision precision_ = tasks::Precision::fp32;
 };
 
-// Images that were prepared as the weights ask.
+// Images, preprocessed as the weights specify.
 struct AnalysedImages {
   torch::Tensor images;  // [count, 3, height, width] on the model's device
   std::vector<std::string> names;
@@ -66,13 +98,13 @@ struct AnalysedImages {
   std::string source;                  // described
   int64_t count() const { return images.size(0); }
 };
-// Of the files that the input names, or evenly spread over its set, or over that of the run. Fails where none can be read.
+// Reads the input's files, or images evenly spread over its set or the run's. Fails if none can be read.
 AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& model);
 
 // "blocks.2.attention" and "blocks.10.attention" in the order of the network.
 bool by_number(const std::string& a, const std::string& b);
-// The taps of a model that end so, in the order of the network, from a pass over one image. A usage error that names the model
-// where there is none.
+// Returns a model's taps with that ending, in the order of the network, from a pass over one image. Throws a
+// usage error with the model's name if there is none.
 std::vector<std::string> taps_ending(const AnalysedModel& model, const torch::Tensor& image,
                                      const std::string& ending, const std::string& what);
 // Bytes 0 … 255 of a prepared image, [height, width, 3].

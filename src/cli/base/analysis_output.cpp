@@ -35,7 +35,8 @@ void print_table(const report::TableBlock& table) {
   for (const auto& row : table.rows) line([&](size_t c) { return row[c]; });
 }
 
-// As an SVG: its own, else the first chart of its blocks, or the first matrix of classes; "" where there is none.
+// Returns an SVG: the section's own, else the first chart of its blocks, or the first matrix of classes; ""
+// without any.
 std::string first_drawing(const AnalysisSection& section) {
   if (!section.drawings.empty()) return section.drawings[0].wide;
   for (const report::Block& block : section.blocks) {
@@ -66,17 +67,6 @@ std::string page_of(const AnalysisFindings& findings) {
 struct AnalysisWriter::Files {
   std::optional<AtomicFile> csv, svg, report;
 };
-
-void add_output_options(Arguments& command, AnalysisOutput& output) {
-  command.flag("--json", output.json, "one JSON object instead of tables");
-  add_file_options(command, output);
-}
-
-void add_file_options(Arguments& command, AnalysisOutput& output) {
-  command.add("--csv", output.csv, "write the first table to this file");
-  command.add("--svg", output.svg, "write the first drawing to this file");
-  command.add("--report", output.report, "write a page with everything to this .html file");
-}
 
 void print_sections(const std::vector<AnalysisSection>& sections) {
   for (const AnalysisSection& section : sections)
@@ -121,7 +111,7 @@ void AnalysisWriter::write_files(const AnalysisFindings& findings) {
     if (!table && !section.table.columns.empty()) table = &section.table;
     if (drawing.empty()) drawing = first_drawing(section);
   }
-  // Both are said before a file is written.
+  // Both are checked before a file is written.
   if (files_->csv && !table) fail_usage("--csv: this analysis has no table");
   if (files_->svg && drawing.empty()) fail_usage("--svg: this analysis has no drawing");
   if (files_->csv) {

@@ -1,5 +1,4 @@
-// What an analysis found, as a table on the terminal, JSON, CSV, SVG and one self-contained page: each kind of analysis makes the
-// findings, this draws them.
+// The findings of an analysis as a table on the terminal, JSON, CSV, SVG and a self-contained page.
 #pragma once
 
 #include <memory>
@@ -16,13 +15,21 @@ namespace tessera::cli {
 struct AnalysisOutput {
   std::string csv, svg, report;
   bool json = false;
-};
-// --csv, --svg, --report.
-void add_file_options(Arguments& command, AnalysisOutput& output);
-// The same with --json.
-void add_output_options(Arguments& command, AnalysisOutput& output);
 
-// A part of a page: drawings, then images, then a table, each of which may be missing; then blocks with headings of their own.
+  template <class V>
+  void visit_files(V& v) {
+    v("csv", csv, "write the first table to this file");
+    v("svg", svg, "write the first drawing to this file");
+    v("report", report, "write a page with everything to this .html file");
+  }
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "one JSON object instead of tables");
+    visit_files(v);
+  }
+};
+
+// A part of a page: drawings, then images, then a table, each optional; then blocks with their own headings.
 struct AnalysisSection {
   std::string heading{}, note{};
   std::vector<report::Drawing> drawings{};
@@ -46,7 +53,7 @@ report::Drawing line_drawing(const std::vector<report::Curve>& curves, report::C
 // A drawing that is as wide as it must be on both.
 report::Drawing same_drawing(std::string svg);
 
-// Files that will be written, opened before the work so that what cannot be written is said first; then everything is put out.
+// The output files, opened before the work so that errors come first; then writes everything.
 class AnalysisWriter {
  public:
   explicit AnalysisWriter(const AnalysisOutput& output);
@@ -54,7 +61,7 @@ class AnalysisWriter {
   AnalysisWriter(const AnalysisWriter&) = delete;
   // Tables to the terminal, or one JSON object; --csv gets the first table, --svg the first drawing.
   void write(const AnalysisFindings& findings);
-  // The files alone.
+  // Writes the files only.
   void write_files(const AnalysisFindings& findings);
 
  private:

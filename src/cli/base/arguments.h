@@ -1,15 +1,18 @@
-// What a command lets its user say.
+// The options of a command: one struct whose `visit` names them (core/options.h).
 //
-//   command.add("--batch", options->batch, "images at a time").show_default().range(1, 4096);
-//   command.flag("--json", options->json, "one JSON object");
+//   void add_predict(Arguments& command, Action& action) { action = with_options<PredictOptions>(command, predict); }
 //
 // CLI11 does the work; arguments.cpp and program.cpp alone include it, since it costs five seconds in every
 // file that does.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
-#include <type_traits>
+#include <string_view>
 #include <vector>
+
+#include "core/options.h"
 
 namespace CLI {
 class App;
@@ -18,43 +21,57 @@ class Option;
 
 namespace tessera::cli {
 
-// One option or positional argument; the rules that follow are checked before the command runs.
-class Argument {
+// The options of a command that its user gave, after parsing.
+class Given {
  public:
-  explicit Argument(CLI::Option* option) : option_(option) {}
-
-  Argument& required();
-  Argument& show_default();  // in the help: the value that the variable holds now
-  Argument& one_of(std::vector<std::string> words);
-  Argument& optional_value();  // `--resume` as well as `--resume auto`
-  template <class Number>
-  Argument& range(Number least, Number most) {
-    if constexpr (std::is_integral_v<Number>) return integer_range(least, most);
-    return real_range(least, most);
-  }
-
-  // After parsing.
-  bool given() const;
+  bool has(std::string_view key) const;
+  // Throws a usage error "--eta REASON" for the first given option to which `objection` returns a reason.
+  void refuse(const std::function<std::string(const OptionField&)>& objection) const;
+  // Throws a usage error "--eta is for READER; WHY" for the first given option that is only for another reader.
+  // `also`: keys that this reader reads all the same.
+  void refuse_others(std::string_view reader, const std::string& why,
+                     const std::vector<std::string>& also = {}) const;
+  // "train.epochs=3" for each given option that sets a key of the recipe.
+  std::vector<std::string> recipe_settings() const;
 
  private:
-  Argument& integer_range(long long least, long long most);
-  Argument& real_range(double least, double most);
-
-  CLI::Option* option_;
+  friend class Arguments;
+  struct Declared {
+    OptionField field;
+    const CLI::Option* option = nullptr;
+  };
+  std::vector<Declared> declared_;
 };
 
 class Arguments {
  public:
   explicit Arguments(CLI::App& app) : app_(app) {}
 
-  // `names` as "-o,--output", or "IMAGES" for a positional argument. Value: a string, a list of strings, int,
-  // int64_t, uint64_t or double; it must outlive the parsing.
-  template <class Value>
-  Argument add(const char* names, Value& value, const char* help);
-  void flag(const char* names, bool& value, const char* help);
+  // Declares the fields of `options`, which must outlive the parsing. Help shows the values that they have now.
+  template <class Options>
+  Given add(Options& options) {
+    return declare(option_fields(options));
+  }
 
  private:
+  Given declare(std::vector<OptionField> fields);
+
   CLI::App& app_;
 };
+
+using Action = std::function<void()>;
+
+// Declares the options of a command and returns the action that runs it with them.
+template <class Options>
+Action with_options(Arguments& command, void (*run)(const Options&)) {
+  const auto options = std::make_shared<Options>();
+  command.add(*options);
+  return [options, run] { run(*options); };
+}
+template <class Options>
+Action with_options(Arguments& command, void (*run)(const Options&, const Given&)) {
+  const auto options = std::make_shared<Options>();
+  return [options, run, given = command.add(*options)] { run(*options, given); };
+}
 
 }  // namespace tessera::cli

@@ -1,14 +1,13 @@
-// The frame of the program: a subcommand is one file that declares its options and does its work, and one
-// line in the table of commands.cpp.
+// The frame of the program: a subcommand is one file with its options and its work, and one line in the table of
+// commands.cpp.
 //
 //   void add_version(Arguments& command, Action& action) {
 //     action = [] { std::cout << "…"; };
 //   }
 //
-// An action prints results to stdout, throws Error for what goes wrong, and returns when done.
+// An action prints results to stdout, throws Error for failures, and returns when done.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,8 +15,6 @@
 #include "cli/base/arguments.h"
 
 namespace tessera::cli {
-
-using Action = std::function<void()>;
 
 struct Command {
   const char* name;     // "train", or "data check" for a command inside a group

@@ -28,22 +28,6 @@ std::string escaped(std::string_view character) {
 
 }  // namespace
 
-void add_compute_options(Arguments& command, std::string& device, std::string& precision, int64_t& threads) {
-  command.add("--device", device, "cpu, cuda or auto").show_default();
-  command.add("--precision", precision, "fp32, bf16, fp16, fp64, or int8 (CPU, without training)")
-      .show_default();
-  command.add("--threads", threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
-}
-
-void add_class_names(Arguments& command, std::string& file) {
-  command.add("--class-names", file, "file with one class name a line (default: as the weights say)");
-}
-
-void add_classes_in_order(Arguments& command, bool& in_order) {
-  command.flag("--classes-in-order", in_order,
-               "the set's classes are the weights' one for one, whatever they are called");
-}
-
 std::string value_text(const tasks::Metric& metric) {
   return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
                                                 : fixed(metric.value, 4);
@@ -72,6 +56,26 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   return out;
 }
 
+nlohmann::ordered_json json_of(const std::vector<OptionField>& fields) {
+  nlohmann::ordered_json out;
+  for (const OptionField& field : fields) {
+    const std::optional<Value> value = field.get();
+    if (!value) continue;
+    nlohmann::ordered_json& entry = out[field.key];
+    if (value->is_bool())
+      entry = value->as_bool();
+    else if (value->is_int())
+      entry = value->as_int();
+    else if (value->is_double())
+      entry = value->as_double();
+    else if (value->is_string())
+      entry = value->as_string();
+    else
+      for (const Value& word : value->as_array()) entry.push_back(word.as_string());
+  }
+  return out;
+}
+
 int64_t batch_that_fits(int64_t asked, int64_t side) {
   constexpr int64_t kMostNumbers = int64_t{1} << 26;
   const int64_t numbers = 3 * std::max<int64_t>(1, side) * std::max<int64_t>(1, side);
@@ -84,11 +88,6 @@ void require_folder_of(const std::string& out) {
   const std::filesystem::path folder = std::filesystem::path(out).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     fail_usage("'", out, "' cannot be written: there is no folder '", folder.string(), "'");
-}
-
-void refuse_given(std::initializer_list<std::pair<const char*, bool>> options, const std::string& reason) {
-  for (const auto& [name, given] : options)
-    if (given) fail_usage(name, " ", reason);
 }
 
 void print_findings(const char* title, const data::Lines& findings, int64_t show) {

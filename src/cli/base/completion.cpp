@@ -124,10 +124,26 @@ std::string completion_script(const std::string& shell, const std::vector<Comman
   fail_usage("no completion for the shell '", shell, "', must be bash, zsh or fish");
 }
 
+namespace {
+
+struct CompletionOptions {
+  std::string shell;
+
+  template <class V>
+  void visit(V& v) {
+    v("shell", shell, {.choices = {"bash", "zsh", "fish"}, .argument = "SHELL", .required = true},
+      "bash, zsh or fish");
+  }
+};
+
+void complete(const CompletionOptions& options) {
+  std::cout << completion_script(options.shell, command_words());
+}
+
+}  // namespace
+
 void add_completion(Arguments& command, Action& action) {
-  auto shell = std::make_shared<std::string>();
-  command.add("SHELL", *shell, "bash, zsh or fish").required().one_of({"bash", "zsh", "fish"});
-  action = [shell] { std::cout << completion_script(*shell, command_words()); };
+  action = with_options<CompletionOptions>(command, complete);
 }
 
 }  // namespace tessera::cli

@@ -7,8 +7,8 @@
 
 namespace tessera::cli {
 
-// Opens them with their notes on standard error. Files of other programs do not say which heads they hold and are refused with
-// the way to make them ours, by a recipe such as `example`.
+// Opens weights and prints their notes to standard error. Refuses files of other programs, which do not name
+// their heads, with the command that converts them by a recipe such as `example`.
 train::OpenedTask open_dense_weights(const std::string& path, bool raw, const std::string& example);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// Images for a model that runs over them once: one by one as a command line names them, or batch by batch, decoded by
-// threads of their own beside it.
+// Images for a single pass of a model: one by one from the command line, or in batches, decoded by threads
+// of their own.
 #pragma once
 
 #include "ops/torch.h"
@@ -46,8 +46,8 @@ struct ImageBatch {
 
 class ImageBatches {
  public:
-  // Batches of `batch` images, the last one smaller; `workers` threads beside the compute threads decode one
-  // ahead of the model. Both must outlive this object.
+  // Batches of `batch` images, the last one smaller. `workers` threads, in addition to the compute threads,
+  // decode one batch ahead. Both arguments must outlive this object.
   ImageBatches(const data::Source& source, const data::Transform& transform, int64_t batch, int workers);
   ~ImageBatches();  // waits for the batch that is being decoded
   ImageBatches(const ImageBatches&) = delete;

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/chosen_samples.h"
@@ -28,7 +27,7 @@ std::string print_of(const data::Source& set) {
   return out.str();
 }
 
-// A file of an earlier version has the number alone.
+// A file of an earlier version has only the number.
 std::vector<TemperatureFit> fits_in(const Value& metadata, const std::string& file) {
   const Value* list = metadata.find(kFits);
   if (!list)
@@ -132,12 +131,15 @@ void keep_temperature(const std::string& keep, const DescribedWeights& weights, 
   info.task_metadata.set("temperature", temperature);
   info.task_metadata.set(kFits, std::move(written));
   const auto meta = train::meta_task(info, file);
-  write_safetensors(keep, train::match_weights(*meta, file), train::weights_metadata(info));
+  std::vector<torch::Tensor> kept;
+  const train::StoredTensors stored = train::stored_for(*meta, file.tensors(), /*ours=*/true, file.path());
+  write_safetensors(keep, train::views_of(train::match_weights(*meta, stored), kept),
+                    train::weights_metadata(info));
   std::cerr << one_line(keep) << ": the weights with temperature " << fixed(temperature, 4) << "\n";
 }
 
 std::string search_end(double temperature) {
-  constexpr double kNear = 1.001;  // a bisection ends beside the end
+  constexpr double kNear = 1.001;  // a bisection ends near the end
   const bool lowest = eval::kLowestTemperature * kNear > temperature;
   const bool highest = temperature > eval::kHighestTemperature / kNear;
   if (!lowest && !highest) return "";

@@ -16,7 +16,7 @@ namespace tessera::cli {
 // An entry of the metadata "temperature_fits", which has one for each fit, the first fit first: `temperature` is the
 // product of all. Which images it was is drawn again from these numbers.
 struct TemperatureFit {
-  std::string data;                      // fingerprint of the set; "" where a file does not say
+  std::string data;                      // fingerprint of the set; "" if a file does not record it
   double share = 0;                      // of the images that no earlier fit took
   int64_t seed = 0;                      // draws them
   std::vector<int64_t> unreadable = {};  // images of the set that could not be decoded then
@@ -33,24 +33,25 @@ struct TemperatureFit {
 std::vector<int64_t> fitted_images(const Value& task_metadata, const data::Source& set,
                                    const std::string& file);
 
-// The set without the images that a temperature of any of the weights was fitted on, with a line for each that has
-// such; the set itself where there are none. A usage error where no image is left.
+// Returns the set without the images that a temperature of any of the weights was fitted on, with a note for
+// each such temperature. Throws a usage error if no image is left.
 std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::Source> set,
                                                    const std::vector<DescribedWeights>& weights,
                                                    std::vector<std::string>& notes);
 
-// A fit on a share of the images that were scored, out of `whole` or of what without_fitted() left of it (`measured`).
+// Returns the record of a fit on a share of the scored images, out of `whole` or out of without_fitted() of
+// it (`measured`).
 TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
                       const tasks::ScoredSamples& scored, double share, int64_t seed);
 
-// Whether `keep` can be written, before any work: a usage error where it is the file that is read.
+// Throws a usage error if `keep` cannot be written or is the file that is read.
 void check_keep(const std::string& keep, const DescribedWeights& weights);
 
 // The weights with the temperature, times one that they have, among their metadata, by which scores are divided.
 void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,
                       const TemperatureFit& fit);
 
-// What there is to say of a fitted temperature that is the end of its search; else "".
+// Returns a note if a fitted temperature is at the end of its search; else "".
 std::string search_end(double temperature);
 
 }  // namespace tessera::cli

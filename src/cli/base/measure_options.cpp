@@ -4,23 +4,13 @@
 
 #include "cli/base/common.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/text.h"
+#include "core/value.h"
 #include "io/weights/weight_file.h"
 #include "open/open_task.h"
 
 namespace tessera::cli {
-
-void add_measure_options(Arguments& command, MeasureOptions& options) {
-  command.add("--data", options.data.path, "the images (default: the data of the run's recipe)");
-  command.add("--val-data", options.data.val_path, "the validation set, where it is another path");
-  command.flag("--raw", options.raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options.model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size,--batch", options.batch, "images at a time").show_default().range(1, 65536);
-  command.add("--loader-threads", options.loader_threads, "decoding threads").show_default().range(1, 256);
-  add_compute_options(command, options.device, options.precision, options.threads);
-}
 
 std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weights, const std::string& model,
                                            bool raw) {

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source.h"
-#include "io/files/links.h"
+#include "io/files/path.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,7 +23,7 @@ std::string place_of(const std::string& path) {
   return (error ? whole.lexically_normal() : place).string();
 }
 
-// Names what an output is made of, as an error says it.
+// Returns the origin of an output for error messages.
 std::string origin_of(const OutputPlace& output) {
   return output.input.empty() ? output.option : "'" + output.input + "'";
 }
@@ -35,7 +35,7 @@ std::string origin_of(const OutputPlace& output) {
                     : "choose another " + second.option);
 }
 
-// A usage error where a part of the path is a file, so that no folder of that name can be.
+// Throws a usage error if a part of the path is a file.
 void check_folder(const std::string& option, const fs::path& folder) {
   std::error_code error;
   for (fs::path part = folder; !part.empty() && part != part.parent_path(); part = part.parent_path()) {

@@ -5,25 +5,13 @@
 
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
+#include "core/text.h"
 #include "data/transforms/transform.h"
 #include "open/device.h"
 
 namespace tessera::cli {
-
-void add_paired_options(Arguments& command, PairedOptions& options) {
-  command
-      .add("-w,--weights,--pretrained", options.weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("--tokenizer", options.tokenizer,
-              "the tokeniser's file, of other programs' weights that have none beside them");
-  command.add("--batch-size,--batch", options.batch, "images at a time").show_default().range(1, 4096);
-  command.flag("--raw", options.raw, "checkpoints: the raw weights instead of their moving average");
-  add_compute_options(command, options.device, options.precision, options.threads);
-}
 
 PairedModel::PairedModel(const PairedOptions& options) : options_(options) {
   workers_ = std::max(1, train::use_threads(options.threads) / 8);
@@ -73,20 +61,6 @@ void tell_cut(const tasks::CutTexts& cut, bool strict) {
   if (cut.count == 0) return;
   if (strict) fail_usage(cut.line(), " (--strict)");
   std::cerr << cut.line() << "; what is over is not read\n";
-}
-
-void add_beam_options(Arguments& command, tasks::CaptionBeams& beams) {
-  command
-      .add("--beams", beams.beams,
-           "of captions: texts that are followed at a time; 1 = the best token each time")
-      .show_default()
-      .range(1, 64);
-  command
-      .add("--beam-groups", beams.groups, "groups of beams that search on their own, as OpenCLIP's CoCa does")
-      .show_default()
-      .range(1, 64);
-  command.flag("--raw-scores", beams.raw_scores,
-               "compare beams by sums of scores, as OpenCLIP's CoCa does, not of log probabilities");
 }
 
 void check_beams(const tasks::CaptionBeams& beams) {

@@ -1,4 +1,4 @@
-// What commands on models of images and texts share: opening one, and embedding many images.
+// Shared by commands on models of images and texts: opening one, and embedding many images.
 #pragma once
 
 #include "ops/torch.h"
@@ -7,32 +7,39 @@
 #include <string>
 #include <vector>
 
-#include "cli/base/arguments.h"
+#include "cli/base/common.h"
 #include "data/base/source.h"
 #include "open/open_task.h"
 #include "tasks/base/paired.h"
 
 namespace tessera::cli {
 
-struct PairedOptions {
+struct PairedOptions : ComputeOptions {
   std::string weights, tokenizer;
-  int64_t batch = 64, threads = 0;
-  std::string device = "auto", precision = "fp32";
+  int64_t batch = 64;
   bool raw = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("tokenizer", tokenizer, "tokeniser file, for weights of other programs without one");
+    v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    ComputeOptions::visit(v);
+  }
 };
-// --weights, --tokenizer, --batch-size, --raw and the compute options.
-void add_paired_options(Arguments& command, PairedOptions& options);
 
 // A trained task on its device, ready to compute.
 class PairedModel {
  public:
   explicit PairedModel(const PairedOptions& options);
-  // Fails with what `command` needs where the weights cannot.
+  // Fails with the requirement of `command` if the weights do not meet it.
   tasks::PairedEmbedding& embedding(const std::string& command) const;
   tasks::Captioner& captioner(const std::string& command) const;
 
-  // Calls `each` with the images of every batch, on the device, under its precision: the place of the first one, the
-  // images, and why single ones could not be read ("" where they could).
+  // Calls `each` with the images of every batch, on the device, in its precision: the index of the first
+  // one, the images, and their errors ("" for images that were read).
   void run(const data::Source& images,
            const std::function<void(int64_t first, const torch::Tensor& images,
                                     const std::vector<std::string>& errors)>& each) const;
@@ -48,14 +55,19 @@ class PairedModel {
   train::OpenedTask opened_;
 };
 
-// Says which texts are not read to their end; a usage error instead if `strict`.
+// Reports texts that are cut; throws a usage error instead if `strict`.
 void tell_cut(const tasks::CutTexts& cut, bool strict);
-// --beams, --beam-groups and --raw-scores.
-void add_beam_options(Arguments& command, tasks::CaptionBeams& beams);
-// Usage errors: groups of different sizes, raw scores of one beam.
+template <class V>
+void visit_beams(V& v, tasks::CaptionBeams& beams) {
+  v("beams", beams.beams, between(1, 64), "captions: beams of the search; 1 = greedy");
+  v("beam_groups", beams.groups, between(1, 64), "independent groups of beams, for OpenCLIP's CoCa");
+  v("raw_scores", beams.raw_scores,
+    "rank beams by sums of scores instead of log probabilities, for OpenCLIP's CoCa");
+}
+// Throws a usage error for groups of different sizes, or raw scores of one beam.
 void check_beams(const tasks::CaptionBeams& beams);
 
-// Names images that could not be read, then fails with their number; nothing where there are none.
+// Prints images that could not be read, then fails with their number; does nothing without any.
 void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
 
 }  // namespace tessera::cli

@@ -46,20 +46,6 @@ report::Drawing reliability(const std::vector<MeasuredPredictions>& measured) {
 
 }  // namespace
 
-void add_prediction_options(Arguments& command, PredictionSettings& settings) {
-  command.add("--bins", settings.measures.bins, "of the calibration errors").show_default().range(1, 1000);
-  command
-      .add("--temperature", settings.measures.temperature_share,
-           "share of the images set aside to fit a temperature, as 0.2; the rest is measured with it (0: "
-           "none)")
-      .show_default()
-      .range(0.0, 0.9);
-  command.add("--real", settings.real,
-              "ReaL labels of ImageNet's validation set (real.json), for a further accuracy");
-  command.add("--seed", settings.seed, "chooses the images set aside, and the bootstrap's draws")
-      .show_default();
-}
-
 AnalysisSection measures_section(const std::vector<MeasuredPredictions>& measured, int64_t bins) {
   AnalysisSection section{
       .heading = "Measures",

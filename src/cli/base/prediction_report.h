@@ -1,5 +1,5 @@
-// What `eval --measures` and `analyse predictions` show of classifiers' scores: measures side by side, their curves, pairs of models on the same
-// images, reliability.
+// The findings of `eval --measures` and `analyse predictions` about classifiers' scores: measures in a
+// table, their curves, pairs of models on the same images, reliability.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,9 +17,16 @@ struct PredictionSettings {
   int64_t seed = 0;
   std::string real;
   uint64_t draws() const { return static_cast<uint64_t>(seed); }
-};
-void add_prediction_options(Arguments& command, PredictionSettings& settings);
 
+  template <class V>
+  void visit(V& v) {
+    v("bins", measures.bins, between(1, 1000), "bins of the calibration errors");
+    v("temperature", measures.temperature_share, between(0, 0.9),
+      "share of the images to fit a temperature on, such as 0.2; the rest is measured with it (0: none)");
+    v("real", real, "ReaL labels of ImageNet's validation set (real.json), for an additional accuracy");
+    v("seed", seed, "seed of the images for the temperature and of the bootstrap");
+  }
+};
 // One model, at one size with some settings.
 struct MeasuredPredictions {
   std::string label;  // of its column and curves
@@ -39,7 +46,7 @@ struct NamedHits {
   std::string label;
   std::vector<bool> hits;
 };
-// Each later model beside the first one, on the same images; `json` gets one object each.
+// Compares each later model with the first one, on the same images; `json` gets one object each.
 AnalysisSection pairs_section(const std::vector<NamedHits>& models, uint64_t seed,
                               nlohmann::ordered_json& json);
 

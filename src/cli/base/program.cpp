@@ -1,4 +1,4 @@
-// Parsing, help, and the one place where errors become lines and exit codes.
+// Parsing, help, and the only place that turns errors into lines and exit codes.
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
@@ -6,10 +6,10 @@
 
 #include "cli/base/command.h"
 #include "cli/base/completion.h"
+#include "core/control_characters.h"
 #include "core/error.h"
-#include "core/interrupt.h"
-#include "core/out_of_memory.h"
-#include "core/printable_stream.h"
+#include "core/memory.h"
+#include "core/progress.h"
 #include "core/text.h"
 
 namespace tessera::cli {
@@ -52,7 +52,7 @@ CLI::App* deepest(CLI::App& app) {
   return chosen.empty() ? &app : deepest(*chosen.front());
 }
 
-// What the user could have typed here instead of `word`.
+// Returns the words that are possible instead of `word`.
 std::vector<std::string> possible_words(const CLI::App& app, bool option) {
   std::vector<std::string> words;
   if (option)
@@ -69,28 +69,18 @@ std::string full_name(const CLI::App& app) {
   return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
 }
 
-// The parser's own sentences, as we say such things.
+// Returns the parser's message in our own words.
 std::string plain_words(const CLI::ParseError& error) {
   std::string message = error.what();
   for (char& c : message)
     if (c == '\n') c = ' ';
   const std::string words(trim(message));
-  const auto behind = [&](std::string_view start) { return words.substr(start.size()); };
   if (error.get_name() == "RequiredError" && words.ends_with(" is required"))
     return words.substr(0, words.size() - std::string_view(" is required").size()) + " is missing";
-  if (words.starts_with("Could not convert: ")) {  // "--seed = x"
-    const std::string rest = behind("Could not convert: ");
-    const size_t sign = rest.find(" = ");
-    if (sign != std::string::npos)
-      return text(rest.substr(0, sign), " is '", rest.substr(sign + 3), "', must be a number");
-  }
-  // "--top: is 'x', must be …": our own checks, behind the name of their option.
-  if (const size_t at = words.find(": is '"); at != std::string::npos)
-    return words.substr(0, at) + words.substr(at + 1);
   return words;
 }
 
-// One line for what the parser did not understand.
+// Returns one line for an error of the parser.
 std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = *deepest(app);
   const std::vector<std::string> extras = at.remaining(true);
@@ -109,7 +99,7 @@ int report(const Error& error) {
   std::cout.flush();
   constexpr size_t kLongestLine = 4000;
   const std::string line = printable(error.what(), kLongestLine);
-  // What is said of a command names it, "tessera train: …", and the program with it.
+  // A message about a command begins with its name, "tessera train: …".
   std::cerr << text(line.starts_with("tessera ") ? "" : "tessera: ", line, "\n");
   switch (error.kind) {
     case ErrorKind::usage:
@@ -135,7 +125,8 @@ void check_command_word(CLI::App& app, int argc, const char* const* argv) {
   }
 }
 
-// The parser would take a file's name such as '[2020]' for a list. Last word first, as it wants them.
+// The parser would read a file name such as '[2020]' as a list. Returns the last word first, as the parser
+// needs it.
 std::vector<std::string> parser_words(int argc, const char* const* argv) {
   std::vector<std::string> words;
   for (int i = argc - 1; i > 0; --i) {
@@ -175,6 +166,9 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),
                " --help` lists the options)");
+  } catch (const Error& error) {  // the value of an option
+    const std::string name = full_name(*deepest(program.app));
+    fail_usage(name, ": ", error.what(), " (`", name, " --help` lists the options)");
   }
   program.actions.at(deepest(program.app))();
   std::cout.flush();

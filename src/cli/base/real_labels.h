@@ -8,10 +8,11 @@
 
 namespace tessera::cli {
 
-// The classes that each image shows, of none where people did not agree: a list of lists in the order of the images' numbers.
+// The classes of each image, none if people did not agree: a list of lists in the order of the images'
+// numbers.
 class RealLabels {
  public:
-  // A file real.json as it is published; an error that names it where it is none.
+  // Reads the published file real.json. Throws an error with its name if it is not one.
   explicit RealLabels(const std::string& file);
   struct Count {
     int64_t right = 0, counted = 0;
@@ -19,8 +20,8 @@ class RealLabels {
       return counted > 0 ? static_cast<double>(right) / static_cast<double>(counted) : 0;
     }
   };
-  // Of images with labels those whose best class is among them. Images are numbered from 1 in their names,
-  // ILSVRC2012_val_00000001.JPEG; a usage error that names one that is not.
+  // Counts images with labels whose best class is among them. Images are numbered from 1 in their names,
+  // ILSVRC2012_val_00000001.JPEG; throws a usage error for another name.
   Count count(int64_t images, const std::function<std::string(int64_t)>& name,
               const std::function<int64_t(int64_t)>& best) const;
 

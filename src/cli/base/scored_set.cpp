@@ -6,12 +6,10 @@
 
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/transforms/transform.h"
 #include "eval/predictions.h"
 #include "open/device.h"
@@ -35,7 +33,7 @@ class SpreadSource final : public data::Source {
   int64_t count_;
 };
 
-// In the precision that was asked for.
+// In the precision of --precision.
 torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images) {
   const torch::Tensor moved = images.to(model.device(), train::parameter_type(model.precision()));
   const tasks::AutocastScope autocast(model.device(), model.precision());
@@ -113,23 +111,6 @@ void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& w
   if (weights.size() > 1 && input.data.empty())
     std::cerr << "tessera: all weights are measured on the set of " << one_line(weights[0]) << ": "
               << one_line(source.describe()) << "\n";
-}
-
-void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights) {
-  command.add("-w,--weights", weights, "weights files, checkpoints or run directories, one or several")
-      .required();
-  command.add("--data", input.data, "the images (default: the data of the first run's recipe)");
-  command.add("--split", input.split, "validation, train, or all where the set names no split")
-      .show_default()
-      .one_of({"validation", "train", "all"});
-  command.add("--images", input.count, "images at most, evenly spread over the set (0: all)")
-      .show_default()
-      .range(0, 1000000000);
-  command.add("--size", input.size, "input side in pixels (default: as the weights say)").range(1, 8192);
-  command.flag("--raw", input.raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", input.model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size", input.batch, "images at a time").show_default().range(1, 65536);
-  add_compute_options(command, input.device, input.precision, input.threads);
 }
 
 }  // namespace tessera::cli

@@ -12,7 +12,7 @@
 
 namespace tessera::cli {
 
-// Scores for the set's own classes alone, in the order of the set; images that could not be read are missing.
+// Scores for the set's own classes only, in the order of the set; unreadable images are missing.
 struct ScoredSet {
   int64_t classes = 0;
   std::vector<float> logits;       // [images, classes]
@@ -24,22 +24,20 @@ struct ScoredSet {
   std::span<const float> row(int64_t image) const {
     return std::span(logits).subspan(static_cast<size_t>(image * classes), static_cast<size_t>(classes));
   }
-  // Whether the highest score, the first of equals, is the label's.
+  // For each image, true if the highest score, the first of equals, is the label's.
   std::vector<bool> hits() const;
 };
 
-// At most `most` images evenly spread, 0 = all. Fails where none can be read, or an output is not finite.
+// Scores at most `most` images, evenly spread, 0 = all. Fails if none can be read, or an output is not
+// finite.
 ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
                     const std::string& label, bool classes_in_order = false);
 
 // The set that the input names, or that of the run, opened.
 std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);
 
-// A line on stderr where several weights come without --data: all are then measured on the set of the first, this one.
+// Prints a line if several weights come without --data: all are then measured on the set of the first.
 void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
                    const data::Source& source);
-
-// --weights, several, and the options of one set.
-void add_set_options(Arguments& command, AnalysisInput& input, std::vector<std::string>& weights);
 
 }  // namespace tessera::cli

@@ -9,8 +9,8 @@
 
 namespace tessera::cli {
 
-// --scales "0.75,1,1.25" and --flip lie over what the recipe says; scales without --flip are not mirrored. Usage errors name the part that is no number, and what
-// the task refuses.
+// Overrides the recipe's views by --scales "0.75,1,1.25" and --flip; scales without --flip are not mirrored.
+// Throws a usage error for a part that is not a number, or views that the task refuses.
 void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip);
 void choose_views(tasks::ObjectFinder& finder, const std::string& scales, bool flip);
 

@@ -4,9 +4,8 @@
 #include <cctype>
 
 #include "cli/base/version.h"
-#include "core/counted.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
 
@@ -27,7 +26,7 @@ report::Curve curve_of(const train::RunSummary& summary, const std::string& kind
   return curve;
 }
 
-// Training and validation values in one chart; nothing where neither was measured.
+// Adds a chart of training and validation values; nothing if neither was measured.
 void add_chart(report::TrainingReport& page, const train::RunSummary& summary, const std::string& train_value,
                const std::string& eval_value, report::ChartOptions options) {
   report::Curve training = curve_of(summary, "train", train_value, "training");
@@ -69,8 +68,9 @@ bool evaluated(const train::RunSummary& summary, const std::string& metric) {
                              [&](const tasks::Metric& one) { return one.info.name == metric; });
 }
 
-// The terms of the loss, each beside the validation's metric of its name; where there is none, the first stands beside
-// the metric that says which weights are best. That one is shown alone where no term stands beside it.
+// Adds charts of the loss terms, each with the validation metric of its name. Without such a metric, the
+// first term is shown with the metric that selects the best weights; that metric has a chart of its own if
+// no term fits.
 void add_metric_charts(report::TrainingReport& page, const train::RunSummary& summary) {
   const tasks::MetricInfo& main = summary.main_metric;
   bool shown = main.name == "loss";

@@ -1,4 +1,4 @@
-// `tessera bench infer|train`: images a second of a model, beside what the machine can do in the same run.
+// `tessera bench infer|train`: images a second of a model, and the limit of the machine in the same run.
 #include <sys/resource.h>
 
 #include <torch/cuda.h>
@@ -11,18 +11,17 @@
 #include "cli/base/command.h"
 #include "cli/bench/bench_limit.h"
 #include "cli/bench/bench_profile.h"
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "kernels/linear/linear.h"
 #include "models/base/codec.h"
 #include "models/base/denoiser.h"
-#include "models/base/input_channels.h"
+#include "models/base/model.h"
 #include "models/heads/class_head.h"
 #include "open/device.h"
 #include "open/open_task.h"
 #include "ops/inference.h"
-#include "ops/profile.h"
 #include "optim/optimiser.h"
 #include "tasks/base/registry.h"
 #include "train/memory.h"
@@ -33,12 +32,43 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct BenchOptions {
-  std::string model, weights, device = "cpu", dtype = "fp32", impl = "fast",
-                              task = tasks::task_kinds().front().name;
+  std::string model, weights, device = "cpu", dtype = "fp32", impl = "fast";
+  std::string task = tasks::task_kinds().front().name;
   int64_t batch = 8, size = 0, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;
   models::ModelSpec trained;  // of --weights
+
+  template <class V>
+  void visit(V& v) {
+    v("model", model, "model name (`tessera models` lists them)");
+    v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
+    v("size", size, between(1, 8192), "side of the images in pixels (default: 224, or from the weights)");
+    v("device", device, "cpu, cuda or auto");
+    v("precision", dtype, "fp32, bf16, or int8 (inference only)");
+    v("impl", impl, {.choices = {"fast", "reference"}},
+      "fast, or reference: compositions of LibTorch's operations");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("seconds", seconds, between(0, 3600), "seconds of measurement");
+    v("json", json, "one JSON line");
+    v("profile", profile, "also a table of time by operation, to stderr");
+  }
+};
+
+struct BenchInferOptions : BenchOptions {
+  template <class V>
+  void visit(V& v) {
+    BenchOptions::visit(v);
+    v("weights", weights, {.names = "-w"}, "a trained model instead: weights of any format, or a run");
+  }
+};
+
+struct BenchTrainOptions : BenchOptions {
+  template <class V>
+  void visit(V& v) {
+    BenchOptions::visit(v);
+    v("task", task, "task, with its default settings");
+  }
 };
 
 double peak_rss_mb() {
@@ -95,7 +125,7 @@ tasks::Precision precision_of(BenchDtype dtype) {
   return dtype == BenchDtype::fp32 ? tasks::Precision::fp32 : tasks::Precision::bf16;
 }
 
-// One step of what is measured; returns when it is done.
+// One step of a measurement; returns when it is done.
 using Step = std::function<void()>;
 
 // A GPU only takes note of its work: the step is done when the GPU is.
@@ -107,8 +137,8 @@ Step waited_for(const Step& step, const torch::Device& device) {
   };
 }
 
-// "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile says how much work it was; a gated layer makes two
-// products.
+// Reads the size of a product from "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile; a gated
+// layer makes two products.
 std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {
   long long rows = 0, in = 0, out = 0;
   const size_t from = name.starts_with("convolution ") ? 12 : name.starts_with("linear ") ? 7 : name.size();
@@ -131,7 +161,7 @@ std::vector<ProductShape> products_of(const Step& forward) {
   return products;
 }
 
-// `limit` in GFLOP/s, where it is known.
+// `limit` in GFLOP/s, if known.
 void print_profile(const Step& step, int64_t steps, std::optional<double> limit) {
   const double start = steady_seconds();
   Profile profile;
@@ -170,7 +200,7 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
   line("other", 0, wall - named, 0);
 }
 
-// What a measurement found; the limit in GFLOP/s where it is known.
+// The result of a measurement; the limit in GFLOP/s, if known.
 struct Measured {
   std::vector<double> seconds;  // of each step
   double peak_rss_mb;
@@ -207,13 +237,13 @@ void report(const char* what, const BenchOptions& options, BenchDtype dtype, con
                 << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
 }
 
-// Steps and products of the limit take turns, so that what else the machine does meets both.
+// Steps and products of the limit alternate, so that other load on the machine affects both.
 void measure(const char* what, const BenchOptions& options, const torch::Device& device, BenchDtype dtype,
              const Step& forward, const Step& once, double gflop) {
-  constexpr double kPatience = 10;  // seconds more than asked for, for five rounds of slow steps
+  constexpr double kPatience = 10;  // seconds more than --seconds, for five rounds of slow steps
   const Step step = waited_for(once, device);
   step();
-  const double peak = peak_rss_mb();  // before the limit's products ask for memory of their own
+  const double peak = peak_rss_mb();  // before the limit's products allocate memory
   std::optional<Limit> products;      // of the processor
   if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   std::vector<double> seconds;
@@ -320,42 +350,26 @@ void train_steps(const BenchOptions& options) {
           6e-9 * static_cast<double>(task->macs(options.size)));
 }
 
-void add_options(Arguments& command, const std::shared_ptr<BenchOptions>& options, const char* dtypes) {
-  command.add("--model", options->model, "model name (`tessera models` lists them)");
-  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
-  command.add("--size", options->size, "side of the images in pixels (default: 224, or as the weights say)")
-      .range(1, 8192);
-  command.add("--device", options->device, "cpu, cuda or auto").show_default();
-  command.add("--precision", options->dtype, dtypes).show_default();
-  command.add("--impl", options->impl, "fast, or reference: the compositions of LibTorch's operations")
-      .show_default()
-      .one_of({"fast", "reference"});
-  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
-  command.add("--seconds", options->seconds, "how long to measure").show_default().range(0.0, 3600.0);
-  command.flag("--json", options->json, "one JSON line");
-  command.flag("--profile", options->profile, "then a table of time by operation, to stderr");
+void bench_infer(const BenchInferOptions& options) {
+  BenchOptions chosen = options;
+  choose_model(chosen);
+  infer(chosen);
+}
+
+void bench_train(const BenchTrainOptions& options) {
+  BenchOptions chosen = options;
+  choose_model(chosen);
+  train_steps(chosen);
 }
 
 }  // namespace
 
 void add_bench_infer(Arguments& command, Action& action) {
-  auto options = std::make_shared<BenchOptions>();
-  add_options(command, options, "fp32, bf16 or int8");
-  command.add("-w,--weights", options->weights, "a trained model instead: weights of any form, or a run");
-  action = [options] {
-    choose_model(*options);
-    infer(*options);
-  };
+  action = with_options<BenchInferOptions>(command, bench_infer);
 }
 
 void add_bench_train(Arguments& command, Action& action) {
-  auto options = std::make_shared<BenchOptions>();
-  add_options(command, options, "fp32 or bf16");
-  command.add("--task", options->task, "what is learned, with its standard settings").show_default();
-  action = [options] {
-    choose_model(*options);
-    train_steps(*options);
-  };
+  action = with_options<BenchTrainOptions>(command, bench_train);
 }
 
 }  // namespace tessera::cli

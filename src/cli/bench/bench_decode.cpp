@@ -1,5 +1,5 @@
-// `tessera bench decode`: how fast a language model reads a prompt and continues it, beside what reading its weights once
-// a token allows on this machine in the same run.
+// `tessera bench decode`: speed of a language model on a prompt and its continuation, and the limit of
+// reading its weights once for each token on this machine in the same run.
 #include <algorithm>
 #include <cstring>
 #include <iomanip>
@@ -8,8 +8,8 @@
 
 #include "cli/base/command.h"
 #include "cli/bench/bench_limit.h"
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "core/threads.h"
 #include "models/language/language_model.h"
@@ -24,6 +24,19 @@ struct BenchDecodeOptions {
   std::string weights, precision = "bf16";
   int64_t prompt = 512, tokens = 128, batch = 1, rounds = 3, threads = 0;
   bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w"},
+      "folder of a language model (default: 134 million random weights, the sizes of SmolLM-135M)");
+    v("precision", precision, "fp32, bf16 or int8");
+    v("prompt", prompt, between(1, 1 << 20), "tokens of the prompt");
+    v("tokens", tokens, between(1, 1 << 20), "tokens to generate");
+    v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "texts at a time");
+    v("rounds", rounds, between(1, 1000), "rounds, of which the fastest counts");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("json", json, "one JSON line");
+  }
 };
 
 // Without weights of the user's: a LLaMA of 134 million parameters (the sizes of SmolLM-135M), drawn.
@@ -54,8 +67,8 @@ double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions
   return static_cast<double>(model.macs(1)) * bytes + cache * (dtype == BenchDtype::fp32 ? 4 : 2);
 }
 
-// Seconds to read so many bytes once with all threads: the library's search for a byte that is not there runs at the
-// speed of the memory.
+// Seconds to read `bytes` once with all threads: a search for an absent byte runs at the speed of the
+// memory.
 class MemoryReader {
  public:
   explicit MemoryReader(double bytes) : memory_(static_cast<size_t>(bytes), 1) {}
@@ -143,17 +156,7 @@ void decode(const BenchDecodeOptions& options) {
 }  // namespace
 
 void add_bench_decode(Arguments& command, Action& action) {
-  const auto options = std::make_shared<BenchDecodeOptions>();
-  command.add("-w,--weights", options->weights,
-              "a language model's folder (default: 134 million drawn weights, the sizes of SmolLM-135M)");
-  command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
-  command.add("--prompt", options->prompt, "tokens that are read first").show_default().range(1, 1 << 20);
-  command.add("--tokens", options->tokens, "tokens that are written").show_default().range(1, 1 << 20);
-  command.add("--batch-size,--batch", options->batch, "texts at a time").show_default().range(1, 4096);
-  command.add("--rounds", options->rounds, "how often; the fastest counts").show_default().range(1, 1000);
-  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
-  command.flag("--json", options->json, "one JSON line");
-  action = [options] { decode(*options); };
+  action = with_options<BenchDecodeOptions>(command, decode);
 }
 
 }  // namespace tessera::cli

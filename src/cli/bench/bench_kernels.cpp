@@ -1,4 +1,4 @@
-// `tessera bench linear|attention|mlstm|data`: one part alone, each form of it.
+// `tessera bench linear|attention|mlstm|data`: one part, each form of it.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -19,22 +19,71 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Shape {
-  int64_t batch = 1, tokens = 3136, heads = 4, head_dim = 96;
-  int64_t rows = 1576, in = 384, out = 1536;
-  std::string activation = "none";
-  bool norm = false, residual = false;  // around a linear layer
-  bool causal = false, rope = false;    // of attention
-  int64_t window = 0;
+struct Measurement {
   int64_t threads = 0;
   double seconds = 3;
   bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("seconds", seconds, between(0, 3600), "seconds of measurement");
+    v("json", json, "one JSON line");
+  }
+};
+
+const std::vector<std::string> kActivations = {"none", "gelu", "silu_gate"};  // kernels::Activation's
+constexpr Range kSides = between(1, 1 << 20);
+
+struct LinearShape : Measurement {
+  int64_t rows = 1576, in = 384, out = 1536;
+  std::string activation = "none";
+  bool norm = false, residual = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("rows", rows, kSides, "rows of x");
+    v("in", in, kSides, "columns of x");
+    v("out", out, kSides, "columns of the result");
+    v("activation", activation, {.choices = kActivations},
+      "activation after the product; silu_gate makes two products");
+    v("norm", norm, "a LayerNorm before the product");
+    v("residual", residual, "a residual added to the result");
+    Measurement::visit(v);
+  }
+};
+
+struct HeadsShape : Measurement {
+  int64_t batch = 1, tokens = 3136, heads = 4, head_dim = 96;
+
+  template <class V>
+  void visit(V& v) {
+    v("batch", batch, kSides, "sequences");
+    v("tokens", tokens, kSides, "length of a sequence");
+    v("heads", heads, kSides, "heads");
+    v("head_dim", head_dim, kSides, "channels of a head");
+    Measurement::visit(v);
+  }
+};
+
+struct AttentionShape : HeadsShape {
+  bool causal = false, rope = false;
+  int64_t window = 0;
+
+  template <class V>
+  void visit(V& v) {
+    HeadsShape::visit(v);
+    v("causal", causal, "a token sees itself and those before it");
+    v("window", window, between(0, 1 << 20), "a token sees tokens closer than this, 0 = all");
+    v("rope", rope, "queries and keys rotated by their position");
+  }
 };
 
 using Form = kernels::bench::Candidate;
 
 // `gflop` of each form, or empty.
-void print(const Shape& shape, Json line, const std::vector<Form>& forms, const std::vector<double>& gflop) {
+void print(const Measurement& shape, Json line, const std::vector<Form>& forms,
+           const std::vector<double>& gflop) {
   const std::vector<kernels::bench::Timing> timings = kernels::bench::measure(forms, shape.seconds);
   for (size_t i = 0; i < forms.size(); ++i) {
     const double seconds = timings[i].median;
@@ -45,11 +94,9 @@ void print(const Shape& shape, Json line, const std::vector<Form>& forms, const 
   std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
 }
 
-const std::vector<std::string> kActivations = {"none", "gelu", "silu_gate"};  // kernels::Activation's
-
-// A layer with random numbers, and what stands around it.
+// A layer with random numbers, and its surroundings.
 struct LinearTensors {
-  explicit LinearTensors(const Shape& shape) : s(shape) {
+  explicit LinearTensors(const LinearShape& shape) : s(shape) {
     const auto matrix = [](const torch::Tensor& m) {
       return kernels::MatrixView{m.const_data_ptr(), kernels::Element::f32, m.size(1), 1};
     };
@@ -68,7 +115,7 @@ struct LinearTensors {
     if (s.residual) call.residual = {residual.const_data_ptr(), kernels::Element::f32, s.out};
     kernels::linear_forward(weights, call);
   }
-  Shape s;
+  LinearShape s;
   torch::Tensor x = torch::randn({s.rows, s.in}), w = torch::randn({s.out, s.in}), g = torch::randn_like(w),
                 b = torch::randn({s.out}), residual = torch::randn({s.rows, s.out}),
                 y = torch::empty_like(residual), norm_weight = torch::ones({s.in});
@@ -76,7 +123,7 @@ struct LinearTensors {
   kernels::LinearLayer layer;
 };
 
-void linear(const Shape& s) {
+void linear(const LinearShape& s) {
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
   const LinearTensors tensors(s);
@@ -90,7 +137,7 @@ void linear(const Shape& s) {
       forms.push_back(
           {text(name_of(dtype), " ", implementation.name), [&tensors, weights] { tensors.run(*weights); }});
     }
-    // The product alone: the limit.
+    // Only the product: the limit.
     forms.push_back({text(name_of(dtype), " oneDNN"),
                      [product = LimitProduct(dtype, s.rows, s.in, outputs)] { product(); }});
   }
@@ -125,7 +172,7 @@ kernels::GatesOut gate_out(const torch::Tensor& t) {
 }
 
 template <class Functions>
-Json describe(const char* what, const kernels::Table<Functions>& table, const Shape& s, int threads) {
+Json describe(const char* what, const kernels::Table<Functions>& table, const HeadsShape& s, int threads) {
   return {{"bench", what},     {"kernel", kernels::name_of(kernels::choose_entry(table).isa)},
           {"batch", s.batch},  {"tokens", s.tokens},
           {"heads", s.heads},  {"head_dim", s.head_dim},
@@ -139,9 +186,9 @@ torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
   return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
 }
 
-// What attention does beside softmax(q k^T) v, for the kernel and for LibTorch.
+// The additions of attention to softmax(q k^T) v, for the kernel and for LibTorch.
 struct AttentionExtras {
-  explicit AttentionExtras(const Shape& s) : causal(s.causal) {
+  explicit AttentionExtras(const AttentionShape& s) : causal(s.causal) {
     mask.causal = s.causal, mask.window = s.window;
     if (s.rope) {
       const torch::Tensor places = torch::arange(s.tokens, torch::kFloat32).unsqueeze(1);
@@ -167,7 +214,7 @@ struct AttentionExtras {
   torch::Tensor angles, cos, sin, seen;
 };
 
-void attention(const Shape& s) {
+void attention(const AttentionShape& s) {
   if (s.rope && s.head_dim % 2 != 0)
     fail_usage("--rope rotates pairs of channels: --head-dim ", s.head_dim, " must be even");
   const int threads = train::use_threads(s.threads);
@@ -223,7 +270,7 @@ void attention(const Shape& s) {
 
 // The cell's inputs and outputs [batch, tokens, heads, head dim] in one element type, gates in float.
 struct MlstmTensors {
-  MlstmTensors(const Shape& s, torch::ScalarType type)
+  MlstmTensors(const HeadsShape& s, torch::ScalarType type)
       : shape{s.batch, s.heads, s.tokens, s.head_dim, s.head_dim} {
     for (torch::Tensor* t : {&q, &k, &v, &h, &dh, &dq, &dk, &dv})
       *t = (torch::randn({s.batch, s.tokens, s.heads, s.head_dim}) * 0.1).to(type);
@@ -306,7 +353,7 @@ std::vector<Form> parallel_forms(const MlstmTensors& t) {
            }}};
 }
 
-void mlstm(const Shape& s) {
+void mlstm(const HeadsShape& s) {
   const int threads = train::use_threads(s.threads);
   const MlstmTensors floats(s, torch::kFloat32);
   std::vector<Form> forms = chunkwise_forms("chunkwise", floats);
@@ -320,77 +367,49 @@ void mlstm(const Shape& s) {
   print(s, describe("mlstm", kernels::mlstm_table(), s, threads), forms, {});
 }
 
-void add_common(Arguments& command, const std::shared_ptr<Shape>& shape) {
-  command.add("--threads", shape->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
-  command.add("--seconds", shape->seconds, "how long to measure").show_default().range(0.0, 3600.0);
-  command.flag("--json", shape->json, "one JSON line");
-}
+struct BenchDataOptions {
+  std::string folder;
+  data::LoaderBenchConfig config;
+  bool json = false;
 
-void size_option(Arguments& command, const char* name, int64_t& value, const char* what) {
-  command.add(name, value, what).show_default().range(1, 1 << 20);
-}
+  template <class V>
+  void visit(V& v) {
+    v("folder", folder, {.argument = "FOLDER", .required = true}, "folder of classes");
+    v("size", config.size, kSides, "side of the crops in pixels");
+    v("batch_size", config.batch, {.range = kSides, .names = "--batch"}, "images at a time");
+    v("threads", config.threads, kSides, "decoding threads");
+    v("json", json, "one JSON line");
+  }
+};
 
-std::shared_ptr<Shape> add_heads(Arguments& command) {
-  auto shape = std::make_shared<Shape>();
-  size_option(command, "--batch", shape->batch, "sequences");
-  size_option(command, "--tokens", shape->tokens, "length of a sequence");
-  size_option(command, "--heads", shape->heads, "heads");
-  size_option(command, "--head-dim", shape->head_dim, "channels of a head");
-  add_common(command, shape);
-  return shape;
+void bench_data(const BenchDataOptions& options) {
+  data::time_loader(options.folder, options.config);  // brings the files into memory
+  const data::LoaderPass pass = data::time_loader(options.folder, options.config);
+  const Json line = {{"bench", "data"},
+                     {"images", pass.images},
+                     {"size", options.config.size},
+                     {"threads", options.config.threads},
+                     {"images_per_second", static_cast<double>(pass.images) / pass.seconds},
+                     {"cpu_ms_an_image", pass.cpu_seconds * 1e3 / static_cast<double>(pass.images)}};
+  std::cout << (options.json ? line.dump() : line.dump(2)) << "\n";
 }
 
 }  // namespace
 
 void add_bench_linear(Arguments& command, Action& action) {
-  auto shape = std::make_shared<Shape>();
-  size_option(command, "--rows", shape->rows, "rows of x");
-  size_option(command, "--in", shape->in, "columns of x");
-  size_option(command, "--out", shape->out, "columns of the result");
-  command.add("--activation", shape->activation, "behind the product; silu_gate makes two products")
-      .show_default()
-      .one_of(kActivations);
-  command.flag("--norm", shape->norm, "a LayerNorm before the product");
-  command.flag("--residual", shape->residual, "added to the result");
-  add_common(command, shape);
-  action = [shape] { linear(*shape); };
+  action = with_options<LinearShape>(command, linear);
 }
 
 void add_bench_attention(Arguments& command, Action& action) {
-  const auto shape = add_heads(command);
-  command.flag("--causal", shape->causal, "a token sees itself and what stands before it");
-  command.add("--window", shape->window, "a token sees those less than so far away, 0 = all")
-      .show_default()
-      .range(0, 1 << 20);
-  command.flag("--rope", shape->rope, "queries and keys rotated by their position");
-  action = [shape] { attention(*shape); };
+  action = with_options<AttentionShape>(command, attention);
 }
 
 void add_bench_mlstm(Arguments& command, Action& action) {
-  const auto shape = add_heads(command);
-  action = [shape] { mlstm(*shape); };
+  action = with_options<HeadsShape>(command, mlstm);
 }
 
 void add_bench_data(Arguments& command, Action& action) {
-  auto folder = std::make_shared<std::string>();
-  auto config = std::make_shared<data::LoaderBenchConfig>();
-  auto json = std::make_shared<bool>(false);
-  command.add("FOLDER", *folder, "a folder of classes").required();
-  size_option(command, "--size", config->size, "side of the crops in pixels");
-  size_option(command, "--batch-size,--batch", config->batch, "images at a time");
-  size_option(command, "--threads", config->threads, "decoding threads");
-  command.flag("--json", *json, "one JSON line");
-  action = [folder, config, json] {
-    data::time_loader(*folder, *config);  // brings the files into memory
-    const data::LoaderPass pass = data::time_loader(*folder, *config);
-    const Json line = {{"bench", "data"},
-                       {"images", pass.images},
-                       {"size", config->size},
-                       {"threads", config->threads},
-                       {"images_per_second", static_cast<double>(pass.images) / pass.seconds},
-                       {"cpu_ms_an_image", pass.cpu_seconds * 1e3 / static_cast<double>(pass.images)}};
-    std::cout << (*json ? line.dump() : line.dump(2)) << "\n";
-  };
+  action = with_options<BenchDataOptions>(command, bench_data);
 }
 
 }  // namespace tessera::cli

@@ -6,15 +6,15 @@
 #include <array>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "ops/torch.h"
 
 namespace tessera::cli {
 namespace {
 
-// Operations of LibTorch that have no C++ declaration: found by name and called with what is on the stack.
+// Calls an operation of LibTorch without a C++ declaration, by its name, with a stack of arguments.
 torch::Tensor call(const char* name, std::vector<c10::IValue> arguments) {
   const auto operation = c10::Dispatcher::singleton().findSchema({name, ""});
   check(operation.has_value(), "this LibTorch has no operation ", name);

@@ -1,4 +1,4 @@
-// What the machine can do: oneDNN's matrix products with packed weights, through LibTorch's copy of it.
+// The limit of the machine: oneDNN's matrix products with packed weights, through LibTorch's copy of it.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct ProductShape {
   double calls;
 };
 
-// GFLOP/s of oneDNN over the products of a model, timed in turns with the model. In bfloat16 its products in
-// float count where they are the faster ones (processors whose bfloat16 runs at half the rate).
+// GFLOP/s of oneDNN over the products of a model, timed in turns with the model. For bfloat16 the products
+// in float count if they are faster (processors that run bfloat16 at half the rate).
 class Limit {
  public:
   // Of the shapes those with the most work, at most four. There must be one.

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/clock.h"
+#include "core/progress.h"
 
 namespace tessera::cli {
 

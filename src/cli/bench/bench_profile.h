@@ -1,4 +1,4 @@
-// Where the time of a model goes: by operation, its own time without that of the operations inside it.
+// Time of a model by operation, without the time of nested operations.
 #pragma once
 
 #include <cstdint>

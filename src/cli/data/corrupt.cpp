@@ -5,7 +5,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -20,6 +19,31 @@ struct CorruptOptions {
   data::CorruptConfig corrupt;
   std::string split = "validation", corruptions, severities = "1,2,3,4,5";
   int64_t threads = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("set", source.path, {.argument = "SET", .required = true},
+      "a folder, shards, a table, CIFAR or IDX files, shapes:…");
+    v("output", corrupt.output, {.names = "-o", .required = true},
+      "folder for CORRUPTION/SEVERITY/CLASS; must not exist");
+    v("val_data", source.val_path, "the validation set, if it has a path of its own");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the set; all of a set without splits");
+    v("corruption", corruptions,
+      "corruptions: fog,frost; all: with speckle_noise, gaussian_blur, saturate (default: the benchmark's "
+      "15)");
+    v("severity", severities, "1 to 5, comma-separated");
+    v("parameters", corrupt.parameters, {.choices = {"imagenet", "cifar"}},
+      "parameters of the benchmark (default: cifar for images of at most 64 pixels)");
+    v("size", corrupt.size, between(0, 8192),
+      "crop the centre to this side first, 224 for ImageNet-C (0: keep)");
+    v("frost", corrupt.frost, "folder of images of frost (default: synthetic frost)");
+    v("quality", corrupt.quality, between(0, 100),
+      "JPEG quality, 85 for ImageNet-C (0: PNG, without further loss)");
+    v("seed", corrupt.seed, "seed of the corruptions");
+    v("class_names", source.class_names, "file with one class name in a line");
+    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+  }
 };
 
 std::vector<int64_t> parse_severities(const std::string& list) {
@@ -43,7 +67,8 @@ std::vector<std::string> parse_corruptions(const std::string& list) {
   return out;
 }
 
-void corrupt(CorruptOptions options) {
+void corrupt(const CorruptOptions& asked) {
+  CorruptOptions options = asked;
   set_num_threads(static_cast<int>(options.threads));
   options.corrupt.corruptions = parse_corruptions(options.corruptions);
   options.corrupt.severities = parse_severities(options.severities);
@@ -73,40 +98,7 @@ void corrupt(CorruptOptions options) {
 }  // namespace
 
 void add_data_corrupt(Arguments& command, Action& action) {
-  auto options = std::make_shared<CorruptOptions>();
-  command.add("SET", options->source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
-      .required();
-  command.add("-o,--output", options->corrupt.output, "folder for CORRUPTION/SEVERITY/CLASS; must not exist")
-      .required();
-  command.add("--val-data", options->source.val_path, "the validation set, where it is another path");
-  command.add("--split", options->split, "validation, train, or all where the set names no split")
-      .show_default()
-      .one_of({"validation", "train", "all"});
-  command.add(
-      "--corruption", options->corruptions,
-      "some as fog,frost; all: with speckle_noise, gaussian_blur, saturate (default: the benchmark's 15)");
-  command.add("--severity", options->severities, "1 to 5, several with commas").show_default();
-  command
-      .add("--parameters", options->corrupt.parameters,
-           "imagenet or cifar (default: cifar for images of at most 64 pixels)")
-      .one_of({"imagenet", "cifar"});
-  command
-      .add("--size", options->corrupt.size,
-           "cut the centre to this side first, as ImageNet-C's 224 (0: keep)")
-      .show_default()
-      .range(0, 8192);
-  command.add("--frost", options->corrupt.frost, "folder of images of frost (default: frost is drawn)");
-  command
-      .add("--quality", options->corrupt.quality,
-           "of JPEGs, as ImageNet-C's 85 (0: PNG, without further loss)")
-      .show_default()
-      .range(0, 100);
-  command.add("--seed", options->corrupt.seed, "other seeds draw other corruptions").show_default();
-  command.add("--class-names", options->source.class_names, "file with one class name a line");
-  command.add("--threads", options->threads, "threads (0: as many as there are cores)")
-      .show_default()
-      .range(0, 1024);
-  action = [options] { corrupt(*options); };
+  action = with_options<CorruptOptions>(command, corrupt);
 }
 
 }  // namespace tessera::cli

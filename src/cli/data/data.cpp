@@ -1,4 +1,4 @@
-// `tessera data info|check|pack|preview`: what a set is, whether it is sound, shards of it, a look at it.
+// `tessera data info|check|pack|preview`: describe a set, check it, pack it into shards, draw samples.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -9,9 +9,9 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/data/data_latents.h"
+#include "cli/data/data_options.h"
 #include "cli/data/data_texts.h"
 #include "cli/data/preview_matches.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -25,7 +25,7 @@
 #include "data/tools/preview.h"
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "report/grid.h"
 #include "report/html.h"
 
@@ -38,22 +38,15 @@ struct DataOptions {
   data::SourceConfig source;
   int64_t threads = 0;
   bool json = false;
-};
 
-void add_data_options(Arguments& command, DataOptions& options) {
-  command.add("DATA", options.source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
-      .required();
-  command.add("--val-data", options.source.val_path, "the validation set, where it is another path");
-  command
-      .add("--val-share", options.source.val_share,
-           "share for validation where the data has no split of its own")
-      .show_default();
-  command.add("--image-root", options.source.image_root, "tables: folder that relative paths start from");
-  command.add("--class-names", options.source.class_names, "file with one class name a line");
-  command.add("--threads", options.threads, "threads (0: as many as there are cores)")
-      .show_default()
-      .range(0, 1024);
-}
+  template <class V>
+  void visit(V& v) {
+    visit_set(v, source);
+    visit_validation(v, source);
+    v("class_names", source.class_names, "file with one class name in a line");
+    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+  }
+};
 
 data::Split parse_split(const std::string& name) {
   return name == "train" ? data::Split::train : data::Split::validation;
@@ -89,6 +82,13 @@ std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
 struct InfoOptions : DataOptions {
   int64_t sample = 1000;
+
+  template <class V>
+  void visit(V& v) {
+    DataOptions::visit(v);
+    v("sample", sample, between(1, 100'000'000), "images for mean and std");
+    v("json", json, "one JSON object");
+  }
 };
 
 std::string numbers(const std::array<double, 3>& values) {
@@ -125,7 +125,7 @@ void print_info(const data::Source& source, const data::PixelStatistics& pixels,
     print_captions(captions);
 }
 
-// A line a class of the masks with its share of the pixels, of as many samples as the statistics are taken of.
+// Prints for each class of the masks its share of the pixels, over `sample` samples.
 void print_masks(const data::Source& source, int64_t sample) {
   const std::vector<std::string>& classes = data::mask_labels(source)->mask_classes();
   const std::vector<int64_t> pixels = data::mask_pixels(source, sample);
@@ -141,14 +141,14 @@ void print_masks(const data::Source& source, int64_t sample) {
               << percent(static_cast<double>(pixels[c]) / static_cast<double>(total)) << "\n";
 }
 
-// Empty where samples have no classes.
+// Empty if samples have no classes.
 std::vector<std::string> class_names_of(const data::Source& source) {
   if (const data::ObjectLabels* objects = data::object_labels(source)) return objects->object_classes();
   const data::ClassLabels* labels = source.class_labels();
   return labels ? labels->class_names() : std::vector<std::string>();
 }
 
-// Images of each class, or its objects where images have those.
+// Returns the images of each class, or its objects if images have objects.
 std::vector<int64_t> counts_of(const data::Source& source) {
   return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
 }
@@ -253,6 +253,14 @@ void info(const InfoOptions& options) {
 struct CheckOptions : DataOptions {
   int64_t show = 20;
   std::string weights;
+
+  template <class V>
+  void visit(V& v) {
+    DataOptions::visit(v);
+    v("show", show, between(0, 1000), "lines of each kind of problem");
+    v("weights", weights, {.names = "-w"}, "weights of a model: list the texts longer than its context");
+    v("json", json, "one JSON object with up to 1000 lines of each kind");
+  }
 };
 
 void print_split(const data::SplitCheck& split) {
@@ -334,6 +342,17 @@ void check_set(const CheckOptions& options) {
 
 struct PackOptions : DataOptions {
   data::PackConfig pack;
+
+  template <class V>
+  void visit(V& v) {
+    DataOptions::visit(v);
+    v("output", pack.output, {.names = "-o", .required = true}, "folder for the shards; must not exist");
+    v("shard_size", pack.shard_size, "images in a shard");
+    v("resize", pack.resize, "shrink images to this shorter side (0: keep)");
+    v("quality", pack.quality, "JPEG quality of shrunk images");
+    v("gzip", pack.gzip, "write .tar.gz");
+    v("skip_bad", pack.skip_bad, "leave out images that cannot be read");
+  }
 };
 
 void pack(const PackOptions& options) {
@@ -354,9 +373,23 @@ void pack(const PackOptions& options) {
 struct PreviewOptions : DataOptions {
   std::string output, split = "train", matches;
   int64_t count = 64, columns = 0, cell = 96, seed = 0;
+
+  template <class V>
+  void visit(V& v) {
+    DataOptions::visit(v);
+    v("out", output, {.argument = "OUT", .required = true},
+      "file to write: .png, .jpg, .webp, .svg or .html");
+    v("split", split, {.choices = {"train", "validation"}}, "split of the set");
+    v("count", count, {.range = between(1, 10000), .names = "-n"}, "images");
+    v("columns", columns, between(0, 1000), "columns of the grid (0: square)");
+    v("cell", cell, between(16, 1024), "side of an image in the grid");
+    v("seed", seed, "seed of the choice of images");
+    v("matches", matches,
+      "recipe of task detect: its augmented images, with the anchors assigned to each object");
+  }
 };
 
-// "image", "svg" or "html"; said before the work.
+// Returns "image", "svg" or "html"; throws before the work.
 std::string preview_kind(const std::string& path) {
   if (is_image_name(path)) return "image";
   for (const char* kind : {"svg", "html"})
@@ -431,53 +464,16 @@ void preview(const PreviewOptions& options) {
 
 }  // namespace
 
-void add_data_info(Arguments& command, Action& action) {
-  auto options = std::make_shared<InfoOptions>();
-  add_data_options(command, *options);
-  command.add("--sample", options->sample, "images that mean and std are taken of")
-      .show_default()
-      .range(1, 100'000'000);
-  command.flag("--json", options->json, "one JSON object");
-  action = [options] { info(*options); };
-}
+void add_data_info(Arguments& command, Action& action) { action = with_options<InfoOptions>(command, info); }
 
 void add_data_check(Arguments& command, Action& action) {
-  auto options = std::make_shared<CheckOptions>();
-  add_data_options(command, *options);
-  command.add("--show", options->show, "lines of each kind of problem").show_default().range(0, 1000);
-  command.add("-w,--weights", options->weights, "weights whose model reads the texts: those too long for it");
-  command.flag("--json", options->json, "one JSON object with up to 1000 lines of each kind");
-  action = [options] { check_set(*options); };
+  action = with_options<CheckOptions>(command, check_set);
 }
 
-void add_data_pack(Arguments& command, Action& action) {
-  auto options = std::make_shared<PackOptions>();
-  add_data_options(command, *options);
-  command.add("-o,--output", options->pack.output, "folder for the shards; must not exist").required();
-  command.add("--shard-size", options->pack.shard_size, "images a shard").show_default();
-  command.add("--resize", options->pack.resize, "shrink images to this shorter side (0: keep)")
-      .show_default();
-  command.add("--quality", options->pack.quality, "JPEG quality of shrunk images").show_default();
-  command.flag("--gzip", options->pack.gzip, "write .tar.gz");
-  command.flag("--skip-bad", options->pack.skip_bad, "leave out images that cannot be read");
-  action = [options] { pack(*options); };
-}
+void add_data_pack(Arguments& command, Action& action) { action = with_options<PackOptions>(command, pack); }
 
 void add_data_preview(Arguments& command, Action& action) {
-  auto options = std::make_shared<PreviewOptions>();
-  add_data_options(command, *options);
-  command.add("OUT", options->output, "file to write: .png, .jpg, .webp, .svg or .html").required();
-  command.add("--split", options->split, "train or validation")
-      .show_default()
-      .one_of({"train", "validation"});
-  command.add("-n,--count", options->count, "images").show_default().range(1, 10000);
-  command.add("--columns", options->columns, "columns of the grid (0: square)").show_default().range(0, 1000);
-  command.add("--cell", options->cell, "side of an image in the grid").show_default().range(16, 1024);
-  command.add("--seed", options->seed, "another seed draws other images").show_default();
-  command.add(
-      "--matches", options->matches,
-      "a recipe of task detect: its augmented images, with the anchors that are trained as each object");
-  action = [options] { preview(*options); };
+  action = with_options<PreviewOptions>(command, preview);
 }
 
 }  // namespace tessera::cli

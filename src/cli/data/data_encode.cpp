@@ -7,9 +7,8 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
+#include "cli/data/data_options.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/latents.h"
@@ -17,18 +16,34 @@
 #include "io/files/file.h"
 #include "io/weights/array_file.h"
 #include "open/device.h"
-#include "open/open_codec.h"
+#include "open/open_task.h"
 
 namespace tessera::cli {
 namespace {
 
-struct DataEncodeOptions {
+struct DataEncodeOptions : ComputeOptions {
   data::SourceConfig source;
   std::string weights, out;
-  int64_t size = 0, batch = 16, shard_size = 10000, tile = 0, threads = 0;
+  int64_t size = 0, batch = 16, shard_size = 10000, tile = 0;
   double scale = 0;
   bool no_flip = false;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    visit_set(v, source);
+    v("weights", weights, {.names = "-w", .required = true},
+      "the VAE: a run of task vae, a CompVis checkpoint, a file or folder of diffusers");
+    v("output", out, {.names = "-o", .required = true}, "folder for the latents; must not exist");
+    visit_validation(v, source);
+    v("class_names", source.class_names, "file with one class name in a line");
+    v("size", size, between(1, 8192), "side of the centre crop in pixels (default: from the VAE)");
+    v("tile", tile, between(0, 8192), "encode in tiles of this side in pixels, for large images (0: whole)");
+    v("scale", scale, between(0, 1e6), "factor for the latents (default: from the VAE, else measured)");
+    v("no_flip", no_flip, "without the mirrored images");
+    v("shard_size", shard_size, between(1, 10'000'000), "images in a shard");
+    v("batch_size", batch, between(1, 4096), "images at a time");
+    ComputeOptions::visit(v);
+  }
 };
 
 // A part of a source, from one index on.
@@ -224,35 +239,7 @@ void encode(const DataEncodeOptions& options) {
 }  // namespace
 
 void add_data_encode(Arguments& command, Action& action) {
-  auto options = std::make_shared<DataEncodeOptions>();
-  command.add("DATA", options->source.path, "a folder, shards, a table, CIFAR or IDX files, shapes:…")
-      .required();
-  command
-      .add("-w,--weights", options->weights,
-           "the VAE: a run of task vae, a CompVis checkpoint, a file or folder that diffusers wrote")
-      .required();
-  command.add("-o,--output", options->out, "folder for the latents; must not exist").required();
-  command.add("--val-data", options->source.val_path, "the validation set, where it is another path");
-  command
-      .add("--val-share", options->source.val_share,
-           "share for validation where the data has no split of its own")
-      .show_default();
-  command.add("--image-root", options->source.image_root, "tables: folder that relative paths start from");
-  command.add("--class-names", options->source.class_names, "file with one class name a line");
-  command.add("--size", options->size, "side of the images, whose centre is cut (default: as the VAE says)")
-      .range(1, 8192);
-  command.add("--tile", options->tile, "encode in tiles of this side in pixels, for large images (0: whole)")
-      .show_default()
-      .range(0, 8192);
-  command
-      .add("--scale", options->scale,
-           "what latents are multiplied by (default: as the VAE says, else measured)")
-      .range(0.0, 1e6);
-  command.flag("--no-flip", options->no_flip, "without the mirrored images");
-  command.add("--shard-size", options->shard_size, "images a shard").show_default().range(1, 10'000'000);
-  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { encode(*options); };
+  action = with_options<DataEncodeOptions>(command, encode);
 }
 
 }  // namespace tessera::cli

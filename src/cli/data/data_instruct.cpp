@@ -6,9 +6,8 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
+#include "cli/data/data_options.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -23,6 +22,18 @@ struct DataInstructOptions {
   std::string output, split = "train";
   std::vector<std::string> kinds = names_of<data::ResponseKind>();
   int64_t seed = 0, threads = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("data", source.path, {.argument = "DATA", .required = true},
+      "images with boxes, classes or captions: COCO, a folder, shapes:…");
+    v("output", output, {.names = "-o", .required = true}, "file to write: .jsonl or .json");
+    visit_validation(v, source);
+    v("split", split, {.choices = {"train", "validation"}}, "split of the set");
+    v("kinds", kinds, "kinds of response");
+    v("seed", seed, "seed of the questions");
+    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+  }
 };
 
 void instruct(const DataInstructOptions& options) {
@@ -84,26 +95,7 @@ void instruct(const DataInstructOptions& options) {
 }  // namespace
 
 void add_data_instruct(Arguments& command, Action& action) {
-  auto options = std::make_shared<DataInstructOptions>();
-  command
-      .add("DATA", options->source.path, "images with boxes, classes or captions: COCO, a folder, shapes:…")
-      .required();
-  command.add("-o,--output", options->output, "file to write: .jsonl or .json").required();
-  command.add("--val-data", options->source.val_path, "the validation set, where it is another path");
-  command
-      .add("--val-share", options->source.val_share,
-           "share for validation where the data has no split of its own")
-      .show_default();
-  command.add("--image-root", options->source.image_root, "tables: folder that relative paths start from");
-  command.add("--split", options->split, "train or validation")
-      .show_default()
-      .one_of({"train", "validation"});
-  command.add("--kinds", options->kinds, "kinds of response: conversation, detail, reasoning (default: all)");
-  command.add("--seed", options->seed, "another seed asks other questions").show_default();
-  command.add("--threads", options->threads, "threads (0: as many as there are cores)")
-      .show_default()
-      .range(0, 1024);
-  action = [options] { instruct(*options); };
+  action = with_options<DataInstructOptions>(command, instruct);
 }
 
 }  // namespace tessera::cli

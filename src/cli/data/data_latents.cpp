@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -35,7 +34,7 @@ struct Sums {
   }
 };
 
-// "" where all is well.
+// Returns the fault of a latent, or "".
 std::string fault_of(const data::LatentInfo& info, const std::vector<float>& moments) {
   const auto numbers = static_cast<size_t>(info.numel());
   for (size_t i = 0; i < moments.size(); ++i) {

@@ -16,14 +16,15 @@ struct LatentStatistics {
   std::vector<double> mean, std;  // of each channel, as a generator is given them: scaled, noise included
   data::Lines broken = {};        // numbers that are none, deviations below 0
 };
-// Reads at most so many latents of the source, at even distances.
+// Reads at most `most` latents of the source, at even distances.
 LatentStatistics latent_statistics(const data::LatentSource& source, int64_t most);
 
 void print_latents(const data::LatentSource& source, const LatentStatistics& statistics, const char* split);
 nlohmann::ordered_json latents_info_json(const data::LatentSource& source,
                                          const LatentStatistics& statistics);
 
-// All latents of both splits, which must be of one VAE. Fails where something is wrong, after listing `show` findings.
+// Checks all latents of both splits, which must be of one VAE. Fails after listing `show` findings if there
+// are any.
 void check_latents(const data::SourceConfig& config, int64_t show, bool as_json);
 
 }  // namespace tessera::cli

@@ -6,9 +6,8 @@
 #include <unordered_set>
 
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
@@ -28,7 +27,7 @@ int64_t words_of(std::string_view content) {
   return count;
 }
 
-// Stands for a document, which may be long, in what is remembered.
+// Returns a checksum that replaces a document, which may be long, in memory.
 std::string print_of(const std::string& content) { return checksum_of(as_bytes(trim(content))); }
 
 // Documents that were met, by their words: one that comes again is a finding.

@@ -20,12 +20,12 @@ TextStatistics text_statistics(const data::Source& source);
 void print_texts(const data::Source& source, const TextStatistics& statistics, const char* split);
 nlohmann::ordered_json texts_info_json(const data::Source& source, const TextStatistics& statistics);
 
-// Weights whose model reads the texts of a set.
+// Weights with a model that reads the texts of a set.
 class TextReader {
  public:
-  // A usage error where their task reads no texts of images.
+  // Throws a usage error if their task reads no texts of images.
   explicit TextReader(const std::string& weights);
-  // Adds the texts that are longer than the model reads to what is found of captions.
+  // Adds the texts longer than the context to the findings about captions.
   void add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const;
 
  private:
@@ -33,8 +33,8 @@ class TextReader {
   const tasks::TextLimit* limit_;
 };
 
-// Documents of both splits. Fails where one cannot be read, stands in the set twice or in both splits, after listing
-// `show` findings.
+// Checks the documents of both splits. Fails after listing `show` findings if one cannot be read, or is in
+// the set twice or in both splits.
 void check_texts(const data::SourceConfig& config, int64_t show, bool as_json);
 
 }  // namespace tessera::cli

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/loading/loader.h"
 #include "data/sources/draw_objects.h"
 #include "recipe/recipe.h"

@@ -10,8 +10,9 @@
 
 namespace tessera::cli {
 
-// `count` images of the training set as the recipe augments them, at least `side` pixels wide: every object a thick box, the
-// anchors that are trained as it thin ones of its colour. A usage error where the recipe's task has no anchors.
+// Returns `count` images of the training set with the recipe's augmentation, at least `side` pixels wide:
+// every object as a thick box, its assigned anchors as thin ones of its colour. Throws a usage error if the
+// recipe's task has no anchors.
 std::vector<report::Cell> matched_cells(const std::string& recipe_file, const data::SourceConfig& source,
                                         int64_t count, int64_t seed, int side);
 

@@ -8,11 +8,11 @@
 #include "cli/base/common.h"
 #include "cli/base/paired_images.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "report/grid.h"
 
 namespace tessera::cli {
@@ -23,9 +23,23 @@ struct CaptionOptions : PairedOptions {
   tasks::CaptionRequest request;
   std::string attention;
   bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("images", images, {.argument = "IMAGES", .required = true}, "images or folders of images");
+    visit_beams(v, request.search);
+    v("longest", request.longest, between(2, 65536), "most tokens (default: the context length)");
+    v("repetition_penalty", request.repetition_penalty, between(1, 100),
+      "divisor for scores of tokens that occurred");
+    v("prompt", request.prompt, "first words of the text (SimVLM)");
+    v("attention", attention,
+      "file for the attention of each word, for one image: .png, .jpg, .webp or .svg");
+    v("json", json, "one JSON object for each image");
+    PairedOptions::visit(v);
+  }
 };
 
-// The image, and beside it what was looked at for each word.
+// Draws the image, and next to it the attention of each word.
 void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
                     const torch::Tensor& image, const std::string& caption) {
   std::vector<tasks::WordAttention> words;
@@ -80,22 +94,7 @@ void caption(const CaptionOptions& options) {
 }  // namespace
 
 void add_caption(Arguments& command, Action& action) {
-  auto options = std::make_shared<CaptionOptions>();
-  command.add("IMAGES", options->images, "images, or folders of images").required();
-  add_beam_options(command, options->request.search);
-  command.add("--longest", options->request.longest, "tokens at most (default: as many as the model reads)")
-      .range(2, 65536);
-  command
-      .add("--repetition-penalty", options->request.repetition_penalty,
-           "what scores of tokens that are there already are divided by")
-      .show_default()
-      .range(1.0, 100.0);
-  command.add("--prompt", options->request.prompt, "words that the text begins with (SimVLM)");
-  command.add("--attention", options->attention,
-              "file for where the model looked, word by word: .png, .jpg, .webp or .svg; of one image");
-  command.flag("--json", options->json, "one JSON object an image");
-  add_paired_options(command, *options);
-  action = [options] { caption(*options); };
+  action = with_options<CaptionOptions>(command, caption);
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// `tessera chat --weights FOLDER`: talks to a language model, about images where it reads them.
+// `tessera chat --weights FOLDER`: a conversation with a language model, also about images.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,19 +8,17 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/memory.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "open/device.h"
 #include "open/open_language.h"
 #include "ops/inference.h"
-#include "ops/packed_only.h"
+#include "ops/linear.h"
 #include "text/conversation.h"
 #include "text/unicode.h"
 #include "weights/adapter.h"
@@ -30,12 +28,43 @@ namespace {
 
 struct ChatOptions {
   train::LanguageSource source;
-  std::string adapter, prompt, chat, precision = "fp32";
+  std::string adapter, chat, precision = "fp32";
+  std::optional<std::string> prompt;
   std::vector<std::string> images, stops;
   int64_t max_tokens = 256, threads = 0, top_k = 0, beams = 1, no_repeat = 0;
   int64_t seed = 0;
   double temperature = 0, top_p = 1, min_p = 0, repetition = 1;
-  bool json = false, raw = false, merge = false, asks_once = false;
+  bool json = false, raw = false, merge = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", source.weights, {.names = "-w", .required = true},
+      "run of task language, instruct, frozen or flamingo; folder with config.json, weights and tokeniser of "
+      "a published language model; or OpenFlamingo's checkpoint.pt");
+    v("language", source.language, "OpenFlamingo: folder of its language model");
+    v("tower", source.tower, "OpenFlamingo: weights of its image tower, CLIP's");
+    v("adapter", adapter, "folder with an adapter of the library PEFT (LoRA)");
+    v("merge", merge, "merge the adapter into the weights instead of adding it at each token");
+    v("image", images, "images of the conversation");
+    v("prompt", prompt, "one question (default: a conversation, line by line)");
+    v("tokenizer", source.tokenizer, "tokeniser (default: the folder's)");
+    v("template", chat,
+      "v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3 or short (default: the model's)");
+    v("raw", raw, "continue the text as it is, without a template");
+    v("max_tokens", max_tokens, between(1, 1 << 20), "most tokens of an answer");
+    v("temperature", temperature, between(0, 100), "temperature; 0 picks the likeliest token");
+    v("top_k", top_k, between(0, 1 << 22), "sample from the k likeliest tokens, 0 = all");
+    v("top_p", top_p, above_to(0, 1), "sample from the likeliest tokens with this total probability");
+    v("min_p", min_p, between(0, 1), "leave out tokens below this share of the likeliest one's probability");
+    v("repetition_penalty", repetition, between(0.01, 100), "penalty above 1 for tokens that occurred");
+    v("no_repeat_ngram", no_repeat, between(0, 1024), "never repeat n tokens in a row, 0 = off");
+    v("beams", beams, between(1, 256), "beams of the search");
+    v("stop", stops, "words that end an answer");
+    v("seed", seed, between(0, 1000000000), "seed of the sampling");
+    v("precision", precision, "fp32, bf16 or int8");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("json", json, "one JSON object for each answer");
+  }
 };
 
 torch::ScalarType dtype_of(const std::string& precision) {
@@ -44,7 +73,7 @@ torch::ScalarType dtype_of(const std::string& precision) {
   fail_usage("--precision is '", printable(precision), "', must be fp32, bf16 or int8");
 }
 
-// What a model says may hold anything: but for line ends and tabs, characters that act on a terminal are shown as their numbers.
+// Makes an answer safe for a terminal: control characters except line ends and tabs are printed as numbers.
 std::string harmless(std::string_view said) {
   std::string out;
   size_t begin = 0;
@@ -57,7 +86,7 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// Gives what the model reads of the images, as models::ImageReading has it; undefined without any.
+// Returns the model's reading of the images, in the form of models::ImageReading; undefined without images.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
@@ -94,7 +123,8 @@ class Chat {
     const char* end = "length";  // or "stop", "interrupted"
   };
 
-  // A question that cannot be answered leaves the conversation as it was. An encoder-decoder knows no earlier ones.
+  // A question that cannot be answered leaves the conversation unchanged. An encoder-decoder has no earlier
+  // questions.
   Answer answer(const std::string& question, bool shows) {
     tokens::to_code_points(question, "the question");  // fails where it is no UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
@@ -140,7 +170,7 @@ class Chat {
     return out;
   }
 
-  // Ends the answer in front of the first word that ends it. Whether it holds one.
+  // Ends the answer before the first stop word. True if it has one.
   bool cut_at_stop(Answer& out) const {
     size_t first = std::string::npos;
     for (const std::string& stop : options_.stops) first = std::min(first, out.text.find(stop));
@@ -181,7 +211,7 @@ class Chat {
                     .top_p = options_.top_p,
                     .min_p = options_.min_p};
     if (opened_.images) search.rules.bad_words = {{opened_.images->image_token}};
-    // Published embeddings often have rows behind the last token.
+    // Published embeddings often have rows after the last token.
     for (int64_t id = tokeniser_.size(); id < opened_.vocabulary; ++id)
       search.rules.bad_words.push_back({id});
     return search;
@@ -206,7 +236,7 @@ class Chat {
     if (context > 0 && std::ssize(ids) >= context)
       fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
     const torch::Tensor read = torch::tensor(ids, torch::kInt64).unsqueeze(0);
-    // The answer is written behind this.
+    // The answer is appended to this.
     const torch::Tensor prompt =
         opened_.encoder_decoder ? torch::full({1, 1}, opened_.start_token, torch::kInt64) : read;
 
@@ -292,7 +322,7 @@ void check_options(const ChatOptions& options) {
       fail_usage(name, " says how tokens are drawn: it goes with --temperature");
   if (std::ranges::find(options.stops, "") != options.stops.end())
     fail_usage("--stop is empty, must be words that end an answer");
-  if (options.asks_once && trim(options.prompt).empty()) fail_usage("--prompt is empty, must be a question");
+  if (options.prompt && trim(*options.prompt).empty()) fail_usage("--prompt is empty, must be a question");
 }
 
 void chat(const ChatOptions& options) {
@@ -324,8 +354,8 @@ void chat(const ChatOptions& options) {
       std::cout << std::endl;
     return std::string_view(answer.end) != "interrupted";
   };
-  if (options.asks_once) {
-    if (!ask(options.prompt)) throw Error(ErrorKind::interrupted, "interrupted");
+  if (options.prompt) {
+    if (!ask(*options.prompt)) throw Error(ErrorKind::interrupted, "interrupted");
     return;
   }
   std::string line;
@@ -346,52 +376,6 @@ void chat(const ChatOptions& options) {
 
 }  // namespace
 
-void add_chat(Arguments& command, Action& action) {
-  const auto options = std::make_shared<ChatOptions>();
-  command
-      .add("-w,--weights", options->source.weights,
-           "a run of task language, instruct, frozen or flamingo; a folder with config.json, weights and "
-           "tokeniser, as language models are published; or OpenFlamingo's checkpoint.pt")
-      .required();
-  command.add("--language", options->source.language, "OpenFlamingo: the folder of its language model");
-  command.add("--tower", options->source.tower, "OpenFlamingo: weights of its image tower, CLIP's");
-  command.add("--adapter", options->adapter, "a folder with an adapter of the library PEFT (LoRA)");
-  command.flag("--merge", options->merge, "add the adapter to the weights once instead of at each token");
-  command.add("--image", options->images, "images that the conversation is about");
-  const Argument prompt =
-      command.add("--prompt", options->prompt, "one question; without it a conversation, line by line");
-  command.add("--tokenizer", options->source.tokenizer, "another tokeniser than the folder's");
-  command.add(
-      "--template", options->chat,
-      "v1, plain, llava_llama_2, mpt, llava_v0, chatml_direct, llama_3 or short (default: the model's)");
-  command.flag("--raw", options->raw, "continue the text as it is, without a template");
-  command.add("--max-tokens", options->max_tokens, "longest answer").show_default().range(1, 1 << 20);
-  command.add("--temperature", options->temperature, "0: always the likeliest token")
-      .show_default()
-      .range(0.0, 100.0);
-  command.add("--top-k", options->top_k, "draw from so many likeliest tokens, 0 = all")
-      .show_default()
-      .range(0, 1 << 22);
-  command.add("--top-p", options->top_p, "draw from the likeliest tokens with this share").show_default();
-  command.add("--min-p", options->min_p, "leave out tokens below this share of the likeliest")
-      .show_default()
-      .range(0.0, 1.0);
-  command.add("--repetition-penalty", options->repetition, "above 1: against tokens that occurred")
-      .show_default()
-      .range(0.01, 100.0);
-  command.add("--no-repeat-ngram", options->no_repeat, "no run of so many tokens twice, 0 = off")
-      .show_default()
-      .range(0, 1024);
-  command.add("--beams", options->beams, "search with so many beams").show_default().range(1, 256);
-  command.add("--stop", options->stops, "words that end an answer");
-  command.add("--seed", options->seed, "of what is drawn").show_default().range(0, 1000000000);
-  command.add("--precision", options->precision, "fp32, bf16 or int8").show_default();
-  command.add("--threads", options->threads, "compute threads, 0 = all cores").show_default().range(0, 1024);
-  command.flag("--json", options->json, "one JSON object an answer");
-  action = [options, prompt] {
-    options->asks_once = prompt.given();
-    chat(*options);
-  };
-}
+void add_chat(Arguments& command, Action& action) { action = with_options<ChatOptions>(command, chat); }
 
 }  // namespace tessera::cli

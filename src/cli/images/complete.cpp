@@ -8,15 +8,13 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/images/drawn_patches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "open/device.h"
 #include "open/open_task.h"
 #include "report/grid.h"
@@ -27,17 +25,37 @@ namespace {
 
 constexpr int kCell = 96;  // pixels of an image in the sheet, at least
 
-struct CompleteOptions {
+struct CompleteOptions : ComputeOptions {
   std::string weights, out, folder, data;
   std::vector<std::string> images;
-  int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64, threads = 0;
+  int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64;
   double given = 0.5, temperature = 1;
   bool raw = false;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "weights, a checkpoint or a run directory of task darl");
+    v("images", images, {.argument = "IMAGES"},
+      "images to complete, or folders of them; without IMAGES and --data images are drawn from nothing");
+    v("data", data, "complete validation images of a data source, in the form of `tessera train --data`");
+    v("output", out, {.names = "-o"}, "a sheet of all images, .png, .jpg or .webp");
+    v("folder", folder, "new folder for every drawn image as a PNG");
+    v("count", count, {.range = between(1, 1000000), .names = "-n"},
+      "most images to complete, or images to draw from nothing");
+    v("samples", samples, between(1, 1000), "completions of each image");
+    v("given", given, between(0, 1), "share of the patches to keep, the first in the model's order");
+    v("steps", steps, between(1, 1000), "noise levels of a patch's reverse chain");
+    v("temperature", temperature, between(0.01, 100),
+      "weights that draw tokens: below 1 likely ones are drawn more often");
+    v("seed", seed, between(0, 1000000000), "seed of the first drawn image; each has the next");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("batch_size", batch, between(1, 65536), "images drawn at a time");
+    ComputeOptions::visit(v);
+  }
 };
 
-// What is drawn: images to complete, [images, 3, height, width] as they enter the model; undefined where all
-// begin from nothing.
+// The images to complete, [images, 3, height, width], preprocessed; undefined if all are drawn from nothing.
 struct Beginnings {
   torch::Tensor images = {};
   std::vector<std::string> names = {};
@@ -152,7 +170,7 @@ class Drawing {
     return beginnings_.images.index_select(0, torch::tensor(rows, torch::kInt64));
   }
 
-  // A folder beside it, renamed when all are there.
+  // Writes a temporary folder next to it and renames it at the end.
   void write_folder() const {
     namespace fs = std::filesystem;
     const fs::path part = fs::path(options_.folder).lexically_normal().string() + ".part";
@@ -197,32 +215,7 @@ void complete(const CompleteOptions& options) {
 }  // namespace
 
 void add_complete(Arguments& command, Action& action) {
-  auto options = std::make_shared<CompleteOptions>();
-  command.add("-w,--weights", options->weights, "weights, a checkpoint or a run directory of task darl")
-      .required();
-  command.add("IMAGES", options->images,
-              "images to complete, or folders of them; without IMAGES and --data all begin from nothing");
-  command.add("--data", options->data, "complete validation images of a data source, as of `tessera train`");
-  command.add("-o,--output", options->out, "a sheet of all images, .png, .jpg or .webp");
-  command.add("--folder", options->folder, "a new folder that gets every drawn image as a PNG");
-  command.add("-n,--count", options->count, "images to complete at most, or to draw from nothing")
-      .show_default()
-      .range(1, 1000000);
-  command.add("--samples", options->samples, "completions of each image").show_default().range(1, 1000);
-  command.add("--given", options->given, "share of the patches that is kept, the first in the model's order")
-      .show_default()
-      .range(0.0, 1.0);
-  command.add("--steps", options->steps, "noise levels of a patch's reverse chain")
-      .show_default()
-      .range(1, 1000);
-  add_temperature_option(command, options->temperature);
-  command.add("--seed", options->seed, "of the first drawn image; the next one's is one more")
-      .show_default()
-      .range(0, 1000000000);
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--batch-size", options->batch, "images drawn at a time").show_default().range(1, 65536);
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { complete(*options); };
+  action = with_options<CompleteOptions>(command, complete);
 }
 
 }  // namespace tessera::cli

@@ -13,16 +13,14 @@
 #include "cli/base/image_batches.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/draw_objects.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "io/files/number_literals.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "open/device.h"
 #include "tasks/dense/object_tiles.h"
 
@@ -34,13 +32,31 @@ using tasks::FoundObject;
 
 constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // of a file of annotations
 
-struct DetectOptions {
+struct DetectOptions : ComputeOptions {
   std::string weights, overlay, results, ids, scales;
   std::vector<std::string> images;
   double threshold = 0.5;
-  int64_t tile = 0, threads = 0;
+  int64_t tile = 0;
   bool json = false, raw = false, flip = false;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "weights of task detect: a file, a checkpoint or a run directory");
+    v("images", images, {.argument = "IMAGES", .required = true},
+      "images, folders of images, or - for standard input");
+    v("threshold", threshold, between(0, 1), "objects below this score are left out");
+    v("tile", tile, between(64, 16384), "large images: detect in overlapping tiles of this side in pixels");
+    v("scales", scales,
+      "merge results at these factors of the usual size: 0.75,1,1.25 (default: the recipe's)");
+    v("flip", flip, "also mirror each scale");
+    v("overlay", overlay, "write the image with its objects: a file, for several images a folder");
+    v("results", results, "write results in COCO's format to this file");
+    v("ids", ids, "--results: COCO annotation file with the id of each image by its file_name");
+    v("json", json, "one JSON object for each image");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    ComputeOptions::visit(v);
+  }
 };
 
 class Printer {
@@ -77,8 +93,9 @@ class Printer {
   bool single_;
 };
 
-// Where the drawn images go: the file that was named, or files of the images' names in the folder that was. None where
-// none are asked for. A usage error where they or the results would replace an image or each other.
+// Returns the paths of the drawn images: the given file, or files with the images' names in the given
+// folder; none without --overlay. Throws a usage error if they or the results would replace an image or each
+// other.
 std::vector<std::string> checked_overlays(const DetectOptions& options, const GivenImages& images) {
   const bool file =
       names_output_file("--overlay", options.overlay, images.size(), {".png", ".jpg", ".jpeg", ".webp"});
@@ -116,7 +133,7 @@ class AnnotatedIds {
     for (size_t i = 0; i < images.size(); ++i) add(images[i], text(path_, ": image ", i));
   }
 
-  // Where several have that name, of the one of the longest file_name that the path ends in.
+  // Among several images of that name, the one with the longest file_name that the path ends in.
   int64_t id_of(const std::string& image) const {
     std::vector<Entry> found;
     const std::string whole = "/" + fs::path(image).lexically_normal().generic_string();
@@ -154,8 +171,8 @@ class AnnotatedIds {
   std::unordered_multimap<std::string, Entry> by_name_;
 };
 
-// COCO knows images by numbers: those that --ids says, else that of the file's name where it is one, else its place in
-// the list. None where there are no results to write.
+// Returns COCO's number of each image: from --ids, else the number in the file's name, else the index in the
+// list. None without results.
 std::vector<int64_t> image_numbers(const DetectOptions& options, const GivenImages& images) {
   std::vector<int64_t> numbers;
   if (options.results.empty()) return numbers;
@@ -233,30 +250,6 @@ void detect(const DetectOptions& options) {
 
 }  // namespace
 
-void add_detect(Arguments& command, Action& action) {
-  auto options = std::make_shared<DetectOptions>();
-  command
-      .add("-w,--weights", options->weights,
-           "weights of task detect: a file, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", options->images, "images, folders of images, or - for standard input").required();
-  command.add("--threshold", options->threshold, "objects below this score are left out")
-      .show_default()
-      .range(0.0, 1.0);
-  command.add("--tile", options->tile, "large images: find in overlapping tiles of this side in pixels")
-      .range(64, 16384);
-  command.add("--scales", options->scales,
-              "factors on the usual size whose results are merged: 0.75,1,1.25 (default: the recipe's)");
-  command.flag("--flip", options->flip, "each scale mirrored too");
-  command.add("--overlay", options->overlay,
-              "write the image with its objects drawn: a file, of several images a folder");
-  command.add("--results", options->results, "write a file of results as COCO has them");
-  command.add("--ids", options->ids,
-              "--results: a COCO annotation file that says the id of each image by its file_name");
-  command.flag("--json", options->json, "one JSON object an image");
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { detect(*options); };
-}
+void add_detect(Arguments& command, Action& action) { action = with_options<DetectOptions>(command, detect); }
 
 }  // namespace tessera::cli

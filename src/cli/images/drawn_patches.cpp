@@ -4,10 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/common.h"
-#include "core/clock.h"
-#include "core/counted.h"
+#include "cli/images/generate_output.h"
+#include "core/progress.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
@@ -17,9 +16,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kStandardCount = 16, kStandardSteps = 100;
+constexpr int64_t kStandardCount = 16, kStandardSteps = 100, kMostSteps = 1000;
 
-std::vector<AskedImage> asked_images(const GeneratePatches& options) {
+std::vector<AskedImage> asked_images(const GenerateOptions& options) {
   std::vector<AskedImage> asked;
   for (int64_t i = 0; i < (options.count > 0 ? options.count : kStandardCount); ++i)
     asked.push_back({.index = i, .seed = static_cast<uint64_t>(options.seed + i), .caption = ""});
@@ -27,12 +26,6 @@ std::vector<AskedImage> asked_images(const GeneratePatches& options) {
 }
 
 }  // namespace
-
-void add_temperature_option(Arguments& command, double& temperature) {
-  command.add("--temperature", temperature, "weights that draw tokens: below 1 likely ones are drawn oftener")
-      .show_default()
-      .range(0.01, 100.0);
-}
 
 tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature) {
   auto* drawer = dynamic_cast<tasks::DrawsPatches*>(opened.task.get());
@@ -56,16 +49,18 @@ torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest requ
   return images;
 }
 
-void generate_patches(const GeneratePatches& options, const train::OpenedTask& opened) {
+void generate_patches(const GenerateOptions& options, const train::OpenedTask& opened) {
   tasks::DrawsPatches& drawer = patch_drawer(opened, options.temperature);
-  if (drawer.draws_tokens() && options.steps > 0)
+  const int64_t steps = options.sampler.steps.value_or(kStandardSteps);
+  if (steps > kMostSteps)
+    fail_usage("--steps ", steps, ": a patch has at most ", kMostSteps, " noise levels");
+  if (drawer.draws_tokens() && options.sampler.steps)
     fail_usage("--steps is for weights that draw pixels; '", opened.file, "' draws a token for each patch");
   const DrawnPart part = drawn_part_of(options.part, options.out, options.resume);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const auto [height, width] = drawer.image_size();
   const std::vector<AskedImage> asked = asked_images(options);
-  const int64_t steps = options.steps > 0 ? options.steps : kStandardSteps;
   nlohmann::ordered_json settings = {
       {"model", opened.info.model.name}, {"weights", checksum_of_weights(opened.file)},
       {"size", {height, width}},         {"precision", options.precision},

@@ -1,4 +1,4 @@
-// `tessera features IMAGES… --weights FILE -o OUT`: what a backbone makes of images, for other programs.
+// `tessera features IMAGES… --weights FILE -o OUT`: a backbone's features of images, for other programs.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -9,7 +9,6 @@
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
@@ -24,13 +23,33 @@ namespace {
 
 constexpr size_t kMostNameBytes = 16384;
 
-struct FeaturesOptions {
+struct FeaturesOptions : ComputeOptions {
   std::string weights, out, data, split = "validation", model;
   std::vector<std::string> images;
-  int64_t layer = -1, size = 0, batch = 16, threads = 0;
+  int64_t layer = -1, size = 0, batch = 16;
   double crop = 0;
   bool tokens = false, raw = false;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("images", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
+    v("output", out, {.names = "-o", .required = true},
+      "OUT.npy, OUT.npz or OUT.safetensors; the names go to OUT.txt");
+    v("data", data, "data source, in the form of `tessera train --data`; its labels are written too");
+    v("split", split, {.choices = {"validation", "train", "all"}},
+      "split of the data source; all of a set without splits");
+    v("layer", layer, between(0, 100000),
+      "mean of the tokens of this block, counted from 0 (default: the input of the class head)");
+    v("tokens", tokens, "all tokens of the last block or of --layer: [channels, rows, columns]");
+    v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
+    v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, between(1, 4096), "images at a time");
+    ComputeOptions::visit(v);
+  }
 };
 
 void check_request(const FeaturesOptions& options) {
@@ -90,7 +109,7 @@ class Extractor {
   int64_t block_ = -1;
 };
 
-// The classes of all samples where each has one and the file has room for them.
+// Returns the classes of all samples if each has one and the file format stores them.
 std::vector<int64_t> labels_of(const data::Source& source, const std::string& out) {
   const data::ClassLabels* classes = source.class_labels();
   std::vector<int64_t> labels;
@@ -172,32 +191,7 @@ void extract(const FeaturesOptions& options) {
 }  // namespace
 
 void add_features(Arguments& command, Action& action) {
-  auto options = std::make_shared<FeaturesOptions>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", options->images, "images, or folders of images; or --data");
-  command.add("-o,--output", options->out, "OUT.npy, OUT.npz or OUT.safetensors; OUT.txt gets the names")
-      .required();
-  command.add("--data", options->data, "a data source, as --data of `tessera train`; its labels go along");
-  command
-      .add("--split", options->split, "of the data source: validation, train, or all where it names no split")
-      .show_default()
-      .one_of({"validation", "train", "all"});
-  command
-      .add("--layer", options->layer,
-           "block, counted from 0, instead of what the class head reads: the mean of its tokens")
-      .range(0, 100000);
-  command.flag("--tokens", options->tokens,
-               "all tokens of the last block, or of --layer: [channels, rows, columns]");
-  command.add("--size", options->size, "input side in pixels (default: as the weights say)").range(1, 8192);
-  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { extract(*options); };
+  action = with_options<FeaturesOptions>(command, extract);
 }
 
 }  // namespace tessera::cli

@@ -12,20 +12,16 @@
 #include "cli/images/drawn_patches.h"
 #include "cli/images/generate_options.h"
 #include "cli/images/generate_output.h"
-#include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "models/base/family.h"
 #include "open/device.h"
-#include "open/open_codec.h"
 #include "open/open_generator.h"
 #include "ops/inference.h"
 #include "tasks/base/patch_pictures.h"
@@ -37,7 +33,7 @@
 namespace tessera::cli {
 namespace {
 
-// --- what is asked for
+// --- requested images
 
 std::string class_text(int64_t label, const tasks::Generator& generator) {
   if (label == generator.network->null_label()) return "none";
@@ -74,7 +70,7 @@ torch::Tensor read_image(const std::string& path, const data::Preprocess& prepro
   return image;
 }
 
-// [1, 1, height, width]: 1 where the mask is white, which is drawn anew, 0 where it is black.
+// [1, 1, height, width]: 1 for white, which is drawn anew, 0 for black.
 torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) {
   const Image mask = data::decode_sample(data::read_image_file(path));
   if (mask.width != width || mask.height != height)
@@ -87,7 +83,7 @@ torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) 
   return out;
 }
 
-// A pipeline of diffusers brings its VAE; "" where there is none.
+// Returns the VAE of a diffusers pipeline; "" without one.
 std::string vae_beside(const std::string& weights) {
   const std::string folder = train::pipeline_of(weights) + "/vae";
   return train::diffusers_weights(folder).empty() ? "" : folder;
@@ -95,9 +91,9 @@ std::string vae_beside(const std::string& weights) {
 
 // --- the run
 
-class Drawing {
+class GenerateRun {
  public:
-  Drawing(const GenerateOptions& options, const train::OpenedTask& opened)
+  GenerateRun(const GenerateOptions& options, const Given& given, const train::OpenedTask& opened)
       : options_(options),
         opened_(opened),
         generator_(*tasks::generator_of(*opened.task)),
@@ -114,7 +110,7 @@ class Drawing {
     wants_values_ = takes_values(options_.out);
     open_vae();
     check_output();
-    fill_request();
+    fill_request(given);
     tasks::move(opened.task->parts(), device_, train::parameter_type(precision_));
   }
 
@@ -147,10 +143,8 @@ class Drawing {
 
  private:
   void check_options() const {
-    check_ranges(options_);
     if (options_.start.empty() && !options_.from_class.empty()) fail_usage("--from-class goes with --start");
-    if (options_.start.empty() && options_.strength != GenerateOptions::kUnset)
-      fail_usage("--strength goes with --start");
+    if (options_.start.empty() && options_.strength) fail_usage("--strength goes with --start");
     check_shards(shards(), options_.out, options_.batch);
     if (options_.out.empty()) fail_usage("--output is empty, must name a grid (.png), a folder, or .npz");
     require_folder_of(options_.out);
@@ -176,7 +170,7 @@ class Drawing {
     if (path.empty()) return;
     codec_ = train::open_codec(path);
     for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
-    tasks::require_codec(generator_, codec_.for_tasks(), "'" + opened_.file + "'");
+    tasks::require_codec(generator_, codec_, "'" + opened_.file + "'");
     if (options_.tile % codec_.codec->factor() != 0)
       fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
                  " pixels");
@@ -184,7 +178,7 @@ class Drawing {
     codec_.model->to(device_);
   }
 
-  // As the network has images, in latents where there is a VAE.
+  // Reads an image in the network's form, as a latent if there is a VAE.
   torch::Tensor input_of(const std::string& path) {
     if (!codec_.codec) return read_image(path, generator_.preprocess, height_, width_);
     const int64_t factor = codec_.codec->factor();
@@ -193,19 +187,19 @@ class Drawing {
     return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
   }
 
-  // A place of the latent is drawn anew where any pixel of it is.
+  // A latent position is drawn anew if any pixel of it is.
   torch::Tensor input_mask(const std::string& path) const {
     if (!codec_.codec) return read_mask(path, height_, width_);
     const int64_t factor = codec_.codec->factor();
     return at::max_pool2d(read_mask(path, factor * height_, factor * width_), {factor, factor});
   }
 
-  // Pixels of what the network made, in float32.
+  // Returns the network's output as pixels in float32.
   torch::Tensor decoded(const torch::Tensor& images) const {
     if (!codec_.codec) return images;
     const torch::Tensor latents = images.to(torch::kFloat32) / scale_;
     if (options_.tile == 0) return codec_.codec->decode(latents);
-    // Tiles are asked for where memory is short.
+    // Tiles are for little memory.
     return_freed_memory();
     ops::InferenceSettings sparing = ops::inference_settings();
     sparing.keep_packed = false;
@@ -215,50 +209,18 @@ class Drawing {
         {.latent_side = options_.tile / codec_.codec->factor(), .image_side = options_.tile});
   }
 
-  void fill_request() {
+  void fill_request(const Given& given) {
     request_.height = height_, request_.width = width_;
-    request_.guidance = {.scale = options_.cfg,
-                         .channels = options_.cfg_channels,
-                         .rescale = options_.cfg_rescale,
-                         .from = options_.cfg_from,
-                         .to = options_.cfg_to};
-    if (options_.cfg_channels == 0)
-      request_.guidance.channels = tasks::published_guided_channels(*generator_.network);
-    request_.guidance.check();
-    tasks::SamplerConfig& sampler = request_.sampler;
-    sampler.sampler = parse_enum<tasks::SamplerName>(options_.sampler, "--sampler");
-    sampler.steps = options_.steps;
-    sampler.eta = options_.eta;
-    sampler.karras = options_.karras;
-    sampler.spacing = parse_enum<diffusion::Spacing>(options_.spacing, "--spacing");
-    sampler.form = parse_enum<diffusion::DiffusionForm>(options_.form, "--diffusion");
-    sampler.last_step = parse_enum<diffusion::LastStep>(options_.last_step, "--last-step");
-    sampler.last_step_size = options_.last_step_size;
-    sampler.respacing = options_.respacing;
-    sampler = generator_.process->resolved(sampler);
-    refuse_others_options(options_, sampler.sampler, generator_.process->diffusion() != nullptr);
-    // Pixels lie within -1 and 1, latents do not; what is cut off cannot be walked back.
-    const bool clips = options_.from_class.empty() && (sampler.sampler == tasks::SamplerName::ddpm ||
-                                                       sampler.sampler == tasks::SamplerName::ddim);
-    sampler.threshold = options_.threshold;
-    if (sampler.threshold > 0 && options_.clip > 0)
-      fail_usage("--clip and --threshold both bound the images: must be one of them");
-    if (sampler.threshold > 0 && !options_.from_class.empty())
-      fail_usage("--threshold cuts off what --from-class has to walk back");
-    sampler.clip = sampler.threshold > 0                          ? 0
-                   : options_.clip >= 0                           ? options_.clip
-                   : clips && generator_.network->channels() == 3 ? 1
-                                                                  : 0;
-    sampler_ = generator_.process->sampler(sampler);  // what it refuses, before anything is written
+    request_.guidance = guidance_of(options_, generator_);
+    request_.sampler = sampler_of(options_, given, generator_);
+    sampler_ = generator_.process->sampler(request_.sampler);  // what it refuses, before anything is written
     steps_ = sampler_->steps();
     if (options_.moments > steps_ + 1)
       fail_usage("--moments ", options_.moments, ": a walk of ", counted(steps_, "step"), " has ", steps_ + 1,
                  " moments, noise and image among them, must be at most that");
     if (!options_.start.empty()) {
       request_.start = input_of(options_.start);
-      request_.strength = options_.strength != GenerateOptions::kUnset ? options_.strength
-                          : options_.from_class.empty()                ? 0.7
-                                                                       : 1;
+      request_.strength = options_.strength.value_or(options_.from_class.empty() ? 0.7 : 1);
     }
     if (!options_.from_class.empty()) {
       const std::vector<int64_t> found = classes_of(options_.from_class, generator_, "--from-class");
@@ -273,26 +235,14 @@ class Drawing {
     }
   }
 
-  // All that decides what is drawn.
+  // All settings that determine the images.
   std::string settings_text() const {
-    const tasks::SamplerConfig& sampler = request_.sampler;
+    diffusion::SamplerConfig sampler = request_.sampler;
     nlohmann::ordered_json out;
     out["model"] = opened_.info.model.name;
     out["weights"] = checksum_of_weights(opened_.file);
     out["size"] = {height_, width_};
-    out["sampler"] = name_of(sampler.sampler);
-    if (!sampler.respacing.empty())
-      out["respacing"] = sampler.respacing;
-    else if (!tasks::takes_own_steps(sampler.sampler))
-      out["steps"] = sampler.steps;
-    out["eta"] = sampler.eta;
-    out["karras"] = sampler.karras;
-    out["spacing"] = name_of(sampler.spacing);
-    out["diffusion"] = name_of(sampler.form);
-    out["last_step"] = name_of(sampler.last_step);
-    out["last_step_size"] = sampler.last_step_size;
-    out["clip"] = sampler.clip;
-    if (sampler.threshold > 0) out["threshold"] = sampler.threshold;
+    out.update(json_of(option_fields(sampler)));
     out["cfg"] = request_.guidance.scale;
     out["cfg_channels"] = request_.guidance.channels;
     out["cfg_rescale"] = request_.guidance.rescale;
@@ -378,7 +328,7 @@ class Drawing {
   }
 
   void report(int64_t drawn, double seconds) const {
-    const std::string sampler = name_of(request_.sampler.sampler);
+    const std::string& sampler = request_.sampler.sampler;
     if (options_.json) {
       nlohmann::ordered_json line = nlohmann::ordered_json::parse(settings_text());
       line["images"] = drawn;
@@ -390,11 +340,11 @@ class Drawing {
       std::cout << json_text(line) << "\n";
       return;
     }
-    const std::string steps = tasks::takes_own_steps(request_.sampler.sampler)
+    const std::string steps = generator_.process->row(request_.sampler).evaluations == 0
                                   ? text("steps that the tolerances of ", sampler, " set")
                                   : text(counted(steps_, "step"), " of ", sampler);
     std::cout << one_line(options_.out) << ": " << counted(drawn, "image") << " by " << steps << ", cfg "
-              << shortest(options_.cfg) << ", " << counted(evaluations_, "function evaluation")
+              << shortest(options_.guidance.scale) << ", " << counted(evaluations_, "function evaluation")
               << " a batch, ";
     if (request_.reuse.every > 1)
       std::cout << spared_blocks_ << " of " << counted(blocks_, "block evaluation") << " spared, ";
@@ -425,7 +375,7 @@ void check_absent(const GenerateOptions& options) {
     fail_usage("'", options.out, "' exists already: --resume goes on, or name another file");
 }
 
-void generate(const GenerateOptions& options) {
+void generate(const GenerateOptions& options, const Given& given) {
   check_absent(options);
   train::use_threads(options.threads);
   const train::OpenedTask opened =
@@ -434,34 +384,22 @@ void generate(const GenerateOptions& options) {
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   };
   if (tasks::generator_of(*opened.task)) {
-    refuse_patch_options(options, opened.file);
-    Drawing drawing(options, opened);
+    given.refuse_others(GenerateOptions::kDiffuse, "'" + opened.file + "' holds a network of task diffuse");
+    GenerateRun drawing(options, given, opened);
     print_notes();
     return drawing.run();
   }
-  refuse_noise_options(options, opened.file);
+  given.refuse_others(GenerateOptions::kPatches,
+                      "'" + opened.file + "' draws patch by patch (`tessera complete` completes an image)",
+                      /*also=*/{"steps"});
   print_notes();
-  generate_patches({.out = options.out,
-                    .part = options.part,
-                    .count = options.count,
-                    .seed = options.seed,
-                    .batch = options.batch,
-                    .steps = options.steps,
-                    .shard_size = options.shard_size,
-                    .temperature = options.temperature,
-                    .resume = options.resume,
-                    .json = options.json,
-                    .device = options.device,
-                    .precision = options.precision},
-                   opened);
+  generate_patches(options, opened);
 }
 
 }  // namespace
 
 void add_generate(Arguments& command, Action& action) {
-  auto options = std::make_shared<GenerateOptions>();
-  add_generate_options(command, *options);
-  action = [options] { generate(*options); };
+  action = with_options<GenerateOptions>(command, generate);
 }
 
 }  // namespace tessera::cli

@@ -1,20 +1,16 @@
 #include "cli/images/generate_options.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "cli/base/common.h"
-#include "cli/images/drawn_patches.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "diffusion/discrete_sampler.h"
-#include "diffusion/interpolant_sampler.h"
+#include "tasks/generate/generator_pictures.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMostPatchSteps = 1000, kMostSide = 16384;
+constexpr int64_t kMostSide = 16384;
 
 // The parts between commas. ImageNet's names hold commas themselves: "tench, Tinca tinca" are two synonyms.
 std::vector<std::string> parts_of(const std::string& words) {
@@ -80,166 +76,29 @@ class NamedClasses {
 
 }  // namespace
 
-void add_generate_options(Arguments& command, GenerateOptions& options) {
-  command
-      .add("-w,--weights,--pretrained", options.weights,
-           "weights of task diffuse or darl, a published DiT or SiT, or a folder of diffusers")
-      .required();
-  command
-      .add("-o,--output", options.out,
-           "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)")
-      .required();
-  command.add("--vae", options.vae,
-              "the VAE that decodes latents: weights of task vae, or a folder of diffusers");
-  command
-      .add("--tile", options.tile,
-           "decode latents in tiles of this side in pixels, for large images (0: whole)")
-      .show_default()
-      .range<int64_t>(0, 8192);
-  command.add("--classes", options.classes,
-              "numbers or names: 207,360 or 0-9 or star, in turn; none (default: all)");
-  command
-      .add("-n,--count", options.count, "images (default: one of each class, at most 16 where none is named)")
-      .range<int64_t>(1, GenerateOptions::kMostImages);
-  command.add("--seed", options.seed, "seed of the first image; each has the next").show_default();
-  command.add("--cfg", options.cfg, "classifier-free guidance, 1 = none").show_default();
-  command.add("--cfg-channels", options.cfg_channels,
-              "guide the first so many channels (default: all, of latents 3)");
-  command.add("--cfg-rescale", options.cfg_rescale, "share that gets the deviation without guidance")
-      .show_default();
-  command.add("--cfg-from", options.cfg_from, "guide from this share of noise on, 0 is the image")
-      .show_default();
-  command.add("--cfg-to", options.cfg_to, "guide up to this share of noise, 1 is noise").show_default();
-  command.add("--sampler", options.sampler, "how noise is taken away (default: ddpm, of interpolants dopri5)")
-      .one_of(names_of<tasks::SamplerName>());
-  command
-      .add("--steps", options.steps,
-           "steps (default: 250 of ddpm and sde, 100 for each patch of darl, else 50)")
-      .range<int64_t>(1, 1'000'000);
-  command.add("--respacing", options.respacing,
-              "ddpm: so many steps of each part of the schedule, 10,15,20, or every n-th, ddim50");
-  add_temperature_option(command, options.temperature);
-  command.add("--eta", options.eta, "ddim: share of the chain's noise").show_default();
-  command.flag("--karras", options.karras, "dpmpp, euler, heun: Karras' spacing of the noise");
-  command.add("--spacing", options.spacing, "which steps of the schedule are taken")
-      .one_of(names_of<diffusion::Spacing>())
-      .show_default();
-  command.add("--diffusion", options.form, "sde: its coefficient")
-      .one_of(names_of<diffusion::DiffusionForm>())
-      .show_default();
-  command.add("--last-step", options.last_step, "sde: the step to the end")
-      .one_of(names_of<diffusion::LastStep>())
-      .show_default();
-  command.add("--last-step-size", options.last_step_size, "sde: how long it is").show_default();
-  command.add("--clip", options.clip,
-              "ddpm, ddim: clean images stay within +- this, 0 = not (default: 1 of pixels)");
-  command.add(
-      "--threshold", options.threshold,
-      "ddim, dpmpp: clean images stay within this quantile of their magnitudes (0.995), divided by it");
-  command.add("--size", options.size,
-              "side of the images in the network's own pixels, or HEIGHTxWIDTH (default: as trained)");
-  command.add("--moments", options.moments, "a row for each image: so many moments from noise to it")
-      .range<int64_t>(2, 64);
-  command.add("--start", options.start, "image to image: begin with this one under noise");
-  command.add("--from-class", options.from_class,
-              "class to class: the class of --start; its noise is found instead of drawn");
-  command.add("--strength", options.strength,
-              "--start: share of the steps that are walked (default: 0.7, with --from-class 1)");
-  command.add("--inpaint", options.inpaint, "keep this image but for what --mask says");
-  command.add("--mask", options.mask, "image as large as those that are drawn: white is drawn anew");
-  command.add("--reuse", options.reuse, "run the inner blocks at every so many steps only; 1 = at each")
-      .show_default()
-      .range<int64_t>(1, 1000);
-  command.add("--reuse-blocks", options.reuse_blocks,
-              "which, counted from 0: 2-9 (default: all but the first and the last)");
-  command.flag("--resume", options.resume, "go on with a folder or .npz that an earlier run has begun");
-  command.add("--part", options.part,
-              "2/4: this is the second of four processes that draw into one folder or .npz");
-  command.add("--shard-size", options.shard_size, "folders: shards (.tar) of so many images instead of PNGs")
-      .range<int64_t>(1, GenerateOptions::kMostImages);
-  command.flag("--raw", options.raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options.model, "model name, where weights of other programs do not tell");
-  command.flag("--json", options.json, "what was done as one JSON object");
-  command.add("--batch-size,--batch", options.batch, "images at a time")
-      .show_default()
-      .range<int64_t>(1, 4096);
-  add_compute_options(command, options.device, options.precision, options.threads);
+diffusion::Guidance guidance_of(const GenerateOptions& options, const tasks::Generator& generator) {
+  diffusion::Guidance guidance = options.guidance;
+  if (guidance.from > guidance.to)
+    fail_usage("--cfg-from = ", shortest(guidance.from),
+               " must be at most --cfg-to = ", shortest(guidance.to));
+  if (guidance.channels == 0) guidance.channels = tasks::published_guided_channels(*generator.network);
+  return guidance;
 }
 
-void refuse_noise_options(const GenerateOptions& options, const std::string& file) {
-  const GenerateOptions standard;
-  if (options.steps > kMostPatchSteps)
-    fail_usage("--steps ", options.steps, ": a patch has at most ", kMostPatchSteps, " noise levels");
-  refuse_given({{"--classes", !options.classes.empty()},
-                {"--vae", !options.vae.empty()},
-                {"--cfg", options.cfg != standard.cfg},
-                {"--cfg-channels", options.cfg_channels != standard.cfg_channels},
-                {"--cfg-rescale", options.cfg_rescale != standard.cfg_rescale},
-                {"--cfg-from", options.cfg_from != standard.cfg_from},
-                {"--cfg-to", options.cfg_to != standard.cfg_to},
-                {"--sampler", options.sampler != standard.sampler},
-                {"--eta", options.eta != standard.eta},
-                {"--karras", options.karras},
-                {"--spacing", options.spacing != standard.spacing},
-                {"--respacing", !options.respacing.empty()},
-                {"--diffusion", options.form != standard.form},
-                {"--last-step", options.last_step != standard.last_step},
-                {"--last-step-size", options.last_step_size != standard.last_step_size},
-                {"--clip", options.clip != standard.clip},
-                {"--threshold", options.threshold != standard.threshold},
-                {"--size", options.size != standard.size},
-                {"--moments", options.moments != standard.moments},
-                {"--start", !options.start.empty()},
-                {"--from-class", !options.from_class.empty()},
-                {"--strength", options.strength != standard.strength},
-                {"--tile", options.tile != standard.tile},
-                {"--reuse", options.reuse != standard.reuse},
-                {"--reuse-blocks", !options.reuse_blocks.empty()},
-                {"--inpaint", !options.inpaint.empty()},
-                {"--mask", !options.mask.empty()}},
-               "is for networks of task diffuse; '" + file +
-                   "' draws patch by patch (an image is completed by `tessera complete`)");
-}
-
-void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion) {
-  using enum tasks::SamplerName;
-  const GenerateOptions standard;
-  const bool stochastic = sampler == sde || sampler == sde_heun;
-  struct Option {
-    const char *name, *whose;
-    bool given, read;
-  };
-  const Option all[] = {
-      {"--eta", "ddim", options.eta != standard.eta, diffusion},
-      {"--karras", "samplers of diffusion", options.karras, diffusion},
-      {"--clip", "samplers of diffusion", options.clip > 0, diffusion},
-      {"--threshold", "samplers of diffusion", options.threshold != standard.threshold, diffusion},
-      {"--spacing", "samplers of diffusion other than ddpm", options.spacing != standard.spacing,
-       diffusion && sampler != ddpm},
-      {"--respacing", "ddpm", !options.respacing.empty(), sampler == ddpm},
-      {"--diffusion", "sde and sde_heun", options.form != standard.form, stochastic},
-      {"--last-step", "sde and sde_heun", options.last_step != standard.last_step, stochastic},
-      {"--last-step-size", "sde and sde_heun", options.last_step_size != standard.last_step_size,
-       stochastic}};
-  for (const Option& one : all)
-    if (one.given && !one.read)
-      fail_usage(one.name, " is read by ", one.whose, ", not by ", name_of(sampler));
-  if (options.steps > 0) tasks::require_counted_steps(sampler, options.steps);
-  if (!options.respacing.empty() && options.steps > 0)
-    fail_usage("--respacing says the steps by itself, --steps ", options.steps, " does not go with it");
-}
-
-void check_ranges(const GenerateOptions& options) {
-  if (options.clip != GenerateOptions::kUnset && !(options.clip >= 0 && std::isfinite(options.clip)))
-    fail_usage("--clip ", shortest(options.clip), ", must be at least 0, which stands for none");
-  if (options.cfg_from > options.cfg_to)
-    fail_usage("--cfg-from = ", shortest(options.cfg_from),
-               " must be at most --cfg-to = ", shortest(options.cfg_to));
-}
-
-void refuse_patch_options(const GenerateOptions& options, const std::string& file) {
-  if (options.temperature != GenerateOptions().temperature)
-    fail_usage("--temperature is for weights that draw tokens; '", file, "' holds a network of task diffuse");
+diffusion::SamplerConfig sampler_of(const GenerateOptions& options, const Given& given,
+                                    const tasks::Generator& generator) {
+  const diffusion::SamplerConfig& asked = options.sampler;
+  const diffusion::SamplerRow& row = generator.process->row(asked);
+  given.refuse([&](const OptionField& field) { return diffusion::unread(row, field.key); });
+  if (asked.respacing && asked.steps)
+    fail_usage("--respacing sets the steps: it does not go with --steps ", *asked.steps);
+  const bool cuts = asked.threshold.value_or(0) > 0;
+  if (cuts && asked.clip.value_or(0) > 0)
+    fail_usage("--clip and --threshold both bound the images: must be one of them");
+  if (cuts && !options.from_class.empty())
+    fail_usage("--threshold cuts off values that --from-class has to walk back");
+  // Pixels are in [-1, 1], latents are not; clipped values cannot be walked back.
+  return generator.process->resolved(asked, options.from_class.empty() && generator.network->channels() == 3);
 }
 
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/base/arguments.h"
+#include "cli/base/common.h"
 #include "diffusion/noise_process.h"
 #include "models/base/denoiser.h"
 #include "models/base/family.h"
@@ -14,41 +14,86 @@
 
 namespace tessera::cli {
 
-struct GenerateOptions {
-  static constexpr double kUnset = std::numeric_limits<double>::lowest();  // what the weights decide
-  static constexpr int64_t kMostImages = 10'000'000;
+// Draws tokens: an option for some weights of task darl.
+template <class V>
+void visit_temperature(V& v, double& temperature) {
+  v("temperature", temperature, {.range = between(0.01, 100), .only_for = "weights that draw tokens"},
+    "weights that draw tokens: below 1 likely ones are drawn more often");
+}
 
-  std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks, respacing;
-  bool raw = false, resume = false, karras = false, json = false;
-  int64_t count = 0, seed = 0, batch = 16, threads = 0, steps = 0, cfg_channels = 0, moments = 0, reuse = 1,
-          shard_size = 0, tile = 0;
-  double cfg = 1.5, cfg_rescale = 0, cfg_from = 0, cfg_to = 1, eta = 0, last_step_size = 0.04, clip = kUnset,
-         strength = kUnset, threshold = 0, temperature = 1;
-  std::string sampler = "auto", spacing = "trailing", form = "sigma", last_step = "mean";
+struct GenerateOptions : ComputeOptions {
+  static constexpr int64_t kMostImages = 10'000'000;
+  static constexpr const char *kDiffuse = "networks of task diffuse", *kPatches = "weights that draw tokens";
+
+  std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks;
+  bool raw = false, resume = false, json = false;
+  int64_t count = 0, seed = 0, batch = 16, moments = 0, reuse = 1, shard_size = 0, tile = 0;
+  diffusion::Guidance guidance = {.scale = 1.5};
+  diffusion::SamplerConfig sampler;
+  std::optional<double> strength;
+  double temperature = 1;
   std::string start, inpaint, mask;
-  std::string device = "auto", precision = "fp32";
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights of task diffuse or darl, a published DiT or SiT, or a diffusers folder");
+    v("output", out, {.names = "-o", .required = true},
+      "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)");
+    v("vae", vae, {.only_for = kDiffuse},
+      "VAE that decodes latents: weights of task vae, or a diffusers folder");
+    v("tile", tile, {.range = between(0, 8192), .only_for = kDiffuse},
+      "decode latents in tiles of this side in pixels, for large images (0: whole)");
+    v("classes", classes, {.only_for = kDiffuse},
+      "numbers or names: 207,360 or 0-9 or star, in turn; none (default: all)");
+    v("count", count, {.range = between(1, kMostImages), .names = "-n"},
+      "images (default: one for each class, at most 16 if no class is given)");
+    v("seed", seed, "seed of the first image; each has the next");
+    v("guidance", guidance, {.only_for = kDiffuse}, "");
+    v("sampler", sampler, {.only_for = kDiffuse}, "");
+    visit_temperature(v, temperature);
+    v("size", size, {.only_for = kDiffuse},
+      "side of the images in the network's own pixels, or HEIGHTxWIDTH (default: as trained)");
+    v("moments", moments, {.range = between(2, 64), .only_for = kDiffuse},
+      "a row for each image: this many moments from noise to it");
+    v("start", start, {.only_for = kDiffuse}, "image to image: begin with this image under noise");
+    v("from_class", from_class, {.only_for = kDiffuse},
+      "class to class: the class of --start; its noise is computed instead of drawn");
+    v("strength", strength, {.range = above_to(0, 1), .only_for = kDiffuse},
+      "--start: share of the steps to run (default: 0.7, with --from-class 1)");
+    v("inpaint", inpaint, {.only_for = kDiffuse}, "keep this image except where --mask is white");
+    v("mask", mask, {.only_for = kDiffuse}, "image of the same size as the drawn ones: white is drawn anew");
+    v("reuse", reuse, {.range = between(1, 1000), .only_for = kDiffuse},
+      "run the inner blocks only at every n-th step; 1 = at each");
+    v("reuse_blocks", reuse_blocks, {.only_for = kDiffuse},
+      "those blocks, counted from 0: 2-9 (default: all except the first and the last)");
+    v("resume", resume, "continue a folder or .npz that an earlier run has begun");
+    v("part", part, "2/4: the second of four processes that draw into one folder or .npz");
+    v("shard_size", shard_size, between(1, kMostImages),
+      "folders: shards (.tar) of this many images instead of PNGs");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("json", json, "one JSON object");
+    v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
+    ComputeOptions::visit(v);
+  }
 };
 
-void add_generate_options(Arguments& command, GenerateOptions& options);
+// Returns the network's guidance and resolved sampler. Throws a usage error for options that do not go together, or that the
+// sampler does not read.
+diffusion::Guidance guidance_of(const GenerateOptions& options, const tasks::Generator& generator);
+diffusion::SamplerConfig sampler_of(const GenerateOptions& options, const Given& given,
+                                    const tasks::Generator& generator);
 
-// Usage errors: what only networks of task diffuse have, asked of weights in `file` that draw patch by patch, and the
-// reverse.
-void refuse_noise_options(const GenerateOptions& options, const std::string& file);
-void refuse_patch_options(const GenerateOptions& options, const std::string& file);
-// Usage errors: numbers that no weights can draw with.
-void check_ranges(const GenerateOptions& options);
-// A usage error for options that the sampler does not read. What diffusion/ refuses by itself is left to it.
-void refuse_others_options(const GenerateOptions& options, tasks::SamplerName sampler, bool diffusion);
-
-// What the words of an option stand for; usage errors name it.
+// Parse the words of an option; usage errors name it.
 //
-// "207,360", "0-9", names, or "none"; nothing stands for all classes. A name of synonyms, "tench, Tinca tinca", is given
-// whole or as any of them.
+// "207,360", "0-9", names, or "none"; empty for all classes. A name of synonyms, "tench, Tinca tinca", may
+// be given whole or as one of them.
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,
                                 const char* option);
 // "256" or "256x384" (height, width); nothing for the side that was trained.
 models::Extent size_of(const std::string& words, models::Extent trained, int64_t patch);
-// "2-9", which stands for blocks 2 to 9 of so many counted from 0; nothing for all but the first and the last.
+// "2-9" is blocks 2 to 9, counted from 0, of `blocks`; empty: all except the first and the last.
 models::BlockReuse reuse_of(int64_t every, const std::string& words, int64_t blocks);
 
 }  // namespace tessera::cli

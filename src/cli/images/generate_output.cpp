@@ -7,13 +7,12 @@
 
 #include "cli/base/common.h"
 #include "cli/images/generate_shards.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/file_lock.h"
 #include "io/files/npz.h"
-#include "io/images/image_write.h"
+#include "io/files/path.h"
+#include "io/images/image.h"
 #include "io/weights/array_file.h"
 #include "report/grid.h"
 
@@ -57,7 +56,7 @@ class GridOutput final : public GenerateOutput {
   int side_ = 0, columns_ = 0;
 };
 
-// 000007.png, …, each written beside and renamed, with its settings inside.
+// 000007.png, …, each written to a temporary file and renamed, with its settings inside.
 class FolderOutput final : public GenerateOutput {
  public:
   FolderOutput(std::string path, std::string settings, bool resume)
@@ -109,7 +108,7 @@ class PartialImages {
   const std::string& path() const { return path_; }
   bool exists() const { return file_exists(path_); }
   size_t offset(int64_t image) const { return header_.size() + static_cast<size_t>(image) * each_; }
-  // Whole images in it; a usage error where it was drawn with other settings.
+  // Returns the number of whole images in it. Throws a usage error if it was drawn with other settings.
   int64_t count() const {
     if (!exists() || fs::file_size(path_) == 0)
       return 0;  // empty: locked, and cut off before the first batch
@@ -120,7 +119,7 @@ class PartialImages {
       fail_usage("'", path_, "' was drawn with other settings: --resume goes on with the same alone");
     return static_cast<int64_t>((fs::file_size(path_) - header_.size()) / each_);
   }
-  // Behind its first `images`; from nothing where there are none.
+  // Appends after its first `images`, which may be none.
   std::ofstream append_after(int64_t images) const {
     if (images > 0) fs::resize_file(path_, offset(images));
     std::ofstream out(path_, std::ios::binary | (images > 0 ? std::ios::app : std::ios::trunc));
@@ -134,8 +133,9 @@ class PartialImages {
   size_t each_;
 };
 
-// arr_0 uint8 [images, height, width, 3] and, where there are classes, arr_1 int64 [images], as ADM's evaluation reads them, and
-// what they were drawn with, as the bytes of `settings`. Of several processes the one that ends last puts the file together.
+// arr_0 uint8 [images, height, width, 3] and, if there are classes, arr_1 int64 [images], in the format of
+// ADM's evaluation, and the settings as bytes in `settings`. Of several processes the last one to end joins
+// the parts.
 class BatchOutput final : public GenerateOutput {
  public:
   BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,
@@ -178,7 +178,7 @@ class BatchOutput final : public GenerateOutput {
   }
 
  private:
-  // Locks the file of what was drawn so far: one process alone writes it.
+  // Locks the file of drawn images: only one process writes it.
   void take() {
     if (lock_) return;
     lock_ = FileLock::try_lock(own().path());
@@ -196,14 +196,14 @@ class BatchOutput final : public GenerateOutput {
     return count;
   }
 
-  // Empty where there are no classes.
+  // Empty without classes.
   std::vector<int64_t> labels() const {
     std::vector<int64_t> labels;
     if (asked_.front().caption.empty()) return labels;
     for (const AskedImage& asked : asked_) labels.push_back(asked.label);
     return labels;
   }
-  // A usage error where the file that is there is not what this run would make.
+  // Throws a usage error if the existing file is not the output of this run.
   void check_finished() const {
     const NpzFile file(path_);
     const auto holds = [&](const char* name, std::span<const std::byte> bytes) {

@@ -1,5 +1,5 @@
-// Where `tessera generate` puts its images: a grid in one picture, a folder of PNGs or of shards, a batch in .npz as ADM's
-// tools read it, or the network's own numbers as arrays.
+// Outputs of `tessera generate`: a grid in one image, a folder of PNGs or of shards, a batch in .npz for
+// ADM's tools, or the network's numbers as arrays.
 #pragma once
 
 #include "ops/torch.h"
@@ -14,16 +14,16 @@
 
 namespace tessera::cli {
 
-// One image that is asked for.
+// One requested image.
 struct AskedImage {
   int64_t index = 0;  // among all
   uint64_t seed = 0;
   int64_t label = 0;
-  std::string caption;  // its class in words; empty of a generator that knows none
+  std::string caption;  // its class in words; empty for a generator without names
 };
 
 struct DrawnImage {
-  Image picture;                    // empty where the network's numbers are asked for
+  Image picture;                    // empty for outputs of the network's numbers
   torch::Tensor values;             // [channels, height, width], the network's
   std::vector<Image> moments = {};  // on the way to the picture: a row of the grid
 };
@@ -31,10 +31,10 @@ struct DrawnImage {
 // Shards of a folder.
 struct ShardLayout {
   int64_t images = 0;                         // a shard; 0 = each image a file
-  int64_t classes = 0;                        // labels from here on stand for none
-  std::vector<std::string> class_names = {};  // empty where nobody knows
+  int64_t classes = 0;                        // labels from here on are no class
+  std::vector<std::string> class_names = {};  // empty if unknown
 };
-// Usage errors: shards of an output that is no folder, or that do not hold whole batches.
+// Throws a usage error for shards of an output that is not a folder, or that do not hold whole batches.
 void check_shards(const ShardLayout& shards, const std::string& path, int64_t batch);
 
 class GenerateOutput {
@@ -42,10 +42,10 @@ class GenerateOutput {
   virtual ~GenerateOutput() = default;
   // Images from the first on that one process draws together, or 1.
   virtual int64_t together() const { return 1; }
-  // Whether an earlier run has left this image whole.
+  // True if an earlier run has left this image whole.
   virtual bool has(const AskedImage& asked) = 0;
   virtual void add(const AskedImage& asked, const DrawnImage& drawn) = 0;
-  // Says in words what of it --resume finds after an error; "" where nothing is left.
+  // Describes the images that --resume finds after an error; "" without any.
   virtual std::string left() const { return ""; }
   // Puts the file in place.
   virtual void finish() = 0;
@@ -56,8 +56,8 @@ class GenerateOutput {
 struct DrawnPart {
   int64_t index = 0, of = 1;
 };
-// Usage errors: words that are no such share; several parts of one file other than an .npz; several parts into a folder that
-// holds files, without `resume`.
+// Throws a usage error for words that are not a part, for several parts of one file other than an .npz, and
+// for several parts into a folder with files, without `resume`.
 DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume);
 
 // The size of the images of an .npz, and the share of its batches that one process draws.
@@ -66,24 +66,24 @@ struct BatchLayout {
   DrawnPart part = {};
 };
 
-// The JSON that stands in an image's PNG under `kImageTextKey`: those settings with its seed and class.
+// The key of the JSON in an image's PNG: the settings with its seed and class.
 inline constexpr const char* kImageTextKey = "tessera";
 std::string image_text(const std::string& settings, const AskedImage& asked);
 
-// Asks `draw` for every batch of that part of which an image is missing, and adds those that are. A whole batch or nothing
-// of it is drawn: the same numbers however often a run was cut off. `first` is the batch's first image among all.
-// Returns how many were added.
+// Calls `draw` for every batch of the part with a missing image, and adds those images. Draws whole batches
+// only, so that the numbers are the same however often a run was interrupted. `first` is the index of the
+// batch's first image. Returns the number of added images.
 using DrawBatch = std::function<std::vector<DrawnImage>(std::span<const AskedImage> batch, int64_t first)>;
 int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw);
 
-// Whether a path of that ending takes the network's numbers.
+// True if the path's ending is for the network's numbers.
 bool takes_values(const std::string& path);
 
-// The kind follows from the ending: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors the values; a path
-// without one of these a folder, of shards where `shards` says how large they are. `settings` is JSON of all that decides the
-// images: it stands in each PNG of a folder or shard, and another run may only be resumed with the same. Usage errors: a
-// folder that holds images already.
+// Opens the output by the ending of its path: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors
+// values; otherwise a folder, of shards if `shards` has a size. `settings` is JSON of everything that
+// determines the images: each PNG of a folder or shard has it, and a run can only be resumed with the same.
+// Throws a usage error for a folder that has images already.
 std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::vector<AskedImage>& asked,
                                                      const std::string& settings, const BatchLayout& layout,

@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/tar.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera::cli {
 namespace {
@@ -72,7 +72,7 @@ class ShardOutput final : public GenerateOutput {
     writer_ = std::make_unique<TarWriter>(name_of(shard));
   }
 
-  // Whether the shard is there, drawn with these settings; `first` is its first image.
+  // True if the shard exists with these settings; `first` is its first image.
   bool is_whole(int64_t shard, const AskedImage& first) const {
     const std::string name = name_of(shard);
     if (!file_exists(name)) return false;

@@ -9,8 +9,8 @@
 
 namespace tessera::cli {
 
-// A folder of samples-00000.tar, …: of each image KEY.png and, where every image has a class, KEY.cls; class names in
-// classes.txt. A shard stands there whole or not at all.
+// A folder of samples-00000.tar, …: KEY.png of each image and, if every image has a class, KEY.cls; class
+// names in classes.txt. A shard exists whole or not at all.
 std::unique_ptr<GenerateOutput> open_shard_output(const std::string& path,
                                                   const std::vector<AskedImage>& asked,
                                                   const std::string& settings, const ShardLayout& shards,

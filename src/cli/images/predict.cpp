@@ -1,4 +1,4 @@
-// `tessera predict IMAGES… --weights FILE`: what a model says of images, with nothing but a weights file.
+// `tessera predict IMAGES… --weights FILE`: classify images with a weights file.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,15 +6,14 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_batches.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/transforms/transform.h"
-#include "io/files/json_value.h"
+#include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
 #include "tasks/base/soundness.h"
@@ -22,16 +21,32 @@
 namespace tessera::cli {
 namespace {
 
-struct PredictOptions {
+struct PredictOptions : ComputeOptions {
   std::string weights;
   std::vector<std::string> images;
-  int64_t top = 5, batch = 16, threads = 0;
+  int64_t top = 5, batch = 16;
   bool json = false, csv = false, raw = false;
-  std::string device = "auto", precision = "fp32", model, class_names;
+  std::string model, class_names;
   double crop = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("images", images, {.argument = "IMAGES", .required = true}, "images or folders of images");
+    v("top", top, "classes to print for each image");
+    v("json", json, "one JSON object for each image");
+    v("csv", csv, "one line for each image and rank");
+    v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
+    visit_class_names(v, class_names);
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("model", model, "model name, if weights of other programs do not name it");
+    v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
+    ComputeOptions::visit(v);
+  }
 };
 
-// What the weights cannot do: a task does not know their file.
+// Throws for weights of a task that cannot predict: the error of the task has no file name.
 [[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
   const tasks::TaskKind &first = tasks::task_kinds().front(),
                         &own = tasks::find_task(tasks::task_name(opened.info.task));
@@ -60,7 +75,7 @@ class PredictionPrinter {
     for (const tasks::PredictionLine& one : prediction) {
       nlohmann::ordered_json values;
       for (const auto& [name, value] : one.values)
-        values[name] = nlohmann::ordered_json::parse(train::json_text(value));
+        values[name] = nlohmann::ordered_json::parse(json_text(value));
       line["predictions"].push_back(values);
     }
     std::cout << json_text(line) << "\n";
@@ -139,22 +154,7 @@ void predict(const PredictOptions& options) {
 }  // namespace
 
 void add_predict(Arguments& command, Action& action) {
-  auto options = std::make_shared<PredictOptions>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", options->images, "images, or folders of images").required();
-  command.add("--top", options->top, "lines to show an image").show_default();
-  command.flag("--json", options->json, "one JSON object an image");
-  command.flag("--csv", options->csv, "one line an image and rank");
-  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
-  add_class_names(command, options->class_names);
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.add("--batch-size,--batch", options->batch, "images at a time").show_default().range(1, 4096);
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { predict(*options); };
+  action = with_options<PredictOptions>(command, predict);
 }
 
 }  // namespace tessera::cli

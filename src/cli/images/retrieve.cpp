@@ -8,14 +8,13 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/paired_images.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
 #include "data/transforms/resize.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "io/weights/safetensors.h"
 #include "open/weights.h"
 #include "report/grid.h"
@@ -30,6 +29,20 @@ struct RetrieveOptions : PairedOptions {
   std::string image, output, index;
   int64_t top = 9, cell = 128;
   bool json = false, strict = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("text", words, {.argument = "TEXT"}, "description of the images to find");
+    v("image", image, "find images similar to this one instead");
+    v("in", folders, {.required = true}, "images or folders of images to search");
+    v("top", top, between(1, 100'000), "images to print");
+    v("output", output, {.names = "-o"}, "a grid of the images: .png, .jpg, .webp or .svg");
+    v("cell", cell, between(16, 2048), "side of an image in the grid, in pixels");
+    v("index", index, "file that caches the images' vectors");
+    v("json", json, "one JSON object for each image");
+    v("strict", strict, "refuse a text longer than the context");
+    PairedOptions::visit(v);
+  }
 };
 
 // Vectors of images by path, size and time of their last change, with the checksum of the weights that made them.
@@ -57,7 +70,7 @@ class Index {
     return text(fs::absolute(path).lexically_normal().string(), "|", bytes, "|",
                 changed.time_since_epoch().count());
   }
-  // Undefined where the image is not known, or its path holds a line end.
+  // Undefined if the image is unknown, or its path has a line end.
   torch::Tensor find(const std::string& path) const {
     const auto found = kept_.find(key(path));
     return found == kept_.end() ? torch::Tensor() : found->second;
@@ -189,18 +202,7 @@ void retrieve(const RetrieveOptions& options) {
 }  // namespace
 
 void add_retrieve(Arguments& command, Action& action) {
-  auto options = std::make_shared<RetrieveOptions>();
-  command.add("TEXT", options->words, "what the images should show");
-  command.add("--image", options->image, "look for images like this one instead");
-  command.add("--in", options->folders, "images, or folders of images, to look in").required();
-  command.add("--top", options->top, "images to show").show_default().range(1, 100'000);
-  command.add("-o,--output", options->output, "the images side by side: .png, .jpg, .webp or .svg");
-  command.add("--cell", options->cell, "side of an image in it, in pixels").show_default().range(16, 2048);
-  command.add("--index", options->index, "file that keeps the images' vectors, for the next time");
-  command.flag("--json", options->json, "one JSON object an image");
-  command.flag("--strict", options->strict, "refuse a text that is longer than the model reads");
-  add_paired_options(command, *options);
-  action = [options] { retrieve(*options); };
+  action = with_options<RetrieveOptions>(command, retrieve);
 }
 
 }  // namespace tessera::cli

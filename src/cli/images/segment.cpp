@@ -10,9 +10,8 @@
 #include "cli/base/image_batches.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
@@ -28,11 +27,33 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostPixels = int64_t{1} << 30;  // of an image: windows are finished from top to bottom
 
-struct SegmentOptions {
-  std::string weights, output, scales, device = "auto", precision = "fp32";
+struct SegmentOptions : ComputeOptions {
+  std::string weights, output, scales;
   std::vector<std::string> images;
   bool overlay = false, json = false, whole = false, flip = false, raw = false;
-  int64_t tile = 0, stride = 0, top = 5, threads = 0;
+  int64_t tile = 0, stride = 0, top = 5;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "weights of task segment: a file, a checkpoint or a run directory");
+    v("images", images, {.argument = "IMAGES", .required = true},
+      "images, folders of images, or - for standard input");
+    v("output", output, {.names = "-o", .required = true},
+      "NAME.png for one image, else a folder: for each image a PNG of class indices, with a palette");
+    v("overlay", overlay, "also NAME_overlay.png: the image under its mask");
+    v("json", json, "one JSON object for each image");
+    v("top", top, between(1, 255), "classes to print for each image");
+    v("tile", tile, between(1, 16384),
+      "side of the windows in pixels; overlaps are blended, by default a quarter (default: from the weights' "
+      "recipe)");
+    v("stride", stride, between(1, 16384), "distance between windows in pixels");
+    v("whole", whole, "the whole image at once, without windows");
+    v("scales", scales, "average results at these factors of the image's size: 0.75,1,1.25");
+    v("flip", flip, "also mirror each scale");
+    v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    ComputeOptions::visit(v);
+  }
 };
 
 tasks::SegmentInference inference_of(const SegmentOptions& options, const tasks::Segmenter& segmenter) {
@@ -155,32 +176,7 @@ void segment(const SegmentOptions& options) {
 }  // namespace
 
 void add_segment(Arguments& command, Action& action) {
-  auto options = std::make_shared<SegmentOptions>();
-  command
-      .add("-w,--weights", options->weights,
-           "weights of task segment: a file, a checkpoint or a run directory")
-      .required();
-  command.add("IMAGES", options->images, "images, folders of images, or - for standard input").required();
-  command
-      .add("-o,--output", options->output,
-           "NAME.png for one image, else a folder: a PNG of class indices an image, with a palette")
-      .required();
-  command.flag("--overlay", options->overlay, "also NAME_overlay.png: the mask laid over the image");
-  command.flag("--json", options->json, "one JSON object an image");
-  command.add("--top", options->top, "classes to name an image").show_default().range(1, 255);
-  command
-      .add("--tile", options->tile,
-           "windows of so many pixels at the image's own size that fade into each other where they overlap, "
-           "by a quarter without --stride (default: as the weights' recipe says)")
-      .range(1, 16384);
-  command.add("--stride", options->stride, "pixels between windows").range(1, 16384);
-  command.flag("--whole", options->whole, "the image at once, without windows");
-  command.add("--scales", options->scales,
-              "factors on the image's size whose results are averaged: 0.75,1,1.25");
-  command.flag("--flip", options->flip, "each scale mirrored too");
-  command.flag("--raw", options->raw, "checkpoints: the raw weights instead of their moving average");
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { segment(*options); };
+  action = with_options<SegmentOptions>(command, segment);
 }
 
 }  // namespace tessera::cli

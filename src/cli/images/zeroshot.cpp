@@ -6,7 +6,7 @@
 #include "cli/base/common.h"
 #include "cli/base/paired_images.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
@@ -21,6 +21,19 @@ struct ZeroShotOptions : PairedOptions {
   std::string classes;
   int64_t top = 5;
   bool json = false, strict = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("images", images, {.argument = "IMAGES", .required = true}, "images or folders of images");
+    v("classes", classes, "file with one class name in a line");
+    v("class", names, "name of a class; may be repeated");
+    v("templates", templates,
+      "texts with {} for the name, \"a photo of a {}\", or imagenet for OpenAI's 80 (default: the weights')");
+    v("top", top, between(1, 1'000'000), "classes to print for each image");
+    v("json", json, "one JSON object for each image");
+    v("strict", strict, "refuse texts longer than the context");
+    PairedOptions::visit(v);
+  }
 };
 
 std::vector<std::string> class_names_of(const ZeroShotOptions& options) {
@@ -87,18 +100,7 @@ void zeroshot(const ZeroShotOptions& options) {
 }  // namespace
 
 void add_zeroshot(Arguments& command, Action& action) {
-  auto options = std::make_shared<ZeroShotOptions>();
-  command.add("IMAGES", options->images, "images, or folders of images").required();
-  command.add("--classes", options->classes, "file with one class name a line");
-  command.add("--class", options->names, "the name of a class; repeat it");
-  command.add("--templates", options->templates,
-              "texts with {} for the name, \"a photo of a {}\", or imagenet for OpenAI's 80 (default: the "
-              "weights' own)");
-  command.add("--top", options->top, "classes to show an image").show_default().range(1, 1'000'000);
-  command.flag("--json", options->json, "one JSON object an image");
-  command.flag("--strict", options->strict, "refuse texts that are longer than the model reads");
-  add_paired_options(command, *options);
-  action = [options] { zeroshot(*options); };
+  action = with_options<ZeroShotOptions>(command, zeroshot);
 }
 
 }  // namespace tessera::cli

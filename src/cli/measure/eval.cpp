@@ -16,9 +16,7 @@
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
 #include "cli/measure/eval_tables.h"
-#include "core/clock.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_mapping.h"
@@ -52,6 +50,38 @@ struct EvalOptions : MeasureOptions {
        classes_in_order = false;
   bool views() const { return crops > 1 || flip || !scales.empty(); }
   bool wants_scores() const { return measures || measured.measures.temperature_share > 0; }
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights files of any format, checkpoints or run directories; several are compared on the same images");
+    MeasureOptions::visit(v);
+    v("split", split, {.choices = {"validation", "train"}}, "split of the set");
+    v("size", setups.sizes, "input side in pixels, or several, 160,224,384, for a table");
+    v("vary", setups.varied, "a row for each value: --vary model.rope_scale=1,0.5 precision=fp32,bf16");
+    v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
+    v("crops", crops, between(1, 5), "5: average the corners and the centre of each image");
+    v("scales", scales,
+      "segmenters and detectors: combine results at these factors of the size, 0.75,1,1.25");
+    v("flip", flip, "average each image and its mirror image");
+    visit_beams(v, beams);
+    v("templates", templates,
+      "models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
+      "(default: the weights')");
+    visit_class_names(v, class_names);
+    visit_classes_in_order(v, classes_in_order);
+    v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
+    v("per_class", per_class,
+      "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
+    v("measures", measures,
+      "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
+    v("measured", measured, "");
+    v("keep_temperature", keep, "write the weights with the fitted temperature to this .safetensors file");
+    v("predictions", predictions, "write a CSV line for each sample to this file");
+    v("set", setups.settings, "override settings of the model that change no tensor: --set model.rope_ntk=2");
+    v("json", json, "one JSON object for each row");
+    output.visit_files(v);
+  }
 };
 
 // "photos", "photos/" and "$PWD/photos" are one set.
@@ -77,8 +107,8 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
   return config;
 }
 
-// A set that is not the run's own may ask questions about its images itself: then the run's file of questions is about
-// others.
+// True if a set that is not the run's own has questions about its images: the run's file of questions is
+// then about other images.
 bool asks_its_own(const EvalOptions& options, const std::string& weights, const train::WeightsInfo& info,
                   const data::Source& source) {
   const Value* file = info.task.find("conversations");
@@ -104,7 +134,7 @@ tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& f
   return *evaluation;
 }
 
-// What --crops, --scales and --flip ask for.
+// Applies --crops, --scales and --flip.
 void look_several_times(const EvalOptions& options, train::OpenedTask& opened) {
   auto* const segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
   auto* const finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
@@ -191,7 +221,7 @@ data::SourceConfig by_class_names(data::SourceConfig config, data::Split split) 
   return config;
 }
 
-// What the task of the weights cannot give is said before the work.
+// Throws for requests that the task of the weights cannot fulfil, before the work.
 void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   if (options.wants_scores() || !options.measured.real.empty())
     class_evaluation(*opened.task, opened.file,
@@ -213,7 +243,7 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
     fail_usage("--templates: the task of these weights, ", kind.name, ", compares no texts with images");
 }
 
-// Whether a model tells classes apart nobody can see where there is one alone.
+// Notes that a set with one class cannot show whether a model separates classes.
 void note_one_class(const tasks::Task& task, const data::Source& source) {
   const data::ClassLabels* labels = source.class_labels();
   if (!dynamic_cast<const tasks::ClassEvaluation*>(&task) || !labels || labels->multi_label() ||
@@ -229,7 +259,7 @@ void note_one_class(const tasks::Task& task, const data::Source& source) {
             << "\n";
 }
 
-// What only tasks with one class an image have: intervals, which images are right, measures of all scores.
+// Adds findings of tasks with one class for each image: intervals, correct images, measures of all scores.
 void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
                         train::OpenedTask& opened, EvaluatedRow& row) {
   const bool asked = options.wants_scores() || real;
@@ -356,7 +386,7 @@ class Evaluation {
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
     if (rows_.empty()) note_one_class(*opened.task, *source_);
-    std::optional<AtomicFile> predictions;  // what cannot be written is said before the work
+    std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
     row.findings = evaluate_at(options_, setup, *source_, opened, size);
@@ -450,49 +480,6 @@ void evaluate(const EvalOptions& options) {
 
 }  // namespace
 
-void add_eval(Arguments& command, Action& action) {
-  auto options = std::make_shared<EvalOptions>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "weights files of any form, checkpoints or run directories; several are compared on the same "
-           "images")
-      .required();
-  add_measure_options(command, *options);
-  command.add("--split", options->split, "validation or train")
-      .show_default()
-      .one_of({"validation", "train"});
-  command.add("--size", options->setups.sizes, "input side in pixels, or several as 160,224,384 for a table");
-  command.add("--vary", options->setups.varied,
-              "a row for each value: --vary model.rope_scale=1,0.5 precision=fp32,bf16");
-  command.add("--crop", options->crop, "test-crop ratio (default: as the weights say)").range(0.01, 1.0);
-  command.add("--crops", options->crops, "5: the corners and the centre of each image, averaged")
-      .show_default()
-      .range(1, 5);
-  command.add("--scales", options->scales,
-              "of segmenters and detectors: the images at these sizes too, as 0.75,1,1.25, brought together");
-  command.flag("--flip", options->flip, "each image and its mirror image, averaged");
-  add_beam_options(command, options->beams);
-  command.add(
-      "--templates", options->templates,
-      "of models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
-      "(default: the weights' own)");
-  add_class_names(command, options->class_names);
-  add_classes_in_order(command, options->classes_in_order);
-  command.flag("--bits", options->bits,
-               "of a generator also the bits a dimension of every image, some hundred passes each");
-  command.flag("--per-class", options->per_class,
-               "a table by class: precision, recall and F1, IoU, or AP; of objects one by size too");
-  command.flag("--measures", options->measures,
-               "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
-  add_prediction_options(command, options->measured);
-  command.add("--keep-temperature", options->keep,
-              "write the weights with the fitted temperature to this .safetensors file");
-  command.add("--predictions", options->predictions, "write a CSV line for every sample to this file");
-  command.add("--set", options->setups.settings,
-              "a setting that changes no tensor instead of the model's own: --set model.rope_ntk=2");
-  command.flag("--json", options->json, "one JSON object a row");
-  add_file_options(command, options->output);
-  action = [options] { evaluate(*options); };
-}
+void add_eval(Arguments& command, Action& action) { action = with_options<EvalOptions>(command, evaluate); }
 
 }  // namespace tessera::cli

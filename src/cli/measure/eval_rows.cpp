@@ -26,7 +26,8 @@ const eval::Interval* interval_of(const EvaluatedRow& row, const std::string& me
   return found == row.intervals.end() ? nullptr : &found->second;
 }
 
-// "best.safetensors, bf16, model.rope_scale=0.5": what tells a row from the others, without its size.
+// "best.safetensors, bf16, model.rope_scale=0.5": the differences of a row from the others, without its
+// size.
 std::string label_of(const EvaluatedRow& row, const RowColumns& columns) {
   std::string out = columns.weights.size() > 1 || row.settings.empty() ? row.weights : "";
   for (const auto& [key, value] : row.settings)

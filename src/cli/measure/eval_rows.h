@@ -15,12 +15,12 @@
 
 namespace tessera::cli {
 
-// What differs between rows besides weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
+// The differences of rows besides weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
 using VariedSettings = std::vector<std::pair<std::string, std::string>>;
-// In the place of a value where the model has no such setting.
+// The value of a setting that the model does not have.
 inline constexpr const char* kUnvaried = "-";
-// All combinations of lists KEY=VALUE,VALUE, the last key changing fastest; one empty combination of no list. A usage error for what
-// is not such a list, and for a key that is given twice.
+// Returns all combinations of lists KEY=VALUE,VALUE, the last key changing fastest; one empty combination
+// without lists. Throws a usage error for another form, and for a repeated key.
 std::vector<VariedSettings> vary(const std::vector<std::string>& lists);
 
 struct EvaluatedRow {
@@ -31,10 +31,10 @@ struct EvaluatedRow {
   // Of a task with one class an image: Wilson's intervals at 95 % of its accuracies by metric, and which images are right.
   std::map<std::string, eval::Interval> intervals = {};
   std::vector<bool> hits = {};
-  std::optional<eval::PredictionMeasures> measures = {};  // where they were asked for
+  std::optional<eval::PredictionMeasures> measures = {};  // if requested
 };
 
-// Which columns tell rows apart.
+// The columns in which rows differ.
 struct RowColumns {
   std::vector<std::string> weights;  // of all rows; no column where there is one
   VariedSettings varied;             // the widest value of each key
@@ -50,13 +50,14 @@ class RowPrinter {
   RowColumns columns_;
 };
 
-// What tells a row from the others in words.
+// Returns the differences of a row from the others in words.
 std::string row_label(const EvaluatedRow& row, const std::vector<EvaluatedRow>& rows,
                       const RowColumns& columns);
 
 nlohmann::ordered_json row_json(const EvaluatedRow& row, const std::string& data);
 
-// The table of all rows; a curve of the first metric over sizes where there are several; measures; the blocks of the first row's findings.
+// Returns the table of all rows; a curve of the first metric if there are several sizes; measures; the
+// blocks of the first row's findings.
 std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows, const RowColumns& columns,
                                           const PredictionSettings& settings);
 

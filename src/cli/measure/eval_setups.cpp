@@ -25,7 +25,7 @@ std::vector<int64_t> parse_sizes(const std::string& list) {
   return sizes;
 }
 
-// The model's settings among what --set says; there are no others.
+// Returns the model's settings of --set, which takes no others.
 Value model_settings(const std::vector<std::string>& settings) {
   Value all;
   for (const std::string& setting : settings) merge(all, train::parse_setting(setting));
@@ -35,7 +35,7 @@ Value model_settings(const std::vector<std::string>& settings) {
   return model ? *model : Value();
 }
 
-// "model.rope_ntk" of a model that has it, and what is no setting of a model.
+// True for a setting that the model has, such as "model.rope_ntk", and for keys that are no model settings.
 bool knows(const DescribedWeights& weights, const std::string& key) {
   return !key.starts_with(kModelSection) ||
          weights.info.model.settings.find(key.substr(kModelSection.size())) != nullptr;
@@ -126,7 +126,7 @@ std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string&
       for (const auto& [key, value] : varied) {
         if (value == kUnvaried) continue;
         if (key == "precision") {
-          tasks::parse_precision(value);  // an unknown one is said before the work
+          tasks::parse_precision(value);  // checked before the work
           setup.precision = value;
         } else {
           settings.push_back(key + "=" + value);

@@ -1,5 +1,5 @@
-// What the rows of `tessera eval` are measured with: weights, settings and sizes. All of it is checked before anything
-// is measured or printed.
+// The weights, settings and sizes of the rows of `tessera eval`, checked before anything is measured or
+// printed.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tessera::cli {
 
-// What --set, --vary and --size say.
+// The values of --set, --vary and --size.
 struct SetupRequest {
   std::vector<std::string> settings, varied;
   std::string sizes;
@@ -26,8 +26,8 @@ struct EvalSetup {
   std::vector<int64_t> sizes;
 };
 
-// Weights whose model lacks a setting that is varied have one row for all of its values. Usage errors: a setting that
-// no model has, values and sizes that a model cannot have.
+// Weights without a varied setting have one row for all of its values. Throws a usage error for a setting
+// that no model has, and for invalid values and sizes.
 std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string& precision,
                                  const std::vector<DescribedWeights>& weights);
 

@@ -8,7 +8,7 @@
 
 namespace tessera::cli {
 
-// A usage error that names the option where the task has no such table.
+// Throws a usage error with the option's name if the task has no such table.
 const report::TableBlock& named_table(const tasks::Findings& findings, const char* name, const char* option);
 
 // As CSV, which is then in its place.

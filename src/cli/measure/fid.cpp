@@ -1,4 +1,4 @@
-// `tessera fid SAMPLES --reference DATA --weights F`: what generated images are worth beside real ones.
+// `tessera fid SAMPLES --reference DATA --weights F`: Fréchet distance between generated and real images.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -10,9 +10,7 @@
 #include "cli/base/image_batches.h"
 #include "cli/measure/fid_checkpoints.h"
 #include "cli/measure/fid_sources.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/source.h"
@@ -28,16 +26,55 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FidOptions {
+struct FidOptions : ComputeOptions {
+  static constexpr const char *kMeasured = "images and statistics", *kDrawn = "--checkpoints";
   std::string samples, reference, weights, out, model;
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
-  int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32, threads = 0;
+  int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32;
   bool json = false, checkpoints = false;
   CheckpointDrawing drawing;
-  std::string device = "auto", precision = "fp32";
 
-  // Whether a metric was asked for by its name.
+  template <class V>
+  void visit(V& v) {
+    v("samples", samples, {.argument = "SAMPLES", .required = true},
+      "generated images: a folder, shards, an .npz batch in ADM's format, any data source; or statistics of "
+      "them");
+    v("reference", reference,
+      "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
+    v("weights", weights, {.names = "-w"},
+      "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared");
+    v("protocol", protocol, {.choices = {"tf", "pytorch", "clean"}, .only_for = kMeasured},
+      "Inception-v3: preprocessing of the images (default: tf)");
+    v("metrics", metrics, {.only_for = kMeasured},
+      "some of fid, sfid, is, kid, pr (precision, recall, density, coverage), all");
+    v("output", out, {.names = "-o", .only_for = kMeasured},
+      "OUT.npz gets the statistics of SAMPLES, a reference for later");
+    v("split", split, {.choices = {"train", "validation", "all"}, .only_for = kMeasured},
+      "split of SAMPLES; all of a set without splits, else its training images");
+    v("reference_split", reference_split, {.choices = {"train", "validation", "all"}},
+      "the same of the reference");
+    v("count", count, {.range = between(0, 1'000'000'000), .names = "-n"}, "only the first samples (0: all)");
+    v("reference_count", reference_count, between(0, 1'000'000'000), "the same of the reference (0: all)");
+    v("splits", splits, {.range = between(1, 1000), .only_for = kMeasured}, "splits of the Inception Score");
+    v("neighbours", neighbours, {.range = between(1, 1000), .only_for = kMeasured},
+      "precision, recall, density, coverage: radius to the k-th neighbour");
+    v("compared", keep, {.range = between(2, 1'000'000), .only_for = kMeasured},
+      "KID, precision and recall: images of each set, at even distances");
+    v("kid_subsets", subsets, {.range = between(1, 100'000), .only_for = kMeasured}, "random subsets of KID");
+    v("kid_subset_size", subset_size, {.range = between(2, 100'000), .only_for = kMeasured},
+      "images of a subset");
+    v("seed", seed, {.only_for = kMeasured}, "seed of the subsets of KID");
+    v("checkpoints", checkpoints,
+      "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
+    v("drawing", drawing, {.only_for = kDrawn}, "");
+    v("model", model, {.only_for = kMeasured}, "model name, if weights of other programs do not name it");
+    v("json", json, "one JSON object");
+    v("batch_size", batch, {.range = between(1, 4096), .only_for = kMeasured}, "images at a time");
+    ComputeOptions::visit(v);
+  }
+
+  // True if a metric was requested by its name.
   bool asks(const std::string& metric) const {
     const std::vector<std::string> names = tessera::split(metrics, ',');
     return metrics != FidOptions().metrics &&
@@ -166,7 +203,7 @@ void add_score(std::vector<Line>& lines, const FidOptions& options, const Measur
   lines.push_back({"is_std", "", fake.score->deviation});
 }
 
-// Features of fewer images than they have dimensions lie in a subspace: distances between such sets come out larger.
+// Fewer images than feature dimensions lie in a subspace: distances between such sets are biased upwards.
 void warn_of_bias(int64_t samples, int64_t width, const std::string& name, std::vector<std::string>& notes) {
   if (samples > width || samples == 0) return;
   notes.push_back(text(
@@ -230,7 +267,7 @@ void note_bias(const FidOptions& options, const Measured& fake, const Measured& 
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
 }
 
-// Statistics of other programs do not say what made them. Those of `fake` are then taken for those of `real`.
+// Statistics of other programs do not record their extractor. That of `fake` is then taken from `real`.
 void note_origins(const FidOptions& options, Measured& fake, const Measured& real,
                   std::vector<std::string>& notes) {
   eval::FeatureOrigin& drawn = fake.statistics.origin;
@@ -287,7 +324,8 @@ void check_request(const FidOptions& options, const Metrics& metrics) {
     fail_usage("--weights is missing: features of images are compared, by Inception-v3 or another model");
 }
 
-// What was asked for by name must be there; of the default, and of "all", what the extractor does not have is left out.
+// Throws if the extractor lacks a metric requested by name; metrics of the default and of "all" are left out
+// instead.
 void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& extractor) {
   if (options.asks("sfid") && extractor.spatial_width() == 0)
     fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
@@ -305,31 +343,15 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
                source.describe(), " are compared, must be more than that");
 }
 
-// What --checkpoints would leave unread.
-void refuse_images_options(const FidOptions& options) {
-  const FidOptions standard;
-  refuse_given({{"--protocol", !options.protocol.empty()},
-                {"--output", !options.out.empty()},
-                {"--metrics", options.metrics != standard.metrics && trim(options.metrics) != "fid"},
-                {"--split", options.split != standard.split},
-                {"--splits", options.splits != standard.splits},
-                {"--neighbours", options.neighbours != standard.neighbours},
-                {"--compared", options.keep != standard.keep},
-                {"--kid-subsets", options.subsets != standard.subsets},
-                {"--kid-subset-size", options.subset_size != standard.subset_size},
-                {"--seed", options.seed != standard.seed},
-                {"--model", !options.model.empty()},
-                {"--batch-size", options.batch != standard.batch}},
-               "does not go with --checkpoints, which draws images and measures FID alone");
-}
-
 // FID of images that each checkpoint of a run draws.
-void fid_over_checkpoints(const FidOptions& options) {
+void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   if (options.reference.empty() || options.weights.empty())
     fail_usage("--checkpoints needs --reference, real images, and --weights, whose features are compared");
   if (holds_statistics(options.reference) && !holds_images(options.reference))
     fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
-  refuse_images_options(options);
+  given.refuse_others(
+      FidOptions::kDrawn, "--checkpoints draws images and measures FID alone",
+      trim(options.metrics) == "fid" ? std::vector<std::string>{"metrics"} : std::vector<std::string>());
   train::use_threads(options.threads);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const int64_t count = options.count > 0 ? options.count : tasks::GeneratorFidConfig().samples;
@@ -355,9 +377,9 @@ void fid_over_checkpoints(const FidOptions& options) {
   std::cout << json_text(json) << "\n";
 }
 
-void fid(const FidOptions& options) {
-  if (options.checkpoints) return fid_over_checkpoints(options);
-  refuse_checkpoint_drawing(options.drawing);
+void fid(const FidOptions& options, const Given& given) {
+  if (options.checkpoints) return fid_over_checkpoints(options, given);
+  given.refuse_others(FidOptions::kMeasured, "SAMPLES are measured as they are");
   const Metrics metrics = parse_metrics(options.metrics);
   const bool images =
       !holds_statistics(options.samples) || (holds_images(options.samples) && !options.weights.empty());
@@ -366,7 +388,7 @@ void fid(const FidOptions& options) {
   const int workers = std::max(1, train::use_threads(options.threads) / 8);
   train::use_threads_beside(workers, options.threads);
   const bool from_statistics = !options.reference.empty() && holds_statistics(options.reference);
-  // All that can be wrong with files is said before the work.
+  // Checks all files before the work.
   const auto samples = open_measured_images(options.samples, options.split, options.count);
   if (metrics.score && samples->size() < options.splits)
     fail_usage("--splits ", options.splits, ": there are ", counted(samples->size(), "sample"));
@@ -424,56 +446,6 @@ void fid(const FidOptions& options) {
 
 }  // namespace
 
-void add_fid(Arguments& command, Action& action) {
-  auto options = std::make_shared<FidOptions>();
-  command
-      .add("SAMPLES", options->samples,
-           "generated images: a folder, shards, an .npz batch as ADM writes them, any data source; or "
-           "statistics of them")
-      .required();
-  command.add("--reference", options->reference,
-              "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
-  command.add("-w,--weights", options->weights,
-              "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared");
-  command.add("--protocol", options->protocol, "Inception-v3: how images are prepared (default: tf)")
-      .one_of({"tf", "pytorch", "clean"});
-  command
-      .add("--metrics", options->metrics,
-           "of fid, sfid, is, kid, pr (precision, recall, density, coverage), all")
-      .show_default();
-  command.add("-o,--output", options->out, "OUT.npz gets the statistics of SAMPLES, a reference for later");
-  command
-      .add("--split", options->split,
-           "of SAMPLES: train, validation, or all of a set that names no split (else its training images)")
-      .show_default()
-      .one_of({"train", "validation", "all"});
-  command.add("--reference-split", options->reference_split, "the same of the reference")
-      .show_default()
-      .one_of({"train", "validation", "all"});
-  command.add("-n,--count", options->count, "only the first so many samples (0: all)")
-      .range(0, 1'000'000'000);
-  command.add("--reference-count", options->reference_count, "the same of the reference (0: all)")
-      .range(0, 1'000'000'000);
-  command.add("--splits", options->splits, "of the Inception Score").show_default().range(1, 1000);
-  command
-      .add("--neighbours", options->neighbours,
-           "precision, recall, density, coverage: radius to the k-th neighbour")
-      .show_default()
-      .range(1, 1000);
-  command.add("--compared", options->keep, "KID, precision and recall: images of each set, at even distances")
-      .show_default()
-      .range(2, 1'000'000);
-  command.add("--kid-subsets", options->subsets, "random subsets of KID").show_default().range(1, 100'000);
-  command.add("--kid-subset-size", options->subset_size, "their size").show_default().range(2, 100'000);
-  command.add("--seed", options->seed, "draws the subsets of KID").show_default();
-  command.flag("--checkpoints", options->checkpoints,
-               "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
-  add_checkpoint_drawing(command, options->drawing);
-  command.add("--model", options->model, "model name, where weights of other programs do not tell");
-  command.flag("--json", options->json, "one JSON object");
-  command.add("--batch-size", options->batch, "images at a time").show_default().range(1, 4096);
-  add_compute_options(command, options->device, options->precision, options->threads);
-  action = [options] { fid(*options); };
-}
+void add_fid(Arguments& command, Action& action) { action = with_options<FidOptions>(command, fid); }
 
 }  // namespace tessera::cli

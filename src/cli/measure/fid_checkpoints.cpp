@@ -5,13 +5,11 @@
 
 #include "cli/base/common.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "diffusion/noise_process.h"
 #include "io/files/file.h"
 #include "io/files/tensorboard.h"
 #include "models/base/family.h"
-#include "open/open_codec.h"
 #include "open/open_extractor.h"
 #include "open/open_generator.h"
 #include "report/training_report.h"
@@ -21,43 +19,6 @@
 #include "tasks/generate/generator_pictures.h"
 
 namespace tessera::cli {
-
-void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing) {
-  command.add("--vae", drawing.vae, "--checkpoints: the VAE that decodes latents");
-  command
-      .add("--sampler", drawing.sampler,
-           "--checkpoints: how images are drawn (default: ddim, of interpolants euler)")
-      .one_of(names_of<tasks::SamplerName>());
-  command.add("--steps", drawing.steps, "--checkpoints: steps of it")
-      .show_default()
-      .range<int64_t>(1, 1'000'000);
-  command.add("--cfg", drawing.cfg, "--checkpoints: guidance, 1 = none").show_default().range(0.0, 1000.0);
-  command.flag("--raw", drawing.raw, "--checkpoints: the raw weights instead of their moving average");
-}
-
-void refuse_checkpoint_drawing(const CheckpointDrawing& drawing) {
-  const CheckpointDrawing standard;
-  refuse_given({{"--vae", !drawing.vae.empty()},
-                {"--sampler", drawing.sampler != standard.sampler},
-                {"--steps", drawing.steps != standard.steps},
-                {"--cfg", drawing.cfg != standard.cfg},
-                {"--raw", drawing.raw}},
-               "goes with --checkpoints");
-}
-
-namespace {
-
-// The default is as many as there are, where there are fewer.
-void check_steps(const CheckpointDrawing& drawing, const tasks::NoiseProcess& process) {
-  if (drawing.steps != CheckpointDrawing().steps)
-    tasks::require_counted_steps(parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"), drawing.steps);
-  const int64_t total = process.config().steps;
-  if (process.diffusion() && drawing.steps > total && drawing.steps != CheckpointDrawing().steps)
-    fail_usage("steps = ", drawing.steps, ", must be 1 to ", total,
-               ": the schedule that the model was trained on");
-}
-
-}  // namespace
 
 CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
                                    std::shared_ptr<const data::Source> reference, const std::string& weights,
@@ -69,7 +30,7 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
                "' has no checkpoints: --checkpoints measures those of a run (train.keep_last keeps several)");
   CheckpointFids found;
   const auto open = [&found](const std::string& path, const tasks::ExtractorPlace& place) {
-    auto extractor = train::open_extractor_at(path, place);
+    auto extractor = train::open_extractor(path, {.place = place}).extractor;
     found.origin = extractor->origin(), found.width = extractor->width();
     return extractor;
   };
@@ -84,15 +45,10 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
     const tasks::Generator* generator = tasks::generator_of(*opened.task);
     if (!generator)
       fail_usage("'", run, "' draws patch by patch: --checkpoints measures runs of task diffuse");
-    check_steps(drawing, *generator->process);
     tasks::move(opened.task->parts(), device, train::parameter_type(precision));
     tasks::GeneratorPictures pictures(
         *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
-        codec.for_tasks(),
-        {.sampler = parse_enum<tasks::SamplerName>(drawing.sampler, "--sampler"),
-         .steps = drawing.steps,
-         .cfg = drawing.cfg},
-        "'" + opened.file + "'");
+        codec, {.sampler = drawing.sampler, .cfg = drawing.cfg}, "'" + opened.file + "'");
     const double value = fid.measure(
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);

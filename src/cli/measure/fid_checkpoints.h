@@ -8,21 +8,28 @@
 
 #include "cli/base/command.h"
 #include "data/base/source.h"
+#include "diffusion/samplers.h"
 #include "eval/statistics_file.h"
 #include "tasks/base/inputs.h"
 
 namespace tessera::cli {
 
-// How the images of a checkpoint are drawn.
+// Drawing of a checkpoint's images.
 struct CheckpointDrawing {
-  std::string vae, sampler = "auto";
-  int64_t steps = 50;
+  std::string vae;
+  diffusion::SamplerConfig sampler;
   double cfg = 1.5;
   bool raw = false;
+  template <class V>
+  void visit(V& v) {
+    v("vae", vae, "--checkpoints: VAE that decodes latents");
+    v("sampler", sampler.sampler, {.choices = diffusion::sampler_names()},
+      "--checkpoints: sampler (default: ddim, for interpolants euler)");
+    v("steps", sampler.steps, between(1, 1'000'000), "--checkpoints: steps of the sampler (default: 50)");
+    v("cfg", cfg, between(0, 1000), "--checkpoints: guidance, 1 = none");
+    v("raw", raw, "--checkpoints: the raw weights instead of their moving average");
+  }
 };
-void add_checkpoint_drawing(Arguments& command, CheckpointDrawing& drawing);
-// A usage error for what of it is given without --checkpoints.
-void refuse_checkpoint_drawing(const CheckpointDrawing& drawing);
 
 struct CheckpointFid {
   int64_t step = 0;
@@ -35,15 +42,16 @@ struct CheckpointFids {
   int64_t width = 0;           // their dimensions
 };
 
-// Of `count` images by each checkpoint of the run, the same seeds for all, beside the images of `reference`, with the
-// features of `weights`. A line for each as it is measured. Usage errors where the run has no checkpoints, or more steps are
-// asked for than its schedule has; interruption by a signal between steps.
+// Measures `count` images of each checkpoint of the run, with the same seeds, against the images of
+// `reference`, by the features of `weights`. Prints a line for each. Throws a usage error if the run has no
+// checkpoints, or for more steps than its schedule has; a signal interrupts it between steps.
 CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
                                    std::shared_ptr<const data::Source> reference, const std::string& weights,
                                    torch::Device device, tasks::Precision precision, std::ostream& lines);
 
-// Writes them into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for TensorBoard, a section of the
-// report. A line for people says where they are, or why not: another process is at work in the run.
+// Writes them into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for TensorBoard, a
+// section of the report. Returns a line with the places, or the reason for none: another process uses the
+// run.
 std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count);
 
 }  // namespace tessera::cli

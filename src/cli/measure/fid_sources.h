@@ -8,11 +8,12 @@
 
 namespace tessera::cli {
 
-// Whether a path holds statistics instead of images.
+// True if a path has statistics instead of images.
 bool holds_statistics(const std::string& path);
-// ADM's reference batches hold images beside the statistics of many more.
+// True if it has images: ADM's reference batches have both images and the statistics of many more.
 bool holds_images(const std::string& path);
-// The first `count` images of a set, 0 = all; `split` is train, validation or all. Usage errors: a run, latents.
+// Opens the first `count` images of a set, 0 = all; `split` is train, validation or all. Throws a usage
+// error for a run, and for latents.
 std::unique_ptr<data::Source> open_measured_images(const std::string& path, const std::string& split,
                                                    int64_t count);
 

@@ -1,4 +1,4 @@
-// `tessera probe`: what a model's features are worth, layer by layer, without training it.
+// `tessera probe`: quality of a model's features, layer by layer, without training it.
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -9,11 +9,8 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
-#include "core/clock.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
@@ -42,6 +39,27 @@ struct ProbeOptions : MeasureOptions {
   int64_t neighbours = 20, per_class = 0, images = 0, size = 0, seed = 0;
   double cache = 4, lars_rate = 0.1, lars_smoothing = 0;
   bool json = false, lars = false, every_layer = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w,--pretrained", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    MeasureOptions::visit(v);
+    v("features", features, "mean, last, class, or several: mean,class");
+    v("neighbours", neighbours, between(1, 10000), "neighbours of the k-NN classifier");
+    v("every_layer", every_layer, "neighbours of every layer instead of the best only");
+    v("lars", lars, "linear probe of every layer by LARS, as in MAE, VisionLLaMA and DARL: 90 epochs");
+    v("lars_rate", lars_rate, between(1e-6, 1000), "--lars: learning rate for batches of 256");
+    v("lars_smoothing", lars_smoothing, between(0, 0.99), "--lars: label smoothing (DARL: 0.1)");
+    v("labels", labels, "accuracy with n labels for each class, 1,5,20,100: the best layer, five draws");
+    v("per_class", per_class, between(0, 1000000), "training images for each class, 0 = all");
+    v("images", images, between(0, 1000000000), "most training images, 0 = all");
+    v("seed", seed, between(0, 1000000000), "seed of the choice of training images");
+    v("size", size, between(0, 8192), "input side in pixels (0: as trained)");
+    v("cache", cache, between(0.001, 100000), "largest temporary file of features, in GB");
+    v("json", json, "one JSON object");
+    v("report", report, "write an HTML page to this file");
+  }
 };
 
 // The images to learn from: at most `images` in all, and `per_class` of each class, drawn by the seed.
@@ -105,7 +123,7 @@ struct LayerResult {
   double ridge = 0, lambda = 0, rank = 0;  // of its best lambda; RankMe
   double knn = NAN, knn_weighted = NAN, lars = NAN;
 };
-// On the best layer with so many labels a class: means over draws, and their deviations.
+// Accuracy of the best layer with `n` labels for each class: means over draws, and their deviations.
 struct FewLabels {
   int64_t labels = 0;
   double ridge = 0, ridge_std = 0, knn = 0, knn_std = 0;
@@ -153,7 +171,7 @@ std::vector<double> lambdas() {
   return out;
 }
 
-// What of a probe is the same for every layer.
+// The parts of a probe that are the same for every layer.
 struct Probe {
   const ProbeOptions& options;
   const tasks::FeatureSet &train, &validation;
@@ -375,7 +393,7 @@ void write_report(AtomicFile& file, const ProbeOptions& options, const Result& r
 
 void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
-  label_counts(options);  // what is wrong with them is said before the work
+  label_counts(options);  // checks them before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
   const train::WeightsInfo info = train::describe_weights(WeightFile(weights), options.model);
   const data::SourceConfig config = data_of(options, info);
@@ -386,7 +404,7 @@ void probe(const ProbeOptions& options) {
   data::require_same_classes(*train, *validation);
   if (options.neighbours > train->size())
     fail_usage("--neighbours ", options.neighbours, ": there are ", train->size(), " training images");
-  std::optional<AtomicFile> page;  // what cannot be written is said before the work
+  std::optional<AtomicFile> page;  // opened before the work
   if (!options.report.empty()) page.emplace(options.report);
   train::OpenOptions how{.model = options.model, .raw = options.raw};
   how.size = options.size == info.preprocess.size ? 0 : options.size;
@@ -420,36 +438,6 @@ void probe(const ProbeOptions& options) {
 
 }  // namespace
 
-void add_probe(Arguments& command, Action& action) {
-  auto options = std::make_shared<ProbeOptions>();
-  command
-      .add("-w,--weights,--pretrained", options->weights,
-           "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  add_measure_options(command, *options);
-  command.add("--features", options->features, "mean, last, class, or several as mean,class").show_default();
-  command.add("--neighbours", options->neighbours, "of the k-NN classifier").show_default().range(1, 10000);
-  command.flag("--every-layer", options->every_layer, "neighbours of every layer, not of the best alone");
-  command.flag("--lars", options->lars,
-               "a linear probe of every layer by LARS, as MAE's, VisionLLaMA's and DARL's: 90 epochs");
-  command.add("--lars-rate", options->lars_rate, "its rate for batches of 256")
-      .show_default()
-      .range(1e-6, 1000.0);
-  command.add("--lars-smoothing", options->lars_smoothing, "its label smoothing (DARL: 0.1)")
-      .show_default()
-      .range(0.0, 0.99);
-  command.add("--labels", options->labels,
-              "accuracy with so many labels a class, as 1,5,20,100: the best layer, five draws");
-  command.add("--per-class", options->per_class, "training images of each class, 0 = all").range(0, 1000000);
-  command.add("--images", options->images, "training images at most, 0 = all").range(0, 1000000000);
-  command.add("--seed", options->seed, "draws those").show_default().range(0, 1000000000);
-  command.add("--size", options->size, "input side in pixels (default: as trained)").range(0, 8192);
-  command.add("--cache", options->cache, "largest temporary file of features, in GB")
-      .show_default()
-      .range(0.001, 100000.0);
-  command.flag("--json", options->json, "one JSON object");
-  command.add("--report", options->report, "write an HTML page to this file");
-  action = [options] { probe(*options); };
-}
+void add_probe(Arguments& command, Action& action) { action = with_options<ProbeOptions>(command, probe); }
 
 }  // namespace tessera::cli

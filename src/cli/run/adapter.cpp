@@ -4,7 +4,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
@@ -15,11 +14,32 @@
 namespace tessera::cli {
 namespace {
 
-struct AdapterOptions {
-  std::string weights, adapter, output;
+struct SaveOptions {
+  std::string weights, output;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "run of task instruct, frozen or flamingo with LoRA");
+    v("output", output, {.names = "-o", .required = true}, "folder to write");
+  }
 };
 
-// The recipe of a run says how its language model was adapted.
+struct MergeOptions {
+  std::string weights, adapter, output;
+
+  template <class V>
+  void visit(V& v) {
+    v("weights", weights, {.names = "-w", .required = true},
+      "folder with config.json and weights of a language model");
+    v("adapter", adapter, {.required = true},
+      "folder with adapter_config.json and adapter_model.safetensors");
+    v("output", output, {.names = "-o", .required = true},
+      "folder to write, with configuration and tokeniser, or a single .safetensors file; published names");
+  }
+};
+
+// Returns the adapter settings of a run's recipe.
 models::LoraConfig lora_of(const Value& task) {
   models::LoraConfig config;
   if (const Value* rank = task.find("lora_rank"); rank && rank->is_int()) config.rank = rank->as_int();
@@ -32,14 +52,14 @@ models::LoraConfig lora_of(const Value& task) {
   return config;
 }
 
-void save(const AdapterOptions& options) {
+void save(const SaveOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
   train::write_adapter(*train::require_answers(opened).answering_model().language, lora_of(opened.info.task),
                        opened.file, options.output);
   std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
 }
 
-// These files stand beside published weights and say how they are used.
+// Files next to published weights that configure their use.
 constexpr const char* kBesideWeights[] = {"config.json",         "generation_config.json",
                                           "chat_template.jinja", "tokenizer.json",
                                           "tokenizer.model",     "tokenizer_config.json",
@@ -47,7 +67,7 @@ constexpr const char* kBesideWeights[] = {"config.json",         "generation_con
                                           "added_tokens.json",   "vocab.json",
                                           "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
 
-// The weights with what stands beside the old ones; all of it or nothing.
+// Writes the weights with the files next to the old ones; all of it or nothing.
 void write_folder(const std::string& folder, const std::filesystem::path& from, const NamedTensors& tensors) {
   namespace fs = std::filesystem;
   const std::string unfinished = folder + ".writing";
@@ -65,7 +85,7 @@ void write_folder(const std::string& folder, const std::filesystem::path& from, 
   }
 }
 
-void merge(const AdapterOptions& options) {
+void merge(const MergeOptions& options) {
   namespace fs = std::filesystem;
   const bool alone = options.output.ends_with(".safetensors");
   const fs::path given = options.weights, from = fs::is_directory(given) ? given : given.parent_path();
@@ -95,26 +115,11 @@ void merge(const AdapterOptions& options) {
 }  // namespace
 
 void add_adapter_save(Arguments& command, Action& action) {
-  const auto options = std::make_shared<AdapterOptions>();
-  command.add("-w,--weights", options->weights, "a run of task instruct, frozen or flamingo with LoRA")
-      .required();
-  command.add("-o,--output", options->output, "the folder to write").required();
-  action = [options] { save(*options); };
+  action = with_options<SaveOptions>(command, save);
 }
 
 void add_adapter_merge(Arguments& command, Action& action) {
-  const auto options = std::make_shared<AdapterOptions>();
-  command.add("-w,--weights", options->weights, "a folder with config.json and weights of a language model")
-      .required();
-  command
-      .add("--adapter", options->adapter, "a folder with adapter_config.json and adapter_model.safetensors")
-      .required();
-  command
-      .add("-o,--output", options->output,
-           "the folder to write, with configuration and tokeniser, or a .safetensors file alone; published "
-           "names")
-      .required();
-  action = [options] { merge(*options); };
+  action = with_options<MergeOptions>(command, merge);
 }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// `tessera convert IN OUT`: weights of any form as safetensors that say what they hold.
+// `tessera convert IN OUT`: weights of any format as safetensors with metadata.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -7,12 +7,10 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/coco_classes.h"
 #include "data/loading/loader.h"
@@ -24,13 +22,11 @@
 #include "open/load.h"
 #include "open/open_generator.h"
 #include "open/open_task.h"
-#include "open/program_names.h"
 #include "train/setup.h"
 #include "weights/detectron_weights.h"
-#include "weights/detr_names.h"
 #include "weights/diffusers_folder.h"
-#include "weights/fused_names.h"
 #include "weights/hub_config.h"
+#include "weights/program_names.h"
 
 namespace tessera::cli {
 namespace {
@@ -38,11 +34,45 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ConvertOptions {
+  static constexpr const char* kSafetensors = "files of one model";
   std::string in, out, model, key, precision, calibrate, class_names, recipe, vae, names;
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
   bool diffusers = false, bgr = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("in", in, {.argument = "IN", .required = true},
+      "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays in a "
+      ".pkl; a run directory, a checkpoint or a model hub's folder");
+    v("out", out, {.argument = "OUT", .required = true},
+      "NAME.safetensors, or NAME.safetensors.index.json for several files");
+    v("model", model, "model name (see `tessera models`), if the file does not name it");
+    v("recipe", recipe, {.only_for = kSafetensors},
+      "recipe of the task, for files of other programs with more than a classifier (mmseg, UperNet of "
+      "transformers)");
+    v("set", settings, {.only_for = kSafetensors}, "settings of the recipe: --set model.form=mmseg");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
+    v("preprocess", preprocess, {.only_for = kSafetensors},
+      "preprocessing, if not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
+    v("names", names, {.choices = train::named_programs(), .only_for = kSafetensors},
+      "names of another program, for weights of segment, detect and detr");
+    v("bgr", bgr, {.only_for = kSafetensors},
+      "the file's network reads BGR (Caffe, detectron2's model zoo): reverse its first convolution, so that "
+      "images and --preprocess are RGB");
+    v("class_names", class_names, {.only_for = kSafetensors},
+      "file with one class name in a line (default: from the weights)");
+    v("precision", precision, {.choices = {"fp32", "bf16", "fp16"}, .only_for = kSafetensors},
+      "element type of the tensors (default: unchanged)");
+    v("calibrate", calibrate, {.only_for = kSafetensors},
+      "images, in the form of `tessera train --data`, that set fixed scales for --precision int8 of eval and "
+      "predict");
+    v("calibrate_images", calibrate_images, between(1, 1 << 20), "images of --calibrate");
+    v("diffusers", diffusers, "a DiT as a folder OUT that diffusers reads");
+    v("vae", vae, "--diffusers: the VAE of its latents; OUT is then a whole pipeline (DiTPipeline)");
+    v("shard_size", shard_gigabytes, between(1e-6, 1e6), "GB of tensors in each of several files");
+  }
 };
 
 // The tensors to write, and the memory of those that were converted.
@@ -79,28 +109,6 @@ TensorView view_of(const std::string& name, const torch::Tensor& tensor) {
           {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()}};
 }
 
-// The file's tensors with q, k and v of a projection in one, where the file has them apart (transformers); its DETR by the names
-// of the authors.
-std::vector<TensorView> fused_views(const std::vector<TensorView>& views, Tensors& tensors) {
-  const auto apart = [](const TensorView& view) { return view.name.find(".query.") != std::string::npos; };
-  const bool detr = std::any_of(views.begin(), views.end(), [](const TensorView& view) {
-    return train::is_transformers_detr(view.name);
-  });
-  if (!detr && std::none_of(views.begin(), views.end(), apart)) return views;
-  NamedTensors named;
-  for (const TensorView& view : views) named.emplace_back(view.name, train::to_tensor(view));
-  std::vector<TensorView> out;
-  for (const auto& [name, tensor] :
-       detr ? train::detr_of_transformers(named) : train::fuse_projections(named)) {
-    const auto same =
-        std::find_if(views.begin(), views.end(), [&](const auto& view) { return view.name == name; });
-    out.push_back(same != views.end()
-                      ? *same
-                      : view_of(name, tensors.kept.emplace_back(tensor.to(torch::kFloat32).contiguous())));
-  }
-  return out;
-}
-
 // The file's tensors with the statistics that its norms lack, and with --bgr its first convolution turned.
 std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensors& tensors) {
   std::vector<TensorView> views = file.tensors();
@@ -118,8 +126,8 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
   return views;
 }
 
-// The classes that the scores of a detector's file stand for; none where it has no such tensor. One row, the first or the last, is the
-// background.
+// Returns the classes of the scores in a detector's file; none without such a tensor. One row, the first or
+// the last, is the background.
 std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
     for (const char* scores :
@@ -129,7 +137,7 @@ std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) 
   return std::nullopt;
 }
 
-// What the recipe of a task says of a file of another program: its model, its task and its preprocessing.
+// Returns the description of another program's file by the recipe of a task: model, task and preprocessing.
 train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFile& file) {
   train::Recipe recipe = train::load_recipe(options.recipe, options.settings);
   train::WeightsInfo info = train::describe_run(recipe, {});
@@ -156,13 +164,17 @@ Metadata rename_for_program(Tensors& tensors, const std::string& program, const 
   NamedTensors ours;
   for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
   tensors.views.clear();
-  for (const auto& [name, tensor] : train::as_program(ours, program, info))
+  const Value* code = info.task.find("code");
+  const train::NamedModel model{tasks::task_name(info.task),
+                                code && code->is_string() ? code->as_string() : "", info.model};
+  for (const auto& [name, tensor] : train::as_program(ours, program, model))
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(tensor.contiguous())));
   std::cout << "names   those of " << program << "\n";
   return {{"format", "pt"}};
 }
 
-// The training pictures of a set, so many of them, in an order of the seed 0, prepared as the weights ask.
+// Calibrates on the first `calibrate_images` training images, shuffled with seed 0, preprocessed as the
+// weights specify.
 void add_calibration(Tensors& tensors, const ConvertOptions& options, const WeightFile& file,
                      const train::WeightsInfo& info) {
   const auto source = data::open_source({.path = options.calibrate}, data::Split::train);
@@ -189,16 +201,8 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
 }
 
 // Folders of diffusers, in and out.
-void convert_generator(const ConvertOptions& options) {
-  refuse_given({{"--preprocess", !options.preprocess.empty()},
-                {"--class-names", !options.class_names.empty()},
-                {"--precision", !options.precision.empty()},
-                {"--calibrate", !options.calibrate.empty()},
-                {"--recipe", !options.recipe.empty()},
-                {"--bgr", options.bgr},
-                {"--names", !options.names.empty()},
-                {"--set", !options.settings.empty()}},
-               "does not go with folders of diffusers: convert to .safetensors first");
+void convert_generator(const ConvertOptions& options, const Given& given) {
+  given.refuse_others("folders of diffusers", "convert folders of diffusers to .safetensors first");
   const train::OpenedTask opened =
       train::open_generator(options.in, {.model = options.model, .key = options.key});
   std::cout << "model   " << one_line(opened.info.model.name) << "\n";
@@ -211,10 +215,14 @@ void convert_generator(const ConvertOptions& options) {
   std::cout << "written " << one_line(options.out) << "\n";
 }
 
-void run(const ConvertOptions& options) {
+void run(const ConvertOptions& options, const Given& given) {
+  if (given.has("calibrate_images") && options.calibrate.empty())
+    fail_usage("--calibrate-images goes with --calibrate");
+  if (given.has("shard_size") && !options.out.ends_with(kShardIndexEnding))
+    fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
   if (!options.vae.empty() && !options.diffusers) fail_usage("--vae goes with --diffusers");
   if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
-    return convert_generator(options);
+    return convert_generator(options, given);
   const bool sharded = options.out.ends_with(kShardIndexEnding);
   if (!sharded && !options.out.ends_with(".safetensors"))
     fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
@@ -254,9 +262,9 @@ void run(const ConvertOptions& options) {
     if (!options.class_names.empty() && !by_recipe)
       train::name_classes(info, data::read_class_names(options.class_names), file.path());
     const auto meta = train::meta_task(info, file);
-    tensors.views = train::match_weights(
-        *meta, fused_views(ours ? file.tensors() : completed_views(file, options.bgr, tensors), tensors),
-        ours, file.path());
+    const std::vector<TensorView> views = ours ? file.tensors() : completed_views(file, options.bgr, tensors);
+    const train::StoredTensors stored = train::stored_for(*meta, views, ours, file.path());
+    tensors.views = train::views_of(train::match_weights(*meta, stored), tensors.kept);
     const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
@@ -277,10 +285,10 @@ void run(const ConvertOptions& options) {
   } else if (!options.calibrate.empty()) {
     fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
   } else {
-    for (const auto& [name, given] :
-         {std::pair("--preprocess", !options.preprocess.empty()), std::pair("--bgr", options.bgr),
-          std::pair("--class-names", !options.class_names.empty())})
-      if (given) fail_usage(name, " is kept with a known model: name it with --model");
+    given.refuse([](const OptionField& option) {
+      const bool kept = option.key == "preprocess" || option.key == "bgr" || option.key == "class_names";
+      return kept ? "is kept with a known model: name it with --model" : "";
+    });
     tensors.views = file.tensors();
     std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
               << ": names stay as they are; with --model they become those of `tessera predict`\n";
@@ -304,54 +312,6 @@ void run(const ConvertOptions& options) {
 
 }  // namespace
 
-void add_convert(Arguments& command, Action& action) {
-  auto options = std::make_shared<ConvertOptions>();
-  command
-      .add("IN", options->in,
-           "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays "
-           "in a .pkl; a run directory, "
-           "a checkpoint or a model hub's folder")
-      .required();
-  command.add("OUT", options->out, "NAME.safetensors, or NAME.safetensors.index.json for several files")
-      .required();
-  command.add("--model", options->model,
-              "model name (see `tessera models`), where the file does not tell by itself");
-  command.add(
-      "--recipe", options->recipe,
-      "files of other programs that hold more than a classifier (mmseg's, transformers' UperNet): the recipe "
-      "of such a run");
-  command.add("--set", options->settings, "settings of the recipe: --set model.form=mmseg");
-  command.add("--key", options->key, "PyTorch archives: which dictionary, as model_ema");
-  command.add("--preprocess", options->preprocess,
-              "how images are prepared, where not as published: --preprocess crop=1.0 mean=[0.5,0.5,0.5]");
-  command.add("--names", options->names, "names of another program, for weights of segment, detect and detr")
-      .one_of(train::named_programs());
-  command.flag("--bgr", options->bgr,
-               "the file's network takes blue first (Caffe, detectron2's model zoo): its first convolution "
-               "is turned, so that images "
-               "and --preprocess are red first");
-  add_class_names(command, options->class_names);
-  command.add("--precision", options->precision, "element type of the numbers (default: as they are)")
-      .one_of({"fp32", "bf16", "fp16"});
-  command.add("--calibrate", options->calibrate,
-              "images (as --data of `tessera train`) that set fixed scales for --precision int8 of eval "
-              "and predict");
-  const Argument images = command.add("--calibrate-images", options->calibrate_images, "so many of them")
-                              .show_default()
-                              .range(1, 1 << 20);
-  command.flag("--diffusers", options->diffusers, "a DiT as a folder OUT that diffusers reads");
-  command.add("--vae", options->vae,
-              "--diffusers: the VAE of its latents; OUT is then a whole pipeline (DiTPipeline)");
-  const Argument shard =
-      command.add("--shard-size", options->shard_gigabytes, "GB of tensors in one of several files")
-          .show_default()
-          .range(1e-6, 1e6);
-  action = [options, images, shard] {
-    if (images.given() && options->calibrate.empty()) fail_usage("--calibrate-images goes with --calibrate");
-    if (shard.given() && !options->out.ends_with(kShardIndexEnding))
-      fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
-    run(*options);
-  };
-}
+void add_convert(Arguments& command, Action& action) { action = with_options<ConvertOptions>(command, run); }
 
 }  // namespace tessera::cli

@@ -54,7 +54,7 @@ Curves read_curves(const std::string& path, bool evaluations_only) {
   return curves;
 }
 
-// Empty where a line has no such value, or one that is no number (null stands for it).
+// Empty if a line has no such value, or no number (null).
 std::string cell(const Json& line, const std::string& column) {
   const auto found = line.find(column);
   if (found == line.end() || found->is_null()) return "";
@@ -96,18 +96,25 @@ void print_table(const Curves& curves) {
   }
 }
 
+struct CurvesOptions {
+  std::string path;
+  bool csv = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("run", path, {.argument = "RUN", .required = true}, "run directory, or its metrics.jsonl");
+    v("csv", csv, "every line of training and validation as CSV");
+  }
+};
+
+void curves(const CurvesOptions& options) {
+  const Curves read = read_curves(options.path, !options.csv);
+  if (read.lines.empty()) fail(options.path, ": nothing was measured yet");
+  options.csv ? print_csv(read) : print_table(read);
+}
+
 }  // namespace
 
-void add_curves(Arguments& command, Action& action) {
-  auto path = std::make_shared<std::string>();
-  auto csv = std::make_shared<bool>(false);
-  command.add("RUN", *path, "the directory of a run, or its metrics.jsonl").required();
-  command.flag("--csv", *csv, "every line of training and validation as CSV");
-  action = [path, csv] {
-    const Curves curves = read_curves(*path, !*csv);
-    if (curves.lines.empty()) fail(*path, ": nothing was measured yet");
-    *csv ? print_csv(curves) : print_table(curves);
-  };
-}
+void add_curves(Arguments& command, Action& action) { action = with_options<CurvesOptions>(command, curves); }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// `tessera doctor`: what this machine and this build can do, in the words of a bug report.
+// `tessera doctor`: capabilities of this machine and this build, for bug reports.
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
@@ -42,7 +42,7 @@ std::string instruction_sets() {
   return out.empty() ? "none known" : out;
 }
 
-// Which set the kernels are for, and what linear layers take in each precision.
+// Returns the instruction set of the kernels, and the implementation of linear layers in each precision.
 std::string kernels_in_use() {
   using kernels::Arithmetic;
   const auto linear = [](Arithmetic arithmetic) { return kernels::choose_linear(arithmetic).name; };
@@ -57,7 +57,7 @@ std::string gpu() {
   return text(train::num_gpus(), " CUDA device(s)");
 }
 
-// "1.2 GB, 800 MB available" (what programs may still take, file cache included).
+// "1.2 GB, 800 MB available" (to programs, with the file cache).
 std::string memory() {
   std::ifstream file("/proc/meminfo");
   uint64_t total = 0, available = 0;
@@ -85,20 +85,27 @@ Facts facts() {
           {"GPU", gpu()}};
 }
 
+struct DoctorOptions {
+  bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "one JSON object");
+  }
+};
+
+void doctor(const DoctorOptions& options) {
+  nlohmann::ordered_json object;
+  for (const auto& [name, value] : facts())
+    if (options.json)
+      object[name] = value;
+    else
+      std::cout << std::left << std::setw(18) << name << value << "\n";
+  if (options.json) std::cout << object.dump(2) << "\n";
+}
+
 }  // namespace
 
-void add_doctor(Arguments& command, Action& action) {
-  auto json = std::make_shared<bool>(false);
-  command.flag("--json", *json, "one JSON object");
-  action = [json] {
-    nlohmann::ordered_json object;
-    for (const auto& [name, value] : facts())
-      if (*json)
-        object[name] = value;
-      else
-        std::cout << std::left << std::setw(18) << name << value << "\n";
-    if (*json) std::cout << object.dump(2) << "\n";
-  };
-}
+void add_doctor(Arguments& command, Action& action) { action = with_options<DoctorOptions>(command, doctor); }
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// `tessera inspect FILE`: what a weights file or a checkpoint holds, without building a model.
+// `tessera inspect FILE`: contents of a weights file or a checkpoint, without building a model.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -9,7 +9,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/weights/weight_file.h"
@@ -23,6 +22,15 @@ using Json = nlohmann::ordered_json;
 struct InspectOptions {
   std::string path, filter;
   bool json = false, stats = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("file", path, {.argument = "FILE", .required = true},
+      "weights file of any format, checkpoint or run directory");
+    v("filter", filter, "only tensors with this text in their name");
+    v("stats", stats, "minimum, maximum, mean and deviation of every tensor");
+    v("json", json, "JSON, one object for each file");
+  }
 };
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -168,21 +176,17 @@ std::vector<std::string> files_of(const std::string& path) {
   return files;
 }
 
+void inspect(const InspectOptions& options) {
+  for (const std::string& path : files_of(options.path)) {
+    const WeightFile file(path);
+    options.json ? print_json(file, options) : print_table(file, options);
+  }
+}
+
 }  // namespace
 
 void add_inspect(Arguments& command, Action& action) {
-  auto options = std::make_shared<InspectOptions>();
-  command.add("FILE", options->path, "a weights file of any form, a checkpoint or a run directory")
-      .required();
-  command.add("--filter", options->filter, "only tensors whose name holds this text");
-  command.flag("--stats", options->stats, "minimum, maximum, mean and deviation of every tensor");
-  command.flag("--json", options->json, "JSON, one object a file");
-  action = [options] {
-    for (const std::string& path : files_of(options->path)) {
-      const WeightFile file(path);
-      options->json ? print_json(file, *options) : print_table(file, *options);
-    }
-  };
+  action = with_options<InspectOptions>(command, inspect);
 }
 
 }  // namespace tessera::cli

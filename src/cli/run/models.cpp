@@ -9,8 +9,8 @@
 #include "cli/base/command.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "models/base/capability.h"
 #include "models/base/codec.h"
-#include "models/base/masked_attention.h"
 #include "models/heads/class_head.h"
 
 namespace tessera::cli {
@@ -24,7 +24,7 @@ struct Row {
   int64_t masked_out_macs = 0;  // those of `macs` that a mask makes needless
 };
 
-// Only shapes are asked for, so the model is made without memory for its weights.
+// Only shapes are needed, so the model is made without memory for its weights.
 Row describe(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const Value* image_size = spec.settings.find("image_size");
@@ -47,7 +47,7 @@ Row describe_codec(const models::Family& family, const models::Size& published) 
           model->macs(size, size), size};
 }
 
-// Whether a name that the model goes by holds the text, or is of its pattern where it has a * or ?.
+// True if a name of the model contains the text, or matches it as a pattern with * or ?.
 bool holds(const models::Family& family, const models::Size& size, const std::string& wanted) {
   const bool pattern = wanted.find_first_of("*?[") != std::string::npos;
   const auto in = [&](const std::string& name) {
@@ -94,26 +94,35 @@ void print_json(const std::vector<Row>& rows) {
   }
 }
 
+struct ModelsOptions {
+  std::string filter;
+  bool json = false, names = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("name", filter, {.argument = "NAME"},
+      "only models with this text in name, alias or family, or matching 'vit_*'");
+    v("pretrained_names", names, "names of published weights of each model");
+    v("json", json, "one JSON object for each line");
+  }
+};
+
+void list_models(const ModelsOptions& options) {
+  std::vector<Row> rows;
+  for (const models::Family& family : models::families())
+    for (const models::Size& size : family.sizes)
+      if (holds(family, size, options.filter)) rows.push_back(describe(family, size));
+  for (const models::Family& family : models::codec_families())
+    for (const models::Size& size : family.sizes)
+      if (holds(family, size, options.filter)) rows.push_back(describe_codec(family, size));
+  if (rows.empty()) fail_usage("no model's name holds '", options.filter, "': `tessera models` lists all");
+  options.json ? print_json(rows) : options.names ? print_names(rows) : print_table(rows);
+}
+
 }  // namespace
 
 void add_models(Arguments& command, Action& action) {
-  auto filter = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
-  auto names = std::make_shared<bool>(false);
-  command.add("NAME", *filter, "only models whose name, alias or family holds this text, or is like 'vit_*'");
-  command.flag("--pretrained-names", *names, "the names that published weights of each model go by");
-  command.flag("--json", *json, "one JSON object a line");
-  action = [filter, json, names] {
-    std::vector<Row> rows;
-    for (const models::Family& family : models::families())
-      for (const models::Size& size : family.sizes)
-        if (holds(family, size, *filter)) rows.push_back(describe(family, size));
-    for (const models::Family& family : models::codec_families())
-      for (const models::Size& size : family.sizes)
-        if (holds(family, size, *filter)) rows.push_back(describe_codec(family, size));
-    if (rows.empty()) fail_usage("no model's name holds '", *filter, "': `tessera models` lists all");
-    *json ? print_json(rows) : *names ? print_names(rows) : print_table(rows);
-  };
+  action = with_options<ModelsOptions>(command, list_models);
 }
 
 }  // namespace tessera::cli

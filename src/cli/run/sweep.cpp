@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "parallel/world.h"
 #include "train/sweep_sets.h"
 
@@ -20,8 +20,29 @@ namespace {
 struct SweepOptions {
   std::string file, output, data, sets, device, precision;
   std::vector<std::string> recipes, settings, final_settings;
-  int64_t threads = -1;
+  std::optional<int64_t> threads;
   bool dry_run = false, json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("file", file, {.argument = "FILE", .required = true},
+      "TOML file with a recipe and a [grid] or [[points]]");
+    v("recipe", recipes, {.argument = "RECIPE"},
+      "recipe files that override the sweep's recipe, such as a scale");
+    v("output", output, {.names = "-o"}, "folder for the runs and results.csv");
+    v("set", settings, "override keys of every run: --set train.epochs=3");
+    v("final_set", final_settings, "override keys of the final runs, of the best point");
+    v("data", data, {.sets = "data.path"}, "the images (data.path)");
+    v("sets", sets, "folder of the data sets in [sets]: the sweep runs once for each");
+    v("device", device, {.sets = "train.device"}, "cpu, cuda or auto (train.device)");
+    v("precision", precision,
+      {.choices = tessera::names_of<train::RunPrecision>(), .sets = "train.precision"},
+      "arithmetic of the run (train.precision)");
+    v("threads", threads, {.range = between(0, 1024), .sets = "train.threads"},
+      "compute threads, 0 = all cores (train.threads)");
+    v("dry_run", dry_run, "list the runs");
+    v("json", json, "the table as JSON");
+  }
 };
 
 void print_sets(const train::Sweep& sweep, bool json) {
@@ -52,7 +73,7 @@ void print_points(const train::Sweep& sweep, bool json) {
   for (const int64_t seed : sweep.final_seeds) std::cout << "final: the best point  seed " << seed << "\n";
 }
 
-// The task's, which a run that failed does not know.
+// The metric of the task, which a failed run does not have.
 std::string metric_of(const std::vector<train::SweepRun>& runs) {
   for (const train::SweepRun& run : runs)
     if (!run.metric.empty()) return run.metric;
@@ -121,7 +142,7 @@ void print_set_json(const std::vector<train::SetResult>& results) {
   std::cout << json_text(out) << "\n";
 }
 
-// What happens in a run that people should know: pictures replaced, steps skipped, checkpoints passed over.
+// Prints notable events of a run: replaced images, skipped steps, ignored checkpoints.
 class Notes : public train::Observer {
   void note(const std::string& line) override { print(one_line(line)); }
 
@@ -178,14 +199,11 @@ void print_json(const std::vector<train::SweepRun>& runs) {
   std::cout << json_text(list) << "\n";
 }
 
-train::SweepOptions sweep_options(const SweepOptions& options) {
+train::SweepOptions sweep_options(const SweepOptions& options, const Given& given) {
   train::SweepOptions how;
   how.settings = options.settings;
   how.final_settings = options.final_settings;
-  if (!options.data.empty()) how.settings.push_back("data.path=" + toml_text(Value(options.data)));
-  if (!options.device.empty()) how.settings.push_back("train.device=" + options.device);
-  if (!options.precision.empty()) how.settings.push_back("train.precision=" + options.precision);
-  if (options.threads >= 0) how.settings.push_back(text("train.threads=", options.threads));
+  for (std::string& setting : given.recipe_settings()) how.settings.push_back(std::move(setting));
   return how;
 }
 
@@ -205,11 +223,11 @@ void run_sets(const SweepOptions& options, const train::Sweep& sweep, const trai
   if (failed > 0) fail("runs failed in ", failed, " of ", results.size(), " sets");
 }
 
-void run(const SweepOptions& options) {
+void run(const SweepOptions& options, const Given& given) {
   if (!options.sets.empty() && !options.data.empty())
     fail_usage("tessera sweep: --data and --sets both say where the images are: give one");
   const train::Sweep sweep = train::read_sweep(options.file, options.recipes);
-  train::SweepOptions how = sweep_options(options);
+  train::SweepOptions how = sweep_options(options, given);
   if (options.dry_run && !options.sets.empty()) {
     train::check_sets(sweep, options.sets, options.output, how);
     print_sets(sweep, options.json);
@@ -250,22 +268,6 @@ void run(const SweepOptions& options) {
 
 }  // namespace
 
-void add_sweep(Arguments& command, Action& action) {
-  auto options = std::make_shared<SweepOptions>();
-  command.add("FILE", options->file, "a TOML file with a recipe and a [grid] or [[points]]").required();
-  command.add("RECIPE", options->recipes, "recipe files laid over the sweep's recipe, such as a scale");
-  command.add("-o,--output", options->output, "folder for the runs and results.csv");
-  command.add("--set", options->settings, "lay a value over every run: --set train.epochs=3");
-  command.add("--final-set", options->final_settings, "lay a value over the last runs, of the best point");
-  command.add("--data", options->data, "where the images are (data.path)");
-  command.add("--sets", options->sets, "folder of the data sets that [sets] names: the sweep once for each");
-  command.add("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add("--precision", options->precision, "arithmetic of the run (train.precision)")
-      .one_of(tessera::names_of<train::RunPrecision>());
-  command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
-  command.flag("--dry-run", options->dry_run, "list the runs");
-  command.flag("--json", options->json, "the table as JSON");
-  action = [options] { run(*options); };
-}
+void add_sweep(Arguments& command, Action& action) { action = with_options<SweepOptions>(command, run); }
 
 }  // namespace tessera::cli

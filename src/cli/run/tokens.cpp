@@ -1,4 +1,4 @@
-// `tessera tokens TEXT`: what a tokeniser makes of a text. `tessera tokens train FILES`: a tokeniser of one's own.
+// `tessera tokens TEXT`: the tokens of a text. `tessera tokens train FILES`: trains a tokeniser.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -7,9 +7,8 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/bpe_trainer.h"
@@ -23,6 +22,18 @@ using Json = nlohmann::ordered_json;
 struct ShowOptions {
   std::string text, tokenizer, file, decode;
   bool no_special = false, json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("text", text, {.argument = "TEXT"}, "a text");
+    v("tokenizer", tokenizer, {.required = true},
+      "tokenizer.json, vocab.json or merges.txt, tokenizer.model, CLIP's list of merges, a folder with one, "
+      "or weights or a run with one");
+    v("file", file, "read the text from this file");
+    v("decode", decode, "decode these numbers, \"320 1125\"");
+    v("no_special", no_special, "without the tokens of begin and end");
+    v("json", json, "one JSON object");
+  }
 };
 
 // The numbers of "320 1125" or "320,1125".
@@ -70,6 +81,15 @@ struct TokenTrainingOptions {
   std::vector<std::string> files, special = {"<|endoftext|>"};
   std::string output;
   int64_t size = 8192, least = 2;
+
+  template <class V>
+  void visit(V& v) {
+    v("files", files, {.argument = "FILES", .required = true}, "texts, UTF-8");
+    v("output", output, {.names = "-o", .required = true}, "the tokenizer.json to write");
+    v("size", size, between(257, 1 << 20), "size of the vocabulary");
+    v("least", least, between(1, 1 << 20), "least occurrences of a merged pair");
+    v("special", special, "tokens that are never split");
+  }
 };
 
 void train_tokeniser(const TokenTrainingOptions& options) {
@@ -93,30 +113,11 @@ void train_tokeniser(const TokenTrainingOptions& options) {
 }  // namespace
 
 void add_tokens_show(Arguments& command, Action& action) {
-  const auto options = std::make_shared<ShowOptions>();
-  command.add("TEXT", options->text, "a text");
-  command
-      .add("--tokenizer", options->tokenizer,
-           "tokenizer.json, vocab.json or merges.txt, tokenizer.model, CLIP's list of merges, a folder "
-           "with one, or weights or a run that hold one")
-      .required();
-  command.add("--file", options->file, "a file of text instead");
-  command.add("--decode", options->decode, "the text of these numbers instead, \"320 1125\"");
-  command.flag("--no-special", options->no_special, "without the tokens that begin and end a text");
-  command.flag("--json", options->json, "one JSON object");
-  action = [options] { show(*options); };
+  action = with_options<ShowOptions>(command, show);
 }
 
 void add_tokens_train(Arguments& command, Action& action) {
-  const auto options = std::make_shared<TokenTrainingOptions>();
-  command.add("FILES", options->files, "texts, UTF-8").required();
-  command.add("-o,--output", options->output, "the tokenizer.json to write").required();
-  command.add("--size", options->size, "tokens in all").show_default().range(257, 1 << 20);
-  command.add("--least", options->least, "times that a pair must occur to be merged")
-      .show_default()
-      .range(1, 1 << 20);
-  command.add("--special", options->special, "tokens that are never cut").show_default();
-  action = [options] { train_tokeniser(*options); };
+  action = with_options<TokenTrainingOptions>(command, train_tokeniser);
 }
 
 }  // namespace tessera::cli

@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
-#include "io/files/json_value.h"
+#include "core/value.h"
+#include "io/files/json.h"
 #include "parallel/world.h"
 #include "train/memory.h"
 #include "train/trainer.h"
@@ -23,16 +23,54 @@ namespace tessera::cli {
 namespace {
 
 struct TrainOptions {
-  std::string data, val_data, output, model, pretrained, device, precision, resume, on_bad_image, profile;
+  std::string data, val_data, output, model, pretrained, device, precision, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
-  int64_t threads = -1, max_bad = -1, epochs = -1, batch_size = -1;
-  double lr = -1, crop = -1;
+  std::optional<int64_t> threads, max_bad, epochs, batch_size;
+  std::optional<double> lr, crop;
+  std::optional<std::string> resume;
   bool dry_run = false, json = false, other_threads = false, keys = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("recipe", recipes, {.argument = "RECIPE"},
+      "TOML files (see recipes/); later ones override earlier ones");
+    v("set", settings, "override keys of the recipe: --set train.epochs=3 model.dim=96");
+    v("data", data, {.sets = "data.path"}, "the images (data.path)");
+    v("val_data", val_data, {.sets = "data.val_path"},
+      "the validation set, if it has a path of its own (data.val_path)");
+    v("output", output, {.names = "-o", .sets = "train.output"}, "run directory (train.output)");
+    v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
+    v("pretrained", pretrained, {.sets = "model.pretrained"},
+      "initial weights of any format (model.pretrained)");
+    v("epochs", epochs, {.range = between(1, 1000000), .sets = "train.epochs"},
+      "passes over the training images (train.epochs)");
+    v("lr", lr, {.range = between(0, 1e6), .sets = "optimiser.lr"}, "learning rate (optimiser.lr)");
+    v("batch_size", batch_size, {.range = between(1, 1 << 20), .sets = "train.batch_size"},
+      "images in a step (train.batch_size)");
+    v("crop", crop, {.range = between(0.01, 1), .sets = "preprocess.crop"},
+      "test-crop ratio (preprocess.crop)");
+    v("resume", resume, {.optional_value = true},
+      "continue the run in the output directory: auto (or start a new one), required");
+    v("allow_other_threads", other_threads, "continue with another number of threads (not bit for bit)");
+    v("device", device, {.sets = "train.device"}, "cpu, cuda or auto (train.device)");
+    v("precision", precision,
+      {.choices = tessera::names_of<train::RunPrecision>(), .sets = "train.precision"},
+      "arithmetic of the run (train.precision)");
+    v("threads", threads, {.range = between(0, 1024), .sets = "train.threads"},
+      "compute threads, 0 = all cores (train.threads)");
+    v("on_bad_image", on_bad_image, {.sets = "train.on_bad_image"}, "replace or fail (train.on_bad_image)");
+    v("max_bad", max_bad, {.range = between(0, 1000000000), .sets = "train.max_bad"},
+      "broken images before the run fails (train.max_bad)");
+    v("profile", profile, "file for a Chrome trace of ten steps (chrome://tracing)");
+    v("dry_run", dry_run, "print the resolved recipe and the cost of the run");
+    v("help_recipe", keys, "every recipe key with its default and meaning");
+    v("json", json, "the result as one JSON object");
+  }
 };
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-// Says how much the checkpoints share; nothing where no weights are frozen.
+// Returns the size that the checkpoints share; "" without frozen weights.
 std::string shared_text(const train::RunPlan& plan) {
   return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
 }
@@ -101,32 +139,16 @@ class Watcher : public train::Observer {
   ProgressLine::Fields fields_;  // of that step
 };
 
-train::Resume parse_resume(const Argument& option, const std::string& value) {
-  if (!option.given()) return train::Resume::never;
-  if (value.empty() || value == "auto") return train::Resume::automatic;
-  if (value == "required") return train::Resume::required;
-  fail_usage("--resume is '", value, "', must be auto (continue if there is something) or required");
+train::Resume parse_resume(const std::optional<std::string>& value) {
+  if (!value) return train::Resume::never;
+  if (value->empty() || *value == "auto") return train::Resume::automatic;
+  if (*value == "required") return train::Resume::required;
+  fail_usage("--resume is '", *value, "', must be auto (continue if there is something) or required");
 }
 
-train::Recipe recipe_of(const TrainOptions& options) {
+train::Recipe recipe_of(const TrainOptions& options, const Given& given) {
   std::vector<std::string> settings = options.settings;
-  const auto set = [&](const char* key, const std::string& value) {
-    if (!value.empty()) settings.push_back(text(key, "=", toml_text(Value(value))));
-  };
-  set("data.path", options.data);
-  set("data.val_path", options.val_data);
-  set("train.output", options.output);
-  set("model.name", options.model);
-  set("model.pretrained", options.pretrained);
-  set("train.device", options.device);
-  set("train.precision", options.precision);
-  if (options.epochs >= 0) settings.push_back(text("train.epochs=", options.epochs));
-  if (options.batch_size >= 0) settings.push_back(text("train.batch_size=", options.batch_size));
-  if (options.lr >= 0) settings.push_back("optimiser.lr=" + shortest(options.lr));
-  if (options.crop >= 0) settings.push_back("preprocess.crop=" + shortest(options.crop));
-  set("train.on_bad_image", options.on_bad_image);
-  if (options.max_bad >= 0) settings.push_back(text("train.max_bad=", options.max_bad));
-  if (options.threads >= 0) settings.push_back(text("train.threads=", options.threads));
+  for (std::string& setting : given.recipe_settings()) settings.push_back(std::move(setting));
   return train::load_recipe(options.recipes, settings);
 }
 
@@ -138,7 +160,7 @@ std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan
               ": three times the forward pass, dropped paths left out");
 }
 
-// Of the training set; none where it has no classes, or is not there.
+// Returns the classes of the training set; none if it has no classes, or is missing.
 std::vector<std::string> classes_of(const train::PlannedRun& planned) {
   if (!planned.missing_data.empty()) return {};
   const auto source = data::open_source(planned.recipe.data, data::Split::train);
@@ -156,7 +178,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   const std::vector<std::string> classes_there = classes_of(planned);
   if (json) {
-    const auto table = nlohmann::ordered_json::parse(train::json_text(train::recipe_table(recipe)));
+    const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
     const nlohmann::ordered_json total_macs =
         plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
     std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
@@ -240,8 +262,9 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
             << "try      tessera eval --weights " << one_line(summary.model_file) << "\n";
 }
 
-void train_here(const TrainOptions& options, train::Resume resume, parallel::World& world) {
-  const train::Recipe recipe = recipe_of(options);
+void train_here(const TrainOptions& options, const Given& given, parallel::World& world) {
+  const train::Recipe recipe = recipe_of(options, given);
+  const train::Resume resume = parse_resume(options.resume);
   if (options.dry_run) {
     if (world.leader()) print_plan(train::plan_training(recipe), options.json);
     return;
@@ -258,34 +281,33 @@ void train_here(const TrainOptions& options, train::Resume resume, parallel::Wor
   if (world.leader()) print_summary(summary, write_training_report(recipe, summary), options.json);
 }
 
-// One process' failure is the end of all of them. Most failures come to all alike: then the leader is given
-// the time to say it alone.
+// One process' failure ends all of them. Most failures happen to all alike: the leader gets time to report
+// it once.
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  // At once, since what starts the processes writes there too.
+  // Immediately, since the program that starts the processes writes to the same place.
   std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
             << std::flush;
   world.abort(exit_code);
 }
 
-void train_together(const TrainOptions& options, train::Resume resume,
-                    std::unique_ptr<parallel::World> world) {
+void train_together(const TrainOptions& options, const Given& given, std::unique_ptr<parallel::World> world) {
   try {
-    train_here(options, resume, *world);
+    train_here(options, given, *world);
   } catch (const Error& error) {
     if (error.kind != ErrorKind::interrupted)
       end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
     if (world->leader()) throw;
     world.reset();
-    std::exit(130);  // the leader says it for all
+    std::exit(130);  // the leader reports it for all
   } catch (const std::exception& error) {
     const std::string message = error.what();
     end_together(*world, message.substr(0, message.find('\n')), 1);
   }
 }
 
-void run(const TrainOptions& options, train::Resume resume) {
+void run(const TrainOptions& options, const Given& given) {
   if (options.keys) {
     std::cout << train::describe_recipe_keys();
     return;
@@ -298,47 +320,13 @@ void run(const TrainOptions& options, train::Resume resume) {
   }
   auto world = parallel::World::join();
   if (world->size() > 1)
-    train_together(options, resume, std::move(world));
+    train_together(options, given, std::move(world));
   else
-    train_here(options, resume, *world);
+    train_here(options, given, *world);
 }
 
 }  // namespace
 
-void add_train(Arguments& command, Action& action) {
-  auto options = std::make_shared<TrainOptions>();
-  command.add("RECIPE", options->recipes, "a TOML file, as under recipes/; more of them are laid over it");
-  command.add("--set", options->settings, "lay a value over the recipe: --set train.epochs=3 model.dim=96");
-  command.add("--data", options->data, "where the images are (data.path)");
-  command.add("--val-data", options->val_data,
-              "the validation set, where it is another path (data.val_path)");
-  command.add("-o,--output", options->output, "run directory (train.output)");
-  command.add("--model", options->model, "a name of `tessera models` (model.name)");
-  command.add("--pretrained", options->pretrained, "weights of any form to start from (model.pretrained)");
-  command.add("--epochs", options->epochs, "passes over the training images (train.epochs)")
-      .range(1, 1000000);
-  command.add("--lr", options->lr, "learning rate (optimiser.lr)").range(0.0, 1e6);
-  command.add("--batch-size", options->batch_size, "images a step (train.batch_size)").range(1, 1 << 20);
-  command.add("--crop", options->crop, "test-crop ratio (preprocess.crop)").range(0.01, 1.0);
-  const Argument resume =
-      command
-          .add("--resume", options->resume,
-               "continue the run in the output directory: auto (else start anew), required")
-          .optional_value();
-  command.flag("--allow-other-threads", options->other_threads,
-               "continue with another number of threads (no longer bit for bit)");
-  command.add("--device", options->device, "cpu, cuda or auto (train.device)");
-  command.add("--precision", options->precision, "arithmetic of the run (train.precision)")
-      .one_of(tessera::names_of<train::RunPrecision>());
-  command.add("--threads", options->threads, "compute threads, 0 = all cores (train.threads)").range(0, 1024);
-  command.add("--on-bad-image", options->on_bad_image, "replace or fail (train.on_bad_image)");
-  command.add("--max-bad", options->max_bad, "broken images before the run is failed (train.max_bad)")
-      .range(0, 1000000000);
-  command.add("--profile", options->profile, "file for a Chrome trace of ten steps (chrome://tracing)");
-  command.flag("--dry-run", options->dry_run, "print the resolved recipe and what the run would take");
-  command.flag("--help-recipe", options->keys, "every recipe key with its default and meaning");
-  command.flag("--json", options->json, "the result as one JSON object");
-  action = [options, resume] { run(*options, parse_resume(resume, options->resume)); };
-}
+void add_train(Arguments& command, Action& action) { action = with_options<TrainOptions>(command, run); }
 
 }  // namespace tessera::cli

@@ -7,9 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/left_out.h"
 #include "data/base/source_kinds.h"
 #include "io/files/file.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 

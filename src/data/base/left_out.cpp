@@ -6,7 +6,6 @@
 #include <fstream>
 #include <vector>
 
-#include "core/counted.h"
 #include "core/text.h"
 #include "data/base/source.h"
 #include "io/images/image.h"

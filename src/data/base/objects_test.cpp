@@ -12,11 +12,12 @@
 #include <functional>
 
 #include "core/error.h"
+#include "data/base/data_testing.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/shapes_objects.h"
 #include "data/transforms/transform_objects.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera::data {
 namespace {
@@ -40,14 +41,6 @@ class CocoFiles : public testing::Test {
     return R"({"info":{"a":[1,[2]]},"annotations":[)" + annotations +
            R"(],"images":[{"id":7,"file_name":"a.png","width":20,"height":10},{"id":9,"file_name":"b.png","width":20,"height":10}],)" +
            R"("categories":[{"id":5,"name":"dog"},{"id":2,"name":"cat"}]})";
-  }
-  static std::string message(const std::function<void()>& work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
   }
   fs::path folder_;
 };
@@ -95,11 +88,11 @@ TEST_F(CocoFiles, ProblemsAreNamed) {
   EXPECT_NE(read.problems[0].find("annotation number 1 occurs twice"), std::string::npos);
   EXPECT_NE(read.problems[1].find("image 8"), std::string::npos);
   EXPECT_NE(read.problems[2].find("category 6"), std::string::npos);
-  EXPECT_NE(message([&] { read_coco(write(file("{\"id\":1,"))); }).find("no JSON from byte"),
+  EXPECT_NE(error_of([&] { read_coco(write(file("{\"id\":1,"))); }).find("no JSON from byte"),
             std::string::npos);
-  EXPECT_NE(message([&] { read_coco(write(R"({"images":[],"categories":[]})")); }).find("'annotations'"),
+  EXPECT_NE(error_of([&] { read_coco(write(R"({"images":[],"categories":[]})")); }).find("'annotations'"),
             std::string::npos);
-  EXPECT_NE(message([&] { read_coco(write(file(R"({"id":1,"image_id":"seven"})"))); }).find("image_id"),
+  EXPECT_NE(error_of([&] { read_coco(write(file(R"({"id":1,"image_id":"seven"})"))); }).find("image_id"),
             std::string::npos);
 }
 
@@ -148,7 +141,7 @@ TEST_F(CocoFiles, SizesThatAreNotTheImagesAreNamed) {
     write(R"({"images":[{"id":7,"file_name":"a.png")" + size + R"(}],"annotations":[)" + annotation +
           R"(],"categories":[{"id":5,"name":"dog"}]})");
     std::string line =
-        message([&] { open_source({.path = folder_.string(), .val_share = 0}, Split::train)->read(0); });
+        error_of([&] { open_source({.path = folder_.string(), .val_share = 0}, Split::train)->read(0); });
     for (size_t at; (at = line.find(folder_.string())) != std::string::npos;)
       line.replace(at, folder_.string().size(), "DIR");
     return line;
@@ -175,12 +168,12 @@ TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
     return open_source({.path = path, .val_share = 0}, Split::train);
   };
   require_same_objects(*open(train), *open(train));
-  EXPECT_NE(message([&] {
+  EXPECT_NE(error_of([&] {
               require_same_objects(*open(train), *open(other));
             }).find("class 1 of the objects is 'cat' in COCO " + train),
             std::string::npos);
   EXPECT_NE(
-      message([&] { require_same_objects(*open(train), *open(fewer)); }).find("but absent in COCO " + fewer),
+      error_of([&] { require_same_objects(*open(train), *open(fewer)); }).find("but absent in COCO " + fewer),
       std::string::npos);
 }
 

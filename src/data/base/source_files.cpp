@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"

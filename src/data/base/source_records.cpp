@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/counted.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace tessera::data {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/counted.h"
 #include "core/random.h"
+#include "core/text.h"
 
 namespace tessera::data {
 namespace {

@@ -10,6 +10,8 @@
 #include <set>
 #include <thread>
 
+#include "data/base/data_testing.h"
+
 namespace tessera::data {
 namespace {
 
@@ -97,15 +99,6 @@ LoaderConfig evaluation(int64_t batch_size = 8) {
   LoaderConfig config = training(batch_size, 2);
   config.shuffle = config.drop_last = false;
   return config;
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Loader, ThreadsDoNotChangeBatches) {

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/number_literals.h"
+#include "io/files/json.h"
 
 namespace tessera::data {
 namespace {

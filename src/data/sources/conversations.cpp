@@ -351,4 +351,23 @@ std::string Conversations::describe() const {
                        left_out_ > 0 ? text("; ", left_out_, " about no image of them left out") : "");
 }
 
+namespace {
+
+constexpr std::string_view kPrefix = "conversations:";
+
+}  // namespace
+
+bool is_conversations_path(const std::string& path) { return path.starts_with(kPrefix); }
+
+std::unique_ptr<Source> open_conversations(const SourceConfig& config, Split split) {
+  const std::string path = path_of(config, split).substr(kPrefix.size());
+  const size_t comma = path.find(',');
+  if (comma == std::string::npos || comma == 0 || comma + 1 == path.size())
+    fail_usage("data path '", kPrefix, path, "' must be conversations:FILE,IMAGES");
+  // All images of that path: the file selects among them.
+  SourceConfig images = config;
+  images.path = images.val_path = path.substr(comma + 1);
+  return std::make_unique<Conversations>(path.substr(0, comma), open_source(images, split));
+}
+
 }  // namespace tessera::data

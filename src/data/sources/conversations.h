@@ -88,4 +88,8 @@ class Conversations final : public Source {
   int64_t left_out_ = 0;
 };
 
+// Conversations as a data path, `conversations:FILE,IMAGES`: LLaVA's file, and any data path of its images.
+bool is_conversations_path(const std::string& path);
+std::unique_ptr<Source> open_conversations(const SourceConfig& config, Split split);
+
 }  // namespace tessera::data

@@ -6,8 +6,6 @@
 #include <set>
 #include <unordered_set>
 
-#include "core/base64.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"

@@ -5,12 +5,12 @@
 
 #include <set>
 
-#include "core/base64.h"
+#include "core/text.h"
 #include "data/base/data_testing.h"
 #include "data/tools/check.h"
 #include "data/tools/preview.h"
 #include "io/files/tar.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera::data {
 namespace {

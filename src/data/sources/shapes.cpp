@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::data {
 namespace {

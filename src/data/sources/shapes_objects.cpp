@@ -5,11 +5,10 @@
 #include <cmath>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/shapes.h"
 

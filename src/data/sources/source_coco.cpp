@@ -6,7 +6,6 @@
 #include <fstream>
 #include <unordered_map>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/image_files.h"

@@ -68,7 +68,7 @@ std::vector<std::string> class_folders(const std::string& root) {
 }
 
 // The root of a split's class folders, and whether the split is a share of it.
-struct Place {
+struct FolderPlace {
   std::string root;
   bool by_share;
 };
@@ -80,7 +80,7 @@ std::string held_out_folder(const std::string& path) {
   return "";
 }
 
-Place find_place(const SourceConfig& config, Split split) {
+FolderPlace find_folder(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   const std::string held_out = held_out_folder(path), train = (fs::path(path) / "train").string();
@@ -98,7 +98,7 @@ Place find_place(const SourceConfig& config, Split split) {
 // Returns the class names of the training split, which the validation set must share.
 std::vector<std::string> required_classes(const SourceConfig& config) {
   if (std::string_view(source_kind(config.path)) != "ImageFolder") return training_classes(config);
-  return class_folders(find_place(config, Split::train).root);
+  return class_folders(find_folder(config, Split::train).root);
 }
 
 class FolderSource final : public FileSource {
@@ -115,7 +115,7 @@ bool is_folder_path(const std::string& path) {
 }
 
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
-  const Place place = find_place(config, split);
+  const FolderPlace place = find_folder(config, split);
   if (list(place.root, is_folder).empty()) {
     FileSet flat;
     flat.shown = flat.root = place.root;

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"

@@ -6,7 +6,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"

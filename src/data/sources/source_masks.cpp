@@ -8,13 +8,11 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "core/config.h"
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/transforms/mask_labels.h"

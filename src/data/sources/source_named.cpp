@@ -3,7 +3,6 @@
 // classes are then known only by name.
 #include <algorithm>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"

@@ -1,5 +1,4 @@
 // `shapes:…`: samples are drawn when they are read.
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/questions.h"

@@ -9,12 +9,10 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <tuple>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -96,6 +94,31 @@ struct Parts {
   static constexpr size_t kNone = SIZE_MAX;
   size_t picture = kNone, number = kNone, json = kNone, text = kNone;
 };
+using Samples = std::vector<std::pair<std::string_view, Parts>>;  // by key, in archive order
+
+// Groups an archive's members by their keys. A second member of the same kind is a problem.
+Samples samples_of(const TarArchive& archive, const std::string& path, ProblemList& problems) {
+  Samples samples;
+  std::map<std::string_view, size_t> place;
+  const auto& members = archive.members();
+  for (size_t m = 0; m < members.size(); ++m) {
+    const auto [key, extension] = split_member_name(members[m].name);
+    const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
+    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
+    const auto [found, is_new] = place.try_emplace(key, samples.size());
+    if (is_new) samples.emplace_back(key, Parts{});
+    Parts& parts = samples[found->second].second;
+    size_t& part = is_picture             ? parts.picture
+                   : extension == ".cls"  ? parts.number
+                   : extension == ".json" ? parts.json
+                                          : parts.text;
+    if (part != Parts::kNone)
+      problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
+    else
+      part = m;
+  }
+  return samples;
+}
 
 // True if the .json holds captions: it has no label, and has captions or a .txt of the same key.
 bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::string& where) {
@@ -119,28 +142,21 @@ void read_json(std::string_view content, const ClassNames& names, const std::str
     item.label = label.classes[0];
 }
 
+// Reads the label of a sample from its .cls, else from its .json. Errors begin with `where`.
+void read_label_of(const TarArchive& archive, const Parts& parts, const ClassNames& names,
+                   const std::string& where, Item& item) {
+  item.label = -1;
+  if (parts.number != Parts::kNone)
+    item.label =
+        read_label(as_text(archive.bytes(parts.number)), LabelText::number_first, names, where + ".cls");
+  else
+    read_json(as_text(archive.bytes(parts.json)), names, where + ".json", item);
+}
+
 Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
   Shard shard;
   shard.archive = open_archive(path);
-  std::vector<std::pair<std::string_view, Parts>> samples;  // in archive order
-  std::map<std::string_view, size_t> place;
-  const auto& members = shard.archive->members();
-  for (size_t m = 0; m < members.size(); ++m) {
-    const auto [key, extension] = split_member_name(members[m].name);
-    const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
-    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
-    const auto [found, is_new] = place.try_emplace(key, samples.size());
-    if (is_new) samples.emplace_back(key, Parts{});
-    Parts& parts = samples[found->second].second;
-    size_t& part = is_picture             ? parts.picture
-                   : extension == ".cls"  ? parts.number
-                   : extension == ".json" ? parts.json
-                                          : parts.text;
-    if (part != Parts::kNone)
-      shard.problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
-    else
-      part = m;
-  }
+  const Samples samples = samples_of(*shard.archive, path, shard.problems);
   const auto has_label = [&](const auto& sample) {
     const auto& [key, parts] = sample;
     return parts.number != Parts::kNone ||
@@ -148,39 +164,27 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
             !is_caption_json(*shard.archive, parts, text(path, ": ", key, ".json")));
   };
   shard.labelled = std::any_of(samples.begin(), samples.end(), has_label);
-  for (const auto& [key, parts] : samples) {
+  for (const auto& sample : samples) {
+    const auto& [key, parts] = sample;
     const std::string where = text(path, ": ", key);
-    const bool labelled = shard.labelled && has_label(std::pair(key, parts));
+    const bool labelled = shard.labelled && has_label(sample);
     if (parts.picture == Parts::kNone) {
       if (parts.text != Parts::kNone || parts.json != Parts::kNone || parts.number != Parts::kNone)
         shard.problems.add(where, labelled ? " has a label" : " has a caption",
                            " but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
-    } else if (!shard.labelled) {
-      shard.items.push_back({number,
-                             static_cast<uint32_t>(parts.picture),
-                             0,
-                             {},
-                             member_of(parts.text),
-                             member_of(parts.json)});
-    } else if (!labelled) {
+      continue;
+    }
+    if (shard.labelled && !labelled) {
       shard.problems.add(where, " has an image but no .cls or .json");
-    } else {
-      try {
-        Item item{number,
-                  static_cast<uint32_t>(parts.picture),
-                  -1,
-                  {},
-                  member_of(parts.text),
-                  member_of(parts.json)};
-        if (parts.number != Parts::kNone)
-          item.label = read_label(as_text(shard.archive->bytes(parts.number)), LabelText::number_first, names,
-                                  where + ".cls");
-        else
-          read_json(as_text(shard.archive->bytes(parts.json)), names, where + ".json", item);
-        shard.items.push_back(std::move(item));
-      } catch (const Error& error) {
-        shard.problems.add(error.what());
-      }
+      continue;
+    }
+    Item item{
+        number, static_cast<uint32_t>(parts.picture), 0, {}, member_of(parts.text), member_of(parts.json)};
+    try {
+      if (labelled) read_label_of(*shard.archive, parts, names, where, item);
+      shard.items.push_back(std::move(item));
+    } catch (const Error& error) {
+      shard.problems.add(error.what());
     }
   }
   return shard;

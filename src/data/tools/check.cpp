@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/threads.h"
 #include "data/base/captions.h"
 #include "data/sources/conversations.h"

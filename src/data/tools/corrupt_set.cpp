@@ -9,9 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/geometry.h"

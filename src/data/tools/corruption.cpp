@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/plane_loops.h"
 #include "data/transforms/planes.h"
 #include "data/transforms/resize.h"
 

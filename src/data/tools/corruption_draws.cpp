@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "data/tools/corruption.h"
-#include "data/transforms/bulk_random.h"
 #include "data/transforms/planes.h"
 #include "data/transforms/resize.h"
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"

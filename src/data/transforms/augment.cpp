@@ -6,8 +6,7 @@
 
 #include "core/error.h"
 #include "data/base/geometry.h"
-#include "data/transforms/augment_blur.h"
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
 

@@ -1,4 +1,4 @@
-#include "data/transforms/augment_affine.h"
+#include "data/transforms/augment_operations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,6 @@
 #include "core/error.h"
 
 namespace tessera::data {
-
 namespace {
 
 // A sampling position: the pixel up and left of it, and the offset from that pixel.

@@ -1,4 +1,4 @@
-#include "data/transforms/augment_blur.h"
+#include "data/transforms/augment_operations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,6 @@
 #include "core/error.h"
 
 namespace tessera::data {
-
 namespace {
 
 // Weights in 24-bit fixed point: `whole` for pixels up to `reach` away, `edge` for the next one on each side.

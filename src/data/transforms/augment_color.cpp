@@ -1,13 +1,11 @@
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
-#include "data/transforms/augment_blur.h"
 
 namespace tessera::data {
-
 namespace {
 
 using Table = std::array<uint8_t, 256>;

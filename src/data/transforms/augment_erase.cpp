@@ -1,7 +1,5 @@
 #include "data/transforms/augment_erase.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "core/error.h"

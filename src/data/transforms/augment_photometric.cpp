@@ -1,4 +1,4 @@
-#include "data/transforms/augment_photometric.h"
+#include "data/transforms/augment_operations.h"
 
 #include <algorithm>
 #include <array>

@@ -6,11 +6,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_blur.h"
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
-
 namespace {
 
 constexpr double kTop = 10;  // magnitudes run from 0 to this

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/base/draws.h"
-#include "data/transforms/augment_affine.h"
+#include "data/transforms/augment_operations.h"
 #include "io/images/image.h"
 
 namespace tessera::data {

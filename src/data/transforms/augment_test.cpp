@@ -10,8 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/transforms/augment_blur.h"
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 #include "io/files/file.h"
 #include "io/weights/safetensors.h"
 

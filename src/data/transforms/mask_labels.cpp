@@ -4,9 +4,8 @@
 #include <array>
 #include <mutex>
 
-#include "core/counted.h"
 #include "core/error.h"
-#include "core/some_of.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "data/base/class_mapping.h"
 #include "data/base/info.h"

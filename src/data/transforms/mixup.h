@@ -13,8 +13,10 @@
 
 #include "core/config.h"
 #include "core/random.h"
+#include "data/base/field.h"
 
 namespace tessera::data {
+
 enum class MixMode { batch, pair, elem };
 }
 namespace tessera {
@@ -73,5 +75,10 @@ std::vector<double> mix_pictures(MixMode mode, const std::vector<MixDraw>& draws
 // smoothing more for the class.
 std::vector<float> mix_targets(const std::vector<int64_t>& labels, int64_t classes, double smoothing,
                                const std::vector<double>& lambda);
+
+// Mixes samples 2i and 2i + 1 of the batch of all processes, field "image". This batch is a share of it that
+// keeps pairs together. Adds the field "targets", f32 [classes], from "label" or from multi-label targets.
+// `random` is the stream of this batch.
+void mix_batch(const MixupConfig& config, int64_t classes, RandomStream& random, Batch& batch);
 
 }  // namespace tessera::data

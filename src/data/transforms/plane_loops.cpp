@@ -1,8 +1,8 @@
-#include "data/transforms/plane_loops.h"
+#include "data/transforms/planes.h"
 
 #include <string.h>
 
-#include "core/each_isa.h"
+#include "core/threads.h"
 
 namespace tessera::data::loops {
 namespace {

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <iterator>
 
-#include "data/transforms/plane_loops.h"
-
 namespace tessera::data {
 namespace {
 

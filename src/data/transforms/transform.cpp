@@ -9,10 +9,8 @@
 #include "data/base/geometry.h"
 #include "data/base/geometry_map.h"
 #include "data/transforms/augment.h"
-#include "data/transforms/transform_bands.h"
 
 namespace tessera::data {
-
 namespace {
 
 void check_preprocess(const Preprocess& p, int64_t height, int64_t width) {

@@ -1,10 +1,10 @@
-#include "data/transforms/transform_bands.h"
+#include "data/transforms/transform.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/error.h"
-#include "data/transforms/augment_color.h"
+#include "data/transforms/augment_operations.h"
 #include "io/images/image.h"
 
 namespace tessera::data {

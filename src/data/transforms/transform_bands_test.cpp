@@ -1,11 +1,11 @@
-#include "data/transforms/transform_bands.h"
+#include "data/transforms/transform.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
-
 #include "core/error.h"
-#include "data/transforms/augment_color.h"
+#include "data/base/data_testing.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
 namespace {
@@ -100,24 +100,15 @@ TEST(BandsTransform, ErasingCoversAllBandsAtTheSamePlace) {
   EXPECT_NE(std::count(first.begin(), first.end(), true), 0);
 }
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(BandsTransform, ErrorsSayWhatIsWrong) {
   AugmentConfig colours = crops("center");
   colours.color_jitter = {0.4, 0.4, 0.4};
-  EXPECT_NE(message_of([&] { make_train_transform(of_channels(4), colours); }).find("no red, green and blue"),
+  EXPECT_NE(error_of([&] { make_train_transform(of_channels(4), colours); }).find("no red, green and blue"),
             std::string::npos);
   Preprocess uneven = of_channels(4);
   uneven.std.pop_back();
-  EXPECT_EQ(message_of([&] { make_eval_transform(uneven); }), "std has 3 numbers, must be 4 as mean has");
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(error_of([&] { make_eval_transform(uneven); }), "std has 3 numbers, must be 4 as mean has");
+  EXPECT_EQ(error_of([&] {
               run(*make_eval_transform(of_channels(4)), {"x.png", scene(20, 20, 3), {}});
             }),
             "x.png: has 3 channels, must have 4");
@@ -157,11 +148,11 @@ TEST(BandsTransform, TiffsAreReadBandByBand) {
     EXPECT_EQ(read.channels, 5);
     EXPECT_EQ(read.pixels, bands.pixels) << bits << " bits";
   }
-  EXPECT_EQ(message_of([] { decode_bands(tiff_of(scene(9, 7, 5), 8), "bands.tif", 4); }),
+  EXPECT_EQ(error_of([] { decode_bands(tiff_of(scene(9, 7, 5), 8), "bands.tif", 4); }),
             "bands.tif: a TIFF of 5 bands of 8 bits, must have 4 bands of 8 or 16 bits");
   std::vector<std::byte> cut = tiff_of(scene(9, 7, 5), 8);
   cut.resize(cut.size() - 50);
-  EXPECT_NE(message_of([&] { decode_bands(cut, "bands.tif", 5); }).find("truncated TIFF"), std::string::npos);
+  EXPECT_NE(error_of([&] { decode_bands(cut, "bands.tif", 5); }).find("truncated TIFF"), std::string::npos);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "data/transforms/transform_masks.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 #include "data/transforms/augment.h"
-#include "data/transforms/augment_photometric.h"
+#include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
 namespace {

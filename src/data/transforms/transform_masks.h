@@ -10,7 +10,7 @@ namespace tessera::data {
 
 struct MaskTraining {
   SegmentationCrop crop;
-  bool photometric = true;                // photometric distortion (augment_photometric.h)
+  bool photometric = true;                // photometric distortion (augment_operations.h)
   std::vector<double> color_jitter = {};  // in addition, as in AugmentConfig
   double jitter_probability = 1;
   std::string interpolation = "bilinear";  // of images, as in Preprocess

@@ -22,7 +22,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file_faults.h"
-#include "io/files/links.h"
+#include "io/files/path.h"
 
 namespace tessera {
 namespace {

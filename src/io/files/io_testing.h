@@ -1,4 +1,4 @@
-// For the tests of io: a temporary folder, and error messages as strings.
+// For the tests of io: a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "core/core_testing.h"
 
 namespace tessera {
 
@@ -19,20 +19,6 @@ inline bool is_running(pid_t child) {
   siginfo_t info = {};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
          info.si_pid == 0;
-}
-
-// Returns the message of the Error that `body` throws; "" if it throws none. Fails the test if it has several
-// lines.
-template <class Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message;
-  }
-  return "";
 }
 
 class TemporaryFolder : public testing::Test {

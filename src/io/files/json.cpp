@@ -1,6 +1,9 @@
 #include "io/files/json.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -43,5 +46,102 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
 
 template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
+
+namespace {
+
+bool is_part_of_literal(char c) { return c == '-' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+// Returns the length of a literal at the start of `rest`, or 0.
+size_t literal_at(std::string_view rest) {
+  for (const std::string_view literal : {"NaN", "Infinity", "-Infinity"})
+    if (rest.starts_with(literal)) return literal.size();
+  return 0;
+}
+
+}  // namespace
+
+NumberLiterals::int_type NumberLiterals::underflow() {
+  from_.read(block_.data(), kBlock);
+  std::streamsize size = from_.gcount();
+  // Extend the block so that it does not end within a literal.
+  while (size > 0 && size < std::ssize(block_) && is_part_of_literal(block_[static_cast<size_t>(size - 1)]) &&
+         from_.read(block_.data() + size, 1))
+    ++size;
+  if (size == 0) return traits_type::eof();
+  replace_literals(block_.data(), block_.data() + size);
+  setg(block_.data(), block_.data(), block_.data() + size);
+  return traits_type::to_int_type(block_[0]);
+}
+
+void NumberLiterals::replace_literals(char* begin, char* end) {
+  for (char* at = begin; at != end; ++at) {
+    if (escaped_) {
+      escaped_ = false;
+    } else if (*at == '"') {
+      in_text_ = !in_text_;
+    } else if (in_text_) {
+      escaped_ = *at == '\\';
+    } else if (*at == 'N' || *at == 'I' || *at == '-') {
+      const size_t length = literal_at({at, static_cast<size_t>(end - at)});
+      if (length == 0) continue;
+      std::fill_n(at, length, ' ');
+      at[0] = at[1] = '"';
+      at += length - 1;
+    }
+  }
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Value from_json(const Json& json, const std::string& where) {
+  if (json.is_object()) {
+    Value::Table table;
+    for (const auto& [key, child] : json.items()) table.emplace_back(key, from_json(child, where));
+    return table;
+  }
+  if (json.is_array()) {
+    Value::Array items;
+    for (const Json& child : json) items.push_back(from_json(child, where));
+    return items;
+  }
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    fail(where, ": the integer ", json.get<uint64_t>(), " is too large");
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number_float()) return json.get<double>();
+  fail(where, ": null has no meaning here");
+}
+
+Json to_json(const Value& value) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_int()) return value.as_int();
+  if (value.is_string()) return value.as_string();
+  if (value.is_double()) {
+    // JSON has no such numbers, and a silent null would cause an error much later.
+    check(std::isfinite(value.as_double()), "JSON: ", value.as_double(), " cannot be written");
+    return value.as_double();
+  }
+  if (value.is_array()) {
+    Json array = Json::array();
+    for (const Value& item : value.as_array()) array.push_back(to_json(item));
+    return array;
+  }
+  Json object = Json::object();
+  for (const auto& [key, item] : value.as_table()) object[key] = to_json(item);
+  return object;
+}
+
+}  // namespace
+
+Value parse_json_value(std::string_view json, const std::string& where) {
+  return from_json(parse_json<Json>(json, where), where);
+}
+
+std::string json_text(const Value& value, int indent) {
+  return to_json(value).dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace tessera

@@ -1,11 +1,16 @@
 // JSON from untrusted sources: limits size, depth and number of keys during parsing.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <istream>
 #include <nlohmann/json.hpp>
+#include <streambuf>
 #include <string>
 #include <string_view>
+
+#include "core/value.h"
 
 namespace tessera {
 
@@ -23,5 +28,31 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
 
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
+
+// JSON as Python's json module writes it, with NaN, Infinity and -Infinity as numbers, which JSON does not allow.
+// Reads another stream and replaces each of the three by an empty string ("") and spaces. A parser then keeps
+// its byte positions and finds a value that is not a number. Text inside strings stays as it is.
+class NumberLiterals final : public std::streambuf {
+ public:
+  explicit NumberLiterals(std::istream& from) : from_(from) {}
+
+ protected:
+  int_type underflow() override;
+
+ private:
+  void replace_literals(char* begin, char* end);
+
+  static constexpr std::streamsize kBlock = 1 << 16, kLongest = 16;
+  std::istream& from_;
+  std::array<char, kBlock + kLongest> block_;
+  bool in_text_ = false, escaped_ = false;
+};
+
+// Reads JSON text as a settings tree, for manifests and the metadata of weight files. `where` starts error messages.
+// Throws for all that parse_json refuses, and for null.
+Value parse_json_value(std::string_view json, const std::string& where);
+
+// Writes doubles so that they read back bit for bit. `indent` < 0: one line.
+std::string json_text(const Value& value, int indent = -1);
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "io/files/io_testing.h"
-#include "io/files/number_literals.h"
 
 namespace tessera {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/clock.h"
+#include "core/progress.h"
 #include "io/files/file.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 #include <png.h>
 #include <zlib.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "io/images/image_codec.h"
 
 namespace tessera::codec {
-
 namespace {
 
 constexpr size_t kHeaderBytes = 8 + 25;  // signature and IHDR
@@ -155,7 +153,6 @@ void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out
 }  // namespace tessera::codec
 
 namespace tessera {
-
 namespace {
 
 // Inserts a chunk after the header; libpng's simple interface cannot.

@@ -1,4 +1,4 @@
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 #include <webp/encode.h>
 

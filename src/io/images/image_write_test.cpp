@@ -1,9 +1,9 @@
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 #include <gtest/gtest.h>
 
 #include "io/files/io_testing.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 
 namespace tessera {
 namespace {

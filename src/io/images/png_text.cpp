@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 
 namespace tessera {
 namespace {

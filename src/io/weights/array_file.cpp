@@ -3,9 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"

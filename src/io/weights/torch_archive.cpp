@@ -1,7 +1,6 @@
 #include "io/weights/torch_archive.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <optional>

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <variant>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/files/remote_path.h"
+#include "io/files/path.h"
 #include "io/weights/safetensors_shards.h"
 #include "io/weights/torch_archive.h"
 

@@ -1,6 +1,5 @@
 // attention_bench [batch heads tokens dim]: milliseconds and GFLOP/s of each implementation and form.
 #include <cstdlib>
-#include <memory>
 
 #include "core/error.h"
 #include "core/threads.h"

@@ -2,8 +2,8 @@
 // everything is static, so each file has its own copy.
 #pragma once
 
-#include "kernels/arena.h"
 #include "kernels/attention/attention.h"
+#include "kernels/memory.h"
 
 namespace tessera::kernels {
 

@@ -9,7 +9,7 @@
 #include "core/threads.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_layout.h"
-#include "kernels/scratch.h"
+#include "kernels/memory.h"
 
 namespace tessera::kernels {
 

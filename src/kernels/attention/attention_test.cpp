@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/error.h"
-#include "core/threads.h"
 #include "kernels/attention/attention_testing.h"
 
 namespace tessera::kernels {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/attention/attention_parts.h"
-#include "kernels/fetch.h"
+#include "kernels/memory.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 

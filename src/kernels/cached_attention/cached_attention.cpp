@@ -4,7 +4,7 @@
 // first, a vector of keys at a time, then the sums of the values.
 #include "kernels/cached_attention/cached_attention.h"
 
-#include "kernels/fetch.h"
+#include "kernels/memory.h"
 #include "kernels/rows.h"
 
 namespace tessera::kernels::TESSERA_ISA {

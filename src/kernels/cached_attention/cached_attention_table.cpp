@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/cached_attention/cached_attention.h"
-#include "kernels/scratch.h"
+#include "kernels/memory.h"
 #include "kernels/table.h"
 
 namespace tessera::kernels {

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/linear/linear_data.h"
-#include "kernels/scratch.h"
+#include "kernels/memory.h"
 
 namespace tessera::kernels {
 namespace {

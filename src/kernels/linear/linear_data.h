@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "kernels/fetch.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_isa.h"
+#include "kernels/memory.h"
 
 namespace tessera::kernels {
 

@@ -2,8 +2,6 @@
 #include <array>
 #include <vector>
 
-#include "kernels/linear/linear_data.h"
-
 namespace tessera::kernels {
 
 #if TESSERA_KERNELS_X86

@@ -1,8 +1,8 @@
 // The inner loop of linear layers for any kind of word. Per-ISA.
 #pragma once
 
-#include "kernels/fetch.h"
 #include "kernels/linear/linear_isa.h"
+#include "kernels/memory.h"
 #include "kernels/simd.h"
 
 namespace tessera::kernels::TESSERA_ISA {

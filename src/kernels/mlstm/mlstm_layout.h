@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/arena.h"
+#include "kernels/memory.h"
 #include "kernels/mlstm/mlstm.h"
 
 namespace tessera::kernels {

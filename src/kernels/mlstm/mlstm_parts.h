@@ -1,7 +1,7 @@
 // Shared by forward and backward of the mLSTM: gates, chunks, and rows as floats. Per-ISA.
 #pragma once
 
-#include "kernels/fetch.h"
+#include "kernels/memory.h"
 #include "kernels/mlstm/mlstm_layout.h"
 #include "kernels/rows.h"
 #include "kernels/tiles.h"

@@ -2,9 +2,9 @@
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "kernels/memory.h"
 #include "kernels/mlstm/mlstm.h"
 #include "kernels/mlstm/mlstm_layout.h"
-#include "kernels/scratch.h"
 
 namespace tessera::kernels {
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/mlstm_mixer/parts_ref.h"
 #include "kernels/mlstm_mixer/parts_testing.h"
 
 namespace tessera::kernels {

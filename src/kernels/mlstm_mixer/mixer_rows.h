@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/fetch.h"
+#include "kernels/memory.h"
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
 #include "kernels/mlstm_mixer/parts.h"

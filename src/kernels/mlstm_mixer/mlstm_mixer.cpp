@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "kernels/memory.h"
 #include "kernels/mlstm/mlstm.h"
 #include "kernels/mlstm_mixer/mixer_workspace.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_pack.h"
-#include "kernels/scratch.h"
 
 namespace tessera::kernels {
 

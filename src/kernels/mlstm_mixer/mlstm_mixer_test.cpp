@@ -2,14 +2,13 @@
 
 #include <cmath>
 #include <functional>
-#include <memory>
 #include <span>
 
 #include "core/error.h"
 #include "core/threads.h"
 #include "kernels/mlstm/mlstm_ref.h"
 #include "kernels/mlstm_mixer/mlstm_mixer_cases.h"
-#include "kernels/mlstm_mixer/parts_ref.h"
+#include "kernels/mlstm_mixer/parts.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/mlstm_mixer/parts_ref.h"
+#include "kernels/mlstm_mixer/parts.h"
 
 #include <algorithm>
 #include <cmath>

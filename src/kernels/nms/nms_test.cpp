@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/threads.h"
 #include "kernels/isa.h"
 #include "kernels/testing.h"
 

@@ -26,10 +26,4 @@ void paste_mask_binary(const float* mask, int64_t side, const float* box, PasteR
 void paste_mask_binary(const double* mask, int64_t side, const double* box, PasteRule rule, double threshold,
                        int64_t height, int64_t width, uint8_t* out);
 
-// The definition, one pixel at a time.
-namespace reference {
-double pasted_value(const double* mask, int64_t side, const double* box, PasteRule rule, int64_t y,
-                    int64_t x);
-}
-
 }  // namespace tessera::kernels

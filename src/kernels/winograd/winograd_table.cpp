@@ -6,8 +6,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "kernels/arena.h"
-#include "kernels/scratch.h"
+#include "kernels/memory.h"
 #include "kernels/table.h"
 #include "kernels/winograd/winograd.h"
 

@@ -22,9 +22,9 @@
 #include "models/base/family.h"
 #include "nn/attention.h"
 #include "nn/convolution.h"
-#include "nn/group_norm.h"
 #include "nn/init.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 
 namespace tessera::models {
 namespace {
@@ -361,73 +361,6 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
   std::map<std::string, int64_t> fan_in_;  // per layer
 };
 
-// Published names that are ours, piece by piece. CompVis' own are; diffusers' are those, and its blocks of the decoder
-// are counted from the coarsest level, which upgrade_names brings into order.
-std::string rename(const std::string& published) {
-  static const std::map<std::string, std::string> words = {{"conv_norm_out", "norm_out"},
-                                                           {"conv_shortcut", "nin_shortcut"},
-                                                           {"group_norm", "norm"},
-                                                           {"query", "q"},
-                                                           {"to_q", "q"},
-                                                           {"key", "k"},
-                                                           {"to_k", "k"},
-                                                           {"value", "v"},
-                                                           {"to_v", "v"},
-                                                           {"proj_attn", "proj_out"},
-                                                           {"down_blocks", "down"},
-                                                           {"up_blocks", "up"},
-                                                           {"resnets", "block"}};
-  const bool middle = published.find("mid_block.") != std::string::npos;
-  std::vector<std::string> out;
-  const std::vector<std::string> parts = split(published, '.');
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string& part = parts[i];
-    const bool numbered = i + 1 < parts.size();
-    if (part == "mid_block") {
-      out.emplace_back("mid");
-    } else if (middle && part == "resnets" && numbered) {
-      const auto number = parse_int(parts[++i]);
-      out.push_back(text("block_", number ? *number + 1 : 0));
-    } else if (middle && part == "attentions" && numbered) {
-      ++i;
-      out.emplace_back("attn_1");
-    } else if (part == "to_out" && numbered) {
-      ++i;
-      out.emplace_back("proj_out");
-    } else if ((part == "downsamplers" || part == "upsamplers") && numbered) {
-      ++i;
-      out.emplace_back(part == "downsamplers" ? "downsample" : "upsample");
-    } else {
-      const auto word = words.find(part);
-      out.push_back(word == words.end() ? part : word->second);
-    }
-  }
-  return join(out, ".");
-}
-
-constexpr std::string_view kUp = "decoder.up_blocks.";
-
-// CompVis' checkpoints hold the auto-encoder as first_stage_model., beside losses and averages; diffusers counts
-// up_blocks from the coarsest level.
-void upgrade_names(std::vector<std::string>& names) {
-  constexpr std::string_view stage = "first_stage_model.";
-  const bool wrapped = std::any_of(names.begin(), names.end(),
-                                   [&](const std::string& name) { return name.starts_with(stage); });
-  int64_t levels = 0;
-  const auto level_of = [](const std::string& name) {
-    return parse_int(name.substr(kUp.size(), name.find('.', kUp.size()) - kUp.size())).value_or(0);
-  };
-  for (const std::string& name : names)
-    if (name.starts_with(kUp)) levels = std::max(levels, level_of(name) + 1);
-  for (std::string& name : names) {
-    if (wrapped) name = name.starts_with(stage) ? name.substr(stage.size()) : "";
-    if (name.starts_with("loss.") || name.starts_with("model_ema.")) name.clear();
-    if (!name.starts_with(kUp)) continue;
-    const size_t end = name.find('.', kUp.size());
-    if (end != std::string::npos) name = text("decoder.up.", levels - 1 - level_of(name), name.substr(end));
-  }
-}
-
 Family autoencoder_kl_family() {
   Family family;
   family.name = "autoencoder_kl";
@@ -441,8 +374,6 @@ Family autoencoder_kl_family() {
     return std::make_shared<AutoencoderKl>(read(settings));
   };
   family.resolve = [read](const Value& settings) { return write_config(read(settings)); };
-  family.rename = rename;
-  family.upgrade_names = upgrade_names;
   family.preprocess =
       table({{"crop", 1.0}, {"mean", Value::Array{0.5, 0.5, 0.5}}, {"std", Value::Array{0.5, 0.5, 0.5}}});
   family.sizes = {{"autoencoder_kl_f8", {"kl-f8", "sd-vae-ft-ema", "sd-vae-ft-mse"}, table({})}};

@@ -11,7 +11,6 @@
 // Every norm is a LayerNorm over the channels of a cell.
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <array>
 #include <numeric>
 
 #include "core/error.h"
@@ -238,50 +237,6 @@ class ConvNext final : public PyramidBackbone {
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };
 
-// What stands behind the block's number in the papers' files and in torchvision's, and in timm's.
-struct BlockName {
-  std::string_view theirs, ours;
-};
-constexpr BlockName kBlockNames[] = {{"dwconv.", "conv_dw."},      {"pwconv1.", "mlp.fc1."},
-                                     {"pwconv2.", "mlp.fc2."},     {"grn.gamma", "mlp.grn.weight"},
-                                     {"grn.beta", "mlp.grn.bias"}, {"block.0.", "conv_dw."},
-                                     {"block.2.", "norm."},        {"block.3.", "mlp.fc1."},
-                                     {"block.5.", "mlp.fc2."},     {"layer_scale", "gamma"}};
-
-std::string in_block(int64_t stage, const std::string& block, std::string_view rest) {
-  std::string name = text("stages.", stage, ".blocks.", block, ".");
-  for (const BlockName& known : kBlockNames)
-    if (rest.starts_with(known.theirs))
-      return name.append(known.ours).append(rest.substr(known.theirs.size()));
-  return name.append(rest);
-}
-
-std::string between_stages(int64_t stage, std::string_view rest) {
-  return stage == 0 ? text("stem.", rest) : text("stages.", stage, ".downsample.", rest);
-}
-
-// "downsample_layers.1.0.weight" and "stages.1.0.dwconv.weight" of the papers, "features.2.0.weight" and
-// "features.3.0.block.0.weight" of torchvision, which counts both in one row.
-std::string rename(const std::string& published) {
-  static constexpr BlockName heads[] = {{"norm.", "head.norm."},
-                                        {"classifier.0.", "head.norm."},
-                                        {"head.weight", "head.fc.weight"},
-                                        {"head.bias", "head.fc.bias"},
-                                        {"classifier.2.", "head.fc."}};
-  for (const BlockName& known : heads)
-    if (published.starts_with(known.theirs))
-      return std::string(known.ours).append(published.substr(known.theirs.size()));
-  const std::vector<std::string> parts = split(published, '.');
-  const auto number = parts.size() > 2 ? parse_int(parts[1]) : std::nullopt;
-  if (!number || !parse_int(parts[2])) return published;
-  const std::string_view rest = std::string_view(published).substr(parts[0].size() + parts[1].size() + 2);
-  const std::string_view inner = rest.substr(std::min(rest.size(), parts[2].size() + 1));
-  if (parts[0] == "downsample_layers") return between_stages(*number, rest);
-  if (parts[0] == "features" && *number % 2 == 0) return between_stages(*number / 2, rest);
-  if (parts[0] == "features") return in_block(*number / 2, parts[2], inner);
-  return parts[0] == "stages" ? in_block(*number, parts[2], inner) : published;
-}
-
 Value size(int64_t dim, std::vector<int64_t> depths, bool second = false) {
   Value settings = table({{"dims", Value::Array{dim, 2 * dim, 4 * dim, 8 * dim}},
                           {"depths", Value::Array(depths.begin(), depths.end())}});
@@ -303,8 +258,7 @@ Family convnext_family() {
           {"convnextv2_nano", {}, size(80, {2, 2, 8, 2}, true)},
           {"convnextv2_tiny", {}, size(96, {3, 3, 9, 3}, true)},
           {"convnextv2_base", {}, size(128, {3, 3, 27, 3}, true)},
-      },
-      rename);
+      });
 }
 
 }  // namespace tessera::models

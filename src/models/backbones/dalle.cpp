@@ -8,7 +8,7 @@
 //   outputs = conv1x1(relu x_L), one place per 8x8 pixels; the token is the index of the largest output
 // id is a 1x1 convolution if the width changes. With a codebook the outputs are vectors, and the token is the
 // nearest code (van den Oord et al. 2017).
-#include "models/backbones/dalle.h"
+#include "models/base/family.h"
 
 #include <cmath>
 #include <numeric>

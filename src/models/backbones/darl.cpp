@@ -16,10 +16,10 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "models/base/capability.h"
 #include "models/base/causal_backbone.h"
 #include "models/base/family.h"
-#include "models/base/input_channels.h"
-#include "models/base/masked_attention.h"
+#include "models/base/model.h"
 #include "models/base/residual_block.h"
 #include "models/base/tokeniser.h"
 #include "nn/attention.h"
@@ -29,7 +29,6 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
-#include "nn/rope_mixed.h"
 
 namespace tessera::models {
 namespace {

@@ -10,7 +10,6 @@
 // The norms have no weights. DiT and SiT add sine-cosine positions; the LLaMA forms rotate q and k by 2-D
 // RoPE and have SwiGLU. SiT's networks are DiT's: the published ones compute a second half of channels and
 // drop it.
-#include <numbers>
 
 #include "core/error.h"
 #include "models/base/denoiser.h"
@@ -18,7 +17,7 @@
 #include "models/base/isotropic.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
@@ -351,39 +350,6 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   std::shared_ptr<Modulation> last_modulation_;
 };
 
-// diffusers' DiTTransformer2DModel: the time and label embedders stand in every block there, all equal, and q, k and v
-// are apart: train/published_forms puts those together. What is left is told by name.
-std::string rename(const std::string& published) {
-  static const std::vector<std::pair<std::string, std::string>> whole = {
-      {"pos_embed.proj.", "x_embedder.proj."},
-      {"proj_out_1.", "final_layer.adaLN_modulation.1."},
-      {"proj_out_2.", "final_layer.linear."}};
-  for (const auto& [theirs, ours] : whole)
-    if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
-  if (!published.starts_with("transformer_blocks.")) return published;
-  static const std::vector<std::pair<std::string, std::string>> embedders = {
-      {".norm1.emb.timestep_embedder.linear_1.", "t_embedder.mlp.0."},
-      {".norm1.emb.timestep_embedder.linear_2.", "t_embedder.mlp.2."},
-      {".norm1.emb.class_embedder.embedding_table.", "y_embedder.embedding_table."}};
-  for (const auto& [theirs, ours] : embedders)
-    if (const size_t at = published.find(theirs); at != std::string::npos)
-      return published.starts_with("transformer_blocks.0.") ? ours + published.substr(at + theirs.size())
-                                                            : "";
-  static const std::vector<std::pair<std::string, std::string>> inside = {
-      {".norm1.linear.", ".adaLN_modulation.1."},
-      {".attn1.to_out.0.", ".attn.proj."},
-      {".attn1.", ".attn."},
-      {".ff.net.0.proj.", ".mlp.fc1."},
-      {".ff.net.2.", ".mlp.fc2."}};
-  std::string name = "blocks." + published.substr(19);
-  for (const auto& [theirs, ours] : inside)
-    if (const size_t at = name.find(theirs); at != std::string::npos) {
-      name.replace(at, theirs.size(), ours);
-      break;
-    }
-  return name;
-}
-
 struct Scale {
   const char* letters;
   int64_t dim, depth, heads;
@@ -426,7 +392,7 @@ std::vector<Size> published_sizes() {
 
 Family dit_family() {
   Family family = make_family<Dit, Config>(
-      "dit", "DiT and SiT, also with VisionLLaMA's blocks: image generation", published_sizes(), rename);
+      "dit", "DiT and SiT, also with VisionLLaMA's blocks: image generation", published_sizes());
   // Pixels between -1 and 1, center crop of the whole short side (Dhariwal & Nichol 2021).
   family.preprocess =
       table({{"crop", 1.0}, {"mean", Value::Array{0.5, 0.5, 0.5}}, {"std", Value::Array{0.5, 0.5, 0.5}}});

@@ -11,9 +11,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "models/base/capability.h"
 #include "models/base/causal_backbone.h"
 #include "models/base/family.h"
-#include "models/base/masked_attention.h"
 #include "models/base/residual_block.h"
 #include "models/base/windows.h"
 #include "nn/init.h"

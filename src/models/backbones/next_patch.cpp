@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
-#include "models/base/input_channels.h"
+#include "models/base/model.h"
 #include "models/base/tokeniser.h"
 #include "nn/patch_embed.h"
 

@@ -22,7 +22,6 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "models/base/pyramid.h"
-#include "models/names/resnet_names.h"
 #include "nn/attention.h"
 #include "nn/convolution.h"
 #include "nn/drop_path.h"
@@ -453,8 +452,7 @@ Family resnet_family() {
           {"resnet50x4_clip", {"RN50x4"}, clip(80, {4, 6, 10, 6}, 640, 288), clips},
           {"resnet50x16_clip", {"RN50x16"}, clip(96, {6, 8, 18, 8}, 768, 384), clips},
           {"resnet50x64_clip", {"RN50x64"}, clip(128, {3, 15, 36, 10}, 1024, 448), clips},
-      },
-      resnet_name);
+      });
   family.preprocess = table({{"crop", 0.95}});
   return family;
 }

@@ -18,7 +18,7 @@
 #include "core/text.h"
 #include "models/base/family.h"
 #include "models/base/pyramid.h"
-#include "models/names/swin_names.h"
+#include "models/base/windows.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -27,7 +27,6 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 namespace {
@@ -115,8 +114,7 @@ class WindowAttention : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, Taps* taps, const std::string& name,
                         const nn::Epilogue& epilogue) {
     const bool shifted = shift_.height > 0 || shift_.width > 0;
-    const torch::Tensor whole =
-        form_ == Form::timm ? x : nn::pad_to_multiple(x, window_.height, window_.width);
+    const torch::Tensor whole = form_ == Form::timm ? x : pad_to_multiple(x, window_.height, window_.width);
     const torch::Tensor rolled =
         shifted ? torch::roll(whole, {-shift_.height, -shift_.width}, {1, 2}) : whole;
     torch::Tensor bias = relative_bias();
@@ -124,10 +122,10 @@ class WindowAttention : public torch::nn::Module {
       const torch::Tensor mask = shift_mask(x);
       bias = bias.defined() ? bias + mask : mask;
     }
-    const torch::Tensor mixed = attention_->mix(nn::to_windows(rolled, window_.height, window_.width),
+    const torch::Tensor mixed = attention_->mix(to_windows(rolled, window_.height, window_.width),
                                                 {.bias = bias, .taps = taps, .name = name});
     const torch::Tensor map =
-        nn::from_windows(mixed, window_.height, window_.width, whole.size(1), whole.size(2));
+        from_windows(mixed, window_.height, window_.width, whole.size(1), whole.size(2));
     const torch::Tensor back = shifted ? torch::roll(map, {shift_.height, shift_.width}, {1, 2}) : map;
     const bool padded = whole.size(1) != x.size(1) || whole.size(2) != x.size(2);
     return attention_->output(padded ? back.narrow(1, 0, x.size(1)).narrow(2, 0, x.size(2)) : back, epilogue);
@@ -170,7 +168,7 @@ class WindowAttention : public torch::nn::Module {
     const torch::Tensor region = regions(rows, window_.height, shift_.height).unsqueeze(1) * 3 +
                                  regions(columns, window_.width, shift_.width);
     const torch::Tensor windows =
-        nn::to_windows(region.view({1, rows, columns, 1}), window_.height, window_.width).squeeze(2);
+        to_windows(region.view({1, rows, columns, 1}), window_.height, window_.width).squeeze(2);
     const torch::Tensor apart = windows.unsqueeze(1) != windows.unsqueeze(2);
     return (apart.to(torch::kFloat32) * -100).unsqueeze(1).to(x.options());
   }
@@ -234,7 +232,7 @@ class PatchMerging : public torch::nn::Module {
   }
 
   torch::Tensor forward(const torch::Tensor& map) {
-    const torch::Tensor x = nn::pad_to_multiple(map, 2, 2);
+    const torch::Tensor x = pad_to_multiple(map, 2, 2);
     const int64_t batch = x.size(0), rows = x.size(1) / 2, columns = x.size(2) / 2;
     const torch::Tensor apart = x.reshape({batch, rows, 2, columns, 2, x.size(3)});
     const torch::Tensor cells =
@@ -420,9 +418,7 @@ Family swin_family() {
           {"swin_base_patch4_window12_384", {}, size(128, 18, 4, of_384()), whole()},
           {"swin_large_patch4_window7_224", {}, size(192, 18, 6)},
           {"swin_large_patch4_window12_384", {}, size(192, 18, 6, of_384()), whole()},
-      },
-      timm_swin_name);
-  family.upgrade_names = upgrade_swin_names;
+      });
   family.preprocess = table({{"crop", 0.9}});  // timm's configuration
   return family;
 }

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "models/base/windows.h"
 #include "nn/init.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 namespace {
@@ -83,8 +83,8 @@ torch::Tensor TwinsBlock::attend_in_windows(const torch::Tensor& x, const Contex
     extras.rotation = rotation(nn::grid_positions(0, window_ * window_, window_), window_, scale,
                                rope_.rotary.rope_theta, {});
   }
-  const torch::Tensor mixed = local_->mix(nn::to_windows(x, window_, window_), extras);
-  return local_->output(nn::from_windows(mixed, window_, window_, rows, columns), epilogue);
+  const torch::Tensor mixed = local_->mix(to_windows(x, window_, window_), extras);
+  return local_->output(from_windows(mixed, window_, window_, rows, columns), epilogue);
 }
 
 torch::Tensor TwinsBlock::attend_globally(const torch::Tensor& x, const Context& context,

@@ -26,8 +26,6 @@ namespace {
 enum class Positions { none, learned, sincos };
 enum class RopeGrid { input, square };
 
-constexpr const char* kUnusedPositions = "mmpretrain.pos_embed";
-
 }  // namespace
 }  // namespace tessera::models
 
@@ -261,47 +259,6 @@ class VisionLlama final : public IsotropicBackbone {
   nn::ConditionalPositions peg_{nullptr};
 };
 
-// The names of the masked pre-training code (mmpretrain) to those of the classifier's. The last norm is ln1 in
-// pre-training, where the encoder is "backbone", and ln2 in fine-tuning.
-std::string rename(const std::string& name_in_file) {
-  static const std::vector<std::pair<std::string, std::string>> whole = {
-      {"ln1.", "norm."}, {"ln2.", "norm."}, {"patch_embed.projection.", "patch_embed.proj."}};
-  const std::string published = name_in_file.starts_with("backbone.") ? name_in_file.substr(9) : name_in_file;
-  if (published == kUnusedPositions) return "";
-  if (published.starts_with("head.fc.")) return "head." + published.substr(8);
-  for (const auto& [theirs, ours] : whole)
-    if (published.starts_with(theirs)) return ours + published.substr(theirs.size());
-  if (!published.starts_with("layers.")) return published;
-  static const std::vector<std::pair<std::string, std::string>> inside = {{".attn.gamma1.weight", ".gamma_1"},
-                                                                          {".ffn.gamma2.weight", ".gamma_2"},
-                                                                          {".ffn.layers.0.0.", ".mlp.fc1."},
-                                                                          {".ffn.layers.1.", ".mlp.fc2."},
-                                                                          {".ln1.", ".norm1."},
-                                                                          {".ln2.", ".norm2."},
-                                                                          {".ffn.", ".mlp."}};
-  std::string name = "blocks." + published.substr(7);
-  for (const auto& [theirs, ours] : inside)
-    if (const size_t at = name.find(theirs); at != std::string::npos) name.replace(at, theirs.size(), ours);
-  return name;
-}
-
-// In mmpretrain's files the table of positions is frozen and not used; and where both last norms are there,
-// the first is that of all tokens.
-void upgrade_names(std::vector<std::string>& names) {
-  const auto has = [&](const std::string& start) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return name.starts_with(start) || name.starts_with("backbone." + start);
-    });
-  };
-  if (!has("patch_embed.projection.")) return;
-  const bool two = has("ln1.") && has("ln2.");
-  for (std::string& name : names) {
-    const std::string inside = name.starts_with("backbone.") ? name.substr(9) : name;
-    if (inside == "pos_embed") name = kUnusedPositions;
-    if (two && inside.starts_with("ln1.")) name = "token_norm." + inside.substr(4);
-  }
-}
-
 // The published segmentation backbone: no norm after the last block, no head.
 Value segmentation(Value settings) {
   settings.set("final_norm", false);
@@ -341,9 +298,7 @@ Family visionllama_family() {
            {"mae_lama-large-p16"},
            masked_pretraining(1024, 24, 16, 11008)},
           {"visionllama_base_seg_patch16_224", {}, segmentation(size(768, 12, 12))},
-      },
-      rename);
-  family.upgrade_names = upgrade_names;
+      });
   family.preprocess = table({{"crop", 1.0}});  // Table 13
   return family;
 }

@@ -9,17 +9,15 @@
 //                                                   or head(attention pooling of the patches of norm(x_L))
 #include <cmath>
 
-#include "core/error.h"
 #include "models/backbones/vit_config.h"
+#include "models/base/capability.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
-#include "models/base/neutral_parameters.h"
-#include "models/names/vit_names.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -438,8 +436,7 @@ Family vit_family() {
           {"vit_giant_patch14_reg4_dinov2", {}, dinov2_giant(4), whole()},
           {"vit_base_patch16_reg4_gap_256", {}, registers_and_mean(768, 12), augreg()},
           {"cpvt_small_gap_patch16_224", {"cpvt_small_gap"}, cpvt_gap(384, 6)},
-      },
-      timm_vit_name);
+      });
 }
 
 }  // namespace tessera::models

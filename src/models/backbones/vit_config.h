@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "models/base/isotropic.h"
-#include "nn/mlp.h"
+#include "nn/linear.h"
 #include "nn/norm.h"
 
 namespace tessera::models {

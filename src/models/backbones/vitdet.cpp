@@ -7,7 +7,6 @@
 //   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector per row and column offset
 //
 // A table of offsets is interpolated for maps of other sizes, like the learned positions.
-#include "models/backbones/vitdet.h"
 
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -22,7 +21,6 @@
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 namespace {
@@ -148,9 +146,9 @@ class MapBlock : public ResidualBlock {
                 attn_->mix(map.flatten(1, 2), rows, columns, context.taps, tap_name()).view(map.sizes()),
                 epilogue);
           const torch::Tensor mixed =
-              attn_->mix(nn::to_windows(nn::pad_to_multiple(map, window_, window_), window_, window_),
-                         window_, window_, context.taps, tap_name());
-          return attn_->output(nn::from_windows(mixed, window_, window_, rows, columns), epilogue);
+              attn_->mix(to_windows(pad_to_multiple(map, window_, window_), window_, window_), window_,
+                         window_, context.taps, tap_name());
+          return attn_->output(from_windows(mixed, window_, window_, rows, columns), epilogue);
         });
     return residual_ ? residual_->forward(y) : y;
   }
@@ -264,12 +262,6 @@ class VitDet final : public Backbone {
   std::vector<std::shared_ptr<MapBlock>> blocks_;
 };
 
-// Files of the whole detector call the backbone "backbone.net.".
-std::string rename(const std::string& published) {
-  constexpr std::string_view kNet = "backbone.net.";
-  return published.starts_with(kNet) ? published.substr(kNet.size()) : published;
-}
-
 Value size(int64_t dim, int64_t depth, int64_t heads, double drop_path) {
   Value::Array global;
   for (int64_t i = 1; i <= 4; ++i) global.emplace_back(i * depth / 4 - 1);
@@ -289,8 +281,7 @@ Family vitdet_family() {
                                          {"vitdet_base", {}, size(768, 12, 12, 0.1)},
                                          {"vitdet_large", {}, size(1024, 24, 16, 0.4)},
                                          {"vitdet_huge", {}, size(1280, 32, 16, 0.5)},
-                                     },
-                                     rename);
+                                     });
 }
 
 }  // namespace tessera::models

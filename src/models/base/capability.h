@@ -6,8 +6,10 @@
 // A capability has `static constexpr const char* kAbility`, which completes "task mae needs a model that …".
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "models/base/model.h"
@@ -27,5 +29,46 @@ T& require(Backbone& model, const std::string& family, const std::string& who) {
   fail_usage(lacks_ability(who, T::kAbility, family,
                            [](Backbone& other) { return dynamic_cast<T*>(&other) != nullptr; }));
 }
+
+// The cost of attention with a mask that skips products.
+class MaskedAttention {
+ public:
+  static constexpr const char* kAbility = "masks attention to later tokens";
+  virtual ~MaskedAttention() = default;
+  // Returns the multiply-adds in Backbone::macs that the mask makes redundant; 0 if these settings have no
+  // mask.
+  virtual int64_t masked_out_macs(int64_t height, int64_t width) const = 0;
+};
+
+// Returns the redundant multiply-adds of one causal attention. For N tokens of width D, Wang et al. 2024,
+// Table 2, count 4 N D^2 + N^2 D + (floor(N^2 / 2) + 1) D instead of 4 N D^2 + 2 N^2 D: all scores, and the
+// values that a token sees.
+inline int64_t causal_attention_saves(int64_t tokens, int64_t width) {
+  return (tokens * tokens - (tokens * tokens / 2 + 1)) * width;
+}
+
+// The cost of mLSTM cells in each of their forms.
+enum class MlstmForm { recurrent, chunkwise, parallel };
+
+class MlstmCells {
+ public:
+  static constexpr const char* kAbility = "has mLSTM cells";
+  virtual ~MlstmCells() = default;
+  // Returns the multiply-adds of all cells of an image, without the layers around them. recurrent: each token
+  // is written into the state [d, d] of its head and reads it. parallel: the scores of each token with itself
+  // and those before it, and their values. chunkwise: the parallel form inside chunks, and the state between
+  // them.
+  virtual int64_t cell_macs(MlstmForm form, int64_t height, int64_t width) const = 0;
+};
+
+// Parameters that a weights file may lack.
+class NeutralParameters {
+ public:
+  static constexpr const char* kAbility = "has parameters that initially change nothing";
+  virtual ~NeutralParameters() = default;
+  // Returns their names. With their initial values the model computes the same as without them, so that the
+  // weights of a model without them can initialise a model with them.
+  virtual std::vector<std::string> neutral_names() const = 0;
+};
 
 }  // namespace tessera::models

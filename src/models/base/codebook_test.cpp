@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "models/base/family.h"
 #include "models/base/tokeniser.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "core/core_testing.h"
 #include "models/backbones/darl.h"
 #include "models/backbones/models_testing.h"
 #include "models/base/capability.h"
@@ -224,20 +224,11 @@ TEST(Encoder, SamplesOwnPlacesAreAsExactInSinglePrecision) {
   }
 }
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Encoder, RefusesWhatItCannotDo) {
   const Tensor index = chosen(9, true);
   const auto keeps = [&](const Form& form) {
     const auto model = build(form);
-    return message_of([&] { encoder_of(*model).keep(encoder_of(*model).tokenise(images()), index); });
+    return error_of([&] { encoder_of(*model).keep(encoder_of(*model).tokenise(images()), index); });
   };
   EXPECT_EQ(keeps({"visionllama", {{"peg", true}}}),
             "no patch can be left out: model.peg = true reads the neighbours of every patch");
@@ -248,11 +239,10 @@ TEST(Encoder, RefusesWhatItCannotDo) {
   const auto model = build({"vit", {}});
   TokenEncoder& encoder = encoder_of(*model);
   const Tokens tokens = encoder.tokenise(images());
-  EXPECT_NE(message_of([&] { encoder.keep(tokens, index + 20); }).find("there are 0 to 23"),
+  EXPECT_NE(error_of([&] { encoder.keep(tokens, index + 20); }).find("there are 0 to 23"), std::string::npos);
+  EXPECT_NE(error_of([&] { encoder.keep(tokens, index[0]); }).find("must be int64 [3, kept]"),
             std::string::npos);
-  EXPECT_NE(message_of([&] { encoder.keep(tokens, index[0]); }).find("must be int64 [3, kept]"),
-            std::string::npos);
-  EXPECT_NE(message_of([&] { encoder.encode(encoder.keep(tokens, index), {}, {0}); }).find("9 were kept"),
+  EXPECT_NE(error_of([&] { encoder.encode(encoder.keep(tokens, index), {}, {0}); }).find("9 were kept"),
             std::string::npos);
 }
 
@@ -260,23 +250,23 @@ TEST(Condition, IsRefusedByBlocksThatTakeNone) {
   const Context context{.condition = torch::zeros({kBatch, 8}, torch::kFloat64)};
   const auto vit = build({"vit", {}});
   const std::string refusal = "a condition [3, 8] was given to a model with blocks that take none";
-  EXPECT_EQ(message_of([&] { vit->backbone->embed(images(), context); }), refusal);
-  EXPECT_EQ(message_of([&] { encoder_of(*vit).encode(encoder_of(*vit).tokenise(images()), context); }),
+  EXPECT_EQ(error_of([&] { vit->backbone->embed(images(), context); }), refusal);
+  EXPECT_EQ(error_of([&] { encoder_of(*vit).encode(encoder_of(*vit).tokenise(images()), context); }),
             refusal);
   const auto swin = lively(resolve_model("swin", Value(Value::Table{{"dims", Value::Array{8, 16}},
                                                                     {"depths", Value::Array{1, 1}},
                                                                     {"heads", Value::Array{2, 2}},
                                                                     {"image_size", 16}})),
                            0.1);
-  EXPECT_EQ(message_of([&] { swin->backbone->embed(images(), context); }), refusal);
+  EXPECT_EQ(error_of([&] { swin->backbone->embed(images(), context); }), refusal);
 }
 
 TEST(Capability, ModelsWithoutItAreToldWhoHasIt) {
   const auto swin = meta_backbone(resolve_model("swin"));
-  EXPECT_EQ(message_of([&] { require<TokenEncoder>(*swin, "swin", "task mae"); }),
+  EXPECT_EQ(error_of([&] { require<TokenEncoder>(*swin, "swin", "task mae"); }),
             "task mae needs a model that encodes tokens that a task has chosen; swin cannot; these can: vit, "
             "vil, vil1, darl, illama, visionllama");
-  EXPECT_EQ(message_of([&] { require<NextPatch>(*swin, "swin", "task darl"); }),
+  EXPECT_EQ(error_of([&] { require<NextPatch>(*swin, "swin", "task darl"); }),
             "task darl needs a model that predicts each patch from those before it; swin cannot; these can: "
             "darl");
   const auto vit = meta_backbone(resolve_model("vit"));

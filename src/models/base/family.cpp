@@ -1,6 +1,11 @@
 #include "models/base/family.h"
 
+#include <array>
+#include <utility>
+
 #include "core/error.h"
+#include "core/text.h"
+#include "models/base/capability.h"
 #include "nn/drop_path.h"
 
 namespace tessera::models {
@@ -52,6 +57,53 @@ Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, in
   else
     norm.layer = owner.register_module(name, nn::LayerNorm(width, nn::LayerNormOptions{.eps = eps}));
   return norm;
+}
+
+std::string lacks_ability(const std::string& who, const std::string& ability, const std::string& family,
+                          const std::function<bool(Backbone&)>& able) {
+  std::vector<std::string> others;
+  for (const Family& other : families()) {
+    const auto model = meta_backbone(resolve_model(other.name));
+    // A model that needs a condition is no use to a task that provides none.
+    if (model->condition_width() == 0 && able(*model)) others.push_back(other.name);
+  }
+  return text(who, " needs a model that ", ability, "; ", family, " cannot; ",
+              others.empty() ? "no family can" : "these can: " + join(others, ", "));
+}
+
+torch::Tensor activate(const torch::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::gelu:
+      return torch::gelu(x);
+    case Activation::gelu_tanh:
+      return torch::gelu(x, "tanh");
+    case Activation::quick_gelu:
+      return x * torch::sigmoid(1.702 * x);
+    case Activation::relu:
+      return torch::relu(x);
+    case Activation::silu:
+      return torch::silu(x);
+    case Activation::published:
+      break;
+  }
+  fail("Activation::published must be resolved before it is applied");
+}
+
+Activation published_activation(const std::string& name, const std::string& where) {
+  constexpr std::array<std::pair<const char*, Activation>, 9> kNames = {
+      {{"gelu", Activation::gelu},
+       {"gelu_new", Activation::gelu_tanh},
+       {"gelu_pytorch_tanh", Activation::gelu_tanh},
+       {"gelu_fast", Activation::gelu_tanh},
+       {"gelu_accurate", Activation::gelu_tanh},
+       {"quick_gelu", Activation::quick_gelu},
+       {"relu", Activation::relu},
+       {"silu", Activation::silu},
+       {"swish", Activation::silu}}};
+  for (const auto& [published, activation] : kNames)
+    if (name == published) return activation;
+  fail_usage(where, " is \"", printable(name),
+             "\", must be gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu or swish");
 }
 
 }  // namespace tessera::models

@@ -1,6 +1,9 @@
 // Tools of the family files: a typed config becomes a Family; settings that several families share.
 #pragma once
 
+#include "ops/torch.h"
+
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,6 +28,8 @@ Family swin_family();
 Family resnet_family();
 Family convnext_family();
 Family dit_family();
+Family dalle_family();
+Family vitdet_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
@@ -108,8 +113,7 @@ struct SettingsWithHead {
 // Config&).
 template <class Model, class Config>
 Family make_family(
-    std::string name, std::string summary, std::vector<Size> sizes,
-    std::function<std::string(const std::string&)> rename = [](const std::string& n) { return n; }) {
+    std::string name, std::string summary, std::vector<Size> sizes) {
   Family family;
   family.name = std::move(name);
   family.summary = std::move(summary);
@@ -123,13 +127,33 @@ Family make_family(
   };
   family.resolve = [read](const Value& settings) { return write_config(read(settings)); };
   family.sizes = std::move(sizes);
-  family.rename = std::move(rename);
   return family;
 }
+
+// The family "none": the [model] of a task that reads no images. It has no weights, and every image is an
+// error.
+inline constexpr const char* kNoBackbone = "none";
+
+// Returns the one family of this kind, which families() does not list.
+const std::vector<Family>& imageless_families();
+
+enum class Activation { published, gelu, gelu_tanh, quick_gelu, relu, silu };  // published: the kind's own
+
+// Applies `activation` to a tensor of any shape; `published` is an error.
+torch::Tensor activate(const torch::Tensor& x, Activation activation);
+
+// Reads names of the transformers library, such as "gelu_new" for gelu_tanh. Throws a usage error that begins
+// with `where` for an unknown name.
+Activation published_activation(const std::string& name, const std::string& where);
 
 }  // namespace tessera::models
 
 template <>
 struct tessera::EnumNames<tessera::models::NormKind> {
   static constexpr std::array names = {"layer", "rms"};
+};
+
+template <>
+struct tessera::EnumNames<tessera::models::Activation> {
+  static constexpr std::array names = {"published", "gelu", "gelu_tanh", "quick_gelu", "relu", "silu"};
 };

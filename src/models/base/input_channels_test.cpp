@@ -1,4 +1,4 @@
-#include "models/base/input_channels.h"
+#include "models/base/model.h"
 
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/value.h"
@@ -93,13 +94,6 @@ struct Family {
   // none) and drop_path.
   std::function<Value(const Value& settings)> resolve;
   std::vector<Size> sizes;
-  // Published tensor name -> ours, for names that differ (training-source forms, wrappers); ours stay as they
-  // are. "": a tensor that the model computes by itself, and that files hold all the same (index tables,
-  // masks).
-  std::function<std::string(const std::string& published)> rename;
-  // Brings the names of a whole file from an older published form, which no name tells alone, to that which
-  // `rename` reads; null where there is none.
-  std::function<void(std::vector<std::string>& names)> upgrade_names = nullptr;
   // Image preprocessing for the published weights, if it is not a test crop of 0.875 with ImageNet's mean and
   // deviation: keys of a recipe's [preprocess].
   Value preprocess = {};
@@ -107,10 +101,6 @@ struct Family {
 
 const std::vector<Family>& families();
 const Family& find_family(const std::string& name);
-
-// The names of all tensors of a file as the family's models have them, in the same order; "" as `rename`
-// gives it.
-std::vector<std::string> our_names(const Family& family, std::vector<std::string> published);
 
 // Returns the settings of a model by size name, alias or family name, with overrides laid over them. Throws a
 // usage error with the nearest name for an unknown one.
@@ -140,5 +130,32 @@ std::shared_ptr<Backbone> meta_backbone(const ModelSpec& spec);
 std::shared_ptr<Classifier> meta_classifier(const ModelSpec& spec);
 
 int64_t count_parameters(const torch::nn::Module& module);
+
+// Models for images with other than three channels, and weights for colour images adapted to them.
+
+// Returns the channels of the images that a model with these settings reads.
+int64_t input_channels(const Value& settings);
+
+// Throws a usage error that names `who`, which predicts the pixels of colour images, if the model reads
+// others.
+void require_colours(const Value& settings, std::string_view who);
+
+// Fits a first layer's stored kernel for red, green and blue, [width, 3, rows, columns], to the shape
+// `wanted`, [width, channels, rows, columns], as timm does. One channel gets the sum of the three; more
+// channels repeat them, scaled so that the sum over channels stays. Returns undefined if `stored` is no such
+// kernel.
+torch::Tensor fit_input_channels(const torch::Tensor& stored, torch::IntArrayRef wanted);
+
+// timm's names of weights: a size, a dot, and a tag for the way they were trained
+// ("vit_base_patch16_224.augreg_in21k").
+
+struct PublishedName {
+  std::string size, tag;  // tag is "" if the name has none
+};
+PublishedName split_published_name(const std::string& name);
+
+// Returns the [preprocess] keys in which weights of this tag differ from the first weights of the size; none
+// for an empty tag. Throws a usage error that lists the published tags for an unknown one.
+Value tag_preprocess(const PublishedName& name);
 
 }  // namespace tessera::models

@@ -1,5 +1,3 @@
-#include "models/base/no_backbone.h"
-
 #include "core/error.h"
 #include "models/base/family.h"
 
@@ -51,7 +49,6 @@ const std::vector<Family>& imageless_families() {
       },
       .resolve = [](const Value& settings) { return write_config(read(settings)); },
       .sizes = {},
-      .rename = [](const std::string& published) { return published; },
   }};
   return all;
 }

@@ -1,4 +1,4 @@
-#include "models/base/published_tag.h"
+#include "models/base/model.h"
 
 #include <array>
 #include <vector>

@@ -4,7 +4,6 @@
 #include "models/base/windows.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
-#include "nn/window.h"
 
 namespace tessera::models {
 
@@ -83,8 +82,8 @@ torch::Tensor AttentionBlock::forward_in_windows(const torch::Tensor& x, const T
     const torch::Tensor normed = deferred;
     const torch::Tensor map =
         normed.slice(1, first, first + count).unflatten(1, {places.rows, places.columns});
-    torch::Tensor mixed = attn_->mix(nn::to_windows(map, side, side), inside);
-    mixed = nn::from_windows(mixed, side, side, places.rows, places.columns).flatten(1, 2);
+    torch::Tensor mixed = attn_->mix(to_windows(map, side, side), inside);
+    mixed = from_windows(mixed, side, side, places.rows, places.columns).flatten(1, 2);
     if (places.count() > count) {
       const torch::Tensor others =
           attn_->mix(torch::cat({normed.slice(1, 0, first), normed.slice(1, first + count)}, 1));

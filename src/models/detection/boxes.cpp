@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
 #include "core/threads.h"
-#include "nn/boxes.h"
 
 namespace tessera::models {
 namespace {

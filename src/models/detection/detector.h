@@ -200,8 +200,4 @@ torch::Tensor pool_boxes(const std::vector<torch::Tensor>& maps, const std::vect
                          const torch::Tensor& boxes, const std::vector<int64_t>& levels,
                          ops::RoiAlignOptions options);
 
-// The name of a tensor of a published detector in ours: "neck.…", "rpn.…", "roi_heads.…". Empty for one of the
-// backbone, which keeps its own.
-std::string detector_name(const std::string& published);
-
 }  // namespace tessera::models

@@ -117,32 +117,6 @@ TEST(Detector, DrawsDependOnTheImageAlone) {
   EXPECT_EQ(whole(candidates, 50, 5, "x"), candidates);
 }
 
-TEST(Detector, NamesOfThreeCodesAreOurs) {
-  for (const auto& [theirs, ours] : std::vector<std::pair<std::string, std::string>>{
-           {"backbone.fpn.inner_blocks.2.0.weight", "neck.lateral.2.weight"},
-           {"backbone.fpn.layer_blocks.0.0.bias", "neck.output.0.bias"},
-           {"neck.fpn_convs.1.conv.weight", "neck.output.1.weight"},
-           {"backbone.fpn_lateral3.norm.weight", "neck.lateral.1.norm.weight"},
-           {"backbone.simfp_2.4.norm.bias", "neck.simfp_2.4.norm.bias"},
-           {"rpn.head.conv.0.0.weight", "rpn.conv.0.weight"},
-           {"rpn_head.rpn_cls.bias", "rpn.objectness.bias"},
-           {"proposal_generator.rpn_head.conv.conv1.weight", "rpn.conv.1.weight"},
-           {"proposal_generator.rpn_head.conv.weight", "rpn.conv.0.weight"},
-           {"roi_heads.box_head.fc7.weight", "roi_heads.box_head.0.fc.1.weight"},
-           {"roi_heads.box_head.2.conv1.norm.weight", "roi_heads.box_head.2.conv.0.norm.weight"},
-           {"roi_head.bbox_head.1.shared_fcs.0.weight", "roi_heads.box_head.1.fc.0.weight"},
-           {"roi_head.bbox_head.fc_cls.weight", "roi_heads.box_predictor.0.cls_score.weight"},
-           {"roi_heads.mask_head.3.0.weight", "roi_heads.mask_head.0.conv.3.weight"},
-           {"roi_heads.mask_predictor.conv5_mask.bias", "roi_heads.mask_head.0.deconv.bias"},
-           {"roi_head.mask_head.1.convs.2.conv.weight", "roi_heads.mask_head.1.conv.2.weight"},
-           {"roi_heads.mask_head.mask_fcn2.weight", "roi_heads.mask_head.0.conv.1.weight"},
-           {"backbone.body.layer1.0.conv1.weight", ""},
-           {"backbone.net.blocks.0.attn.qkv.weight", ""}})
-    EXPECT_EQ(detector_name(theirs), ours) << theirs;
-  const auto model = detector(DetectorCode::mmdet, true);  // our own names stay
-  for (const auto& entry : model->named_parameters()) EXPECT_EQ(detector_name(entry.key()), entry.key());
-}
-
 TEST(BoxCoder, NoBoxesHaveClassesToo) {
   const torch::Tensor none = BoxCoder().decode(torch::zeros({0, 8}), torch::zeros({0, 4}));
   EXPECT_EQ(by_class(none).sizes().vec(), (std::vector<int64_t>{0, 2, 4}));

@@ -2,7 +2,6 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "models/detection/detector_parts.h"

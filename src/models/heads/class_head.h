@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "models/base/model.h"
-#include "nn/batch_norm.h"
 #include "nn/linear.h"
+#include "nn/norm.h"
 
 namespace tessera::models {
 

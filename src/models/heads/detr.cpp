@@ -2,7 +2,6 @@
 
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <cmath>
 #include <numbers>
 
 #include "core/error.h"

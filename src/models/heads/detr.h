@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/config.h"
-#include "models/base/activation.h"
+#include "models/base/family.h"
 #include "nn/convolution.h"
 #include "nn/linear.h"
 

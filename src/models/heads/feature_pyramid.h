@@ -8,14 +8,30 @@
 // Maps are [batch, channels, rows, columns].
 #pragma once
 
+#include "ops/torch.h"
+
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "models/heads/gathered_norm.h"
 #include "nn/convolution.h"
 #include "nn/init.h"
 
 namespace tessera::models {
+
+// Batch norm over the samples of all processes (SyncBN), for heads, which see few samples per process.
+
+// Gathers the rows [samples, columns] of all processes in the order of the batch. Rows of samples that no
+// process computes now are zero. Gradients flow back. Empty: this is the only process.
+using GatherRows = std::function<torch::Tensor(const torch::Tensor& rows)>;
+
+// Normalises a map [batch, rows, columns, channels]. In training with `gather`, mean and variance are over
+// the samples of all processes: the same for any number of processes.
+torch::Tensor normalise(const nn::BatchNorm2d& norm, const torch::Tensor& map, const GatherRows& gather);
+
+// Permute [batch, channels, height, width] to [batch, height, width, channels], and back.
+inline torch::Tensor channels_last(const torch::Tensor& map) { return map.permute({0, 2, 3, 1}); }
+inline torch::Tensor channels_first(const torch::Tensor& map) { return map.permute({0, 3, 1, 2}); }
 
 class MapNeck : public torch::nn::Module {
  public:

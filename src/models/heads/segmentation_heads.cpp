@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "models/heads/channel_order.h"
+#include "models/heads/feature_pyramid.h"
 #include "nn/init.h"
 
 namespace tessera::models {

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/heads/gathered_norm.h"
+#include "models/heads/feature_pyramid.h"
 #include "nn/context.h"
 #include "nn/convolution.h"
 

@@ -1,7 +1,5 @@
 #include "models/language/flamingo.h"
 
-#include <cmath>
-
 #include "core/error.h"
 #include "models/language/llava.h"
 #include "ops/attention.h"
@@ -179,23 +177,6 @@ NextTokenModel Flamingo::begin(const torch::Tensor& prompt, const torch::Tensor&
                                   : torch::zeros({rows, 1, config_.resampler.latents, config_.resampler.dim},
                                                  language_->embed(prompt.slice(1, 0, 1)).options());
   return next_token_model(prompt, media, beams);
-}
-
-std::string flamingo_name(const std::string& published) {
-  constexpr std::string_view tower = "vision_encoder.", gated = ".gated_cross_attn_layer.",
-                             plain = ".decoder_layer.";
-  if (published.starts_with(tower)) {
-    const std::string own = clip_vision_place(published.substr(tower.size())).name;
-    return own.empty() ? "" : std::string(tower) + own;
-  }
-  if (const size_t at = published.find(gated); at != std::string::npos) {
-    const size_t number = published.rfind('.', at - 1) + 1;
-    return "gated_cross_attn_layers." + published.substr(number, at - number) + "." +
-           published.substr(at + gated.size());
-  }
-  std::string name = published;
-  if (const size_t at = name.find(plain); at != std::string::npos) name.replace(at, plain.size(), ".");
-  return name;
 }
 
 }  // namespace tessera::models

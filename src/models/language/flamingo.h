@@ -18,7 +18,6 @@
 #include <string>
 
 #include "models/base/encoder.h"
-#include "models/language/language_generation.h"
 #include "models/language/language_model.h"
 
 namespace tessera::models {
@@ -99,8 +98,5 @@ class Flamingo : public torch::nn::Module {
   std::shared_ptr<LanguageModel> language_;       // "lang_encoder"
   std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N" by the block after it
 };
-
-// Names in OpenFlamingo's files (lang_encoder.<layers>.N.gated_cross_attn_layer.*, …decoder_layer.*) -> ours.
-std::string flamingo_name(const std::string& published);
 
 }  // namespace tessera::models

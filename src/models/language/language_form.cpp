@@ -1,4 +1,4 @@
-#include "models/language/language_form.h"
+#include "models/language/language_model.h"
 
 namespace tessera::models {
 

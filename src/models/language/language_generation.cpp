@@ -1,6 +1,4 @@
-#include "models/language/language_generation.h"
-
-#include "core/error.h"
+#include "models/language/language_model.h"
 
 namespace tessera::models {
 namespace {

@@ -5,12 +5,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/language/language_form.h"
 #include "nn/relative_position.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
 #include "ops/inference.h"
-#include "ops/packed_only.h"
+#include "ops/linear.h"
 
 namespace tessera::models {
 namespace {
@@ -378,19 +377,6 @@ int64_t LanguageModel::macs(int64_t tokens) const {
     if (const auto* projection = dynamic_cast<const ProjectionImpl*>(module.get()))
       linear += projection->weight.numel();
   return tokens * linear + config_.depth * config_.heads * config_.head_dim * tokens * tokens;
-}
-
-std::string LanguageModel::rename(const std::string& published) const {
-  std::string name = published;
-  const LanguageForm& form = language_form(config_.kind);
-  // GPT-2's and BLOOM's own files begin below the "transformer." of ours.
-  const std::string root = std::string(form.embedding).substr(0, std::string(form.embedding).find('.') + 1);
-  const auto known = named_parameters();
-  if (!known.contains(name) && known.contains(root + name)) name = root + name;
-  if (known.contains(name)) return name;
-  const bool mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-                    name.ends_with("rotary_emb.inv_freq") || (config_.tied && name == "lm_head.weight");
-  return mask ? "" : name;
 }
 
 }  // namespace tessera::models

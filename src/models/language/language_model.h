@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/config.h"
-#include "models/base/activation.h"
 #include "models/base/family.h"
+#include "models/base/generation.h"
 #include "models/language/projection.h"
 #include "nn/linear.h"
 #include "nn/rope_scaling.h"
@@ -150,8 +150,6 @@ class LanguageModel : public torch::nn::Module {
   int64_t macs(int64_t tokens) const;  // for one text
 
   std::string embedding_name() const;  // the parameter with a row for each token
-  // A published name as this model has it; "" for tensors that it does not need (masks, tied heads, rotary tables).
-  std::string rename(const std::string& published) const;
 
  private:
   struct Block {
@@ -178,5 +176,37 @@ class LanguageModel : public torch::nn::Module {
 
 // Adds a module at a dotted path below `root`, and plain modules along the way.
 void register_at(torch::nn::Module& root, const std::string& path, std::shared_ptr<torch::nn::Module> module);
+
+struct LanguageForm {
+  enum class Packing { separate, thirds, by_head };  // layout of q, k and v
+  enum class Positions { learned, rotary, alibi };
+
+  NormKind norm;
+  bool norm_bias;
+  Positions positions;
+  Packing packing;
+  bool attention_bias, output_bias, mlp_bias, stored_in_out;
+  Activation activation;
+  bool tied;
+  // Paths of blocks are relative to `block` + number.
+  const char *embedding, *positions_name, *embedding_norm, *block, *attention_norm, *qkv, *q, *k, *v, *out,
+      *mlp_norm, *gate, *up, *down, *last_norm;
+};
+
+const LanguageForm& language_form(LanguageKind kind);
+
+struct LanguagePrompt {
+  torch::Tensor mask = {};      // bool [rows, tokens]: false for padding on the left; undefined = none
+  torch::Tensor embedded = {};  // [rows, tokens, dim] instead of the prompt's ids (images among them)
+  // Called before each block, as in TextInput.
+  std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
+  bool cached = true;  // false: all tokens are read again for each new token
+};
+
+// Returns the number of padding tokens before each row of a mask, as in GenerationOptions::padding.
+torch::Tensor padding_of(const torch::Tensor& mask);
+
+// `model` must outlive the result; each row of the prompt is searched with `beams` beams.
+NextTokenModel next_token_model(LanguageModel& model, LanguagePrompt prompt, int64_t beams);
 
 }  // namespace tessera::models

@@ -96,17 +96,6 @@ class Llava : public torch::nn::Module {
   std::shared_ptr<LanguageModel> language_;  // "language_model"
 };
 
-// A tensor of ours from a published one: the whole, or one of several equal parts along its first axis.
-struct TensorPlace {
-  std::string name;  // "" = not needed
-  int64_t part = 0, parts = 1;
-};
-// Names of CLIP's image tower, below its prefix, as the files of openai/clip-vit-* ("encoder.layers.0.…") or of
-// OpenCLIP ("transformer.resblocks.0.…") have them -> those of the family vit.
-TensorPlace clip_vision_place(const std::string& published);
-// Names in LLaVA's files: llava-hf's, those of newer releases of transformers, and liuhaotian's own -> ours.
-TensorPlace llava_place(const std::string& published, const LanguageModel& language);
-
 struct FrozenConfig {
   int64_t tokens = 2;  // tokens that represent an image
 };

@@ -350,14 +350,6 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
   return read_config<Seq2SeqConfig>(write_config(config), where);
 }
 
-std::string t5_name(const std::string& published, const Seq2SeqConfig& config) {
-  if (published.ends_with(".embed_tokens.weight")) return "shared.weight";
-  if (published == "lm_head.weight" && config.tied) return "shared.weight";
-  // Old files hold a table there that nothing reads.
-  if (published == "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight") return "";
-  return published;
-}
-
 std::shared_ptr<Seq2Seq> make_seq2seq(const Seq2SeqConfig& config) {
   if (config.head_dim == 0) check_width(config.dim, config.heads);
   if (config.kind == Seq2SeqKind::t5) return std::make_shared<T5>(config);

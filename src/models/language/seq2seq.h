@@ -75,9 +75,6 @@ struct Seq2SeqConfig {
 
 // Reads a config.json with model_type "t5" or "mt5".
 Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where);
-// A published name of T5 as ours; of a copy of the embedding that of the embedding, "" for what is not needed.
-std::string t5_name(const std::string& published, const Seq2SeqConfig& config);
-
 // A decoder's cache, so that each token of the target, and the memory, is read once.
 struct DecoderCache {
   using KeysValues = std::array<torch::Tensor, 2>;  // each [batch, heads, tokens, head_dim]

@@ -6,7 +6,7 @@
 //   logits     = decoder(t, p_1 …)                causal attention and attention to the image, alternating
 //   loss       = l_contrast CLIP(p_0, c) + l_caption mean of -log p(t_{i+1} | t_1 … t_i, image)       (eq. 4)
 //
-// In the form of OpenCLIP; its names: models/names/two_tower_names.h.
+// In the form of OpenCLIP; its names: weights/names/tower_names.cpp.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>

@@ -15,7 +15,6 @@
 #include "models/base/model.h"
 #include "nn/attention.h"
 #include "nn/linear.h"
-#include "nn/mlp.h"
 #include "nn/norm.h"
 
 namespace tessera::models {

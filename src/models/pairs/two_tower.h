@@ -5,7 +5,7 @@
 //   logits = exp(logit_scale) u' v'^T + logit_bias, u' and v' of length 1; the bias is SigLIP's
 //
 // Parameters have OpenCLIP's names for timm towers: visual.trunk.* (the backbone, a module of its own),
-// visual.head.proj, text.*, logit_scale, logit_bias. Other published names: models/names/two_tower_names.h.
+// visual.head.proj, text.*, logit_scale, logit_bias. Other published names: weights/names/tower_names.cpp.
 #pragma once
 
 #include <string>

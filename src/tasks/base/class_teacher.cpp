@@ -10,13 +10,13 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
 }
 
 // Reports a mismatch before the run begins.
-void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& sides, int64_t channels,
+void check_teacher(const OpenedWeights& teacher, const std::vector<int64_t>& sides, int64_t channels,
                    int64_t classes) {
   const torch::NoGradGuard no_grad;
   for (const int64_t side : sides) {
     torch::Tensor scores;
     try {
-      scores = teacher.model->forward(torch::zeros({1, channels, side, side}));
+      scores = teacher.task->classifier()->forward(torch::zeros({1, channels, side, side}));
     } catch (const Error& error) {
       fail_usage("task.distil.teacher '", teacher.file, "' cannot take images of ", side, ": ", error.what());
     }
@@ -29,8 +29,8 @@ void check_teacher(const OpenedClassifier& teacher, const std::vector<int64_t>& 
 }  // namespace
 
 // Converts the student's input to the teacher's normalisation.
-ClassTeacher::ClassTeacher(const OpenedClassifier& opened, const TaskSetup& setup, int64_t classes)
-    : model_(opened.model), checksum_(opened.checksum) {
+ClassTeacher::ClassTeacher(const OpenedWeights& opened, const TaskSetup& setup, int64_t classes)
+    : model_(opened.task->classifier()), checksum_(opened.checksum) {
   const data::Preprocess &ours = setup.preprocess, &theirs = opened.preprocess;
   check_teacher(opened, setup.sides, std::ssize(ours.mean), classes);
   const auto type = setup.precision == Precision::fp64 ? torch::kFloat64 : torch::kFloat32;

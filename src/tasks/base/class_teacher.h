@@ -12,7 +12,7 @@ class ClassTeacher {
  public:
   // On the device and in the dtype of the run in `setup`. Throws a usage error if the teacher does not accept
   // an input side of the run, or does not have `classes` classes.
-  ClassTeacher(const OpenedClassifier& opened, const TaskSetup& setup, int64_t classes);
+  ClassTeacher(const OpenedWeights& opened, const TaskSetup& setup, int64_t classes);
 
   // Returns logits [images, classes], without a graph, for the student's inputs [images, 3, height, width].
   torch::Tensor scores(const torch::Tensor& images) const;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "report/markup.h"
 #include "tasks/base/patch_pictures.h"

@@ -1,6 +1,5 @@
 #include "tasks/base/paired.h"
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/base/zero_shot.h"

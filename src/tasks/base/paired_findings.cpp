@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "eval/captioning.h"
 #include "eval/classification.h"
-#include "eval/retrieval.h"
+#include "eval/ranking.h"
 #include "tasks/base/classify_blocks.h"
 #include "tasks/base/patch_pictures.h"
 #include "tasks/base/zero_shot.h"

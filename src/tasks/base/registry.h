@@ -10,41 +10,30 @@
 #include "core/config.h"
 #include "data/base/source.h"
 #include "data/transforms/transform.h"
-#include "models/base/codec.h"
 #include "models/heads/class_head.h"
 #include "tasks/base/task.h"
 
 namespace tessera::tasks {
 
-// A trained classifier, opened by the caller.
-struct OpenedClassifier {
-  std::shared_ptr<models::Classifier> model;  // in evaluation mode
-  Value metadata;                             // written by its task; empty for files of other programs
+// Weights that a task opens, other than its own.
+struct OpenedWeights {
+  std::shared_ptr<Task> task;  // in evaluation mode
+  std::string name;            // of the task
   data::Preprocess preprocess;
+  Value metadata;  // written by its task; empty for files of other programs
   std::string file, checksum;
 };
 
-// A trained backbone, opened by the caller.
-struct OpenedBackbone {
-  std::shared_ptr<models::Backbone> model;  // in evaluation mode
-  models::ModelSpec spec;
-  data::Preprocess preprocess;
-  std::string file, checksum;
+// Opens other weights for a task. Hall `open` implements it: a path may be a run with a newest checkpoint, and weights may
+// belong to any task.
+class WeightsOpener {
+ public:
+  virtual ~WeightsOpener() = default;
+  // Returns the weights file of a file, run or checkpoint.
+  virtual std::string file_of(const std::string& path) const = 0;
+  // `side`: of the inputs, 0 = as trained.
+  virtual OpenedWeights open(const std::string& path, int64_t side) const = 0;
 };
-
-// A VAE, opened by the caller; `codec` is null if there is none.
-struct OpenedVae {
-  std::shared_ptr<models::Backbone> model;  // in evaluation mode, in float32
-  models::LatentCodec* codec = nullptr;     // `model` as a codec
-  double scale = 0;                         // factor on latents; 0 = not in the file
-  std::string file, checksum;
-};
-
-class FeatureExtractor;
-struct ExtractorPlace;
-// Opens weights of a feature extractor that measures images.
-using OpenExtractor =
-    std::function<std::unique_ptr<FeatureExtractor>(const std::string& path, const ExtractorPlace& place)>;
 
 // Everything needed to build a task.
 struct TaskSetup {
@@ -69,16 +58,8 @@ struct TaskSetup {
   bool continued = false;           // the settings were accepted when the run began
   torch::Device device = torch::kCPU;
   Precision precision = Precision::fp32;
-  // Opens a trained classifier for an input side; empty if not allowed.
-  std::function<OpenedClassifier(const std::string& path, int64_t side)> open_classifier = {};
-  // Opens the backbone of any weights; empty if not allowed.
-  std::function<OpenedBackbone(const std::string& path)> open_backbone = {};
-  // Opens any weights as their task; empty if not allowed.
-  std::function<std::shared_ptr<Task>(const std::string& path)> open_task = {};
-  // Open a VAE, and a feature extractor; empty if not allowed.
-  std::function<OpenedVae(const std::string& path)> open_vae = {};
-  OpenExtractor open_extractor = {};
-  int64_t batch_size = 0;  // samples of a step over all processes; 0 = no training
+  std::shared_ptr<const WeightsOpener> opener = {};  // null: no weights may be opened
+  int64_t batch_size = 0;                            // samples of a step over all processes; 0 = no training
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;
   // Returns the result of `make`; on the meta device no memory is allocated for its weights.

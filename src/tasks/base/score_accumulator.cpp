@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "eval/multilabel.h"
+#include "eval/ranking.h"
 #include "tasks/base/byte_rows.h"
 
 namespace tessera::tasks {

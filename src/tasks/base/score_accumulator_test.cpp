@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "eval/multilabel.h"
+#include "eval/ranking.h"
 
 namespace tessera::tasks {
 namespace {

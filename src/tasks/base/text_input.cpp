@@ -6,7 +6,7 @@
 #include "core/text.h"
 #include "data/sources/interleaved.h"
 #include "text/bpe_trainer.h"
-#include "text/stored_tokeniser.h"
+#include "text/tokeniser.h"
 
 namespace tessera::tasks {
 namespace {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
-#include "core/some_of.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
-#include "data/transforms/mix_batch.h"
+#include "data/transforms/mixup.h"
 #include "tasks/base/class_teacher.h"
 #include "tasks/base/classify_blocks.h"
 #include "tasks/base/score_accumulator.h"
@@ -73,7 +72,7 @@ class Classify final : public Task, public ClassEvaluation {
     check_against_data(setup.continued, setup.balanced);
     if (train_) weigh_classes(data::require_labels(*train_, "task classify"));
     if (!config_.distil.unlabelled.empty()) open_unlabelled();
-    if (!config_.distil.teacher.empty() && setup.open_classifier) open_teacher(setup);
+    if (!config_.distil.teacher.empty() && train_ && setup.opener) open_teacher(setup);
   }
 
   std::vector<Part> parts() const override { return {{"", model_->backbone}}; }
@@ -246,7 +245,9 @@ void Classify::open_unlabelled() {
 
 // Converts the student's images to the teacher's normalisation.
 void Classify::open_teacher(const TaskSetup& setup) {
-  const OpenedClassifier opened = setup.open_classifier(config_.distil.teacher, preprocess_.size);
+  const OpenedWeights opened = setup.opener->open(config_.distil.teacher, preprocess_.size);
+  if (!opened.task->classifier())
+    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ", opened.name);
   if (const auto theirs = names_in(opened.metadata);
       !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");

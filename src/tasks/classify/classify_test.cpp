@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "tasks/base/score_accumulator.h"
 
 namespace tessera::tasks {
@@ -98,7 +98,20 @@ struct Options {
   std::string settings = "";  // TOML of [task]
   bool multi = false;
   int64_t wrong = -1, samples = 10;
-  std::function<OpenedClassifier(const std::string&, int64_t)> teacher = {};
+  std::shared_ptr<Task> teacher = {};
+};
+
+// Gives one task for every path.
+class Opener final : public WeightsOpener {
+ public:
+  explicit Opener(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  std::string file_of(const std::string& path) const override { return path; }
+  OpenedWeights open(const std::string& path, int64_t) const override {
+    return {task_, "classify", plain(), {}, path, "0"};
+  }
+
+ private:
+  std::shared_ptr<Task> task_;
 };
 
 std::unique_ptr<Task> make(const Options& options = {}) {
@@ -113,7 +126,7 @@ std::unique_ptr<Task> make(const Options& options = {}) {
   setup.train = setup.validation = std::make_shared<Colours>(options.samples, options.multi);
   setup.preprocess = plain();
   setup.sides = {4};
-  setup.open_classifier = options.teacher;
+  if (options.teacher) setup.opener = std::make_shared<Opener>(options.teacher);
   auto task = find_task("classify").make(setup);
   pass_scores_on(*task->backbones()[0].model);
   return task;
@@ -297,15 +310,14 @@ TEST(Classify, ATeacherSharesTheLoss) {
     pass_scores_on(*model->backbone);
     return model;
   };
-  const auto teacher = reads(2), student = reads(-1);
+  const std::shared_ptr<Task> teaching = make({.wrong = 2});
+  const auto teacher = teaching->classifier(), student = reads(-1);
   const Inputs batch = inputs_of(torch::tensor({0, 1, 2, 0}, torch::kInt64));
   const double plain_loss = mean_loss(*make(), batch);
   for (const Distillation kind : {Distillation::hard, Distillation::soft}) {
     const auto task =
         make({.settings = text("[distil]\nteacher = \"t\"\nalpha = 0.25\nkind = \"", name_of(kind), "\""),
-              .teacher = [&](const std::string&, int64_t) {
-                return OpenedClassifier{teacher, {}, plain(), "t", "0"};
-              }});
+              .teacher = teaching});
     EXPECT_EQ(task->fingerprints(), (std::vector<std::pair<std::string, std::string>>{{"teacher", "0"}}));
     const auto with = [&](const torch::Tensor& unlabelled) {
       Inputs shown = batch;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/sources/draw_objects.h"

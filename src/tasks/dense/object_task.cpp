@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/dense/detect_scores.h"

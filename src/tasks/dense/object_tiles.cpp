@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 
 namespace tessera::tasks {
 namespace {

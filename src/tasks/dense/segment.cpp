@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_mapping.h"
 #include "data/transforms/mask_labels.h"

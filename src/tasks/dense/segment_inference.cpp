@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/interrupt.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/transforms/segmentation_crop.h"
 #include "eval/segmentation.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "data/transforms/mask_labels.h"
 #include "tasks/dense/pixel_scores.h"
 

@@ -1,7 +1,7 @@
 #include "tasks/dense/set_loss.h"
 
 #include "core/error.h"
-#include "eval/assignment.h"
+#include "eval/numerics.h"
 #include "nn/boxes.h"
 
 namespace tessera::tasks {

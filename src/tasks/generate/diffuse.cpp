@@ -7,8 +7,8 @@
 #include <numeric>
 #include <tuple>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
@@ -84,12 +84,12 @@ class Diffuse final : public Task {
         train_(setup.train),
         validation_(setup.validation),
         spec_(setup.model) {
-    if (train_) refuse_unread_keys(config_);
+    if (train_) diffusion::refuse_unread_keys(config_);
     generator_.backbone = setup.build_backbone(setup.model);
     generator_.network =
         &models::require<models::Denoiser>(*generator_.backbone, spec_.family, "task diffuse");
-    generator_.process =
-        std::make_shared<NoiseProcess>(config_, network().output_channels() > network().channels());
+    generator_.process = std::make_shared<diffusion::NoiseProcess>(
+        config_, network().output_channels() > network().channels());
     generator_.preprocess = preprocess_;
     generator_.class_names = names_in(setup.metadata);
     generator_.latents = latents_in(setup.metadata);
@@ -116,7 +116,7 @@ class Diffuse final : public Task {
       fail_usage("model.image_size = ", height_, " and preprocess.size must be the side of the latents, ",
                  latents->rows, " x ", latents->columns);
     open_pictures(setup);
-    if (train_ && !config_.fid.classifier.empty() && setup.open_extractor) open_fid(setup);
+    if (train_ && !config_.fid.classifier.empty() && setup.opener) open_fid(setup);
     for (const int64_t side : setup.sides)
       if (train_ && (side != height_ || side != width_))
         fail_usage("train.sizes holds ", side, ": task diffuse takes images of model.image_size = ", height_);
@@ -193,7 +193,7 @@ class Diffuse final : public Task {
 
  private:
   models::Denoiser& network() const { return *generator_.network; }
-  const NoiseProcess& process() const { return *generator_.process; }
+  const diffusion::NoiseProcess& process() const { return *generator_.process; }
   data::Preprocess sized(int64_t side) const {
     data::Preprocess preprocess = preprocess_;
     preprocess.size = side;
@@ -222,11 +222,16 @@ class Diffuse final : public Task {
   void open_pictures(const TaskSetup& setup) {
     if (!config_.vae.empty() && train_ && !generator_.latents)
       fail_usage("task.vae decodes latents, ", train_->describe(), " holds images");
-    const bool opens = train_ && setup.open_vae && !config_.vae.empty();
+    const bool opens = train_ && setup.opener && !config_.vae.empty();
     if (generator_.latents ? !opens : network().channels() != 3) return;
     pictures_ = std::make_unique<GeneratorPictures>(
-        generator_, models::Extent{height_, width_}, opens ? setup.open_vae(config_.vae) : OpenedVae(),
-        PictureSettings{.steps = config_.sample_steps, .cfg = config_.sample_cfg}, "the run");
+        generator_, models::Extent{height_, width_},
+        opens ? train::open_codec(config_.vae,
+                                  [&](const std::string& path) { return setup.opener->file_of(path); })
+              : train::OpenedCodec(),
+        PictureSettings{.sampler = {.steps = process().most_steps(config_.sample_steps)},
+                        .cfg = config_.sample_cfg},
+        "the run");
   }
   void open_fid(const TaskSetup& setup) {
     if (!pictures_)
@@ -238,7 +243,10 @@ class Diffuse final : public Task {
     if (!config_.fid.data.empty()) real = data::open_source({.path = config_.fid.data}, data::Split::train);
     if (data::as_latents(real.get()))
       fail_usage("task.fid.data: ", real->describe(), " holds latents, must hold images");
-    fid_ = std::make_unique<GeneratorFid>(setup.open_extractor, config_.fid, real);
+    const auto open = [opener = setup.opener](const std::string& path, const ExtractorPlace& place) {
+      return open_extractor(*opener, path, place);
+    };
+    fid_ = std::make_unique<GeneratorFid>(open, config_.fid, real);
   }
 
   // Training, evaluation and decoding must use latents of one VAE and one scale.
@@ -463,7 +471,7 @@ TaskKind diffuse_kind() {
               follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
             // Interpolants have no variances, though the published networks compute them.
             const Value* sigma = model.find("sigma");
-            if (config.process != Process::diffusion && sigma && *sigma == Value("learned"))
+            if (config.process != diffusion::Process::diffusion && sigma && *sigma == Value("learned"))
               model.set("sigma", "none");
           },
       .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {

@@ -19,7 +19,7 @@
 
 namespace tessera::tasks {
 
-struct DiffuseConfig : ProcessConfig {
+struct DiffuseConfig : diffusion::ProcessConfig {
   double label_dropout = 0.1;
   int64_t samples = 16, sample_steps = 50;
   double sample_cfg = 1.5;
@@ -48,7 +48,7 @@ TaskKind diffuse_kind();
 struct Generator {
   std::shared_ptr<models::Backbone> backbone;
   models::Denoiser* network = nullptr;
-  std::shared_ptr<const NoiseProcess> process;
+  std::shared_ptr<const diffusion::NoiseProcess> process;
   data::Preprocess preprocess;
   std::vector<std::string> class_names;  // empty if unknown
   // The VAE of its training latents; empty for pixels, or if the file does not record it.

@@ -7,7 +7,9 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "core/toml.h"
+#include "core/value.h"
+#include "io/weights/weight_file.h"
+#include "weights/tensors.h"
 
 namespace tessera::tasks {
 namespace {
@@ -158,6 +160,34 @@ std::unique_ptr<FeatureExtractor> make_backbone_extractor(std::shared_ptr<models
                                                           const ExtractorPlace& place) {
   return std::make_unique<BackboneExtractor>(std::move(backbone), std::move(classifier), preprocess, name,
                                              checksum, place);
+}
+
+std::unique_ptr<FeatureExtractor> open_inception(const std::string& path, models::FidProtocol protocol,
+                                                 const ExtractorPlace& place) {
+  const WeightFile file(path);
+  const std::vector<TensorView>& views = file.tensors();
+  const auto find = [&](const std::string& name) {
+    return std::ranges::find_if(views, [&](const TensorView& view) { return view.name == name; });
+  };
+  if (find("Mixed_7c.branch_pool.conv.weight") == views.end()) return nullptr;
+  const auto network = std::make_shared<models::InceptionFid>();
+  models::load_inception(
+      *network,
+      [&](const std::string& name) {
+        const auto view = find(name);
+        return view == views.end() ? torch::Tensor() : train::to_tensor(*view);
+      },
+      "'" + path + "'");
+  return make_inception_extractor(network, protocol, checksum_of_weights(path), place);
+}
+
+std::unique_ptr<FeatureExtractor> open_extractor(const WeightsOpener& opener, const std::string& path,
+                                                 const ExtractorPlace& place) {
+  if (auto inception = open_inception(opener.file_of(path), models::FidProtocol::tf, place)) return inception;
+  const OpenedWeights opened = opener.open(path, 0);
+  const BackbonePart part = opened.task->backbones().at(0);
+  return make_backbone_extractor(part.model, opened.task->classifier(), opened.preprocess, part.spec.name,
+                                 opened.checksum, place);
 }
 
 }  // namespace tessera::tasks

@@ -11,6 +11,7 @@
 #include "models/backbones/inception.h"
 #include "models/heads/class_head.h"
 #include "tasks/base/inputs.h"
+#include "tasks/base/registry.h"
 
 namespace tessera::tasks {
 
@@ -45,6 +46,9 @@ std::unique_ptr<FeatureExtractor> make_inception_extractor(std::shared_ptr<model
                                                            models::FidProtocol protocol,
                                                            const std::string& checksum,
                                                            const ExtractorPlace& place = {});
+// The same of a file of FID's weights (pt_inception-2015-12-05, recognised by its tensors); null for other files.
+std::unique_ptr<FeatureExtractor> open_inception(const std::string& file, models::FidProtocol protocol,
+                                                 const ExtractorPlace& place = {});
 // Extracts the input of the class head, and class probabilities if there is a head. The model must be in
 // evaluation mode; `name` and `checksum` identify the weights.
 std::unique_ptr<FeatureExtractor> make_backbone_extractor(std::shared_ptr<models::Backbone> backbone,
@@ -53,5 +57,9 @@ std::unique_ptr<FeatureExtractor> make_backbone_extractor(std::shared_ptr<models
                                                           const std::string& name,
                                                           const std::string& checksum,
                                                           const ExtractorPlace& place = {});
+
+// Opens FID's Inception-v3, or the backbone of any weights.
+std::unique_ptr<FeatureExtractor> open_extractor(const WeightsOpener& opener, const std::string& path,
+                                                 const ExtractorPlace& place);
 
 }  // namespace tessera::tasks

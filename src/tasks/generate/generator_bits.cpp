@@ -42,7 +42,7 @@ torch::Tensor of_chain(const diffusion::GaussianDiffusion& chain, const diffusio
 
 }  // namespace
 
-torch::Tensor bits_per_dimension(models::Denoiser& network, const NoiseProcess& process,
+torch::Tensor bits_per_dimension(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                  const torch::Tensor& images, const torch::Tensor& labels,
                                  std::span<const uint64_t> seeds, int64_t levels) {
   const diffusion::Network asked = guided_network(network, process, labels, {});

@@ -17,7 +17,7 @@ namespace tessera::tasks {
 // `levels` is 256 for 8-bit images in [-1, 1]. An interpolant dequantises them uniformly over a level, so
 // bits refer to the stored values. 0 for latents: measures their density; a usage error for diffusion, where
 // the bound needs levels. All draws for image i depend only on seeds[i].
-torch::Tensor bits_per_dimension(models::Denoiser& network, const NoiseProcess& process,
+torch::Tensor bits_per_dimension(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                  const torch::Tensor& images, const torch::Tensor& labels,
                                  std::span<const uint64_t> seeds, int64_t levels);
 

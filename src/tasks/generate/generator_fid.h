@@ -27,6 +27,10 @@ struct GeneratorFidConfig {
   }
 };
 
+// Opens the weights of a feature extractor.
+using OpenExtractor =
+    std::function<std::unique_ptr<FeatureExtractor>(const std::string& path, const ExtractorPlace& place)>;
+
 class GeneratorFid {
  public:
   // Reads at most `config.reference` evenly spaced images of `reference`, once, at the first FID. Opens the

@@ -4,20 +4,12 @@
 
 #include <cmath>
 
+#include "core/core_testing.h"
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::tasks {
 namespace {
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(GeneratorFid, IsSmallForTheReferenceItself) {
   const std::shared_ptr<const data::Source> source =

@@ -8,7 +8,7 @@
 
 namespace tessera::tasks {
 
-void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file) {
+void require_codec(const Generator& generator, const train::OpenedCodec& vae, const std::string& file) {
   if (vae.codec->latent_channels() != generator.network->channels())
     fail_usage("'", vae.file, "' decodes latents of ", vae.codec->latent_channels(), " channels, ", file,
                " makes ", generator.network->channels());
@@ -32,11 +32,10 @@ const data::Preprocess& decoded_pixels() {
 
 int64_t published_guided_channels(const models::Denoiser& network) { return network.channels() == 4 ? 3 : 0; }
 
-GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
+GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent size, train::OpenedCodec vae,
                                      const PictureSettings& settings, const std::string& file)
     : generator_(generator), size_(size), vae_(std::move(vae)) {
-  const NoiseProcess& process = *generator.process;
-  const bool diffusion = process.diffusion() != nullptr;
+  const diffusion::NoiseProcess& process = *generator.process;
   if (!vae_.codec && generator.network->channels() != 3)
     fail_usage(file, " makes latents, which are no images: their VAE must be named");
   if (vae_.codec) {
@@ -44,13 +43,10 @@ GeneratorPictures::GeneratorPictures(const Generator& generator, models::Extent 
     scale_ = generator.latents ? generator.latents->scale : vae_.scale;
     if (!(scale_ > 0)) fail_usage("'", vae_.file, "' does not contain the scale of its latents");
   }
-  sampler_.sampler = settings.sampler != SamplerName::automatic ? settings.sampler
-                     : diffusion                                ? SamplerName::ddim
-                                                                : SamplerName::euler;
-  sampler_.steps = diffusion ? std::min(settings.steps, process.config().steps) : settings.steps;
-  // Pixels are in [-1, 1], latents are not.
-  const bool clips = sampler_.sampler == SamplerName::ddpm || sampler_.sampler == SamplerName::ddim;
-  sampler_.clip = clips && !vae_.codec ? 1 : 0;
+  sampler_ = settings.sampler;
+  if (sampler_.sampler == "auto") sampler_.sampler = process.diffusion() ? "ddim" : "euler";
+  if (!sampler_.steps && process.row(sampler_).reads_key("steps")) sampler_.steps = process.most_steps(50);
+  sampler_ = process.resolved(sampler_, /*pixels=*/!vae_.codec);
   cfg_ = generator.network->has_null_label() ? settings.cfg : 1;
   process.sampler(sampler_);  // throws for invalid settings
 }
@@ -88,8 +84,8 @@ std::vector<Image> GeneratorPictures::draw(int64_t first, int64_t count, torch::
 }
 
 std::string GeneratorPictures::describe() const {
-  const std::string steps = takes_own_steps(sampler_.sampler) ? "" : text(sampler_.steps, " steps of ");
-  return text(steps, name_of(sampler_.sampler), " with guidance ", shortest(cfg_));
+  const std::string steps = sampler_.steps ? text(*sampler_.steps, " steps of ") : "";
+  return text(steps, sampler_.sampler, " with guidance ", shortest(cfg_));
 }
 
 }  // namespace tessera::tasks

@@ -9,18 +9,19 @@
 #include "tasks/base/registry.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/image_generator.h"
+#include "weights/open_codec.h"
 
 namespace tessera::tasks {
 
 struct PictureSettings {
-  SamplerName sampler = SamplerName::automatic;  // ddim; for interpolants Euler's method
-  int64_t steps = 50;                            // at most the schedule's number of steps
-  double cfg = 1.5;                              // ignored if the network has no null label
+  diffusion::SamplerConfig sampler =
+      {};            // auto: ddim, for interpolants euler; 50 steps by default, at most the schedule's
+  double cfg = 1.5;  // ignored if the network has no unconditional label
 };
 
 // Throws a usage error unless the VAE has the network's number of channels and matches the recorded VAE of
 // its latents, if any. `file` names the generator in errors: "'run/model.safetensors'".
-void require_codec(const Generator& generator, const OpenedVae& vae, const std::string& file);
+void require_codec(const Generator& generator, const train::OpenedCodec& vae, const std::string& file);
 // Throws unless all decoded images [batch, …] are finite; names the first bad image and the VAE's file.
 void require_finite_images(const torch::Tensor& images, const std::string& file);
 // Auto-encoders have pixels in [-1, 1].
@@ -31,7 +32,7 @@ int64_t published_guided_channels(const models::Denoiser& network);
 class GeneratorPictures {
  public:
   // `vae` decodes latents. Throws a usage error if a required VAE is missing, and those of require_codec().
-  GeneratorPictures(const Generator& generator, models::Extent size, OpenedVae vae,
+  GeneratorPictures(const Generator& generator, models::Extent size, train::OpenedCodec vae,
                     const PictureSettings& settings, const std::string& file);
 
   // Returns the images with seeds `first` to `first + count - 1`, cycling through classes. Calls `alive`
@@ -47,9 +48,9 @@ class GeneratorPictures {
 
   const Generator& generator_;
   models::Extent size_;
-  OpenedVae vae_;
+  train::OpenedCodec vae_;
   double scale_ = 1;
-  SamplerConfig sampler_;
+  diffusion::SamplerConfig sampler_;  // resolved
   double cfg_ = 1;
 };
 

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 
 namespace tessera::tasks {
 namespace {
 
-bool asks_several_times(SamplerName sampler) {
-  return sampler == SamplerName::heun || sampler == SamplerName::sde_heun || sampler == SamplerName::dopri5;
-}
-
-void check_request(const models::Denoiser& network, const GenerateRequest& request, SamplerName sampler) {
+void check_request(const models::Denoiser& network, const GenerateRequest& request,
+                   const diffusion::SamplerRow& sampler) {
   const auto count = static_cast<int64_t>(request.seeds.size());
   check(count > 0 && request.labels.dim() == 1 && request.labels.size(0) == count, "labels ",
         request.labels.sizes(), " for ", count, " seeds");
@@ -37,8 +34,8 @@ void check_request(const models::Denoiser& network, const GenerateRequest& reque
   expect(request.known, "the image to keep", network.channels());
   expect(request.mask, "the mask", 1);
   check(request.known.defined() == request.mask.defined(), "an image to keep goes with a mask");
-  if (request.reuse.every > 1 && asks_several_times(sampler))
-    fail_usage("blocks are reused from step to step: sampler ", name_of(sampler),
+  if (request.reuse.every > 1 && sampler.evaluations != 1)
+    fail_usage("blocks are reused from step to step: sampler ", sampler.name,
                " calls the network several times a step, must be another");
   check(!request.start_labels.defined() ||
             (request.start.defined() && request.start_labels.sizes() == request.labels.sizes()),
@@ -72,7 +69,7 @@ torch::ScalarType numbers_for(const models::Denoiser& network) {
 
 }  // namespace
 
-diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
+diffusion::Network guided_network(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
   return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
@@ -91,9 +88,9 @@ diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess&
   };
 }
 
-Generated generate_images(models::Denoiser& network, const NoiseProcess& process,
+Generated generate_images(models::Denoiser& network, const diffusion::NoiseProcess& process,
                           const GenerateRequest& request, torch::Device device) {
-  check_request(network, request, process.resolved(request.sampler).sampler);
+  check_request(network, request, process.row(request.sampler));
   const auto sampler = process.sampler(request.sampler);
   const int64_t steps = sampler->steps();
   const std::vector<int64_t> shape = {network.channels(), request.height, request.width};

@@ -17,7 +17,7 @@ struct GenerateRequest {
   torch::Tensor labels;           // [images] int64; the network's null label for none
   int64_t height = 0, width = 0;  // the network's input size
   diffusion::Guidance guidance;
-  SamplerConfig sampler;
+  diffusion::SamplerConfig sampler;
   models::BlockReuse reuse = {};  // unused so far
 
   // An optional start image, [images, channels, height, width] in the network's range. `strength` is the
@@ -50,11 +50,11 @@ torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t>
 // Throws usage errors: a label that the network lacks; sides not divisible by the patch; a mask or image of
 // another size; reuse with a sampler that calls the network several times a step; class to class with a
 // sampler that cannot be inverted.
-Generated generate_images(models::Denoiser& network, const NoiseProcess& process,
+Generated generate_images(models::Denoiser& network, const diffusion::NoiseProcess& process,
                           const GenerateRequest& request, torch::Device device);
 
 // The network with guidance, in the form that samplers call.
-diffusion::Network guided_network(models::Denoiser& network, const NoiseProcess& process,
+diffusion::Network guided_network(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse = nullptr);
 

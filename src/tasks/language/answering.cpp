@@ -6,13 +6,12 @@
 #include <map>
 #include <optional>
 
-#include "core/clock.h"
-#include "core/counted.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
-#include "eval/answers.h"
+#include "eval/captioning.h"
 #include "models/base/capability.h"
 #include "models/language/llava.h"
 #include "tasks/base/sample_rows.h"

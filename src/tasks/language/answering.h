@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/base/image_reading.h"
+#include "models/base/generation.h"
 #include "models/language/language_model.h"
 #include "tasks/language/conversation_input.h"
 #include "tasks/language/language_part.h"

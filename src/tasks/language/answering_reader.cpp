@@ -1,5 +1,5 @@
 // How a language model reads an image among its words.
-#include "models/language/language_generation.h"
+#include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "models/language/projection.h"
 #include "tasks/language/answering.h"

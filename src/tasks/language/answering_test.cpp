@@ -17,7 +17,7 @@
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
 #include "io/files/file.h"
-#include "io/images/image_write.h"
+#include "io/images/image.h"
 #include "models/language/llava.h"
 #include "tasks/language/conversation_input.h"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
-#include "models/base/no_backbone.h"
+#include "models/base/family.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "models/base/image_reading.h"
+#include "models/base/generation.h"
 #include "models/language/language_model.h"
 #include "tasks/base/registry.h"
 #include "text/tokeniser.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "models/base/no_backbone.h"
+#include "models/base/family.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
 #include "text/bpe_trainer.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/counted.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "io/files/file.h"
 #include "text/conversation.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"

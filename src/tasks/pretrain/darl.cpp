@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "models/base/family.h"

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "tasks/pretrain/dvae.h"
 #include "tasks/pretrain/patch_bound.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "models/base/capability.h"

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/encoder.h"
 #include "models/base/family.h"
-#include "models/base/input_channels.h"
+#include "models/base/model.h"
 #include "nn/patch_embed.h"
 #include "tasks/base/feature_health.h"
 #include "tasks/base/image_streams.h"

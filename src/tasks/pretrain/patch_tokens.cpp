@@ -12,22 +12,23 @@ PatchTokens::PatchTokens(const TaskSetup& setup, std::string path, std::string k
       codes_key_(std::move(codes_key)),
       codes_(codes),
       preprocess_(setup.preprocess),
-      open_(setup.open_backbone),
-      open_task_(setup.open_task) {}
+      opener_(setup.opener) {}
 
 models::Tokeniser& PatchTokens::opened() {
-  if (!tokeniser_.model) {
-    check(static_cast<bool>(open_), key_, " '", path_, "' cannot be opened here");
-    OpenedBackbone opened = open_(path_);
+  if (!tokeniser_.task) {
+    check(opener_ != nullptr, key_, " '", path_, "' cannot be opened here");
+    OpenedWeights opened = opener_->open(path_, 0);
+    const BackbonePart part = opened.task->backbones().at(0);
     const auto& found =
-        models::require<models::Tokeniser>(*opened.model, opened.spec.family, text(key_, " '", path_, "'"));
+        models::require<models::Tokeniser>(*part.model, part.spec.family, text(key_, " '", path_, "'"));
     if (found.codes() != codes_)
       fail_usage(key_, " '", path_, "' has ", found.codes(), " codes, ", codes_key_, " is ", codes_);
-    for (const torch::Tensor& parameter : opened.model->parameters()) parameter.set_requires_grad(false);
-    opened.model->eval();
+    for (const Part& trained : opened.task->parts())
+      for (const torch::Tensor& parameter : trained.module->parameters()) parameter.set_requires_grad(false);
+    model_ = part.model;
     tokeniser_ = std::move(opened);
   }
-  return dynamic_cast<models::Tokeniser&>(*tokeniser_.model);
+  return dynamic_cast<models::Tokeniser&>(*model_);
 }
 
 const std::string& PatchTokens::checksum() {
@@ -36,11 +37,8 @@ const std::string& PatchTokens::checksum() {
 }
 
 models::DecodesTokens* PatchTokens::decoder() {
-  if (!whole_ && open_task_) {
-    whole_ = open_task_(path_);
-    set_training(whole_->parts(), false);
-  }
-  return dynamic_cast<models::DecodesTokens*>(whole_.get());
+  if (opener_) opened();
+  return dynamic_cast<models::DecodesTokens*>(tokeniser_.task.get());
 }
 
 std::string PatchTokens::picture_refusal() {
@@ -52,7 +50,7 @@ torch::Tensor PatchTokens::images_of(const torch::Tensor& tokens, int64_t height
   const torch::NoGradGuard no_grad;
   models::DecodesTokens* decodes = decoder();
   if (!decodes) fail_usage(picture_refusal());
-  move(whole_->parts(), options.device(), c10::typeMetaToScalarType(options.dtype()));
+  move(tokeniser_.task->parts(), options.device(), c10::typeMetaToScalarType(options.dtype()));
   const torch::Tensor pixels = decodes->pictures(tokens).to(options);
   return images_of_pixels(resized_pixels(pixels, height, width), preprocess_);
 }
@@ -60,9 +58,9 @@ torch::Tensor PatchTokens::images_of(const torch::Tensor& tokens, int64_t height
 torch::Tensor PatchTokens::operator()(const torch::Tensor& images, int64_t rows, int64_t columns) {
   const torch::NoGradGuard no_grad;
   models::Tokeniser& tokeniser = opened();
-  const torch::Tensor first = tokeniser_.model->parameters().front();
+  const torch::Tensor first = model_->parameters().front();
   if (first.device() != images.device() || first.scalar_type() != images.scalar_type())
-    tokeniser_.model->to(images.device(), images.scalar_type());
+    model_->to(images.device(), images.scalar_type());
   const torch::Tensor pixels =
       resized_pixels(pixels_of(images, preprocess_), rows * tokeniser.cell(), columns * tokeniser.cell());
   return tokeniser.tokens(pixels).flatten(1);

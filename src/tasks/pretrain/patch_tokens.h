@@ -38,10 +38,9 @@ class PatchTokens {
   std::string path_, key_, codes_key_;
   int64_t codes_ = 0;
   data::Preprocess preprocess_;
-  std::function<OpenedBackbone(const std::string&)> open_;
-  std::function<std::shared_ptr<Task>(const std::string&)> open_task_;
-  OpenedBackbone tokeniser_;
-  std::shared_ptr<Task> whole_;  // opened for pictures
+  std::shared_ptr<const WeightsOpener> opener_;
+  OpenedWeights tokeniser_;  // without a task until it is opened
+  std::shared_ptr<models::Backbone> model_;
 };
 
 // Converts a model's images to pixels in [0, 1], in the same floating-point type, undoing `preprocess`' mean

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/clock.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"

@@ -5,8 +5,9 @@
 
 #include <cmath>
 
+#include "core/core_testing.h"
 #include "core/error.h"
-#include "core/toml.h"
+#include "core/value.h"
 
 namespace tessera::tasks {
 namespace {
@@ -48,15 +49,6 @@ Inputs batch_of(const Task& task, int64_t size, int64_t step, int64_t first = 0,
 }
 
 std::unique_ptr<Task> make(const TaskSetup& setup) { return find_task("vae").make(setup); }
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(Vae, LossIsItsFormula) {
   const auto task = make(small_setup("kl_weight = 0.5"));

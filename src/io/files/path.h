@@ -1,0 +1,33 @@
+// Paths: symbolic links, remote addresses, and locks on files.
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace tessera {
+
+// Returns the target of a write to `path`: resolves symbolic links, dangling ones too.
+std::string behind_links(const std::string& path);
+
+// Throws a usage error for https://…, hf-hub:… and similar; accepts any other path.
+void refuse_remote_path(const std::string& path);
+
+// Creates the lock file if missing, waits until no other process holds its lock, and holds it for the
+// object's lifetime. The system releases it when the process ends in any way. Throws Error if the file cannot
+// be created.
+class FileLock {
+ public:
+  explicit FileLock(const std::string& path);
+  // The same without waiting: null if another process holds it. Always succeeds on a file system without
+  // locks.
+  static std::unique_ptr<FileLock> try_lock(const std::string& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  explicit FileLock(int file) : file_(file) {}
+  int file_;
+};
+
+}  // namespace tessera

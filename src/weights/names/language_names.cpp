@@ -1,0 +1,74 @@
+// Language models and those that read images too, as transformers has them and their own files.
+#include "weights/names/tables.h"
+#include "weights/names/towers.h"
+
+namespace tessera::train {
+namespace {
+
+// Masks and tables of positions follow from the configuration.
+const NameRows kLanguageComputed = {
+    {"**.attn.bias", ""}, {"**.attn.masked_bias", ""}, {"**rotary_emb.inv_freq", ""}};
+
+// GPT-2's, BLOOM's, MPT's and LLaMA's own files begin below the root of transformers' models.
+NameRows language_decoders() {
+  return joined(
+      {kLanguageComputed,
+       older(below("", "transformer.",
+                   {{"h.{}.**", "h.{}.**"},
+                    {"blocks.{}.**", "blocks.{}.**"},
+                    {"wte.*", "wte.*"},
+                    {"wpe.*", "wpe.*"},
+                    {"ln_f.*", "ln_f.*"},
+                    {"norm_f.*", "norm_f.*"},
+                    {"word_embeddings.*", "word_embeddings.*"},
+                    {"word_embeddings_layernorm.*", "word_embeddings_layernorm.*"}})),
+       older(below(
+           "", "model.",
+           {{"layers.{}.**", "layers.{}.**"}, {"embed_tokens.*", "embed_tokens.*"}, {"norm.*", "norm.*"}}))});
+}
+
+// The encoder's and the decoder's embedding are one. Old files hold a table that nothing reads.
+NameRows language_t5() {
+  return {{"**.embed_tokens.weight", "shared.weight", {}, "", true},
+          {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", ""}};
+}
+
+// llava-hf's, those of newer releases of transformers, and liuhaotian's own.
+NameRows language_llava() {
+  const std::string projector = "multi_modal_projector.", own = "language_model.";
+  return joined(
+      {kLanguageComputed,
+       image_tower_rows("vision_tower.vision_model.", "vision."),
+       older(joined({image_tower_rows("model.vision_tower.vision_tower.vision_model.", "vision."),
+                     image_tower_rows("model.vision_tower.vision_model.", "vision."),
+                     image_tower_rows("model.vision_tower.", "vision."),
+                     below("model.mm_projector.", projector, {{"0.*", "linear_1.*"}, {"2.*", "linear_2.*"}}),
+                     below("mm_projector.", projector, {{"0.*", "linear_1.*"}, {"2.*", "linear_2.*"}}),
+                     {{"model.mm_projector.*", projector + "linear_1.*"},
+                      {"model.multi_modal_projector.**", projector + "**"}}})),
+       {{projector + "**", projector + "**"}},
+       below(own, own, joined({language_decoders(), {{"**", "**"}}})),
+       older(joined({{{"model.language_model.**", own + "model.**"}},
+                     below("", own, language_decoders()),
+                     {{"**", own + "**"}}}))});
+}
+
+// The gated layers are in the blocks of the language model, whose names are those of its own program.
+NameRows language_open_flamingo() {
+  const NameRows rows =
+      joined({image_tower_rows("vision_encoder.", "vision_encoder."),
+              older({{"lang_encoder.{any}.{}.gated_cross_attn_layer.**", "gated_cross_attn_layers.{}.**"},
+                     {"lang_encoder.**.decoder_layer.**", "lang_encoder.**.**"}})});
+  return joined({rows, older(below("module.", "", rows)), older({{"module.**", "**"}})});
+}
+
+}  // namespace
+
+std::vector<NameTable> language_names() {
+  return {{"transformers", "decoder", language_decoders()},
+          {"transformers", "t5", language_t5()},
+          {"transformers", "llava", language_llava()},
+          {"open_flamingo", "flamingo", language_open_flamingo()}};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,54 @@
+// Swin Transformers, by timm's names. timm merges cells at the start of a stage, all others at the end of the one before.
+#include "weights/names/tables.h"
+
+namespace tessera::train {
+namespace {
+
+// Index tables and masks follow from the sizes.
+const NameRows kSwinComputed = {{"**.relative_position_index", ""}, {"**.attn_mask", ""}};
+
+// Microsoft's first code.
+NameRows swin_original() {
+  return joined({kSwinComputed,
+                 {{"layers.{}.downsample.**", "layers.{+1}.downsample.**", {}, "layers.0.downsample.**"},
+                  {"head.*", "head.fc.*"}}});
+}
+
+NameRows swin_openmmlab() {
+  return joined({{{"patch_embed.projection.*", "patch_embed.proj.*"},
+                  {"stages.{}.downsample.**", "layers.{+1}.downsample.**"}},
+                 below("stages.{}.blocks.{}.", "layers.{}.blocks.{}.",
+                       joined({{{"attn.w_msa.relative_position_index", ""}},
+                               {{"attn.w_msa.**", "attn.**"},
+                                {"ffn.layers.0.0.*", "mlp.fc1.*"},
+                                {"ffn.layers.1.*", "mlp.fc2.*"}}})),
+                 {{"stages.{}.**", "layers.{}.**"}}});
+}
+
+NameRows swin_transformers() {
+  return joined({{{"embeddings.patch_embeddings.projection.*", "patch_embed.proj.*"},
+                  {"embeddings.norm.*", "patch_embed.norm.*"},
+                  {"hidden_states_norms.stage{+1}.*", "norm{}.*"},
+                  {"encoder.layers.{}.downsample.**", "layers.{+1}.downsample.**"}},
+                 below("encoder.layers.{}.blocks.{}.", "layers.{}.blocks.{}.",
+                       joined({{{"layernorm_before.*", "norm1.*"},
+                                {"layernorm_after.*", "norm2.*"},
+                                {"attention.self.relative_position_index", ""}},
+                               thirds("attention.self.query.*", "attention.self.key.*",
+                                      "attention.self.value.*", "attn.qkv.*"),
+                               {{"attention.output.dense.*", "attn.proj.*"},
+                                {"attention.self.**", "attn.**"},
+                                {"intermediate.dense.*", "mlp.fc1.*"},
+                                {"output.dense.*", "mlp.fc2.*"}}})),
+                 {{"encoder.layers.{}.**", "layers.{}.**"}}});
+}
+
+}  // namespace
+
+std::vector<NameTable> swin_names() {
+  return {{"microsoft", "swin", swin_original()},
+          {"openmmlab", "swin", swin_openmmlab()},
+          {"transformers", "swin", swin_transformers()}};
+}
+
+}  // namespace tessera::train

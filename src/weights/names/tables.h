@@ -1,0 +1,27 @@
+// The tables of names, a file a program or family. name_tables.h lists them.
+#pragma once
+
+#include <vector>
+
+#include "weights/base/name_table.h"
+
+namespace tessera::train {
+
+// The family of ResNets with a stem of three convolutions, if a program has names of their own.
+inline constexpr const char* kDeepResnet = "resnet, deep stem";
+
+std::vector<NameTable> vit_names();
+std::vector<NameTable> swin_names();
+std::vector<NameTable> resnet_names();
+std::vector<NameTable> convnext_names();
+std::vector<NameTable> vision_lstm_names();
+std::vector<NameTable> vision_llama_names();
+std::vector<NameTable> diffusers_names();
+std::vector<NameTable> detector_names();
+std::vector<NameTable> detr_names();
+std::vector<NameTable> segmenter_names();
+std::vector<NameTable> tower_names();
+std::vector<NameTable> language_names();
+std::vector<NameTable> llama_names();
+
+}  // namespace tessera::train
