@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/progress.h"
+#include "core/text.h"
 
 namespace tessera {
 namespace {

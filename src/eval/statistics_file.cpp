@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "io/files/json.h"
 #include "io/files/npz.h"
 #include "io/weights/array_file.h"

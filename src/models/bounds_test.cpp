@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "models/base/model.h"
+#include "models/heads/class_head.h"
 
 namespace tessera::models {
 namespace {

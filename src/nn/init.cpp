@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/error.h"
 #include "core/threads.h"
 
 namespace tessera::nn {

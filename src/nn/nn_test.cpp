@@ -11,6 +11,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
+#include "nn/rope_scaling.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

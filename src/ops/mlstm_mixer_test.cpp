@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "kernels/isa.h"
 
 namespace tessera::ops {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "io/files/file_faults.h"
 #include "io/files/io_testing.h"
+#include "io/files/json.h"
 
 namespace tessera::train {
 namespace {

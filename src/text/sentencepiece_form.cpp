@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/tokeniser_steps.h"
+#include "text/unicode.h"
 
 namespace tessera::tokens {
 namespace {

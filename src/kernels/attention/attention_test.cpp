@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/threads.h"
 #include "kernels/attention/attention_testing.h"
 
 namespace tessera::kernels {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "kernels/isa.h"
 #include "kernels/testing.h"

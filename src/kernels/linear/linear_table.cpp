@@ -2,6 +2,8 @@
 #include <array>
 #include <vector>
 
+#include "kernels/linear/linear_data.h"
+
 namespace tessera::kernels {
 
 #if TESSERA_KERNELS_X86

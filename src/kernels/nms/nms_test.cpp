@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/threads.h"
 #include "kernels/isa.h"
 #include "kernels/testing.h"
 

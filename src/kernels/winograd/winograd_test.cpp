@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/threads.h"
 #include "kernels/isa.h"
 #include "kernels/testing.h"

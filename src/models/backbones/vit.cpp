@@ -9,6 +9,7 @@
 //                                                   or head(attention pooling of the patches of norm(x_L))
 #include <cmath>
 
+#include "core/error.h"
 #include "models/backbones/vit_config.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "core/error.h"
 #include "models/base/family.h"
 
 namespace tessera::models {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/threads.h"
+#include "nn/boxes.h"
 
 namespace tessera::models {
 namespace {

@@ -1,5 +1,7 @@
 #include "models/language/language_model.h"
 
+#include "core/error.h"
+
 namespace tessera::models {
 namespace {
 
