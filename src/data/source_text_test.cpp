@@ -112,5 +112,34 @@ TEST(ConversationsSource, APathNamesTheFileAndItsImages) {
       "data path 'conversations:DIR/ask.jsonl' must be conversations:FILE,IMAGES");
 }
 
+// As LLaVA's mix665k: entries without an image are text alone, and an answer before the first question is left
+// out.
+TEST(ConversationsSource, EntriesWithoutAnImageAreTextAlone) {
+  const TemporaryFolder folder;
+  const std::string talk =
+      R"("conversations": [{"from": "human", "value": "<image>?"}, {"from": "gpt", "value": "yes"}])";
+  const auto open = [&](const std::string& content) {
+    folder.write("mixed.json", content);
+    return open_source({.path = "conversations:" + folder.path("mixed.json") + ",shapes:train=8,val=8"},
+                       Split::train);
+  };
+  const auto mixed =
+      open(R"([{"image": "3", )" + talk + "}, {" + talk + R"(}, {"image": null, )" +
+           R"("conversations": [{"from": "gpt", "value": "hi"}, {"from": "human", "value": "a"}, )" +
+           R"({"from": "gpt", "value": "b"}]}])");
+  ASSERT_EQ(mixed->size(), 3);
+  EXPECT_FALSE(mixed->read(0).without_image);
+  const RawSample alone = mixed->read(1), last = mixed->read(2);
+  EXPECT_TRUE(alone.without_image && last.without_image);
+  EXPECT_EQ(alone.name, folder.path("mixed.json") + " entry 2");
+  EXPECT_EQ(alone.annotation.captions, (std::vector<std::string>{"<image>?", "yes"}));
+  EXPECT_EQ(last.annotation.captions, (std::vector<std::string>{"a", "b"}));
+  EXPECT_NE(mixed->describe().find(", 1 about shapes"), std::string::npos) << mixed->describe();
+  EXPECT_NE(mixed->describe().find("and 2 without an image"), std::string::npos) << mixed->describe();
+  EXPECT_EQ(error_of([&] { open("[{" + talk + "}]"); }, &folder),
+            "DIR/mixed.json: none of its 1 conversations has an 'image'");
+  EXPECT_NE(error_of([&] { open(R"([{"image": 3, )" + talk + "}]"); }, &folder), "");
+}
+
 }  // namespace
 }  // namespace tessera::data

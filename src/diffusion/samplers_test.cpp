@@ -44,7 +44,7 @@ TEST(Samplers, ARowIsASampler) {
                  return std::make_unique<OneCall>(config.eta);
                }});
   EXPECT_EQ(sampler_names().back(), "one_call") << "commands offer it";
-  const tasks::NoiseProcess process({}, /*learns_sigma=*/false);
+  const diffusion::NoiseProcess process({}, /*learns_sigma=*/false);
   const auto sampler = process.sampler({.sampler = "one_call", .eta = 3});
   const Network network = [](const torch::Tensor& x, const torch::Tensor&) { return x + 1; };
   const torch::Tensor noise = torch::ones({1, 3, 2, 2});
@@ -71,7 +71,7 @@ TEST(Samplers, RowsReadKeysOfTheConfig) {
 }
 
 TEST(Samplers, AutoIsTheFirstOfTheKind) {
-  const tasks::NoiseProcess steps({}, false), path({.process = tasks::Process::linear}, false);
+  const diffusion::NoiseProcess steps({}, false), path({.process = diffusion::Process::linear}, false);
   const SamplerConfig chain = steps.resolved({}, /*pixels=*/true), ordinary = path.resolved({}, true);
   EXPECT_EQ(chain.sampler, "ddpm");
   EXPECT_EQ(chain.steps, 250);
@@ -79,7 +79,7 @@ TEST(Samplers, AutoIsTheFirstOfTheKind) {
   EXPECT_EQ(ordinary.sampler, "dopri5");
   EXPECT_FALSE(ordinary.steps);
   EXPECT_EQ(ordinary.clip, 0);
-  const tasks::NoiseProcess few({.steps = 40}, false);
+  const diffusion::NoiseProcess few({.steps = 40}, false);
   EXPECT_EQ(few.resolved({}).steps, 40) << "at most the schedule's";
   EXPECT_FALSE(steps.resolved({.respacing = "ddim50"}).steps);
   EXPECT_EQ(

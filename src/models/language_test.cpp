@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "core/error.h"
 #include "models/language/flamingo.h"
 #include "models/language/language_model.h"
@@ -205,6 +207,90 @@ TEST(Llava, CountsPlacesOfImages) {
                       places = torch::tensor({false, true, true, false}).view({1, 4});
   EXPECT_THROW(splice(embedded, places, torch::ones({3, 2})), Error);
   EXPECT_EQ(splice(embedded, places, torch::ones({2, 2})).sum().item<double>(), 4);
+}
+
+// Expected ids and scores: T5ForConditionalGeneration.generate(num_beams=3, max_new_tokens=10) of transformers
+// with the same parameters in float64. Texts end early, so that rows differ in length.
+TEST(BeamSearch, IsThatOfTransformersForT5) {
+  struct Case {
+    int64_t dim, heads, depth;
+    double phase;
+    std::vector<std::vector<int64_t>> ids;
+    std::array<double, 2> scores;
+  };
+  const Case cases[] = {
+      {16,
+       2,
+       1,
+       0.5,
+       {{25, 12, 24, 25, 12, 24, 16, 25, 12, 24}, {25, 20, 25, 20, 25, 20, 25, 20, 25, 20}},
+       {-1.832436, -1.964795}},
+      {16, 2, 1, 3.0, {{1}, {28, 12, 8, 11, 1}}, {-1.384084, -1.84881}},
+      {24, 4, 2, 0.0, {{21, 1}, {5, 1}}, {-1.639813, -1.794775}},
+      {24,
+       4,
+       2,
+       1.5,
+       {{3, 17, 0, 3, 0, 3, 0, 3, 0, 3}, {21, 17, 16, 5, 7, 4, 0, 21, 21, 17}},
+       {-1.619625, -1.689214}},
+      {24, 4, 2, 3.0, {{21, 1}, {23, 13, 21, 1}}, {-1.677392, -1.803241}},
+      {40, 5, 3, 0.0, {{9, 1}, {5, 5, 19, 5, 5, 5, 5, 5, 5, 5}}, {-1.421425, -0.816973}},
+      {40, 5, 3, 1.5, {{18, 23, 6, 6, 6, 6, 6, 6, 6, 6}, {5, 6, 13, 1}}, {-1.422644, -1.569896}},
+  };
+  const torch::NoGradGuard no_grad;
+  for (const Case& one : cases) {
+    const auto model = make_seq2seq({.kind = Seq2SeqKind::t5,
+                                     .vocabulary = 29,
+                                     .dim = one.dim,
+                                     .heads = one.heads,
+                                     .head_dim = 6,
+                                     .hidden = 2 * one.dim,
+                                     .encoder_depth = one.depth,
+                                     .decoder_depth = one.depth,
+                                     .buckets = 8,
+                                     .furthest = 12,
+                                     .gated = true,
+                                     .tied = false,
+                                     .eps = 1e-6});
+    model->to(torch::kFloat64);
+    model->eval();
+    for (auto& entry : model->named_parameters()) {
+      torch::Tensor& weight = entry.value();
+      const torch::Tensor i = torch::arange(weight.numel(), torch::kFloat64);
+      const torch::Tensor wave =
+          (i * i * 0.37 + static_cast<double>(entry.key().size()) * 1.3 + one.phase).sin();
+      weight.copy_((weight.dim() == 1 ? 1 + 0.1 * wave : 0.35 * wave).view_as(weight));
+    }
+    const torch::Tensor source = (torch::arange(22) * 7 % 27 + 2).view({2, 11});
+    torch::Tensor mask = torch::ones({2, 11}, torch::kBool);
+    mask[1].slice(0, 8).fill_(false);
+    const GenerationOptions options{.max_new_tokens = 10, .ends = {1}, .pad = 1, .beams = 3};
+    for (const bool cached : {true, false}) {
+      const Generated got = generate(next_token_model(*model, source, mask, options.beams, cached),
+                                     torch::zeros({2, 1}, torch::kInt64), options);
+      for (size_t row = 0; row < 2; ++row) {
+        std::vector<int64_t> want = one.ids[row];
+        want.insert(want.begin(), 0);
+        want.resize(static_cast<size_t>(got.ids.size(1)), 1);
+        const auto place = static_cast<int64_t>(row);
+        EXPECT_TRUE(torch::equal(got.ids[place], torch::tensor(want, torch::kInt64)))
+            << one.dim << " " << one.phase << " " << got.ids[place];
+        EXPECT_NEAR(got.scores[place].item<double>(), one.scores[row], 1e-5);
+      }
+    }
+  }
+}
+
+// The least temperatures draw the likeliest token.
+TEST(TokenRules, TinyTemperatures) {
+  const torch::Tensor scores = torch::tensor({{1.0, 3.0, 2.0}, {-700.0, -800.0, -900.0}}, torch::kFloat32);
+  for (const double temperature : {1e-5, 1e-9, 1e-40, 1e-300}) {
+    const torch::Tensor shares =
+        apply_rules(scores, torch::zeros({2, 1}, torch::kInt64), {.temperature = temperature}, {}, 1, true)
+            .softmax(1);
+    EXPECT_TRUE(torch::equal(shares, torch::tensor({{0.0, 1.0, 0.0}, {1.0, 0.0, 0.0}}, torch::kFloat32)))
+        << shares;
+  }
 }
 
 }  // namespace

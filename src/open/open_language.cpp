@@ -180,9 +180,9 @@ void read_tokeniser(const std::string& given, const std::string& folder, OpenedL
   const std::string words = given.empty() ? folder : given;
   try {
     out.tokeniser = Tokeniser::load(words);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     if (!given.empty()) throw;
-    fail_usage("'", folder, "' holds no tokeniser that can be read: name one with --tokenizer");
+    fail_usage(error.what(), "; --tokenizer names another one");
   }
   if (out.tokeniser->size() > out.vocabulary)
     fail_usage(words, " has ", out.tokeniser->size(), " tokens, the model has embeddings for ",

@@ -20,7 +20,8 @@ std::string text_or_none(const Json& settings, const char* key) {
 class Bpe : public PieceModel {
  public:
   Bpe(const Json& settings, const std::string& where)
-      : prefix_(text_or_none(settings, "continuing_subword_prefix")),
+      : PieceModel(where),
+        prefix_(text_or_none(settings, "continuing_subword_prefix")),
         suffix_(text_or_none(settings, "end_of_word_suffix")),
         fuse_unknown_(settings.value("fuse_unk", false)),
         ignore_merges_(settings.value("ignore_merges", false)) {
@@ -88,7 +89,8 @@ class Bpe : public PieceModel {
                        : !b ? right
                             : left + std::string(rest)),
              "' is not in the vocabulary");
-      merges_.emplace(key(*a, *b), Merge{rank, *both});
+      merges_.insert_or_assign(key(*a, *b),
+                               Merge{rank, *both});  // as published: the last of equal ones counts
       ++rank;
     }
   }
@@ -159,6 +161,7 @@ class Bpe : public PieceModel {
       heap.push_back({found->second.rank, at, left.id, right, found->second.id});
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     };
+    heap.reserve(symbols.size() + symbols.size() / 2);  // each merge takes one and offers at most two
     for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) offer(i);
     while (!heap.empty()) {
       std::pop_heap(heap.begin(), heap.end(), std::greater<>());

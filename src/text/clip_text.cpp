@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <map>
 #include <string>
 
 #include "text/tokeniser_steps.h"
@@ -8,12 +6,6 @@
 
 namespace tessera::tokens {
 namespace {
-
-// Windows-1252 at 0x80 … 0x9F; its five unassigned places map to themselves.
-constexpr std::array<char32_t, 32> kWindows1252 = {
-    0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
-    0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
-    0x2013, 0x2014, 0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
 int windows_byte(char32_t c) {
   const auto at = std::find(kWindows1252.begin(), kWindows1252.end(), c);
@@ -111,120 +103,6 @@ bool wants_compatible(char32_t c) {
          c == 0x133 || c == 0x149 || (c >= 0x1C4 && c <= 0x1CC) || (c >= 0x1F1 && c <= 0x1F3);
 }
 
-// Names that HTML accepts even without a semicolon: Latin-1 from U+00A0 on, in order.
-constexpr std::array<const char32_t*, 96> kLatin1 = {
-    U"nbsp",   U"iexcl",  U"cent",   U"pound",  U"curren", U"yen",    U"brvbar", U"sect",   U"uml",
-    U"copy",   U"ordf",   U"laquo",  U"not",    U"shy",    U"reg",    U"macr",   U"deg",    U"plusmn",
-    U"sup2",   U"sup3",   U"acute",  U"micro",  U"para",   U"middot", U"cedil",  U"sup1",   U"ordm",
-    U"raquo",  U"frac14", U"frac12", U"frac34", U"iquest", U"Agrave", U"Aacute", U"Acirc",  U"Atilde",
-    U"Auml",   U"Aring",  U"AElig",  U"Ccedil", U"Egrave", U"Eacute", U"Ecirc",  U"Euml",   U"Igrave",
-    U"Iacute", U"Icirc",  U"Iuml",   U"ETH",    U"Ntilde", U"Ograve", U"Oacute", U"Ocirc",  U"Otilde",
-    U"Ouml",   U"times",  U"Oslash", U"Ugrave", U"Uacute", U"Ucirc",  U"Uuml",   U"Yacute", U"THORN",
-    U"szlig",  U"agrave", U"aacute", U"acirc",  U"atilde", U"auml",   U"aring",  U"aelig",  U"ccedil",
-    U"egrave", U"eacute", U"ecirc",  U"euml",   U"igrave", U"iacute", U"icirc",  U"iuml",   U"eth",
-    U"ntilde", U"ograve", U"oacute", U"ocirc",  U"otilde", U"ouml",   U"divide", U"oslash", U"ugrave",
-    U"uacute", U"ucirc",  U"uuml",   U"yacute", U"thorn",  U"yuml"};
-
-struct Reference {
-  char32_t character;
-  bool needs_semicolon;
-};
-
-const std::map<std::u32string, Reference, std::less<>>& references() {
-  static const auto table = [] {
-    std::map<std::u32string, Reference, std::less<>> all = {
-        {U"amp", {'&', false}},     {U"lt", {'<', false}},      {U"gt", {'>', false}},
-        {U"quot", {'"', false}},    {U"apos", {'\'', true}},    {U"hellip", {0x2026, true}},
-        {U"ndash", {0x2013, true}}, {U"mdash", {0x2014, true}}, {U"lsquo", {0x2018, true}},
-        {U"rsquo", {0x2019, true}}, {U"ldquo", {0x201C, true}}, {U"rdquo", {0x201D, true}},
-        {U"trade", {0x2122, true}}, {U"euro", {0x20AC, true}},  {U"bull", {0x2022, true}},
-        {U"larr", {0x2190, true}},  {U"rarr", {0x2192, true}},  {U"hearts", {0x2665, true}},
-        {U"prime", {0x2032, true}}, {U"infin", {0x221E, true}}, {U"minus", {0x2212, true}},
-        {U"ensp", {0x2002, true}},  {U"emsp", {0x2003, true}},  {U"thinsp", {0x2009, true}}};
-    for (size_t i = 0; i < kLatin1.size(); ++i) all[kLatin1[i]] = {static_cast<char32_t>(0xA0 + i), false};
-    for (const char32_t* name : {U"AMP", U"LT", U"GT", U"QUOT", U"COPY", U"REG"})
-      all[name] = all.at(lower(std::u32string_view(name)));
-    return all;
-  }();
-  return table;
-}
-
-// Parses the reference that `rest` (the text after "&") begins with. Returns its length, 0 for none.
-size_t numeric_reference(std::u32string_view rest, char32_t& out) {
-  if (rest.size() < 2 || rest[0] != '#') return 0;
-  const bool hex = rest[1] == 'x' || rest[1] == 'X';
-  size_t at = hex ? 2 : 1;
-  const size_t first = at;
-  uint64_t value = 0;
-  for (; at < rest.size() && value < 0x110000; ++at) {
-    const char32_t c = folded(rest[at]);
-    const bool digit = c >= '0' && c <= '9';
-    if (!digit && !(hex && c >= 'a' && c <= 'f')) break;
-    value = value * (hex ? 16 : 10) + (digit ? c - '0' : c - 'a' + 10);
-  }
-  if (at == first) return 0;
-  if (at < rest.size() && rest[at] == ';') ++at;
-  if (value >= 0x80 && value < 0xA0) value = kWindows1252[value - 0x80];
-  out = value == 0 || value >= 0x110000 || (value >= 0xD800 && value < 0xE000) ? 0xFFFD
-                                                                               : static_cast<char32_t>(value);
-  return at;
-}
-
-size_t named_reference(std::u32string_view rest, char32_t& out) {
-  constexpr size_t kLongest = 6;
-  for (size_t length = std::min(kLongest, rest.size()); length > 1; --length) {
-    const auto found = references().find(rest.substr(0, length));
-    if (found == references().end()) continue;
-    const bool closed = length < rest.size() && rest[length] == ';';
-    if (found->second.needs_semicolon && !closed) continue;
-    out = found->second.character;
-    return length + (closed ? 1 : 0);
-  }
-  return 0;
-}
-
-// Names written in all capitals: "EACUTE" is "É".
-const std::map<std::u32string, char32_t, std::less<>>& capital_references() {
-  static const auto table = [] {
-    std::map<std::u32string, char32_t, std::less<>> all;
-    for (const auto& [name, reference] : references()) {
-      if (name != lower(std::u32string_view(name)) || reference.character == 0xDF) continue;
-      std::u32string capitals = name;
-      for (char32_t& c : capitals) c = c >= 'a' && c <= 'z' ? c - 32 : c;
-      const char32_t c = reference.character;
-      const bool has_capital = c >= 0xE0 && c < 0xFF && c != 0xF7;
-      if (!references().count(capitals)) all[capitals] = has_capital ? c - 32 : c == 0xFF ? 0x178 : c;
-    }
-    return all;
-  }();
-  return table;
-}
-
-// Resolves references that end in a semicolon, including names in capitals.
-std::u32string resolve_closed_references(std::u32string_view text) {
-  constexpr size_t kLongest = 26;
-  std::u32string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char32_t c = text[i];
-    if (c == '&') {
-      const std::u32string_view rest = text.substr(i + 1, kLongest);
-      const std::u32string_view name = rest.substr(0, rest.find(U';'));
-      size_t taken = 0;
-      if (name.size() < rest.size()) {
-        taken = std::max(numeric_reference(rest, c), named_reference(rest, c));
-        if (const auto found = capital_references().find(name); found != capital_references().end())
-          c = found->second, taken = name.size() + 1;
-      }
-      if (taken == name.size() + 1)
-        i += taken;
-      else
-        c = U'&';
-    }
-    out += c;
-  }
-  return out;
-}
-
 std::u32string repaired_once(std::u32string_view text) {
   std::u32string windows = repair_encoding(text), out;
   for (char32_t& c : windows)
@@ -263,20 +141,6 @@ std::u32string repaired(std::u32string_view text) {
 }
 
 }  // namespace
-
-std::u32string resolve_references(std::u32string_view text) {
-  std::u32string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char32_t c = text[i];
-    if (c == '&') {
-      const std::u32string_view rest = text.substr(i + 1);
-      const size_t numeric = numeric_reference(rest, c);
-      i += numeric ? numeric : named_reference(rest, c);
-    }
-    out += c;
-  }
-  return out;
-}
 
 std::u32string clean_caption(std::u32string_view text) {
   const std::u32string whole = resolve_references(resolve_references(repaired(text)));

@@ -60,51 +60,111 @@ std::vector<std::string> split_by(std::string_view text, std::string_view separa
   }
 }
 
-std::string llama_2_text(const ChatTemplate& chat, const std::vector<Turn>& turns) {
-  std::string out;
-  for (size_t i = 0; i < turns.size(); ++i) {
-    std::string message = turns[i].text;
-    if (i == 0 && !chat.system.empty()) message = "<<SYS>>\n" + chat.system + "\n<</SYS>>\n\n" + message;
-    out += turns[i].user ? chat.sep + "[INST] " + message + " [/INST]" : " " + message + " " + chat.sep2;
+std::vector<std::string> parts_between_images(std::string_view text, bool images) {
+  return images ? split_by(text, kImageWord) : std::vector<std::string>{std::string(text)};
+}
+
+// A turn of the text: the words before it, its own, and those that end it.
+struct TurnText {
+  std::string before, own, after;
+};
+
+// The system text precedes the first turn.
+std::vector<TurnText> turn_texts(const ChatTemplate& chat, const std::vector<Turn>& turns) {
+  std::vector<TurnText> parts;
+  const bool llama = chat.style == TurnStyle::llama_2, system = !chat.system.empty();
+  const bool colon = chat.style == TurnStyle::two || chat.style == TurnStyle::single;
+  for (const Turn& turn : turns) {
+    if (llama) {
+      parts.push_back(turn.user ? TurnText{chat.sep + "[INST] ", turn.text, " [/INST]"}
+                                : TurnText{" ", turn.text, " " + chat.sep2});
+      continue;
+    }
+    const bool second = !turn.user && (chat.style == TurnStyle::two || chat.style == TurnStyle::plain);
+    parts.push_back({(turn.user ? chat.user : chat.assistant) + (colon ? ": " : ""), turn.text,
+                     second ? chat.sep2 : chat.sep});
   }
-  // As published: removes leading characters that occur in `sep`, not the string `sep`.
-  out.erase(0, std::min(out.find_first_not_of(chat.sep), out.size()));
+  if (parts.empty()) return parts;
+  std::string& first = parts.front().before;
+  if (llama) {
+    if (system) first += "<<SYS>>\n" + chat.system + "\n<</SYS>>\n\n";
+    // As published: removes leading characters that occur in `sep`, not the string `sep`.
+    first.erase(0, std::min(first.find_first_not_of(chat.sep), first.size()));
+  } else if (system) {
+    first.insert(0, chat.system + (chat.style != TurnStyle::plain ? chat.sep : ""));
+  }
+  return parts;
+}
+
+// Returns the token that ends an answer, or "" if the template's rule for labels needs none.
+std::string end_of(const ChatTemplate& chat) {
+  return chat.style == TurnStyle::two || chat.style == TurnStyle::llama_2 ? chat.sep2
+         : chat.style == TurnStyle::mpt                                   ? chat.sep
+                                                                          : "";
+}
+
+int64_t characters_in(std::string_view utf8) {
+  return std::count_if(utf8.begin(), utf8.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+// The tokens of encode_with_images() with their places in the text.
+struct PlacedToken {
+  int64_t id;
+  TokenSpan span;
+};
+std::vector<PlacedToken> placed_tokens(const Tokeniser& tokeniser, std::string_view text, bool images) {
+  std::vector<PlacedToken> out;
+  const int32_t begin = tokeniser.special().begin;
+  int64_t place = 0;
+  bool first = true;
+  for (const std::string& part : parts_between_images(text, images)) {
+    const Encoding own = tokeniser.encode_with_offsets(part);
+    if (!first) {
+      const int64_t end = place + std::ssize(kImageWord);
+      out.push_back({kImageId, {place, end}});
+      place = end;
+    }
+    const bool begins = !own.ids.empty() && own.ids.front() == begin && begin >= 0;
+    for (size_t i = begins && !first ? 1 : 0; i < own.ids.size(); ++i)
+      out.push_back({own.ids[i], {own.offsets[i].start + place, own.offsets[i].end + place}});
+    place += characters_in(part);
+    first = false;
+  }
   return out;
 }
 
-// A round of a conversation: its number of tokens, and the number in its question.
-struct Round {
-  int64_t length, question;
-};
-
 class Labeller {
  public:
-  Labeller(const Tokeniser& tokeniser, TrainingText& out) : tokeniser_(tokeniser), out_(out) {}
+  // Encodes the text; all of it is learned until it is hidden.
+  Labeller(const Tokeniser& tokeniser, bool images, TrainingText& out)
+      : tokeniser_(tokeniser), images_(images), out_(out) {
+    out_.ids = encode_with_images(tokeniser_, out_.text, images_);
+    out_.labels = out_.ids;
+  }
 
-  int64_t length(const std::string& text) const { return std::ssize(encode_with_images(tokeniser_, text)); }
+  int64_t length(const std::string& text) const {
+    return std::ssize(encode_with_images(tokeniser_, text, images_));
+  }
 
-  // Masks the questions of rounds, which were split at the end of an answer. A question ends with `answer`;
-  // the last `shared` tokens of `answer` belong to the answer. A begin token before each text counts as a
+  // Masks the questions as published: by the lengths of the rounds, each without its end token. The last
+  // token of the words before an answer belongs to the answer. A begin token before each text counts as a
   // round's end.
-  void mask(const std::vector<std::string>& rounds, const std::string& answer, int64_t shared) {
+  void mask(const std::vector<TurnText>& turns, const std::string& end) {
     const std::vector<int32_t> nothing = tokeniser_.encode("");
     const int64_t begins = !nothing.empty() && nothing.front() == tokeniser_.special().begin ? 1 : 0;
     int64_t at = begins;
     hide(0, at);
-    for (const std::string& round : rounds) {
-      if (round.empty()) break;
-      const std::vector<std::string> parts = split_by(round, answer);
-      if (parts.size() != 2) break;
-      hide(at, at + length(parts[0] + answer) - begins - shared);
+    for (size_t i = 0; i + 1 < turns.size(); i += 2) {
+      const std::string question = turns[i].before + turns[i].own + turns[i].after + turns[i + 1].before;
+      const std::string& after = turns[i + 1].after;
+      const std::string round = question + turns[i + 1].own + after.substr(0, after.size() - end.size());
+      hide(at, at + length(question) - begins - 1);
       at += length(round) + 1 - begins;
     }
+    const bool whole = turns.size() % 2 == 0;
+    if (whole ? at != std::ssize(out_.labels) : at > std::ssize(out_.labels)) return mask_by_place(turns);
     hide(at, std::ssize(out_.labels));
-    // LLaVA pads with the unknown token and does not count it.
-    const int32_t pad = tokeniser_.special().unknown;
-    const auto total = std::count_if(out_.ids.begin(), out_.ids.end(), [&](int64_t id) { return id != pad; });
-    if (at == total) return;
-    out_.mismatch = true;
-    hide(0, std::ssize(out_.labels));
   }
 
   void hide(int64_t first, int64_t last) {
@@ -114,32 +174,46 @@ class Labeller {
   }
 
  private:
+  // Masks all tokens that do not overlap an answer or its end in the text. Serves tokenisers for which the
+  // tokens of the rounds are not those of the text.
+  void mask_by_place(const std::vector<TurnText>& turns) {
+    std::vector<TokenSpan> answers;
+    int64_t place = 0;
+    const auto pass = [&](const std::string& part) {
+      const int64_t before = place;
+      place += characters_in(part);
+      return before;
+    };
+    for (size_t i = 0; i < turns.size(); ++i) {
+      pass(turns[i].before);
+      const int64_t begin = pass(turns[i].own);
+      pass(turns[i].after);
+      if (i % 2 == 1) answers.push_back({begin, place});
+    }
+    const std::vector<PlacedToken> all = placed_tokens(tokeniser_, out_.text, images_);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const TokenSpan span = all[i].span;
+      const bool learned =
+          span.end > span.start && std::any_of(answers.begin(), answers.end(), [&](TokenSpan answer) {
+            return span.end > answer.start && span.start < answer.end;
+          });
+      out_.labels[i] = learned && all[i].id != kImageId ? all[i].id : kNotLearned;
+    }
+  }
+
   const Tokeniser& tokeniser_;
+  bool images_;
   TrainingText& out_;
 };
 
-// The first round includes the system text.
-std::vector<std::string> mpt_rounds(const std::string& text, const std::string& sep) {
-  const std::vector<std::string> parts = split_by(text, sep);
-  const auto joined = [&](size_t first, size_t last) {
-    last = std::min(last, parts.size());
-    return first >= last ? std::string() : join(std::span(parts).subspan(first, last - first), sep);
-  };
-  std::vector<std::string> rounds = {joined(0, 3)};
-  for (size_t i = 3; i < parts.size(); i += 2) rounds.push_back(joined(i, i + 2));
-  return rounds;
-}
-
 // LLaVA 0 marks each turn with "### ", and learns everything except the user's turns.
 void label_single(const Tokeniser& tokeniser, const ChatTemplate& chat, const std::vector<Turn>& turns,
-                  TrainingText& out) {
+                  bool images, TrainingText& out) {
   std::vector<std::string> parts = {chat.system + "\n\n"};
   for (const Turn& turn : turns)
     parts.push_back("### " + (turn.user ? chat.user : chat.assistant) + ": " + turn.text + "\n");
   out.text = join(parts, "") + "### ";
-  out.ids = encode_with_images(tokeniser, out.text);
-  out.labels = out.ids;
-  Labeller labeller(tokeniser, out);
+  Labeller labeller(tokeniser, images, out);
   int64_t at = labeller.length(parts[0]);
   labeller.hide(0, at);
   for (size_t i = 0; i < turns.size(); ++i) {
@@ -177,27 +251,22 @@ std::vector<Turn> with_images_first(std::vector<Turn> turns) {
 }
 
 std::string conversation_text(const ChatTemplate& chat, const std::vector<Turn>& turns) {
-  if (chat.style == TurnStyle::llama_2) return llama_2_text(chat, turns);
-  std::string out = chat.system;
-  if (chat.style != TurnStyle::plain && !chat.system.empty()) out += chat.sep;
-  for (const Turn& turn : turns) {
-    const std::string& role = turn.user ? chat.user : chat.assistant;
-    const bool colon = chat.style == TurnStyle::two || chat.style == TurnStyle::single;
-    const bool second = !turn.user && (chat.style == TurnStyle::two || chat.style == TurnStyle::plain);
-    out += role + (colon ? ": " : "") + turn.text + (second ? chat.sep2 : chat.sep);
-  }
-  if (!turns.empty() && turns.back().user) {
+  if (turns.empty() && chat.style != TurnStyle::llama_2)
+    return chat.style != TurnStyle::plain && !chat.system.empty() ? chat.system + chat.sep : chat.system;
+  std::string out;
+  for (const TurnText& part : turn_texts(chat, turns)) out += part.before + part.own + part.after;
+  if (!turns.empty() && turns.back().user && chat.style != TurnStyle::llama_2) {
     out += chat.assistant;
     if (chat.style == TurnStyle::two || chat.style == TurnStyle::single) out += ":";
   }
   return out;
 }
 
-std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_view text) {
+std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_view text, bool images) {
   std::vector<int64_t> out;
   const int32_t begin = tokeniser.special().begin;
   bool first = true;
-  for (const std::string& part : split_by(text, kImageWord)) {
+  for (const std::string& part : parts_between_images(text, images)) {
     const std::vector<int32_t> ids = tokeniser.encode(part);
     const bool begins = !ids.empty() && ids.front() == begin && begin >= 0;
     if (!first) out.push_back(kImageId);
@@ -207,8 +276,14 @@ std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_
   return out;
 }
 
+void check_template(const Tokeniser& tokeniser, const ChatTemplate& chat) {
+  const std::string end = end_of(chat);
+  if (!end.empty() && !tokeniser.find(end))
+    fail("the tokeniser has no token '", end, "', with which the template ", chat.name, " ends an answer");
+}
+
 TrainingText training_text(const Tokeniser& tokeniser, const ChatTemplate& chat,
-                           const std::vector<Turn>& given) {
+                           const std::vector<Turn>& given, bool images) {
   for (size_t i = 0; i < given.size(); ++i)
     if (given[i].user != (i % 2 == 0))
       fail("turn ", i + 1, " of a conversation is the ", given[i].user ? "user's" : "assistant's",
@@ -217,33 +292,20 @@ TrainingText training_text(const Tokeniser& tokeniser, const ChatTemplate& chat,
   if (chat.style == TurnStyle::plain) {
     check(given.size() == 2, "a plain conversation is an image and its caption, this one has ", given.size(),
           " turns");
-    out.text = std::string(kImageWord) + given[1].text + chat.sep;
-    out.ids = encode_with_images(tokeniser, out.text);
-    out.labels = out.ids;
-    Labeller labeller(tokeniser, out);
-    labeller.hide(0, labeller.length(std::string(kImageWord)));
+    const std::string image(images ? kImageWord : "");
+    out.text = image + given[1].text + chat.sep;
+    Labeller labeller(tokeniser, images, out);
+    labeller.hide(0, labeller.length(image));
     return out;
   }
-  const std::vector<Turn> turns = with_images_first(given);
+  check_template(tokeniser, chat);
+  const std::vector<Turn> turns = images ? with_images_first(given) : given;
   if (chat.style == TurnStyle::single) {
-    label_single(tokeniser, chat, turns, out);
+    label_single(tokeniser, chat, turns, images, out);
     return out;
   }
   out.text = conversation_text(chat, turns);
-  out.ids = encode_with_images(tokeniser, out.text);
-  out.labels = out.ids;
-  Labeller labeller(tokeniser, out);
-  switch (chat.style) {
-    case TurnStyle::two:
-      labeller.mask(split_by(out.text, chat.sep2), chat.sep + chat.assistant + ": ", 1);
-      break;
-    case TurnStyle::llama_2:
-      labeller.mask(split_by(out.text, chat.sep2), "[/INST] ", 1);
-      break;
-    default:
-      labeller.mask(mpt_rounds(out.text, chat.sep), chat.sep + chat.assistant, 1);
-      break;
-  }
+  Labeller(tokeniser, images, out).mask(turn_texts(chat, turns), end_of(chat));
   return out;
 }
 

@@ -50,17 +50,22 @@ std::vector<Turn> with_images_first(std::vector<Turn> turns);
 std::string conversation_text(const ChatTemplate& chat, const std::vector<Turn>& turns);
 
 // Returns the ids of a text with images, where an image becomes kImageId. Encodes each part between "<image>"
-// words separately, and keeps the begin token of the first part only.
-std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_view text);
+// words separately, and keeps the begin token of the first part only. With `images` false, "<image>" is a word
+// like any other.
+std::vector<int64_t> encode_with_images(const Tokeniser& tokeniser, std::string_view text,
+                                        bool images = true);
+
+// Throws Error if the tokeniser lacks the token that ends an answer of the template.
+void check_template(const Tokeniser& tokeniser, const ChatTemplate& chat);
 
 struct TrainingText {
   std::string text;
   std::vector<int64_t> ids, labels;  // of equal length
-  // True if the turns' lengths do not add up to the text's with this tokeniser; then nothing is learned.
-  bool mismatch = false;
 };
-// Returns the whole conversation for training. Throws Error unless turns alternate, the user's first.
+// Returns the whole conversation for training, whatever words its turns hold. Throws Error unless turns
+// alternate, the user's first, and as check_template().
+// `images` as above.
 TrainingText training_text(const Tokeniser& tokeniser, const ChatTemplate& chat,
-                           const std::vector<Turn>& turns);
+                           const std::vector<Turn>& turns, bool images = true);
 
 }  // namespace tessera

@@ -87,6 +87,20 @@ class ByteFallback : public Decoder {
   }
 };
 
+size_t size_of(const Parts& parts) {
+  size_t size = 0;
+  for (const std::string& part : parts) size += part.size();
+  return size;
+}
+
+// The bytes that a step may make of so many.
+size_t most_of(size_t bytes) { return (size_t{1} << 20) + 64 * bytes; }
+
+[[noreturn]] void fail_too_long(const std::string& where) {
+  fail(where,
+       ": its decoder makes these tokens too long: 2^20 bytes and 64 for each of theirs are the limit");
+}
+
 class Fuse : public Decoder {
  public:
   Parts apply(Parts tokens) const override { return {joined(tokens)}; }
@@ -96,13 +110,19 @@ class Replace : public Decoder {
  public:
   Replace(const Json& settings, const std::string& where)
       : pattern_(read_pattern(settings.at("pattern"), where)),
-        content_(settings.at("content").get<std::string>()) {}
+        content_(settings.at("content").get<std::string>()),
+        where_(where) {}
   Parts apply(Parts tokens) const override {
+    const size_t size = size_of(tokens);
+    uint64_t steps = Pattern::steps_for(size);
+    size_t left = most_of(size);
     for (std::string& token : tokens) {
       const std::u32string chars = to_code_points_lossy(token);
       std::string out;
       size_t done = 0;
-      while (const auto match = pattern_.find(chars, done)) {
+      while (const auto match = pattern_.find(chars, done, steps)) {
+        if (left < content_.size()) fail_too_long(where_);
+        left -= content_.size();
         out += to_utf8(std::u32string_view(chars).substr(done, match->start - done)) + content_;
         done = match->end;
       }
@@ -113,7 +133,7 @@ class Replace : public Decoder {
 
  private:
   Pattern pattern_;
-  std::string content_;
+  std::string content_, where_;
 };
 
 class Strip : public Decoder {
@@ -262,13 +282,19 @@ class SentencePiece : public Decoder {
 
 class Sequence : public Decoder {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Decoder>> parts) : parts_(std::move(parts)) {}
+  Sequence(std::vector<std::unique_ptr<Decoder>> parts, std::string where)
+      : where_(std::move(where)), parts_(std::move(parts)) {}
   Parts apply(Parts tokens) const override {
-    for (const auto& part : parts_) tokens = part->apply(std::move(tokens));
+    const size_t most = most_of(size_of(tokens));
+    for (const auto& part : parts_) {
+      tokens = part->apply(std::move(tokens));
+      if (size_of(tokens) > most) fail_too_long(where_);
+    }
     return tokens;
   }
 
  private:
+  std::string where_;
   std::vector<std::unique_ptr<Decoder>> parts_;
 };
 
@@ -292,7 +318,7 @@ std::unique_ptr<Decoder> make_decoder(const Json& settings, const std::string& w
       if (part.is_null()) fail(where, ": a decoder within a sequence is null");
       parts.push_back(make_decoder(part, where));
     }
-    return std::make_unique<Sequence>(std::move(parts));
+    return std::make_unique<Sequence>(std::move(parts), where);
   }
   fail(where, ": the decoder '", printable(type), "' is not known");
 }

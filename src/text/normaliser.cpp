@@ -68,12 +68,10 @@ class NormalForm : public Normaliser {
 // Replaces each character by the output of a function; the output keeps its place.
 template <class Function>
 void map_characters(AlignedText& text, const Function& function) {
-  AlignedText out;
-  out.chars.reserve(text.chars.size());
-  out.spans.reserve(text.chars.size());
+  AlignedText out = text.successor();
   for (size_t i = 0; i < text.chars.size(); ++i)
     function(text.chars[i], [&](char32_t c) { out.add(c, text.spans[i]); });
-  text = std::move(out);
+  text.become(std::move(out));
 }
 
 void to_lower(AlignedText& text) {
@@ -123,12 +121,14 @@ class Replace : public Normaliser {
   Replace(Pattern pattern, std::u32string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(AlignedText& text) const override {
-    AlignedText out;
+    AlignedText out = text.successor();
+    uint64_t own = Pattern::steps_for(text.chars.size());
+    uint64_t& steps = text.limits ? text.limits->steps : own;
     size_t done = 0;
     const auto copy = [&](size_t end) {
       for (; done < end; ++done) out.add(text.chars[done], text.spans[done]);
     };
-    while (const auto match = pattern_.find(text.chars, done)) {
+    while (const auto match = pattern_.find(text.chars, done, steps)) {
       copy(match->start);
       // The library gives the whole new text the place of the last character that it replaces.
       for (const char32_t c : content_) out.add(c, text.spans[match->end - 1]);
@@ -136,7 +136,7 @@ class Replace : public Normaliser {
     }
     if (done == 0) return;
     copy(text.chars.size());
-    text = std::move(out);
+    text.become(std::move(out));
   }
 
  private:
@@ -148,7 +148,7 @@ class Prepend : public Normaliser {
  public:
   explicit Prepend(std::u32string front) : front_(std::move(front)) {}
   void apply(AlignedText& text) const override {
-    if (!text.chars.empty()) prepend(text, front_);
+    if (!text.chars.empty()) text.prepend(front_);
   }
 
  private:
@@ -232,12 +232,12 @@ class Precompiled : public Normaliser {
       size_t end = i + 1;
       while (end < text.chars.size() && extends(text.chars[end - 1], text.chars[end])) ++end;
       const std::u32string_view whole = std::u32string_view(text.chars).substr(i, end - i);
-      if (whole.size() < 6 && put(whole, out)) {
+      if (whole.size() < 6 && put(whole, out))
         i = end;
-        continue;
-      }
-      for (; i < end; ++i)
-        if (!put({&text.chars[i], 1}, out)) out.push_back({text.chars[i], 0});
+      else
+        for (; i < end; ++i)
+          if (!put({&text.chars[i], 1}, out)) out.push_back({text.chars[i], 0});
+      if (text.limits && out.size() > text.chars.size() + text.limits->inserted) text.limits->fail_too_long();
     }
     change(text, out);
   }
@@ -275,7 +275,7 @@ class SentencePiece : public Normaliser {
 
   void apply(AlignedText& text) const override {
     const std::string bytes = to_utf8(text.chars);
-    AlignedText out;
+    AlignedText out = text.successor();
     size_t at = 0, place = 0;  // in bytes, in characters
     std::u32string piece;
     TokenSpan span;
@@ -311,7 +311,7 @@ class SentencePiece : public Normaliser {
       out.spans.pop_back();
     }
     if (begun && prefix_ && suffix_) out.add(blank_, {span.end, span.end});
-    text = std::move(out);
+    text.become(std::move(out));
   }
 
  private:
@@ -335,9 +335,9 @@ class ClipText : public Normaliser {
     const bool same = chars.size() == text.chars.size();
     const TokenSpan whole{text.spans.empty() ? 0 : text.spans.front().start,
                           text.spans.empty() ? 0 : text.spans.back().end};
-    AlignedText out;
+    AlignedText out = text.successor();
     for (size_t i = 0; i < chars.size(); ++i) out.add(chars[i], same ? text.spans[i] : whole);
-    text = std::move(out);
+    text.become(std::move(out));
   }
 };
 
@@ -354,16 +354,53 @@ class Sequence : public Normaliser {
 
 }  // namespace
 
-AlignedText aligned(std::u32string_view chars, int64_t first) {
+// Compatible forms have up to 18 characters for one; the bytes of a character are at most four.
+TextLimits::TextLimits(size_t characters, const std::string& of)
+    : steps(Pattern::steps_for(characters)),
+      inserted(std::min((uint64_t{1} << 20) + 32 * uint64_t{characters},
+                        std::max(uint64_t{1} << 25, 4 * uint64_t{characters}))),
+      where(of) {}
+
+void TextLimits::fail_too_long() const {
+  fail(where, ": its normaliser or its way of splitting makes this text too long: ", inserted,
+       " characters more are the limit");
+}
+
+AlignedText AlignedText::successor() const {
   AlignedText out;
-  out.chars = chars;
+  out.limits = limits;
+  if (limits) out.most = chars.size() + limits->inserted;
+  out.chars.reserve(chars.size());
   out.spans.reserve(chars.size());
-  for (int64_t i = 0; i < std::ssize(chars); ++i) out.spans.push_back({first + i, first + i + 1});
+  return out;
+}
+
+void AlignedText::become(AlignedText&& changed) {
+  if (limits && changed.chars.size() > chars.size()) limits->inserted -= changed.chars.size() - chars.size();
+  chars = std::move(changed.chars);
+  spans = std::move(changed.spans);
+}
+
+void AlignedText::prepend(std::u32string_view front) {
+  if (limits) {
+    if (front.size() > limits->inserted) limits->fail_too_long();
+    limits->inserted -= front.size();
+  }
+  const TokenSpan span = spans.empty() ? TokenSpan{} : spans.front();
+  chars.insert(0, front);
+  spans.insert(spans.begin(), front.size(), span);
+}
+
+AlignedText aligned(std::u32string chars, int64_t first) {
+  AlignedText out;
+  out.chars = std::move(chars);
+  out.spans.reserve(out.chars.size());
+  for (int64_t i = 0; i < std::ssize(out.chars); ++i) out.spans.push_back({first + i, first + i + 1});
   return out;
 }
 
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed) {
-  AlignedText out;
+  AlignedText out = text.successor();
   const TokenSpan front = text.spans.empty() ? TokenSpan{} : text.spans.front();
   size_t used = 0;  // characters of the text used so far
   for (const auto& [c, change] : changed) {
@@ -373,13 +410,7 @@ void change(AlignedText& text, const std::vector<ChangedCharacter>& changed) {
                           : TokenSpan{front.start, front.start});
     if (own) used = std::min(used + 1 + static_cast<size_t>(-change), text.spans.size());
   }
-  text = std::move(out);
-}
-
-void prepend(AlignedText& text, std::u32string_view front) {
-  const TokenSpan span = text.spans.empty() ? TokenSpan{} : text.spans.front();
-  text.chars.insert(0, front);
-  text.spans.insert(text.spans.begin(), front.size(), span);
+  text.become(std::move(out));
 }
 
 std::unique_ptr<Normaliser> make_normaliser(const Json& settings, const std::string& where) {

@@ -8,9 +8,6 @@
 namespace tessera::tokens {
 namespace {
 
-// Backtracking of published expressions takes fewer than ten steps a character; this limit stops others.
-constexpr uint64_t kStepsAtLeast = 1 << 20, kStepsPerCharacter = 256;
-
 bool is_boundary(Pattern::Op op, std::u32string_view text, size_t at) {
   if (op == Pattern::Op::line_begin)  // no line begins after the last line end
     return at == 0 || (text[at - 1] == '\n' && at < text.size());
@@ -55,21 +52,23 @@ Pattern Pattern::literal(std::u32string_view chars) {
   return out;
 }
 
-std::optional<Match> Pattern::find(std::u32string_view text, size_t from) const {
-  for (size_t at = from; at < text.size(); ++at) {
-    uint64_t steps = 0;
-    const auto end = run(0, text, at, steps);
-    if (end && *end > at) return Match{at, *end};
-  }
-  return std::nullopt;
+std::optional<Match> Pattern::find(std::u32string_view text, size_t from, uint64_t& steps) const {
+  constexpr size_t kShortProgram = 1024;
+  const uint64_t share = 1 + program_.size() / kShortProgram;  // of a step that one instruction counts
+  uint64_t left = steps * share;
+  std::optional<Match> found;
+  for (size_t at = from; at < text.size() && !found; ++at)
+    if (const auto end = run(0, text, at, left); end && *end > at) found = Match{at, *end};
+  steps = left / share;
+  return found;
 }
 
 std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) const {
-  uint64_t steps = 0;
-  return run(0, text, at, steps);
+  uint64_t left = steps_for(text.size());
+  return run(0, text, at, left);
 }
 
-std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const {
+std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const {
   // Where to resume if this way fails: at `place`, or, after a repeat, at every place from there up (lazy) or
   // down (greedy) to `limit`. If `program` is kMany, marks[limit] was `place` before.
   struct Other {
@@ -92,8 +91,9 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
     return true;
   };
   while (true) {
-    if (++steps > kStepsAtLeast + kStepsPerCharacter * text.size())
-      fail(where_, ": the splitting expression takes too long on this text");
+    if (left-- == 0)
+      fail(where_, ": the splitting expression takes too long on this text: more than ", steps_for(0),
+           " steps and ", steps_for(1) - steps_for(0), " a character");
     const Instruction& now = program_[program];
     bool goes_on = true;
     switch (now.op) {
@@ -128,7 +128,7 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
         size_t end = at;
         const Set& set = sets_[now.x];
         while (end < most && set.holds(text[end])) ++end;
-        steps += end - at;
+        left -= std::min<uint64_t>(left, end - at);
         const size_t least = at + now.min;
         goes_on = end >= least;
         ++program;
@@ -140,7 +140,7 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
       }
       case Op::look:
       case Op::atomic: {
-        const auto end = run(now.x, text, at, steps);
+        const auto end = run(now.x, text, at, left);
         goes_on = now.op == Op::look ? end.has_value() != now.negated : end.has_value();
         if (now.op == Op::atomic && end) at = *end;
         program = now.y;

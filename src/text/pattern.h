@@ -3,8 +3,8 @@
 // Alternation, groups (plain, "(?:", "(?i:", atomic "(?>"), classes with ranges, nested classes,
 // intersections and POSIX names, \p{…} of general categories and East Asian scripts, \s \d \w \h and their
 // opposites, greedy, lazy and possessive repeats, look-ahead, ^ and $ (of a line), \A \z. The semantics are
-// Oniguruma's. Matching backtracks over code points, with a limit on its steps. Unsupported syntax is an
-// error when the expression is read.
+// Oniguruma's. Matching backtracks over code points. All matches of a text together have a limited number of
+// steps. Unsupported syntax is an error when the expression is read.
 #pragma once
 
 #include <array>
@@ -32,8 +32,17 @@ class Pattern {
   // Returns a pattern that matches exactly these characters.
   static Pattern literal(std::u32string_view chars);
 
-  // Returns the first match that starts at `from` or later; skips empty matches.
-  std::optional<Match> find(std::u32string_view text, size_t from) const;
+  // Returns the number of steps for all matches of a text of so many characters. Published expressions take
+  // fewer than ten steps a character.
+  static uint64_t steps_for(size_t characters) { return (uint64_t{1} << 24) + 256 * uint64_t{characters}; }
+  // Returns the first match that starts at `from` or later; skips empty matches. Takes its steps from `steps`
+  // and throws Error if they do not suffice. Long expressions have more steps.
+  std::optional<Match> find(std::u32string_view text, size_t from, uint64_t& steps) const;
+  // The same with all steps for one match.
+  std::optional<Match> find(std::u32string_view text, size_t from) const {
+    uint64_t steps = steps_for(text.size());
+    return find(text, from, steps);
+  }
   // Returns the end of the match that starts exactly at `at`; it may be empty.
   std::optional<size_t> match_at(std::u32string_view text, size_t at) const;
 
@@ -81,8 +90,8 @@ class Pattern {
 
  private:
   Pattern() = default;
-  // Returns the end of a match of the program at `start` from `at`, or nothing.
-  std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& steps) const;
+  // Returns the end of a match of the program at `start` from `at`, or nothing. Counts `left` down.
+  std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const;
 
   std::string where_;
   std::vector<Set> sets_;

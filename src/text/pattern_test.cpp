@@ -12,7 +12,8 @@ std::vector<std::string> all_matches(const char* expression, std::string_view te
   const std::u32string chars = to_code_points(text, "the text");
   std::vector<std::string> out;
   size_t at = 0;
-  while (const auto match = pattern.find(chars, at)) {
+  uint64_t steps = Pattern::steps_for(chars.size());
+  while (const auto match = pattern.find(chars, at, steps)) {
     at = match->end;
     out.push_back(to_utf8(std::u32string_view(chars).substr(match->start, match->end - match->start)));
   }
@@ -97,9 +98,20 @@ TEST(Pattern, WhatIsNotUnderstoodIsNamed) {
   }
 }
 
-TEST(Pattern, ExplosiveExpressionsEnd) {
-  const std::u32string text(200, U'a');
-  EXPECT_THROW(static_cast<void>(Pattern("(?:a|a)*b", "f").find(text, 0)), Error);
+// All matches of a text share its steps, so that the time grows with the text alone.
+TEST(Pattern, SlowExpressionsEnd) {
+  for (const char* expression : {"(?:a|a)*b", "a*b", "a+?b", "(?=a*b)a", "(?>a*)b", "(?:a?){1000}a{1000}b"})
+    for (const size_t size : {20000, 2000000}) {
+      try {
+        all_matches(expression, std::string(size, 'a'));
+        ADD_FAILURE() << expression << " ended";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("takes too long on this text"), std::string::npos)
+            << error.what();
+      }
+    }
+  EXPECT_EQ(all_matches("a*b", std::string(500, 'a')), Strings{});
+  EXPECT_EQ(all_matches("a+|b", std::string(2000000, 'a') + "b").size(), 2u);
 }
 
 }  // namespace

@@ -14,18 +14,27 @@ constexpr int64_t kMaxId = int64_t{1} << 22;  // limits the memory that a hostil
 // Encodes whole pieces only.
 class WordLevel : public PieceModel {
  public:
-  WordLevel(const Json& settings, const std::string& where) {
+  WordLevel(const Json& settings, const std::string& where)
+      : PieceModel(where), unknown_name_(settings.value("unk_token", "<unk>")) {
     for (const auto& [token, id] : settings.at("vocab").items())
       vocabulary_.add(token, id.get<int64_t>(), where);
-    unknown_ = vocabulary_.find(settings.value("unk_token", "<unk>")).value_or(-1);
+    unknown_ = vocabulary_.find(unknown_name_).value_or(-1);
   }
   void encode(std::u32string_view piece, std::vector<PieceToken>& out) const override {
     const int32_t id = vocabulary_.find(to_utf8(piece)).value_or(unknown_);
-    if (id >= 0) out.push_back({id, 0, static_cast<uint32_t>(piece.size())});
+    if (id < 0) fail_unknown(piece, "its unknown token '" + unknown_name_ + "' is not there either");
+    out.push_back({id, 0, static_cast<uint32_t>(piece.size())});
   }
+
+ private:
+  std::string unknown_name_;
 };
 
 }  // namespace
+
+void PieceModel::fail_unknown(std::u32string_view piece, const std::string& why) const {
+  fail(where_, ": '", printable(to_utf8(piece), 40), "' is not in the vocabulary, and ", printable(why));
+}
 
 std::optional<int32_t> Vocabulary::find(std::string_view token) const {
   const auto found = ids_.find(token);

@@ -38,12 +38,18 @@ class Vocabulary {
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
-  // Appends the tokens of a piece, which is not empty.
+  // Appends the tokens of a piece, which is not empty. Throws Error if a part of it has no token and the model
+  // no unknown token. BPE leaves such a part out instead, as published.
   virtual void encode(std::u32string_view piece, std::vector<PieceToken>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   int32_t unknown() const { return unknown_; }  // id, or -1
 
  protected:
+  explicit PieceModel(const std::string& where) : where_(where) {}
+  // Throws the error of a piece without a token.
+  [[noreturn]] void fail_unknown(std::u32string_view piece, const std::string& why) const;
+
+  std::string where_;
   Vocabulary vocabulary_;
   int32_t unknown_ = -1;
 };

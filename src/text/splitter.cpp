@@ -79,7 +79,9 @@ void put_parts(const AlignedText& text, const std::vector<Part>& parts, std::vec
 std::vector<Part> parts_by_pattern(const AlignedText& text, const Pattern& pattern, bool invert) {
   std::vector<Part> parts;
   size_t done = 0;
-  while (const auto match = pattern.find(text.chars, done)) {
+  uint64_t own = Pattern::steps_for(text.chars.size());
+  uint64_t& steps = text.limits ? text.limits->steps : own;
+  while (const auto match = pattern.find(text.chars, done, steps)) {
     if (match->start > done) parts.push_back({done, match->start, invert});
     parts.push_back({match->start, match->end, !invert});
     done = match->end;
@@ -142,7 +144,7 @@ class ByteLevel : public Splitter {
   void apply(std::vector<AlignedText>& pieces) const override {
     if (add_prefix_space_)
       for (AlignedText& piece : pieces)
-        if (piece.chars.empty() || piece.chars[0] != ' ') prepend(piece, U" ");
+        if (piece.chars.empty() || piece.chars[0] != ' ') piece.prepend(U" ");
     if (split_) split_->apply(pieces);
     for (AlignedText& piece : pieces) to_byte_characters(piece);
   }
@@ -167,7 +169,7 @@ class Metaspace : public Splitter {
       const bool first = !piece.spans.empty() && piece.spans[0].start == 0;
       const bool wanted = scheme_ == "always" || (scheme_ == "first" && first);
       if (wanted && !piece.chars.empty() && piece.chars[0] != mark_)
-        prepend(piece, std::u32string_view(&mark_, 1));
+        piece.prepend(std::u32string_view(&mark_, 1));
       if (!split_) {
         out.push_back(std::move(piece));
         continue;
@@ -256,14 +258,14 @@ int character_byte(char32_t c) {
 }
 
 void to_byte_characters(AlignedText& text) {
-  AlignedText out;
+  AlignedText out = text.successor();
   std::string bytes;
   for (size_t i = 0; i < text.chars.size(); ++i) {
     bytes.clear();
     append_utf8(text.chars[i], bytes);
     for (const char byte : bytes) out.add(byte_character(static_cast<unsigned char>(byte)), text.spans[i]);
   }
-  text = std::move(out);
+  text.become(std::move(out));
 }
 
 std::unique_ptr<Splitter> make_splitter(const Json& settings, const std::string& where) {

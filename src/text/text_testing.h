@@ -49,7 +49,7 @@ inline std::u32string random_chars(RandomStream& random, std::u32string_view alp
 
 // Returns a text after a normaliser of this type.
 inline tokens::AlignedText normalised(std::u32string_view chars, const char* type) {
-  tokens::AlignedText text = tokens::aligned(chars);
+  tokens::AlignedText text = tokens::aligned(std::u32string(chars));
   tokens::make_normaliser({{"type", type}}, "n")->apply(text);
   return text;
 }

@@ -26,7 +26,6 @@ namespace {
 constexpr JsonLimits kTreeLimits = {uint64_t{256} << 20, 32, size_t{1} << 22};
 constexpr uint64_t kMaxFile = uint64_t{256} << 20;
 constexpr size_t kCachedPiece = 48, kCachedPieces = 1 << 18;
-constexpr char32_t kReplacement = 0xFFFD;
 
 // A token that is searched for in the text before splitting.
 struct AddedToken {
@@ -54,7 +53,7 @@ class AddedTokenFinder {
     tokens_.push_back(token);
   }
 
-  void split(const AlignedText& text, std::vector<Section>& out) const {
+  void split(AlignedText text, std::vector<Section>& out) const {
     const std::u32string_view chars = text.chars;
     size_t done = 0;
     const auto put_text = [&](size_t end) {
@@ -78,7 +77,10 @@ class AddedTokenFinder {
       if (start < end) out.push_back({text.part(start, end), token.id});
       done = token.strip_right ? std::max(done, end) : end;
     }
-    put_text(chars.size());
+    if (done == 0 && !chars.empty())
+      out.push_back({std::move(text), -1});
+    else
+      put_text(chars.size());
   }
 
  private:
@@ -89,7 +91,7 @@ class AddedTokenFinder {
 }  // namespace
 
 struct Tokeniser::State {
-  std::string definition, kind;
+  std::string definition, kind, where;
   std::unique_ptr<Normaliser> normaliser;
   std::unique_ptr<Splitter> splitter;
   std::unique_ptr<PieceModel> model;
@@ -103,20 +105,21 @@ struct Tokeniser::State {
   SpecialTokens roles;
   int32_t size = 0;
 
-  State(const json& tree, const std::string& where);
+  State(const json& tree, const std::string& of);
   std::optional<int32_t> find(std::string_view token) const;
-  void read_added(const json& tree, const std::string& where);
-  void read_processor(const json& settings, const std::string& where);
-  void read_template(const json& settings, const std::string& where);
+  void read_added(const json& tree);
+  void check_added(const std::string& content, int64_t id) const;
+  void read_processor(const json& settings);
+  void read_template(const json& settings);
   void find_roles();
-  std::vector<Section> sections(std::u32string_view chars) const;
+  std::vector<Section> sections(std::u32string chars, TextLimits& limits) const;
   void encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
                      bool offsets) const;
   Encoding encode(std::string_view text, bool with_special, bool offsets) const;
   TokenSpan trimmed(const AlignedText& piece, size_t start, size_t end, bool first) const;
 };
 
-Tokeniser::State::State(const json& tree, const std::string& where) {
+Tokeniser::State::State(const json& tree, const std::string& of) : where(of) {
   const auto part = [&](const char* key) { return tree.contains(key) ? tree[key] : json(); };
   if (!tree.is_object() || !tree.contains("model"))
     fail(where, " holds no tokeniser: a tree with a 'model', as in tokenizer.json");
@@ -126,8 +129,8 @@ Tokeniser::State::State(const json& tree, const std::string& where) {
   model = make_piece_model(tree["model"], where);
   kind = tree["model"].value("type", "BPE");
   size = model->vocabulary().size();
-  read_added(tree, where);
-  if (const json processor = part("post_processor"); !processor.is_null()) read_processor(processor, where);
+  read_added(tree);
+  if (const json processor = part("post_processor"); !processor.is_null()) read_processor(processor);
   find_roles();
   definition = tree.dump();
 }
@@ -137,10 +140,27 @@ std::optional<int32_t> Tokeniser::State::find(std::string_view token) const {
   return model->vocabulary().find(token);
 }
 
-void Tokeniser::State::read_added(const json& tree, const std::string& where) {
+// A number has one token, and a token one number.
+void Tokeniser::State::check_added(const std::string& content, int64_t id) const {
+  const auto refuse = [&](const std::string& other) {
+    fail(where, ": the added token '", printable(content), "' has the id ", id, " of ", other);
+  };
+  const Vocabulary& known = model->vocabulary();
+  if (const std::string& other = known.token(static_cast<int32_t>(id)); !other.empty() && other != content)
+    refuse(text("the token '", printable(other), "'"));
+  if (const auto found = added.find(static_cast<int32_t>(id)); found != added.end())
+    if (const std::string other = to_utf8(found->second.content); other != content)
+      refuse(text("the added token '", printable(other), "'"));
+  if (const auto own = find(content); own && *own != id)
+    fail(where, ": the added token '", printable(content), "' has the ids ", *own, " and ", id);
+}
+
+void Tokeniser::State::read_added(const json& tree) {
   constexpr int64_t kMostAdded = int64_t{1} << 22;
   const bool verbatim = !normaliser || tree["normalizer"].value("type", "") == "SentencePiece";
-  for (const json& entry : tree.value("added_tokens", json::array())) {
+  const json entries = tree.value("added_tokens", json::array());
+  TextLimits limits(entries.size(), where);
+  for (const json& entry : entries) {
     AddedToken token;
     const std::string content = entry.at("content").get<std::string>();
     const auto id = entry.at("id").get<int64_t>();
@@ -148,6 +168,7 @@ void Tokeniser::State::read_added(const json& tree, const std::string& where) {
       fail(where, ": the added token '", printable(content), "' has the id ", id, ", must be 0 to ",
            kMostAdded);
     if (content.empty()) continue;
+    check_added(content, id);
     token.id = static_cast<int32_t>(id);
     token.content = to_code_points(content, where);
     token.special = entry.value("special", false);
@@ -160,6 +181,7 @@ void Tokeniser::State::read_added(const json& tree, const std::string& where) {
     added[token.id] = token;
     if (token.normalized && !verbatim) {
       AlignedText normal = aligned(token.content);
+      normal.limits = &limits;
       normaliser->apply(normal);
       token.content = normal.chars;
     }
@@ -172,13 +194,13 @@ void Tokeniser::State::read_added(const json& tree, const std::string& where) {
       special_ids[static_cast<size_t>(*id)] = true;
 }
 
-void Tokeniser::State::read_processor(const json& settings, const std::string& where) {
+void Tokeniser::State::read_processor(const json& settings) {
   const std::string type = settings.at("type").get<std::string>();
   if (type == "Sequence") {
-    for (const json& part : settings.at("processors")) read_processor(part, where);
+    for (const json& part : settings.at("processors")) read_processor(part);
     return;
   }
-  if (type == "TemplateProcessing") return read_template(settings, where);
+  if (type == "TemplateProcessing") return read_template(settings);
   if (type == "BertProcessing" || type == "RobertaProcessing") {
     head = {settings.at("cls").at(1).get<int32_t>()};
     tail = {settings.at("sep").at(1).get<int32_t>()};
@@ -195,7 +217,7 @@ void Tokeniser::State::read_processor(const json& settings, const std::string& w
     if (id < 0 || id >= size) fail(where, ": the post-processor puts the id ", id, ", must be below ", size);
 }
 
-void Tokeniser::State::read_template(const json& settings, const std::string& where) {
+void Tokeniser::State::read_template(const json& settings) {
   bool behind = false;
   for (const json& part : settings.at("single")) {
     if (part.contains("Sequence")) {
@@ -231,16 +253,18 @@ void Tokeniser::State::find_roles() {
 }
 
 // Cuts the text at added tokens and normalises the rest.
-std::vector<Section> Tokeniser::State::sections(std::u32string_view chars) const {
+std::vector<Section> Tokeniser::State::sections(std::u32string chars, TextLimits& limits) const {
   std::vector<Section> first, out;
-  raw.split(aligned(chars), first);
+  AlignedText whole = aligned(std::move(chars));
+  whole.limits = &limits;
+  raw.split(std::move(whole), first);
   for (Section& section : first) {
     if (section.id >= 0) {
       out.push_back(std::move(section));
       continue;
     }
     if (normaliser) normaliser->apply(section.text);
-    normalised.split(section.text, out);
+    normalised.split(std::move(section.text), out);
   }
   return out;
 }
@@ -291,7 +315,7 @@ void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Enc
 }
 
 Encoding Tokeniser::State::encode(std::string_view text, bool with_special, bool offsets) const {
-  const std::u32string chars = to_code_points(text, "the text to encode");
+  std::u32string chars = to_code_points(text, "the text to encode");
   Encoding out;
   const auto put_template = [&](const std::vector<int32_t>& ids) {
     if (!with_special) return;
@@ -305,7 +329,8 @@ Encoding Tokeniser::State::encode(std::string_view text, bool with_special, bool
     encode_pieces(pieces, out, with_special, offsets);
     pieces.clear();
   };
-  for (Section& section : sections(chars)) {
+  TextLimits limits(chars.size(), where);
+  for (Section& section : sections(std::move(chars), limits)) {
     if (section.id < 0) {
       pieces.push_back(std::move(section.text));
       continue;
@@ -446,39 +471,6 @@ Tokeniser Tokeniser::with_tokens(const std::vector<std::string>& added) const {
     if (!find(token))
       tokens.push_back({{"id", next++}, {"content", token}, {"special", true}, {"normalized", false}});
   return from_definition(tree.dump(), "the tokeniser with further tokens");
-}
-
-StreamDecoder::StreamDecoder(Tokeniser tokeniser, bool skip_special)
-    : tokeniser_(std::move(tokeniser)), skip_special_(skip_special) {}
-
-std::string StreamDecoder::push(int32_t id) {
-  window_.push_back(id);
-  const std::string all = tokeniser_.decode(window_, skip_special_);
-  std::string ending;
-  append_utf8(kReplacement, ending);
-  // A character may lack its last bytes; after a few more tokens it is treated as invalid.
-  constexpr size_t kLongestCharacter = 8;
-  if (all.size() <= given_ || (all.ends_with(ending) && window_.size() < held_ + kLongestCharacter))
-    return "";
-  std::string fresh = all.substr(given_);
-  given_ = all.size();
-  held_ = window_.size();
-  // Decoders depend on the front of a text and on neighbours: keep some tokens as context.
-  constexpr size_t kLongWindow = 64, kContext = 16;
-  if (window_.size() > kLongWindow) {
-    window_.erase(window_.begin() + 1, window_.end() - kContext);
-    given_ = tokeniser_.decode(window_, skip_special_).size();
-    held_ = window_.size();
-  }
-  return fresh;
-}
-
-std::string StreamDecoder::finish() {
-  const std::string all = tokeniser_.decode(window_, skip_special_);
-  std::string rest = all.size() > given_ ? all.substr(given_) : "";
-  window_.clear();
-  given_ = held_ = 0;
-  return rest;
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // back into text.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,23 +18,44 @@
 
 namespace tessera::tokens {
 
+// The limits of all steps of one text together, whatever the rules of the tokeniser are.
+struct TextLimits {
+  uint64_t steps = 0;     // of splitting expressions
+  uint64_t inserted = 0;  // characters that normalisers and splitters add to the text
+  const std::string& where;
+
+  // `where` starts error messages; it must outlive the limits.
+  TextLimits(size_t characters, const std::string& where);
+  [[noreturn]] void fail_too_long() const;
+};
+
 // Characters and, for each, the range of code points of the original text that it came from.
 struct AlignedText {
   std::u32string chars;
   std::vector<TokenSpan> spans;
+  TextLimits* limits = nullptr;  // of the whole text; null: none
+  size_t most = ~size_t{0};      // characters that it may have
 
   void add(char32_t c, TokenSpan span) {
+    if (chars.size() == most) limits->fail_too_long();
     chars += c;
     spans.push_back(span);
   }
   AlignedText part(size_t start, size_t end) const {
     return {chars.substr(start, end - start),
             {spans.begin() + static_cast<std::ptrdiff_t>(start),
-             spans.begin() + static_cast<std::ptrdiff_t>(end)}};
+             spans.begin() + static_cast<std::ptrdiff_t>(end)},
+            limits};
   }
+  // Returns an empty text for the changed characters of this one, to be given to become(). The limits apply
+  // to it.
+  AlignedText successor() const;
+  void become(AlignedText&& changed);
+  // Inserts characters at the start; they get the place of the first one.
+  void prepend(std::u32string_view front);
 };
 // Returns the text unchanged; character i came from code point `first` + i.
-AlignedText aligned(std::u32string_view chars, int64_t first = 0);
+AlignedText aligned(std::u32string chars, int64_t first = 0);
 
 class Normaliser {
  public:
@@ -59,9 +81,6 @@ struct ChangedCharacter {
 };
 // Gives `changed` the places of `text` in sequence, even if characters moved.
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed);
-
-// Inserts `front` at the start; it gets the place of the first character.
-void prepend(AlignedText& text, std::u32string_view front);
 
 // SentencePiece's precompiled map: a trie of byte strings (a double array) and their replacements. Throws
 // Error if the bytes are not such a map.
@@ -89,8 +108,18 @@ class CharacterMap {
 // full-width letters, curly quotes, control characters, NFC.
 std::u32string clean_caption(std::u32string_view text);
 
-// Resolves "&amp;", "&#39;", "&#x27;" and the names of Latin-1 and common punctuation; keeps all others.
+// Resolves all character references of HTML 5 ("&amp;", "&#39;", "&#x27;") as Python's html.unescape; keeps
+// the rest. A name may lack its semicolon if HTML allows that, even if other letters follow.
 std::u32string resolve_references(std::u32string_view text);
+
+// Resolves only references that end in a semicolon, and names in capitals too ("&EACUTE;"), as ftfy.
+std::u32string resolve_closed_references(std::u32string_view text);
+
+// Windows-1252 at 0x80 … 0x9F; its five unassigned places map to themselves.
+inline constexpr std::array<char32_t, 32> kWindows1252 = {
+    0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
+    0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
+    0x2013, 0x2014, 0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
 class Splitter {
  public:

@@ -8,7 +8,6 @@
 #include "core/text.h"
 #include "io/files/gzip.h"
 #include "text/bpe_trainer.h"
-#include "text/conversation.h"
 #include "text/text_testing.h"
 #include "text/tokeniser_steps.h"
 #include "text/unicode.h"
@@ -76,6 +75,94 @@ TEST(Tokeniser, FitsAndSaysWhatWasCut) {
   EXPECT_EQ(cut.ids.back(), 261);
   EXPECT_EQ(cut.cut, 3);  // "Ġ", "the" twice: two of five stay
   EXPECT_THROW(tokeniser.fit("the", 1, 0), Error);
+}
+
+// Of a merge that is listed twice the last place counts.
+TEST(Tokeniser, TheLastOfEqualMergesCounts) {
+  Json tree = {{"model",
+                {{"type", "BPE"},
+                 {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}, {"bc", 4}}},
+                 {"merges", {"a b", "b c", "a b"}}}}};
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abc"), (std::vector<int32_t>{0, 4}));
+  tree["model"]["merges"].erase(2);
+  EXPECT_EQ(Tokeniser::from_definition(tree.dump(), "f").encode("abc"), (std::vector<int32_t>{3, 2}));
+}
+
+TEST(Tokeniser, ANumberHasOneToken) {
+  Json tree = byte_level_tree();
+  tree["added_tokens"].push_back({{"id", 65}, {"content", "zz"}});
+  EXPECT_EQ(refusal(tree), "f.json: the added token 'zz' has the id 65 of the token 'A'");
+  tree["added_tokens"][1]["id"] = 261;
+  EXPECT_EQ(refusal(tree), "f.json: the added token 'zz' has the id 261 of the added token '<end>'");
+  tree["added_tokens"][1] = {{"id", 300}, {"content", "the"}};
+  EXPECT_EQ(refusal(tree), "f.json: the added token 'the' has the ids 257 and 300");
+  tree["added_tokens"][1]["id"] = 257;
+  EXPECT_EQ(refusal(tree), "");
+}
+
+TEST(Tokeniser, AnUnknownWordWithoutAnUnknownTokenIsNamed) {
+  const auto error_of = [](const Json& model, const char* text) -> std::string {
+    const Json tree = {{"pre_tokenizer", {{"type", "WhitespaceSplit"}}}, {"model", model}};
+    const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+    EXPECT_EQ(tokeniser.encode("a b"), (std::vector<int32_t>{0, 1}));
+    try {
+      tokeniser.encode(text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const Json words = {{"type", "WordLevel"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"unk_token", "<unk>"}};
+  EXPECT_EQ(error_of(words, "a z b"),
+            "f: 'z' is not in the vocabulary, and its unknown token '<unk>' is not there either");
+  const Json unigram = {{"type", "Unigram"},
+                        {"vocab", Json::array({Json::array({"a", -1}), Json::array({"b", -2})})},
+                        {"unk_id", nullptr}};
+  EXPECT_EQ(error_of(unigram, "ab zy"), "f: 'zy' is not in the vocabulary, and it has no unk_id");
+}
+
+// Rules that multiply the length of a text meet a limit, wherever they are.
+TEST(Tokeniser, RulesThatMultiplyATextEnd) {
+  const Json ten = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaaaa"}};
+  const auto times = [](const char* name, const Json& step, size_t count) {
+    return Json{{"type", "Sequence"}, {name, std::vector<Json>(count, step)}};
+  };
+  const auto error_of = [](const Json& tree, bool decodes) -> std::string {
+    try {
+      const Tokeniser tokeniser = Tokeniser::from_definition(tree.dump(), "f");
+      if (decodes)
+        tokeniser.decode(std::vector<int32_t>{65});
+      else
+        tokeniser.encode("a\u00E9<end>a\u00E9");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string longer = "makes this text too long";
+  Json tree = byte_level_tree();
+  tree["normalizer"] = times("normalizers", ten, 10);
+  EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
+  tree["normalizer"] = times("normalizers", ten, 4);
+  EXPECT_EQ(error_of(tree, false), "");
+  tree["normalizer"] = times("normalizers", {{"type", "ByteLevel"}}, 40);
+  EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
+  const std::string front(1 << 19, 'x');
+  tree["normalizer"] = times("normalizers", {{"type", "Prepend"}, {"prepend", front}}, 4);
+  EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
+  tree["normalizer"] = nullptr;
+  tree["pre_tokenizer"] = times("pretokenizers", {{"type", "ByteLevel"}, {"add_prefix_space", false}}, 40);
+  EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
+  tree["pre_tokenizer"] = nullptr;
+  tree["decoder"] = times("decoders", ten, 10);
+  tree["decoder"]["decoders"][0]["pattern"]["String"] = "A";
+  EXPECT_NE(error_of(tree, true).find("its decoder makes these tokens too long"), std::string::npos)
+      << error_of(tree, true);
+  // A token that is searched for in the changed text is changed itself.
+  tree = byte_level_tree();
+  tree["normalizer"] = times("normalizers", ten, 10);
+  tree["added_tokens"].push_back({{"id", 262}, {"content", "ab"}, {"normalized", true}});
+  EXPECT_NE(error_of(tree, false).find(longer), std::string::npos) << error_of(tree, false);
 }
 
 TEST(Tokeniser, DamagedTreesAreNamed) {
@@ -166,15 +253,15 @@ TEST(Tokeniser, PlacesBehindNormalForms) {
 TEST(Tokeniser, AddedTokensStandAloneAndStripBlanks) {
   Json tree = byte_level_tree();
   tree["added_tokens"] = {
-      {{"id", 261}, {"content", "cat"}, {"special", true}, {"single_word", true}},
-      {{"id", 262}, {"content", "cater"}, {"special", true}, {"single_word", true}},
+      {{"id", 261}, {"content", "dog"}, {"special", true}, {"single_word", true}},
+      {{"id", 262}, {"content", "dogger"}, {"special", true}, {"single_word", true}},
       {{"id", 263}, {"content", "<m>"}, {"special", true}, {"lstrip", true}, {"rstrip", true}},
       {{"id", 264}, {"content", "  "}, {"special", true}}};
   tree["post_processor"] = {{"type", "ByteLevel"}, {"trim_offsets", true}, {"add_prefix_space", true}};
   const Tokeniser tokeniser = tokeniser_of(tree);
-  EXPECT_EQ(tokeniser.encode("!cat"), (std::vector<int32_t>{'!', 261}));
+  EXPECT_EQ(tokeniser.encode("!dog"), (std::vector<int32_t>{'!', 261}));
   // The longest token that matches is rejected, and nothing within it is searched for.
-  for (const int32_t id : tokeniser.encode("caters")) EXPECT_LT(id, 261);
+  for (const int32_t id : tokeniser.encode("doggers")) EXPECT_LT(id, 261);
   const Encoding encoding = tokeniser.encode_with_offsets("a <m>  ");
   EXPECT_EQ(encoding.ids, (std::vector<int32_t>{'a', 263, 264}));  // two blanks match again
   EXPECT_EQ(encoding.offsets, (std::vector<TokenSpan>{{0, 1}, {2, 5}, {7, 7}}));
@@ -189,40 +276,6 @@ TEST(Tokeniser, WhitespaceKeepsJoinersWithWords) {
                        {"vocab", {{"?", 0}, {"\u200d", 1}, {"!", 2}, {"\u2163", 3}}}}}};
   const Tokeniser tokeniser = tokeniser_of(tree);
   EXPECT_EQ(tokeniser.encode("!\u200d!\u2163!", false), (std::vector<int32_t>{2, 1, 2, 3, 2}));
-}
-
-TEST(Conversation, LearnsAnswersOnly) {
-  const Tokeniser tokeniser = byte_level();
-  ChatTemplate chat = find_template("short");
-  chat.sep2 = "<end>";
-  const TrainingText text = training_text(tokeniser, chat, {{true, "the <image>"}, {false, "cat"}});
-  EXPECT_EQ(text.text, "USER: <image>\nthe ASSISTANT: cat<end>");
-  EXPECT_EQ(std::count(text.ids.begin(), text.ids.end(), kImageId), 1);
-  // In several rounds, exactly the answers with their end tokens.
-  const TrainingText several = training_text(
-      tokeniser, chat,
-      {{true, "the <image>"}, {false, "cat"}, {true, "a"}, {false, "the cat"}, {true, "b"}, {false, "x"}});
-  EXPECT_FALSE(several.mismatch);
-  std::vector<int32_t> learned;
-  for (size_t i = 0; i < several.ids.size(); ++i)
-    if (several.labels[i] != kNotLearned) learned.push_back(static_cast<int32_t>(several.labels[i]));
-  EXPECT_EQ(tokeniser.decode(learned, false), " cat<end> the cat<end> x<end>");
-  EXPECT_THROW(training_text(tokeniser, chat, {{false, "cat"}}), Error);
-  EXPECT_THROW(find_template("v2"), Error);
-}
-
-TEST(ClipText, Repairs) {
-  const auto clean = [](const char32_t* text) { return tokens::to_utf8(tokens::clean_caption(text)); };
-  EXPECT_EQ(clean(U"  A\u00A0 \u201CCat\u201D &amp;amp; \uFF21\uFB01\u0007 "), "a \"cat\" & afi");
-  EXPECT_EQ(clean(U"sch\u00C3\u00B6n caf\u00C9\u201D"), "schön café\"");
-  EXPECT_EQ(clean(U"\u03A3\u0391\u03A3"), "σας");
-  EXPECT_EQ(clean(U"&#x41;&bogus;&eacute"), "a&bogus;é");
-  EXPECT_EQ(clean(U"P&EACUTE;REZ &AMP; &amp;amp;amp;lt;"), "pérez & <");
-  EXPECT_EQ(clean(U"\x1b[31mred\x1b[0m"), "red");
-  EXPECT_EQ(clean(U"broken\u0085line \u009f"), "broken…line ÿ");
-  EXPECT_EQ(clean(U"\u00F0\u0178\u02DC\u20AC \u00D0\u00BF\u00D1\u20AC"), "😀 пр");
-  EXPECT_EQ(clean(U"\u00C3\u00A9\u00C3\u00A8\u00C3 "), "éèà");
-  EXPECT_EQ(clean(U"caf\u00E9\u201D\u2026 \u00C9COLE"), "café\"… école");  // none of these is misread
 }
 
 TEST(CharacterMap, DamagedBytesAreRefused) {

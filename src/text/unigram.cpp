@@ -20,7 +20,8 @@ constexpr double kUnknownPenalty = 10;  // below the worst token
 class Unigram : public PieceModel {
  public:
   Unigram(const Json& settings, const std::string& where)
-      : fuse_unknown_(settings.value("fuse_unk", true)),
+      : PieceModel(where),
+        fuse_unknown_(settings.value("fuse_unk", true)),
         single_precision_(settings.value("single_precision", false)) {
     double lowest = std::numeric_limits<double>::infinity();
     const Json& vocabulary = settings.at("vocab");
@@ -112,6 +113,8 @@ class Unigram : public PieceModel {
         out.back().end = token->end;
       } else if (unknown_ >= 0) {
         out.push_back({unknown_, token->start, token->end});
+      } else {
+        fail_unknown(piece.substr(token->start, token->end - token->start), "it has no unk_id");
       }
       unknown_before = unknown && unknown_ >= 0;
     }

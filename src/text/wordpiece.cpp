@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/text.h"
 #include "text/piece_model.h"
@@ -11,10 +13,13 @@ using Json = nlohmann::json;
 class WordPiece : public PieceModel {
  public:
   WordPiece(const Json& settings, const std::string& where)
-      : prefix_(settings.value("continuing_subword_prefix", "##")),
+      : PieceModel(where),
+        prefix_(settings.value("continuing_subword_prefix", "##")),
         longest_(settings.value("max_input_chars_per_word", size_t{100})) {
-    for (const auto& [token, id] : settings.at("vocab").items())
+    for (const auto& [token, id] : settings.at("vocab").items()) {
       vocabulary_.add(token, id.get<int64_t>(), where);
+      longest_token_ = std::max(longest_token_, token.size());
+    }
     const std::string unknown = settings.value("unk_token", "[UNK]");
     unknown_ = vocabulary_.find(unknown).value_or(-1);
     if (unknown_ < 0) fail(where, ": the unknown token '", printable(unknown), "' is not in the vocabulary");
@@ -24,8 +29,8 @@ class WordPiece : public PieceModel {
     const size_t before = out.size();
     bool known = piece.size() <= longest_;
     for (size_t start = 0; known && start < piece.size();) {
-      size_t end = piece.size();
-      std::string name = (start > 0 ? prefix_ : "") + to_utf8(piece.substr(start));
+      size_t end = start + std::min(piece.size() - start, longest_token_);
+      std::string name = (start > 0 ? prefix_ : "") + to_utf8(piece.substr(start, end - start));
       std::optional<int32_t> id;
       while (end > start && !(id = vocabulary_.find(name))) {
         std::string last;
@@ -43,7 +48,7 @@ class WordPiece : public PieceModel {
 
  private:
   std::string prefix_;
-  size_t longest_;
+  size_t longest_, longest_token_ = 0;  // characters of a word that is read, bytes of a token
 };
 
 }  // namespace

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <iostream>
-#include <iterator>
 
 #include "core/error.h"
+#include "data/base/source_kinds.h"
+#include "io/files/file.h"
 
 namespace tessera::cli {
 
@@ -25,9 +26,7 @@ std::vector<std::string> GivenImages::paths() const {
 
 data::RawSample GivenImages::read(int64_t index) const {
   if (index != piped_) return files_.read(index);
-  const std::string content{std::istreambuf_iterator<char>(std::cin), {}};
-  const auto* bytes = reinterpret_cast<const std::byte*>(content.data());
-  return {piped_name_, std::vector<std::byte>(bytes, bytes + content.size())};
+  return {piped_name_, read_stream(std::cin, "standard input", data::kMaxPictureBytes)};
 }
 
 ImageBatches::ImageBatches(const data::Source& source, const data::Transform& transform, int64_t batch,

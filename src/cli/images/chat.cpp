@@ -13,6 +13,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
+#include "io/files/file.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "open/device.h"
@@ -25,6 +26,8 @@
 
 namespace tessera::cli {
 namespace {
+
+constexpr uint64_t kLongestQuestion = uint64_t{4} << 20;  // bytes
 
 struct ChatOptions {
   train::LanguageSource source;
@@ -129,10 +132,12 @@ class Chat {
     tokens::to_code_points(question, "the question");  // fails where it is no UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
     std::vector<Turn> turns = turns_;
-    turns.push_back({true, with_image_words(question)});
-    const std::string text =
-        template_ ? conversation_text(*template_, with_images_first(turns)) : words_of(turns);
-    Answer out = generate(encode_with_images(tokeniser_, text), shows);
+    const bool images = opened_.images.has_value();  // without any, "<image>" is a word like others
+    turns.push_back({true, images ? with_image_words(question) : question});
+    const std::string text = template_
+                                 ? conversation_text(*template_, images ? with_images_first(turns) : turns)
+                                 : words_of(turns);
+    Answer out = generate(encode_with_images(tokeniser_, text, images), shows);
     turns.push_back({false, out.text});
     turns_ = std::move(turns);
     return out;
@@ -192,7 +197,8 @@ class Chat {
   std::vector<int64_t> end_tokens() const {
     std::vector<int64_t> ends = opened_.end_tokens;
     for (const char* name : {"</s>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<eos>"})
-      if (const auto id = tokeniser_.find(name)) ends.push_back(*id);
+      if (const auto id = tokeniser_.find(name); id && std::ranges::find(ends, *id) == ends.end())
+        ends.push_back(*id);
     return ends;
   }
 
@@ -362,13 +368,13 @@ void chat(const ChatOptions& options) {
   int64_t failed = 0;
   while (true) {
     if (!options.json) std::cout << "> " << std::flush;
-    if (!std::getline(std::cin, line)) break;
-    if (!trim(line).empty()) try {
-        ask(line);
-      } catch (const Error& error) {  // the next question may be a better one
-        std::cerr << "tessera: " << one_line(error.what()) << "\n";
-        ++failed;
-      }
+    try {
+      if (!read_line(std::cin, line, "the question", kLongestQuestion)) break;
+      if (!trim(line).empty()) ask(line);
+    } catch (const Error& error) {  // the next question may be a better one
+      std::cerr << "tessera: " << one_line(error.what()) << "\n";
+      ++failed;
+    }
   }
   if (!options.json) std::cout << "\n";
   if (failed > 0 && !isatty(STDIN_FILENO)) fail(counted(failed, "question"), " had no answer");

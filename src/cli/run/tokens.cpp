@@ -1,4 +1,6 @@
 // `tessera tokens TEXT`: the tokens of a text. `tessera tokens train FILES`: trains a tokeniser.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -18,6 +20,8 @@ namespace tessera::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLongestText = uint64_t{16} << 20;  // bytes, for which 2 GB of memory suffice
 
 struct ShowOptions {
   std::string text, tokenizer, file, decode;
@@ -53,21 +57,35 @@ std::vector<int32_t> read_ids(std::string list) {
 void show(const ShowOptions& options) {
   const Tokeniser tokeniser = Tokeniser::load(options.tokenizer);
   if (!options.decode.empty()) {
-    std::cout << tokeniser.decode(read_ids(options.decode), /*skip_special=*/false) << "\n";
+    const std::string text = tokeniser.decode(read_ids(options.decode), /*skip_special=*/false) + "\n";
+    if (isatty(STDOUT_FILENO))
+      std::cout << text;
+    else  // the very text
+      std::ostream(unfiltered(std::cout)) << text << std::flush;
     return;
   }
   if (options.text.empty() == options.file.empty()) fail_usage("give either TEXT or --file");
-  const std::string text = options.file.empty() ? options.text : read_text(options.file, uint64_t{256} << 20);
+  const std::string text = options.file.empty() ? options.text : read_text(options.file, kLongestText);
   const Encoding encoding = tokeniser.encode_with_offsets(text, !options.no_special);
   if (options.json) {
-    Json names = Json::array(), offsets = Json::array();
-    for (size_t i = 0; i < encoding.ids.size(); ++i) {
-      names.push_back(tokeniser.token(encoding.ids[i]));
-      offsets.push_back({encoding.offsets[i].start, encoding.offsets[i].end});
-    }
-    const Json line = {
-        {"ids", encoding.ids}, {"tokens", names}, {"offsets", offsets}, {"size", tokeniser.size()}};
-    std::cout << json_text(line) << "\n";
+    // Piece by piece, so that a long text needs no tree of all its tokens.
+    const auto list = [&](const char* before, const auto& item) {
+      constexpr size_t kPiece = 4096;
+      std::cout << before;
+      for (size_t first = 0; first < encoding.ids.size(); first += kPiece) {
+        Json piece = Json::array();
+        for (size_t i = first; i < std::min(first + kPiece, encoding.ids.size()); ++i)
+          piece.push_back(item(i));
+        const std::string printed = json_text(piece);
+        std::cout << (first > 0 ? "," : "") << std::string_view(printed).substr(1, printed.size() - 2);
+      }
+    };
+    list("{\"ids\":[", [&](size_t i) { return Json(encoding.ids[i]); });
+    list("],\"tokens\":[", [&](size_t i) { return Json(tokeniser.token(encoding.ids[i])); });
+    list("],\"offsets\":[", [&](size_t i) {
+      return Json({encoding.offsets[i].start, encoding.offsets[i].end});
+    });
+    std::cout << "],\"size\":" << tokeniser.size() << "}\n";
     return;
   }
   for (size_t i = 0; i < encoding.ids.size(); ++i)

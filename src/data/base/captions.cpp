@@ -22,6 +22,8 @@ std::string checked(std::string_view caption, const std::string& where) {
 
 std::vector<std::string> captions_of_lines(std::string_view text, const std::string& where) {
   std::vector<std::string> captions;
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";  // the byte order mark of UTF-8
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     if (std::string caption = checked(text.substr(0, end), where); !caption.empty())
@@ -35,8 +37,10 @@ std::vector<std::string> captions_of_json(const nlohmann::json& object, const st
   std::vector<std::string> captions;
   if (!object.is_object()) return captions;
   if (const auto one = object.find("caption"); one != object.end()) {
-    if (!one->is_string()) fail(where, ": 'caption' is ", one->type_name(), ", must be text");
-    captions.push_back(checked(one->get_ref<const std::string&>(), where));
+    // img2dataset writes null where a page has none.
+    if (!one->is_string() && !one->is_null())
+      fail(where, ": 'caption' is ", one->type_name(), ", must be text");
+    if (one->is_string()) captions.push_back(checked(one->get_ref<const std::string&>(), where));
   }
   const auto several = object.find("captions");
   if (several == object.end()) return captions;

@@ -15,11 +15,13 @@ using Texts = std::vector<std::string>;
 TEST(Captions, LinesAreTrimmedAndEmptyOnesDropped) {
   EXPECT_EQ(captions_of_lines(" a dog \r\n\n two dogs", "x"), (Texts{"a dog", "two dogs"}));
   EXPECT_TRUE(captions_of_lines("", "x").empty());
+  EXPECT_EQ(captions_of_lines("\xEF\xBB\xBF a dog\n", "x"), Texts{"a dog"});  // after a byte order mark
   EXPECT_THROW(captions_of_lines("a \xff dog", "x"), Error);
 }
 
 TEST(Captions, JsonHasOneOrSeveral) {
   EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"caption": "a"})"), "x"), Texts{"a"});
+  EXPECT_TRUE(captions_of_json(nlohmann::json::parse(R"({"caption": null})"), "x").empty());
   EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"captions": ["a", "b"]})"), "x"), (Texts{"a", "b"}));
   EXPECT_TRUE(captions_of_json(nlohmann::json::parse(R"({"label": 3})"), "x").empty());
   EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"captions": [3]})"), "x"), Error);

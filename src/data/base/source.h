@@ -34,6 +34,7 @@ struct RawSample {
   std::string name;  // file path, or shard and member: for error messages
   std::variant<std::vector<std::byte>, Image> picture = {};
   Annotation annotation = {};
+  bool without_image = false;  // text alone: `picture` is a blank one in place of an image
 };
 
 // Interface of sources with classes.

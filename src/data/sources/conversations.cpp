@@ -168,6 +168,7 @@ std::vector<std::string> conversation_turns(const Json& record, const std::strin
   for (const Json& turn : *given) {
     if (!turn.is_object()) fail(where, ": a turn is no object");
     const bool human = word(turn, "from", where) == "human";
+    if (&turn == &given->front() && !human && given->size() > 1) continue;
     if (human != (turns.size() % 2 == 0))
       fail(where, ": turn ", turns.size() + 1, " is from '", printable(word(turn, "from", where)),
            "', human and gpt must alternate");
@@ -191,6 +192,8 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
     add_tree(parse_json(content, path, {kMostBytes, 16, int64_t{1} << 20}), places, kinds);
   else
     add_lines(content, places, kinds);
+  if (without_image_ > 0 && without_image_ == std::ssize(records_))
+    fail(path, ": none of its ", without_image_, " conversations has an 'image'");
   check(!records_.empty(), path, " holds no conversations",
         left_out_ > 0 ? text(" about ", images_->describe()) : "");
   const std::set<std::string> distinct(kinds.begin(), kinds.end());
@@ -208,6 +211,7 @@ void Conversations::add(const Json& record, int64_t place, const std::string& wh
     made.answers = answers_of(record, where);
     has_annotators_ = has_annotators_ || made.answers.size() > 1;
   }
+  without_image_ += place < 0;
   records_.push_back(std::move(made));
   kinds.push_back(record.value("answer_type", ""));
 }
@@ -215,6 +219,8 @@ void Conversations::add(const Json& record, int64_t place, const std::string& wh
 void Conversations::add_named(const Json& record, const ImagePlaces& places, const std::string& where,
                               Kinds& kinds) {
   check(record.is_object(), where, " is no JSON object");
+  if (const auto named = record.find("image"); named == record.end() || named->is_null())
+    return add(record, -1, where, kinds);
   const std::string image = word(record, "image", where);
   const int64_t place = places.find(image, where);
   if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
@@ -301,7 +307,7 @@ int64_t Conversations::size() const {
 
 int64_t Conversations::image_words(int64_t index) const {
   int64_t words = 0;
-  if (asked_) return words;
+  if (asked_ || records_[static_cast<size_t>(index)].image < 0) return words;
   for (const std::string& said : records_[static_cast<size_t>(index)].turns)
     for (size_t at = said.find(kImageWord); at != std::string::npos; at = said.find(kImageWord, at + 1))
       ++words;
@@ -312,8 +318,8 @@ std::vector<std::string> Conversations::problems_of(int64_t index) const {
   std::vector<std::string> lines;
   if (asked_) return lines;
   const Record& record = records_[static_cast<size_t>(index)];
-  const std::string where =
-      text(record.where, ": the conversation about ", images_->read(record.image).name, " ");
+  const std::string about = record.image < 0 ? "no image" : images_->read(record.image).name;
+  const std::string where = text(record.where, ": the conversation about ", about, " ");
   for (size_t turn = 0; turn < record.turns.size(); ++turn)
     if (trim(record.turns[turn]).empty())
       lines.push_back(text(where, "has an empty turn, number ", turn + 1));
@@ -332,7 +338,14 @@ RawSample Conversations::read(int64_t index) const {
     return sample;
   }
   const Record& record = records_[static_cast<size_t>(index)];
-  RawSample sample = images_->read(record.image);
+  RawSample sample;
+  if (record.image < 0) {
+    sample.name = record.where;
+    sample.picture = Image(1, 1, 3);
+    sample.without_image = true;
+  } else {
+    sample = images_->read(record.image);
+  }
   sample.annotation.captions = record.turns;
   sample.annotation.classes = {record.type};
   return sample;
@@ -347,7 +360,9 @@ uint64_t Conversations::fingerprint() const {
 
 std::string Conversations::describe() const {
   return asked_ ? text(size(), " questions about ", images_->describe())
-                : text("conversations ", path_, ", ", records_.size(), " about ", images_->describe(),
+                : text("conversations ", path_, ", ", std::ssize(records_) - without_image_, " about ",
+                       images_->describe(),
+                       without_image_ > 0 ? text(" and ", without_image_, " without an image") : "",
                        left_out_ > 0 ? text("; ", left_out_, " about no image of them left out") : "");
 }
 

@@ -9,6 +9,7 @@
 // without a known image are dropped. VQA's two files are given as QUESTIONS+ANNOTATIONS, both .json. Their
 // image is the one with a name ending in `image_id` (COCO_val2014_000000458752); questions about others are
 // dropped.
+// An entry of a .json array or .jsonl file without `image` is text alone, as in LLaVA's mix665k.
 // An image is found by its file name; if several share it, by its folder too.
 #pragma once
 
@@ -28,7 +29,8 @@ std::string conversation_image(const std::string& sample_name);
 // Returns the letter of a choice, which is the answer to such a question.
 std::string choice_letter(size_t choice);
 
-// Returns the turns of such an object, question and answer in turn. Throws an Error that names `where`.
+// Returns the turns of such an object, question and answer in turn. As in LLaVA's code, an answer before the
+// first question is left out. Throws an Error that names `where`.
 std::vector<std::string> conversation_turns(const nlohmann::json& record, const std::string& where);
 
 // One sample per conversation: its image, the turns in annotation.captions (question, answer, question, …),
@@ -58,7 +60,8 @@ class Conversations final : public Source {
   // True if any question has several annotators, or choices.
   bool has_annotators() const { return has_annotators_; }
   bool has_choices() const { return has_choices_; }
-  // Counts `<image>` in a conversation; without any, the image precedes the first question.
+  // Counts `<image>` in a conversation; without any, the image precedes the first question. Returns 0 for text
+  // alone.
   int64_t image_words(int64_t index) const;
   // Returns one line per problem of a conversation, with its place in the file and the image's name: not
   // exactly one `<image>`, an empty turn.
@@ -68,7 +71,8 @@ class Conversations final : public Source {
   struct Record {
     std::string where;  // "FILE line 3"
     std::vector<std::string> turns, answers = {};
-    int64_t image = 0, type = 0, choices = 0, right = 0;
+    int64_t image = 0;  // -1: text alone
+    int64_t type = 0, choices = 0, right = 0;
   };
   using Kinds = std::vector<std::string>;  // answer_type of each record
   void add(const nlohmann::json& record, int64_t place, const std::string& where, Kinds& kinds);
@@ -85,7 +89,7 @@ class Conversations final : public Source {
   std::vector<Record> records_;
   std::vector<std::string> types_;
   bool has_annotators_ = false, has_choices_ = false;
-  int64_t left_out_ = 0;
+  int64_t left_out_ = 0, without_image_ = 0;
 };
 
 // Conversations as a data path, `conversations:FILE,IMAGES`: LLaVA's file, and any data path of its images.

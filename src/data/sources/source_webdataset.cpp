@@ -271,7 +271,9 @@ class WebDatasetSource final : public LabelledSource {
                                            const std::string& where) {
     if (item.json != kNoMember) {
       auto found = captions_of_json(parse_json(as_text(archive.bytes(item.json)), where), where);
-      if (!found.empty()) return found;
+      // An empty caption of the .json hides none of the .txt.
+      const bool any = std::ranges::any_of(found, [](const std::string& one) { return !one.empty(); });
+      if (any || (!found.empty() && item.text == kNoMember)) return found;
     }
     if (item.text == kNoMember) return {};
     return captions_of_lines(as_text(archive.bytes(item.text)), where);

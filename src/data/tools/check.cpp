@@ -34,7 +34,7 @@ struct Look {
   int width = 0, height = 0;
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
   std::string name;
-  bool captioned = false;
+  bool captioned = false, without_image = false;
   bool masked = false, labelled = false;  // has a mask, and a pixel of a class in it
   std::vector<std::string> captions;      // their problems
 };
@@ -51,6 +51,8 @@ Look look_at(const Source& source, int64_t index) {
     }
     const auto* asked = dynamic_cast<const Conversations*>(&source);
     look.captions = asked ? asked->problems_of(index) : caption_problems(sample);
+    look.without_image = sample.without_image;
+    if (look.without_image) return look;
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
     XXH128_hash_t hash{};
     if (bytes != nullptr) {
@@ -237,13 +239,14 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress) {
           report.unreadable.add(looks[i].error);
           continue;
         }
-        count_look(looks[i], split);
+        if (!looks[i].without_image) count_look(looks[i], split);
         captioned = captioned || looks[i].captioned;
         masked = masked || looks[i].masked, labelled = labelled || looks[i].labelled;
         if (!looks[i].captioned && without.size() < kMostLines)
           without.push_back(looks[i].name + ": has no caption");
         for (std::string& line : looks[i].captions) report.captions.add(std::move(line));
-        duplicates.add(looks[i], {source, first + static_cast<int64_t>(i), held_out});
+        if (!looks[i].without_image)
+          duplicates.add(looks[i], {source, first + static_cast<int64_t>(i), held_out});
       }
       done += static_cast<int64_t>(looks.size());
       if (progress) progress(done, total);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,13 @@ class MappedFile {
 // Returns the whole file. Throws if it is larger than `max_bytes`.
 std::vector<std::byte> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 std::string read_text(const std::string& path, uint64_t max_bytes = uint64_t{64} << 20);
+
+// Returns the rest of the stream. Throws Error that names `name` if it has more than `max_bytes`.
+std::vector<std::byte> read_stream(std::istream& in, const std::string& name, uint64_t max_bytes);
+
+// Reads a line without its end, which is "\n" or "\r\n". Returns false at the end of the stream. For a line of
+// more than `max_bytes` it skips the whole line and throws Error that names `name`.
+bool read_line(std::istream& in, std::string& line, const std::string& name, uint64_t max_bytes);
 
 // Writes to a temporary file next to `path`, flushes, fsyncs, renames it to `path`, and fsyncs the directory.
 // On failure, keeps the old file and removes the temporary one. Keeps the mode of a replaced file and follows

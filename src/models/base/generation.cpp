@@ -288,7 +288,12 @@ torch::Tensor apply_rules(torch::Tensor scores, const torch::Tensor& ids, const 
   const int64_t least = rules.min_new_tokens > 0 ? prompt + rules.min_new_tokens : rules.min_length;
   if (ids.size(1) < least) scores = without(scores, ends);
   if (!draws) return scores;
-  if (rules.temperature != 1) scores = scores / rules.temperature;
+  // Scores divided by a tiny temperature are not finite: only their distances from the largest count then.
+  constexpr double kTiny = 1e-6, kLeast = 1e-30;
+  if (rules.temperature < kTiny)
+    scores = (scores - std::get<0>(scores.max(1, true))) / std::max(rules.temperature, kLeast);
+  else if (rules.temperature != 1)
+    scores = scores / rules.temperature;
   if (rules.top_k > 0) scores = keep_top_k(scores, rules.top_k);
   if (rules.top_p < 1) scores = keep_top_p(scores, rules.top_p);
   if (rules.min_p > 0) scores = keep_min_p(scores, rules.min_p);

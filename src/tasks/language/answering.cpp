@@ -62,6 +62,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
     validation_ =
         about(who, config_.val_conversations.empty() ? config_.conversations : config_.val_conversations,
               setup.validation, "val_conversations");
+    if (tokeniser_ && (train_ || validation_)) check_template(*tokeniser_, chat_);
   }
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", reader_}}; }
@@ -381,7 +382,8 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
         const torch::Tensor cut = batch.at("cut").gt(0);
-        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut;
+        // An answer without a token to learn counts as wrong.
+        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut | ~learned.any(1);
         rows.add(loaded, before,
                  torch::stack({losses_of(scores, labels), learned.sum(1).to(torch::kFloat64),
                                (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64),

@@ -5,6 +5,19 @@
 #include "tasks/language/answering.h"
 
 namespace tessera::tasks {
+namespace {
+
+// Rows may have fewer images than there is space for: these are left out. Keeps all if no row has one.
+torch::Tensor named_images(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
+                           int64_t per_image) {
+  const torch::Tensor tokens = (ids == image_token).sum(1, /*keepdim=*/true);
+  const int64_t all = images.size(0) * per_image, here = tokens.sum().item<int64_t>();
+  if (here == 0 || here == all) return images;
+  const torch::Tensor space = torch::arange(images.size(0) / ids.size(0), tokens.options());
+  return images.index_select(0, (tokens > space * per_image).flatten().nonzero().squeeze(1));
+}
+
+}  // namespace
 
 torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
                                   int64_t image_token, const torch::Tensor& features) {
@@ -16,7 +29,9 @@ torch::Tensor embed_with_features(const models::LanguageModel& language, const t
 torch::Tensor ImageReader::logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                                   const models::Context& context) {
   return language()->forward(
-      {.embedded = embed_with_features(*language(), ids, image_token, features(images, context))});
+      {.embedded = embed_with_features(
+           *language(), ids, image_token,
+           features(named_images(images, ids, image_token, per_image(images.size(3))), context))});
 }
 
 models::NextTokenModel ImageReader::begin(const torch::Tensor& prompt, const torch::Tensor& features,

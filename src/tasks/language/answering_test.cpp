@@ -279,6 +279,39 @@ TEST(Answering, ATextWithoutImagesChangesNoLoss) {
   }
 }
 
+// With some conversations of a batch without an image, its loss is the sum of those of its rows.
+TEST(Answering, ConversationsWithoutAnImageAreLearnedAsText) {
+  const auto mixed = conversations_of(R"({"question": "two and two?", "answers": ["four"]})"
+                                      "\n"
+                                      R"({"image": "3", "question": "what?", "answers": ["a disc"]})"
+                                      "\n"
+                                      R"({"question": "is <image> a word?", "answers": ["yes"]})"
+                                      "\n"
+                                      R"({"image": "5", "question": "where?", "answers": ["here"]})"
+                                      "\n");
+  for (const char* name : kTasks)
+    for (const int64_t shots : {0, 1}) {
+      TaskSetup setup = some_setup(name, table({{"shots", shots}}));
+      setup.train = setup.validation = mixed;
+      const auto task = make_task(setup, name);
+      const StreamInputs batch = batch_of(task->streams().at(0));
+      const torch::Tensor images = (batch.at("ids") == 257).sum(1);
+      const int64_t per_image = std::string(name) == "instruct" ? 4 : std::string(name) == "frozen" ? 2 : 1;
+      if (shots == 0) {
+        EXPECT_TRUE(images.equal(torch::tensor({0, 1, 0, 1}) * per_image)) << name << images;
+      }
+      EXPECT_TRUE(batch.at("labels").ne(kNotLearned).any(1).all().item<bool>()) << name;
+      const double whole = task->loss({{batch}}, {}, Collective::alone()).sum.item<double>();
+      double rows = 0;
+      for (int64_t row = 0; row < 4; ++row) {
+        StreamInputs one = batch;
+        for (FieldTensor& field : one.fields) field.values = field.values.slice(0, row, row + 1);
+        rows += task->loss({{one}}, {}, Collective::alone()).sum.item<double>();
+      }
+      EXPECT_NEAR(rows, whole, 1e-3 * whole) << name << shots;
+    }
+}
+
 // Documents of images and words in the form of OBELICS; the images are uniformly coloured files.
 class DocumentFiles {
  public:

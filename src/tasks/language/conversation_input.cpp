@@ -50,12 +50,14 @@ void draw_order(std::vector<std::string>& turns, RandomStream& random) {
 }
 
 // If no turn contains the image word, the image comes before the first question.
-std::vector<Turn> turns_about_image(const std::vector<std::string>& texts) {
+TrainingText training_text_of(const data::RawSample& sample, const std::vector<std::string>& texts,
+                              const ConversationInput& input) {
   std::vector<Turn> turns;
   for (const std::string& one : texts) turns.push_back({turns.size() % 2 == 0, one});
-  if (!turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
+  const bool images = !sample.without_image;
+  if (images && !turns.empty() && turns[0].text.find(kImageWord) == std::string::npos)
     turns[0].text = std::string(kImageWord) + "\n" + turns[0].text;
-  return turns;
+  return training_text(input.tokeniser, input.chat, turns, images);
 }
 
 class ConversationTransform final : public data::Transform {
@@ -71,6 +73,12 @@ class ConversationTransform final : public data::Transform {
     const int64_t pixels = image_->fields()[0].bytes();
     Words words{out[1].as<int32_t>(), out[2].as<int32_t>()};
     data::Slot image = out[0];
+    int64_t images = 0;
+    const auto put_image = [&](const data::RawSample& from) {
+      if (from.without_image) return;
+      image_->apply(from, random, std::span(&image, 1));
+      image.data += pixels, ++images;
+    };
     // A validation sample always has the same examples, whatever the run's seed.
     const std::vector<int64_t>& classes = sample.annotation.classes;
     const std::string asked = classes.size() > 1 ? std::to_string(classes[1])  // for one of several choices
@@ -79,16 +87,16 @@ class ConversationTransform final : public data::Transform {
     RandomStream fixed(key, "examples");
     for (int64_t shot = 0; shot < input_.shots; ++shot) {
       const data::RawSample example = draw(sample, input_.training ? random : fixed);
-      image_->apply(example, random, std::span(&image, 1));
-      image.data += pixels;
+      put_image(example);
       write(example, random, input_.learns_examples, words);
     }
-    image_->apply(sample, random, std::span(&image, 1));
+    put_image(sample);
+    std::fill(image.data, out[0].data + (1 + input_.shots) * pixels, std::byte{0});
     write(sample, random, true, words);
     const int64_t places =
         std::count(words.ids, words.ids + words.used, static_cast<int32_t>(input_.image_token));
-    check(places == (1 + input_.shots) * input_.per_image, sample.name, ": task.length = ", input_.length,
-          " has no place for the ", (1 + input_.shots) * input_.per_image, " tokens of its ",
+    check(places == images * input_.per_image, sample.name, ": task.length = ", input_.length,
+          " has no place for the ", images * input_.per_image, " tokens of its ",
           input_.shots > 0 ? "images" : "image");
     check(!input_.training || std::any_of(words.labels, words.labels + words.used,
                                           [](int32_t label) { return label != kNotLearned; }),
@@ -124,9 +132,10 @@ class ConversationTransform final : public data::Transform {
   void write(const data::RawSample& sample, RandomStream& random, bool learned, Words& words) const {
     std::vector<std::string> texts = sample.annotation.captions;
     if (input_.training && input_.order == QuestionOrder::drawn) draw_order(texts, random);
-    const TrainingText text = training_text(input_.tokeniser, input_.chat, turns_about_image(texts));
+    const TrainingText text = training_text_of(sample, texts, input_);
     const auto images = std::count(text.ids.begin(), text.ids.end(), kImageId);
-    check(images == 1, sample.name, ": its conversation holds '<image>' ", images, " times, must be once");
+    check(images == (sample.without_image ? 0 : 1), sample.name, ": its conversation holds '<image>' ",
+          images, " times, must be once");
     for (size_t i = 0; i < text.ids.size(); ++i) {
       const bool image = text.ids[i] == kImageId;
       for (int64_t copy = 0; copy < (image ? input_.per_image : 1); ++copy) {
@@ -224,7 +233,7 @@ class DocumentTransform final : public data::Transform {
 
 std::vector<LongText> long_conversation(const data::RawSample& sample, const ConversationInput& input) {
   const std::vector<std::string>& texts = sample.annotation.captions;
-  const TrainingText text = training_text(input.tokeniser, input.chat, turns_about_image(texts));
+  const TrainingText text = training_text_of(sample, texts, input);
   const auto images = std::count(text.ids.begin(), text.ids.end(), kImageId);
   const int64_t tokens = std::ssize(text.ids) + images * (input.per_image - 1);
   if (tokens <= input.length) return {};

@@ -33,7 +33,8 @@ struct ConversationInput {
   QuestionOrder order = QuestionOrder::given;
 };
 
-// Fields: "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last;
+// Fields: "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last.
+// Conversations without an image have none there, and the places that are left at the end are zeros.
 // "ids" and "labels", i32 [length], truncated or padded at the end, with label kNotLearned for tokens without
 // a loss; "type", i32 []: the kind of answer; "cut", i32 []: number of truncated tokens. Throws if the images
 // do not fit, and in training if no answer fits.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "models/base/family.h"
 #include "tasks/pairs/coca.h"
 #include "tasks/pairs/simvlm.h"
 
