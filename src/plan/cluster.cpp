@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "core/toml.h"
+#include "core/value.h"
 #include "io/files/file.h"
 
 namespace tessera::plan {
@@ -32,7 +32,7 @@ double quantity_of(const Value& table, const std::string& chip, const char* key,
   const Value* value = table.find(key);
   const std::string where = chip + "." + key;
   if (!value) fail_usage(where, " is missing");
-  if (!value->is_string()) fail_usage(where, " has no unit: write \"80 G", unit, "\"");
+  if (!value->is_string()) fail_usage(where, " has no unit, as in \"80 G", unit, "\"");
   return parse_quantity(value->as_string(), unit, where);
 }
 
