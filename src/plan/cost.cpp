@@ -8,12 +8,6 @@ namespace {
 
 using enum Coefficient;
 
-// The work of all layers of a stack for one microbatch on one chip, in seconds.
-struct LayerTime {
-  double forward = 0, backward = 0;  // of products, attention and memory-bound work together
-  double products = 0, attention = 0, memory_bound = 0, recomputed = 0;
-};
-
 class StepModel {
  public:
   StepModel(const Shape& shape, const Cluster& cluster, const Layout& layout, const Arithmetic& arithmetic,
@@ -31,7 +25,7 @@ class StepModel {
         microbatches_(static_cast<double>(layout.microbatches(arithmetic.batch))) {}
 
   StepCost cost(const MeasuredBlock* measured) {
-    StepCost out{.memory = step_memory(shape_, layout_, arithmetic_),
+    StepCost out{.memory = step_memory(shape_, layout_, arithmetic_, measured),
                  .traffic = step_traffic(shape_, layout_, arithmetic_)};
     measured ? add_measured(out.time, *measured) : add_layers(out.time);
     const double forward_backward = out.time.products + out.time.attention + out.time.memory_bound +
@@ -129,13 +123,14 @@ class StepModel {
   }
 
   void add_measured(StepTime& time, const MeasuredBlock& measured) {
-    double layers = 0;
-    for (const Stack& stack : shape_.stacks) layers += static_cast<double>(stack.layers) / pipeline_;
+    double layers = measured.layers / pipeline_;
+    if (measured.layers == 0)
+      for (const Stack& stack : shape_.stacks) layers += static_cast<double>(stack.layers) / pipeline_;
     const double part = samples_ / (tensor_ * context_);
-    time.products =
-        microbatches_ * (layers * part * measured.per_sample_s + part * measured.outer_per_sample_s);
-    time.launches = microbatches_ * layers * measured.fixed_s;
-    time.optimiser = measured.outer_fixed_s;
+    time.products = microbatches_ * part * (layers * measured.per_sample_s + measured.outer_per_sample_s);
+    time.launches = microbatches_ * (layers * measured.fixed_s + measured.outer_fixed_s);
+    const double shards = layout_.zero >= 1 ? static_cast<double>(layout_.data) * context_ : 1;
+    time.optimiser = (layers * measured.step_s + measured.outer_step_s) / (tensor_ * shards);
     if (layout_.recompute == Recompute::full) time.recomputed = time.products / 3;
   }
 
@@ -166,7 +161,7 @@ class StepModel {
     const double slows = (1 - c_[hidden_data]) * out.traffic.data / chip_.link_bytes_per_s;
     const double seconds =
         out.traffic.data / ((rate.over_network ? c_[network] : c_[link]) * rate.bytes_per_s);
-    // What a step exchanges once overlaps with one microbatch only.
+    // An exchange that happens once in a step overlaps with one microbatch only.
     const bool always = layout_.zero >= 2 && layout_.pipeline == 1;
     const double cover = forward_backward / (always ? 1 : microbatches_);
     out.time.data_traffic = std::max(slows, seconds - cover);

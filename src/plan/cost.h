@@ -41,15 +41,32 @@ struct StepCost {
   double mfu = 0;  // model FLOP, causal pairs counted whole, over the peak of all chips
 };
 
-// The times of one stack's layer on a chip of one kind, measured, for `samples` samples. They replace the
-// formulas of products, attention and memory-bound work.
+// The cost of one layer on a chip of one kind, measured. It replaces the formulas of products, attention and
+// memory-bound work. Depths are those of the model's settings; a setting's layer may be several of a stack.
 struct MeasuredBlock {
-  double fixed_s = 0, per_sample_s = 0;              // forward and backward of a layer
-  double outer_fixed_s = 0, outer_per_sample_s = 0;  // everything outside the layers, with the optimiser
-  double layer_bytes = 0, outer_bytes = 0;           // activations of a sample
+  double fixed_s = 0, per_sample_s = 0, step_s = 0;  // a layer: forward and backward, and its optimiser step
+  double outer_fixed_s = 0, outer_per_sample_s = 0, outer_step_s = 0;  // everything outside the layers
+  double layer_bytes = 0, outer_bytes = 0;                             // activations of a sample
+  double program_bytes = 0;                                            // resident without a model, about
+  double layers = 0;  // depth in the model's settings, 0 = the layers of the stacks
+
+  template <class V>
+  void visit(V& v) {
+    v("fixed_s", fixed_s, "seconds of a layer and microbatch");
+    v("per_sample_s", per_sample_s, "seconds of a layer and sample");
+    v("step_s", step_s, "seconds of a layer's optimiser step");
+    v("outer_fixed_s", outer_fixed_s, "seconds of a microbatch outside the layers");
+    v("outer_per_sample_s", outer_per_sample_s, "seconds of a sample outside the layers");
+    v("outer_step_s", outer_step_s, "seconds of the optimiser outside the layers");
+    v("layer_bytes", layer_bytes, "activations of a layer and sample");
+    v("outer_bytes", outer_bytes, "activations of a sample outside the layers");
+    v("program_bytes", program_bytes, "resident memory with one layer");
+    v("layers", layers, "depth in the model's settings");
+  }
 };
 
-StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmetic& arithmetic);
+StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmetic& arithmetic,
+                       const MeasuredBlock* measured = nullptr);
 StepTraffic step_traffic(const Shape& shape, const Layout& layout, const Arithmetic& arithmetic);
 StepCost step_cost(const Shape& shape, const Cluster& cluster, const Layout& layout,
                    const Arithmetic& arithmetic, const Constants& constants,

@@ -8,7 +8,7 @@ namespace {
 
 // Memory that an allocator holds over what is in use.
 constexpr double kReserve = 1.05;
-// Of a logit: 16 bits, its float copy, the float gradient and its 16 bits.
+// Bytes of a logit: 16 bits, its float copy, the float gradient and its 16 bits.
 constexpr double kLogitBytes = 12;
 
 // Bytes of a layer and sample that are kept without recomputation.
@@ -61,7 +61,8 @@ std::vector<std::pair<const char*, double>> StepMemory::by_kind() const {
           {"working memory", working}, {"reserve", reserve}};
 }
 
-StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmetic& arithmetic) {
+StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmetic& arithmetic,
+                       const MeasuredBlock* measured) {
   const auto tensor = static_cast<double>(layout.tensor), pipeline = static_cast<double>(layout.pipeline),
              shards = static_cast<double>(layout.data * layout.context),
              samples = static_cast<double>(layout.microbatch),
@@ -94,10 +95,11 @@ StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmeti
   memory.logits = kLogitBytes * samples * static_cast<double>(shape.outputs) *
                   static_cast<double>(shape.vocabulary) / (tensor * static_cast<double>(layout.context));
   memory.working = samples * largest_kept;
-  // Two gathered layers, one gradient, and what is outside the layers.
+  // Two gathered layers, one gradient, and everything outside the layers.
   if (layout.zero >= 3)
     memory.working += arithmetic.gathered_bytes * (2 * largest + shape.parameters) / tensor +
                       arithmetic.gradient_bytes * std::max(largest, shape.trained) / tensor;
+  if (measured) memory.working += measured->program_bytes;
   memory.reserve = (kReserve - 1) * memory.sum();
   return memory;
 }

@@ -8,6 +8,7 @@
 #include "core/random.h"
 #include "io/files/file.h"
 #include "plan/published.h"
+#include "plan/schedule.h"
 #include "plan/search.h"
 
 namespace tessera::plan {
@@ -109,6 +110,24 @@ TEST(Cost, BubbleIsThatOfTheSchedule) {
   layout.virtual_stages = 2;
   time = step_cost(shape, cluster, layout, {.batch = 8}, fitted_constants()).time;
   EXPECT_NEAR(time.bubble / ideal(time), 3.0 / 16, 1e-9);
+}
+
+TEST(Schedule, BubbleAndOrderAreThoseOfTheFormulas) {
+  for (const int64_t stages : {1, 2, 4, 8})
+    for (const int64_t microbatches : {8, 16}) {
+      const Schedule schedule = one_forward_one_backward(stages, microbatches);
+      EXPECT_NEAR(bubble_of(schedule), static_cast<double>(stages - 1) / static_cast<double>(microbatches),
+                  1e-12);
+      for (size_t s = 0; s < schedule.size(); ++s) {
+        int64_t alive = 0, most = 0, backward_slots = 0;
+        for (const Slot& slot : schedule[s]) {
+          if (slot.work == Work::forward) most = std::max(most, ++alive);
+          if (slot.work == Work::backward && ++backward_slots % 2 == 0) --alive;
+        }
+        EXPECT_EQ(alive, 0);
+        EXPECT_EQ(most, std::min(microbatches, stages - static_cast<int64_t>(s)));
+      }
+    }
 }
 
 TEST(Bandwidth, ChipsOfAMachineShareItsCards) {

@@ -15,7 +15,7 @@ struct Published {
   Layout layout{};
   Arithmetic arithmetic{};
   double step_seconds = 0;
-  double memory_bytes = 0;  // of a chip, 0 = not printed
+  double memory_bytes = 0;  // per chip, 0 = not printed
 };
 
 // Reads the columns of bench/plan/published.csv. Throws a usage error with line and column.

@@ -68,7 +68,7 @@ double missing(const Shape& shape, const Cluster& cluster, const Arithmetic& ari
   for_each_layout(shape, cluster, arithmetic.batch, options.flash, [&](const Layout& layout) {
     if (options.only_runnable && !why_not_yet(layout).empty()) return;
     any = true;
-    least = std::min(least, step_memory(shape, layout, arithmetic).sum());
+    least = std::min(least, step_memory(shape, layout, arithmetic, options.measured).sum());
   });
   return least - usable_bytes(cluster.chip);
 }
@@ -87,11 +87,11 @@ std::vector<Layout> possible_layouts(const Shape& shape, const Cluster& cluster,
 
 std::vector<Plan> search(const Shape& shape, const Cluster& cluster, const Arithmetic& arithmetic,
                          const Constants& constants, const SearchOptions& options) {
-  std::vector<Plan> best;  // of each division into data, tensor and pipeline
+  std::vector<Plan> best;  // one for each division into data, tensor and pipeline
   const double usable = usable_bytes(cluster.chip);
   for_each_layout(shape, cluster, arithmetic.batch, options.flash, [&](const Layout& layout) {
     if (options.only_runnable && !why_not_yet(layout).empty()) return;
-    if (step_memory(shape, layout, arithmetic).sum() > usable) return;
+    if (step_memory(shape, layout, arithmetic, options.measured).sum() > usable) return;
     Plan plan{layout, step_cost(shape, cluster, layout, arithmetic, constants, options.measured)};
     if (best.empty() || !same_degrees(best.back().layout, layout))
       best.push_back(std::move(plan));

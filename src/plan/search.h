@@ -33,7 +33,7 @@ std::vector<Plan> search(const Shape& shape, const Cluster& cluster, const Arith
 
 // Why nothing fits, and the remedy.
 struct Shortfall {
-  double missing_bytes = 0;    // of the layout that needs the least memory, a chip
+  double missing_bytes = 0;    // per chip, in the layout that needs the least memory
   int64_t smallest_chips = 0;  // the fewest chips (in whole doublings) that would do; 0 = none found
   bool batch_divides = true;   // false: no layout divides the batch
 };

@@ -30,7 +30,7 @@ struct Shape {
   std::vector<Stack> stacks{};
   // Embeddings, heads and decoders outside the stacks.
   double parameters = 0, trained = 0, products = 0, kept_bytes = 0;
-  int64_t vocabulary = 0;  // of a language model's head: its logits need memory
+  int64_t vocabulary = 0;  // outputs of a language model's head: its logits need memory
   int64_t outputs = 0;     // positions with logits, of one sample
 
   double all_parameters() const;
