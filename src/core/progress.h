@@ -21,10 +21,10 @@ class ProgressLine {
   struct Options {
     std::string label;
     int64_t total = 0;
-    int64_t start = 0;            // done before this process began
-    double plain_seconds = 10;    // time between plain lines
-    int columns = 0;              // terminal width, 0 = detect it; > 0 also means "draw the bar" (for tests)
-    std::function<double()> now;  // seconds; default: the steady clock
+    int64_t start = 0;          // done before this process began
+    double plain_seconds = 10;  // time between plain lines
+    int columns = 0;            // terminal width, 0 = detect it; > 0 also means "draw the bar" (for tests)
+    std::function<double()> now = {};  // seconds; default: the steady clock
   };
   using Fields = std::vector<std::pair<std::string, std::string>>;  // name and value, in display order
 

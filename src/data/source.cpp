@@ -9,61 +9,69 @@
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
+#include "data/tools/check_values.h"
 #include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
 
+// Needs no files; errors name it first.
+constexpr SourceKind kShapes = {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes};
+
 // A new kind of source is a file and a line here. The first match opens the path, so kinds that inspect a
 // folder precede the one that accepts any folder.
-constexpr SourceKind kKinds[] = {
-    {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
-    {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
-    {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes},
-    {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text},
-    {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
-    {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
-     open_interleaved},
-    {"named", "named:PATH of images with classes, captioned by class name", is_named_path, open_named},
-    {"latents", "a folder with latents.json", is_latents_path, open_latents},
-    {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
-    {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
-    {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
-    {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
-    {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
-    {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
-    {"npz", "samples.npz of generated images", is_npz_path, open_npz},
-    {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
-     is_masks_path, open_masks},
-    {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
-};
+std::vector<SourceKind>& kinds() {
+  static std::vector<SourceKind> all = {
+      {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
+      {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
+      kShapes,
+      {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text,
+       "texts without images", check_texts},
+      {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
+      {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,
+       open_interleaved},
+      {"named", "named:PATH of images with classes, captioned by class name", is_named_path, open_named},
+      {"latents", "a folder with latents.json", is_latents_path, open_latents, "latents, which are no images",
+       check_latents},
+      {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
+      {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
+      {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
+      {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
+      {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
+      {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
+      {"npz", "samples.npz of generated images", is_npz_path, open_npz},
+      {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
+       is_masks_path, open_masks},
+      {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
+  };
+  return all;
+}
 
-// The kind that needs no files; errors name it first.
-constexpr const SourceKind& kDefaultKind = kKinds[2];
+}  // namespace
 
-const SourceKind& kind_of(const std::string& path) {
-  if (path.empty()) fail_usage("no data: give a path such as ", kDefaultKind.example);
+void add_source_kind(const SourceKind& kind) { kinds().insert(kinds().begin(), kind); }
+
+const SourceKind& find_source_kind(const std::string& path) {
+  if (path.empty()) fail_usage("no data: give a path such as ", kShapes.example);
   refuse_remote_path(path);
-  for (const SourceKind& kind : kKinds)
+  for (const SourceKind& kind : kinds())
     if (kind.matches(path)) return kind;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));
     fail("data path '", path, "' does not exist",
-         did_you_mean(scheme, std::vector<std::string>{kDefaultKind.name}));
+         did_you_mean(scheme, std::vector<std::string>{kShapes.name}));
   }
   std::string known;
-  for (const SourceKind& kind : kKinds)
+  for (const SourceKind& kind : kinds())
     known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);
   fail_usage("data path '", path, "' is of no known kind (", known, ")");
 }
 
-}  // namespace
-
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split) {
   if (!(config.val_share >= 0 && config.val_share < 1))
     fail_usage("val_share is ", config.val_share, ", must be at least 0 and below 1");
-  return kind_of(path_of(config, split)).open(config, split);
+  return find_source_kind(path_of(config, split)).open(config, split);
 }
 
 std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
@@ -80,7 +88,7 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
   return source;
 }
 
-std::string source_kind(const std::string& path) { return kind_of(path).name; }
+std::string source_kind(const std::string& path) { return find_source_kind(path).name; }
 
 Image decode_sample(const RawSample& sample, const DecodeOptions& options) {
   if (const auto* image = std::get_if<Image>(&sample.picture)) return *image;

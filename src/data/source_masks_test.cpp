@@ -108,7 +108,7 @@ TEST_F(MaskFolder, AMissingFolderIsNamedToWhoNeedsMasks) {
   EXPECT_EQ(refusal(), "");
   fs::rename(root_ / "annotations", root_ / "kept");
   fs::remove_all(root_ / "kept");
-  EXPECT_NE(refusal().find("annotations/ (or labels/, masks/) with a .png for each picture is missing"),
+  EXPECT_NE(refusal().find("annotations/ (or labels/, masks/) with a .png for each image is missing"),
             std::string::npos);
 }
 

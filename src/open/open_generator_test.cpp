@@ -165,9 +165,7 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
     for (auto& [name, tensor] : changed)
       if (name == std::string("transformer_blocks.1.norm1.emb.") + embedder) tensor = tensor + 1;
     save_tensors(file, changed);
-    EXPECT_NE(
-        message_of([&] { open_generator(folder); }).find("they must be the same"),
-        std::string::npos);
+    EXPECT_NE(message_of([&] { open_generator(folder); }).find("they must be the same"), std::string::npos);
   }
   tensors.pop_back();
   save_tensors(file, tensors);

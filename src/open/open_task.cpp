@@ -316,7 +316,7 @@ std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo
                                        const SharedSource& validation) {
   auto task = build_for(file, info, validation);
   std::vector<std::string> notes;
-  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  const bool classifier = tasks::task_name(info.task) == tasks::default_task().name;
   if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes))
     load_pair(*task, file, *pair);
   else
@@ -331,7 +331,7 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   const WeightFile file(opened.file, options.key);
   opened.info = describe_weights(file, options.model, options.tokenizer);
   WeightsInfo& info = opened.info;
-  const bool classifier = tasks::task_name(info.task) == tasks::task_kinds().front().name;
+  const bool classifier = tasks::task_name(info.task) == tasks::default_task().name;
   if (!info.ours && !classifier) {
     published_pair(file, opened.notes);
     if (options.size != 0 && options.size != info.preprocess.size)

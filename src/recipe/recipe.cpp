@@ -339,7 +339,7 @@ std::string describe_recipe_keys() {
   line("model.*", "", "any setting of the family, laid over the size's");
   for_each_section(recipe, [&](const char* name, const auto& config) {
     list(describe_config(config, name));
-    if (std::string_view(name) == "augment") list_kinds(task_names().front(), task_names(), task_keys);
+    if (std::string_view(name) == "augment") list_kinds(tasks::default_task().name, task_names(), task_keys);
   });
   list_kinds("adamw", optimiser_names(), optimiser_keys);
   list_kinds("cosine", schedule_names(), schedule_keys);

@@ -56,9 +56,11 @@ const TaskKind& find_task(const std::string& name) {
              did_you_mean(name, known));
 }
 
+const TaskKind& default_task() { return find_task("classify"); }
+
 Value resolve_task(const Value& section) {
   if (!section.is_table()) fail_usage("task is ", section.type_name(), ", must be a table");
-  std::string name = task_kinds().front().name;
+  std::string name = default_task().name;
   if (const Value* given = section.find("name")) {
     if (!given->is_string()) fail_usage("task.name is ", given->type_name(), ", must be a string");
     name = given->as_string();
@@ -71,7 +73,7 @@ Value resolve_task(const Value& section) {
 
 std::string task_name(const Value& section) {
   const Value* name = section.find("name");
-  return name ? name->as_string() : task_kinds().front().name;
+  return name ? name->as_string() : default_task().name;
 }
 
 Value task_settings(Value section) {

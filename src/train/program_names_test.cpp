@@ -37,7 +37,8 @@ Weights weights_of(const std::string& recipe, const std::vector<std::string>& se
 
 std::vector<std::string> names_in(const Weights& weights, const std::string& program) {
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : as_program(weights.tensors, program, weights.named())) names.push_back(name);
+  for (const auto& [name, tensor] : as_program(weights.tensors, program, weights.named()))
+    names.push_back(name);
   return names;
 }
 

@@ -8,10 +8,9 @@
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "nn/init.h"
-#include "weights/tensors.h"
-#include "io/files/json.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
+#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

@@ -252,7 +252,6 @@ TEST_P(RandomSettings, FusedAgreesWithTheCompositionForRandomSettings) {
 
 // What a file of ours holds is read under the same names, and no two tensors get one name.
 TEST_P(RandomSettings, OwnNamesStayAsTheyAre) {
-  const Family& family = find_family(GetParam());
   for (int64_t number = 0; number < 4 * kDraws; ++number) {
     Draw draw(GetParam(), number);
     ModelSpec spec;

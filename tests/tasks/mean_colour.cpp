@@ -1,7 +1,7 @@
 // A whole task in one file: an image's mean colour from a backbone's vector.
 #include "tests/tasks/mean_colour.h"
-#include "tasks/base/registry.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
+#include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
@@ -16,8 +16,7 @@ struct Config {
 
 class MeanColour final : public Task {
  public:
-  explicit MeanColour(const TaskSetup& setup)
-      : config_(read_config<Config>(setup.settings, "task")), setup_(setup) {
+  explicit MeanColour(const TaskSetup& setup) : config_(read_task<Config>(setup.settings)), setup_(setup) {
     backbone_ = setup.build_backbone(setup.model);
     head_ = setup.build([&] {
       auto head = std::make_shared<nn::LinearImpl>(backbone_->embed_width(), 3);
@@ -49,22 +48,14 @@ class MeanColour final : public Task {
   void load_state(const Value& state) override { steps_ = state.find("steps")->as_int(); }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"error", Unit::number, false}; }
   Findings evaluate(const EvaluateOptions& options) {
-    const torch::NoGradGuard no_grad;
-    set_training(parts(), false);
-    const auto loader = options.open(validation());
     SampleRows rows(1);
-    int64_t before = 0;
-    while (const auto batch = loader->next()) {
-      const StreamInputs inputs = to_device(*batch, "validation", options.device, options.precision);
-      rows.add(*batch, before, errors(inputs.at("image"), {}).unsqueeze(1));
-      before += batch->whole;
-    }
-    rows.collect(options);
-    Findings found{.samples = rows.size(), .seconds = 1};
+    Findings found = evaluate_rows(options, validation(), rows, [&](data::Batch& batch) {
+      return errors(to_device(batch, options).at("image"), {}).unsqueeze(1);
+    });
     found.metrics = {{main_metric(), rows.rows().mean().item<double>()}};
     found.blocks = {report::TextBlock{"Colours", text("after ", steps_, " steps")}};
     return found;
@@ -84,16 +75,6 @@ class MeanColour final : public Task {
 
 }  // namespace
 
-TaskKind mean_colour_kind() {
-  return {
-      .name = "mean_colour",
-      .summary = "an image's mean colour",
-      .resolve = [](const Value& settings) { return write_config(read_config<Config>(settings, "task")); },
-      .keys = [] { return describe_config(Config(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<MeanColour>(setup);
-      }};
-}
+TaskKind mean_colour_kind() { return task_kind<MeanColour, Config>("mean_colour", "an image's mean colour"); }
 
 }  // namespace tessera::tasks

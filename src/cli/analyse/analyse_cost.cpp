@@ -11,6 +11,7 @@
 #include "analysis/counted_products.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
@@ -91,9 +92,9 @@ Costed cost_of(const std::string& name, const Value& settings, const std::vector
       const models::ModelSpec spec = models::resolve_model(name, own);
       const auto model = models::meta_classifier(spec);
       cost.macs = model->macs(size, size), cost.exact = model->exact_macs(size, size);
-      if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
+      if (const auto* masked = ability_of<models::MaskedAttention>(*model->backbone))
         cost.masked = cost.macs - masked->masked_out_macs(size, size);
-      if (const auto* cells = dynamic_cast<const models::MlstmCells*>(model->backbone.get()))
+      if (const auto* cells = ability_of<models::MlstmCells>(*model->backbone))
         for (const auto& [word, form] : kForms) cost.cells.push_back(cells->cell_macs(form, size, size));
       if (options.activations) cost.activations = activations_of(spec, size);
       if (options.count) cost.counted = counted_of(spec, size);

@@ -9,7 +9,6 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
 #include "cli/base/scored_set.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -21,6 +20,7 @@
 #include "eval/robustness.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
+#include "open/image_walk.h"
 #include "report/dot_chart.h"
 
 namespace tessera::cli {
@@ -137,32 +137,27 @@ std::vector<eval::CueTrial> decide(const AnalysedModel& model, const CueSet& set
            mapping.categories.end();
   };
   const torch::InferenceMode inference;
-  ProgressLine::Options bar;
-  bar.label = label, bar.total = set.source->size();
-  ProgressLine progress(std::cerr, bar);
-  ImageBatches batches(*set.source, *transform,
-                       batch_that_fits(options.input.batch, model.info().preprocess.size), 1);
+  ProgressLine progress(std::cerr, {.label = label, .total = set.source->size()});
+  const train::ImageWalk walk{.batch = batch_that_fits(options.input.batch, model.info().preprocess.size),
+                              .broken = [](const std::string& error) { fail(error); },
+                              .progress = [&](int64_t done) { progress.update(done, {}); }};
   std::vector<eval::CueTrial> trials;
-  while (const auto loaded = batches.next()) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+  train::for_each_batch(*set.source, *transform, walk, [&](const train::WalkedBatch& loaded) {
     const torch::Tensor scores = model.classifier()
-                                     .forward(loaded->images.to(parameter.device(), parameter.scalar_type()))
+                                     .forward(loaded.images.to(parameter.device(), parameter.scalar_type()))
                                      .to(torch::kCPU, torch::kFloat64)
                                      .softmax(-1)
                                      .contiguous();
     const double* rows = scores.const_data_ptr<double>();
-    for (size_t i = 0; i < loaded->errors.size(); ++i) {
-      const auto place = static_cast<size_t>(loaded->first) + i;
-      if (!loaded->errors[i].empty()) fail(loaded->errors[i]);
+    for (int64_t i = 0; i < loaded.size(); ++i) {
+      const auto place = static_cast<size_t>(loaded.first + i);
       if (!known(set.shapes[place]) || !known(set.textures[place]))
         continue;  // a category without classes of the model
-      const std::span<const double> row(rows + static_cast<int64_t>(i) * scores.size(1),
-                                        static_cast<size_t>(scores.size(1)));
+      const std::span<const double> row(rows + i * scores.size(1), static_cast<size_t>(scores.size(1)));
       trials.push_back(
           {set.shapes[place], set.textures[place], mapping.categories[eval::cue_decision(row, mapping)]});
     }
-    progress.update(loaded->first + std::ssize(loaded->errors), {});
-  }
+  });
   progress.finish();
   return trials;
 }

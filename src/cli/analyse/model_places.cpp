@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analysis/activations.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/transforms/transform.h"
@@ -46,7 +47,7 @@ ModelPlaces::ModelPlaces(const AnalysedModel& model) : model_(model) {
     all_.push_back({name, found->second.sizes().vec(), holds_features(name)});
     if (analysis::is_block_place(name)) last_block_ = name;
   }
-  if (auto* encoder = dynamic_cast<models::TokenEncoder*>(&model.backbone()))
+  if (auto* encoder = ability_of<models::TokenEncoder>(model.backbone()))
     tokens_ = static_cast<const models::TokenPlaces&>(encoder->tokenise(image));
 }
 

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "cli/base/common.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -14,7 +15,6 @@
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "models/base/encoder.h"
-#include "open/device.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,9 +41,7 @@ std::unique_ptr<data::Source> source_of(const AnalysisInput& input, const Analys
   if (input.images.empty())
     return data::open_source(config_of(input, model),
                              input.split == "validation" ? data::Split::validation : data::Split::train);
-  auto files = std::make_unique<data::ImageFiles>(input.images);
-  for (const std::string& note : files->notes()) std::cerr << one_line(note) << "\n";
-  return files;
+  return std::make_unique<data::ImageFiles>(given_images(input.images));
 }
 
 // The numbers in a tap's name.
@@ -62,46 +60,45 @@ std::string raw_checksum(const data::RawSample& sample) {
               checksum_of(std::as_bytes(std::span(image.pixels))));
 }
 
-}  // namespace
-
-AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed) {
-  train::use_threads(input.threads);
-  device_ = train::choose_device(input.device);
-  precision_ = tasks::parse_precision(input.precision);
-  if (allowed == AnalysisPrecisions::exact && precision_ != tasks::Precision::fp32 &&
-      precision_ != tasks::Precision::fp64)
-    fail_usage("--precision ", input.precision, ": this analysis computes in fp32 or fp64");
-  opened_ = train::open_task(input.weights, {.model = input.model, .raw = input.raw, .size = input.size});
-  for (const std::string& note : opened_.notes) std::cerr << one_line(note) << "\n";
-  tasks::move(opened_.task->parts(), device_, train::parameter_type(precision_));
+const ComputeOptions& checked(const ComputeOptions& compute, AnalysisPrecisions allowed) {
+  const tasks::Precision precision = tasks::parse_precision(compute.precision);
+  if (allowed == AnalysisPrecisions::exact && precision != tasks::Precision::fp32 &&
+      precision != tasks::Precision::fp64)
+    fail_usage("--precision ", compute.precision, ": this analysis computes in fp32 or fp64");
+  return compute;
 }
 
+}  // namespace
+
+AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed)
+    : ImageModel({.weights = input.weights,
+                  .how = {.model = input.model, .raw = input.raw, .size = input.size},
+                  .compute = checked(input, allowed)}) {}
+
 models::Classifier& AnalysedModel::classifier() const {
-  const auto classifier = opened_.task->classifier();
+  const auto classifier = task().classifier();
   if (!classifier || classifier->classes() == 0)
-    fail_usage(opened_.file, ": these weights tell no classes apart, and this analysis needs their scores");
+    fail_usage(file(), ": these weights tell no classes apart, and this analysis needs their scores");
   return *classifier;
 }
 
 std::vector<std::string> AnalysedModel::class_names() const {
   std::vector<std::string> names;
-  if (const Value* list = opened_.info.task_metadata.find("class_names"); list && list->is_array())
+  if (const Value* list = info().task_metadata.find("class_names"); list && list->is_array())
     for (const Value& name : list->as_array()) names.push_back(name.as_string());
   return names;
 }
 
-bool AnalysedModel::has_layout() const { return dynamic_cast<models::TokenEncoder*>(&backbone()) != nullptr; }
+bool AnalysedModel::has_layout() const { return ability_of<models::TokenEncoder>(backbone()) != nullptr; }
 
 analysis::TokenLayout AnalysedModel::layout(const torch::Tensor& images) const {
-  auto* encoder = dynamic_cast<models::TokenEncoder*>(&backbone());
+  auto* encoder = ability_of<models::TokenEncoder>(backbone());
   if (!encoder)
-    fail_usage(opened_.file, ": ", opened_.info.model.name,
-               " has no one sequence of tokens for this analysis");
+    fail_usage(file(), ": ", info().model.name, " has no one sequence of tokens for this analysis");
   const torch::NoGradGuard no_grad;
   const models::TokenPlaces places = encoder->tokenise(images.slice(0, 0, 1));
   if (places.middle > 0)
-    fail_usage(opened_.file, ": ", opened_.info.model.name,
-               " has tokens among its patches, for which there are no maps");
+    fail_usage(file(), ": ", info().model.name, " has tokens among its patches, for which there are no maps");
   analysis::TokenLayout layout{places.rows, places.columns, places.before, -1};
   if (places.behind > 0)
     layout.class_token = places.count() - 1;

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "analysis/attention.h"
+#include "cli/base/arguments.h"
 #include "cli/base/common.h"
+#include "cli/base/image_model.h"
 #include "data/base/source.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
-#include "open/open_task.h"
 #include "tasks/base/inputs.h"
 
 namespace tessera::cli {
@@ -63,17 +64,12 @@ struct AnalysisInput : ComputeOptions {
 enum class AnalysisPrecisions { exact, all };
 
 // A trained model in evaluation mode on its device.
-class AnalysedModel {
+class AnalysedModel : public ImageModel {
  public:
   explicit AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed = AnalysisPrecisions::exact);
-  models::Backbone& backbone() const { return *opened_.task->backbones().at(0).model; }
+  models::Backbone& backbone() const { return *task().backbones().at(0).model; }
   // Returns the classifier. Throws a usage error if the task has none.
   models::Classifier& classifier() const;
-  const train::WeightsInfo& info() const { return opened_.info; }
-  const train::OpenedTask& opened() const { return opened_; }
-  const std::string& file() const { return opened_.file; }
-  torch::Device device() const { return device_; }
-  tasks::Precision precision() const { return precision_; }
   std::vector<std::string> class_names() const;  // empty where the weights name none
   // Returns the places of tokens for images of that shape. Throws a usage error if the model has no single
   // sequence of tokens.
@@ -82,11 +78,6 @@ class AnalysedModel {
   // Values at the taps that `wanted` names, of one forward pass.
   std::map<std::string, torch::Tensor> tapped(const torch::Tensor& images,
                                               const std::function<bool(const std::string&)>& wanted) const;
-
- private:
-  train::OpenedTask opened_;
-  torch::Device device_ = torch::kCPU;
-  tasks::Precision precision_ = tasks::Precision::fp32;
 };
 
 // Images, preprocessed as the weights specify.

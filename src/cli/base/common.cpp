@@ -10,7 +10,6 @@
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "data/tools/check.h"
 
 namespace tessera::cli {
 namespace {
@@ -88,15 +87,6 @@ void require_folder_of(const std::string& out) {
   const std::filesystem::path folder = std::filesystem::path(out).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     fail_usage("'", out, "' cannot be written: there is no folder '", folder.string(), "'");
-}
-
-void print_findings(const char* title, const data::Lines& findings, int64_t show) {
-  if (findings.count == 0) return;
-  std::cout << title << ": " << findings.count << "\n";
-  const auto shown = std::min<int64_t>(show, static_cast<int64_t>(findings.lines.size()));
-  for (int64_t i = 0; i < shown; ++i)
-    std::cout << "  " << one_line(findings.lines[static_cast<size_t>(i)]) << "\n";
-  if (shown < findings.count) std::cout << "  … and " << findings.count - shown << " more\n";
 }
 
 std::string csv_of(const report::TableBlock& table) {

@@ -8,10 +8,6 @@
 #include "cli/base/arguments.h"
 #include "tasks/base/findings.h"
 
-namespace tessera::data {
-struct Lines;
-}
-
 namespace tessera::cli {
 
 struct ComputeOptions {
@@ -55,9 +51,6 @@ std::string one_line(const std::string& name);
 
 // Throws a usage error if the folder of an output file does not exist.
 void require_folder_of(const std::string& out);
-// Prints "TITLE: 3" and up to `show` of the lines; nothing without lines.
-void print_findings(const char* title, const data::Lines& findings, int64_t show);
-
 // Returns the field, quoted by RFC 4180 if needed.
 std::string csv_field(const std::string& field);
 // A table with its heads, a line a row.

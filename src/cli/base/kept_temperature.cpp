@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/base/common.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/chosen_samples.h"
@@ -100,7 +101,7 @@ std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::S
 TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
                       const tasks::ScoredSamples& scored, double share, int64_t seed) {
   TemperatureFit fit{.data = print_of(whole), .share = share, .seed = seed};
-  const auto* chosen = dynamic_cast<const data::ChosenSamples*>(&measured);
+  const auto* chosen = ability_of<data::ChosenSamples>(measured);
   size_t row = 0;  // rows are in the order of the source
   for (int64_t i = 0; i < measured.size(); ++i) {
     if (row < scored.rows.size() && scored.rows[row].index == i)

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/base/arguments.h"
 #include "cli/base/common.h"
+#include "cli/base/image_model.h"
 #include "data/base/source.h"
 #include "open/open_task.h"
 #include "tasks/base/paired.h"
@@ -30,29 +32,11 @@ struct PairedOptions : ComputeOptions {
   }
 };
 
-// A trained task on its device, ready to compute.
-class PairedModel {
+class PairedModel : public ImageModel {
  public:
   explicit PairedModel(const PairedOptions& options);
-  // Fails with the requirement of `command` if the weights do not meet it.
-  tasks::PairedEmbedding& embedding(const std::string& command) const;
-  tasks::Captioner& captioner(const std::string& command) const;
-
-  // Calls `each` with the images of every batch, on the device, in its precision: the index of the first
-  // one, the images, and their errors ("" for images that were read).
-  void run(const data::Source& images,
-           const std::function<void(int64_t first, const torch::Tensor& images,
-                                    const std::vector<std::string>& errors)>& each) const;
-  // Computes under the model's precision.
+  // Computes under the model's precision; returns float32 on the CPU.
   torch::Tensor with_precision(const std::function<torch::Tensor()>& compute) const;
-  const train::OpenedTask& opened() const { return opened_; }
-
- private:
-  PairedOptions options_;
-  int workers_ = 1;
-  torch::Device device_ = torch::kCPU;
-  tasks::Precision precision_ = tasks::Precision::fp32;
-  train::OpenedTask opened_;
 };
 
 // Reports texts that are cut; throws a usage error instead if `strict`.
@@ -66,8 +50,5 @@ void visit_beams(V& v, tasks::CaptionBeams& beams) {
 }
 // Throws a usage error for groups of different sizes, or raw scores of one beam.
 void check_beams(const tasks::CaptionBeams& beams);
-
-// Prints images that could not be read, then fails with their number; does nothing without any.
-void fail_for_broken(const std::vector<std::string>& errors, int64_t images);
 
 }  // namespace tessera::cli

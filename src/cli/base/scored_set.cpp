@@ -5,14 +5,13 @@
 #include <iostream>
 
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "data/transforms/transform.h"
 #include "eval/predictions.h"
-#include "open/device.h"
+#include "open/image_walk.h"
 #include "tasks/base/inputs.h"
 
 namespace tessera::cli {
@@ -35,9 +34,8 @@ class SpreadSource final : public data::Source {
 
 // In the precision of --precision.
 torch::Tensor scores_of(const AnalysedModel& model, const torch::Tensor& images) {
-  const torch::Tensor moved = images.to(model.device(), train::parameter_type(model.precision()));
-  const tasks::AutocastScope autocast(model.device(), model.precision());
-  return model.classifier().forward(moved);
+  const tasks::AutocastScope autocast = model.autocast();
+  return model.classifier().forward(model.moved(images));
 }
 
 }  // namespace
@@ -61,33 +59,29 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
   const Value* kept = model.info().task_metadata.find("temperature");
   const double temperature = kept ? kept->as_double() : 1;
   const torch::InferenceMode inference;
-  ProgressLine::Options bar;
-  bar.label = label, bar.total = spread.size();
-  ProgressLine progress(std::cerr, bar);
-  ImageBatches batches(spread, *transform, batch_that_fits(batch, model.info().preprocess.size), 1);
-  while (const auto loaded = batches.next()) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    const torch::Tensor scores = scores_of(model, loaded->images)
+  ProgressLine progress(std::cerr, {.label = label, .total = spread.size()});
+  const train::ImageWalk walk{
+      .batch = batch_that_fits(batch, model.info().preprocess.size),
+      .broken = [&](const std::string& error) { progress.print("tessera: left out: " + one_line(error)); },
+      .progress = [&](int64_t done) { progress.update(done, {}); }};
+  train::for_each_batch(spread, *transform, walk, [&](const train::WalkedBatch& loaded) {
+    const torch::Tensor scores = scores_of(model, loaded.images)
                                      .to(torch::kCPU, torch::kFloat32)
                                      .div(temperature)
                                      .index_select(1, chosen)
                                      .contiguous();
     const float* rows = scores.const_data_ptr<float>();
-    for (size_t i = 0; i < loaded->errors.size(); ++i) {
-      if (!loaded->errors[i].empty()) {
-        progress.print("tessera: left out: " + one_line(loaded->errors[i]));
-        continue;
-      }
-      const float* row = rows + static_cast<int64_t>(i) * out.classes;
+    for (int64_t i = 0; i < loaded.size(); ++i) {
+      if (!loaded.readable(i)) continue;
+      const float* row = rows + i * out.classes;
       if (!std::isfinite(*std::max_element(row, row + out.classes)))
         fail(model.file(),
              ": the model's outputs are not finite: its training went astray, or the file is damaged");
       out.logits.insert(out.logits.end(), row, row + out.classes);
-      out.labels.push_back(labels.label(spread.place(loaded->first + static_cast<int64_t>(i))));
-      out.names.push_back(loaded->names[i]);
+      out.labels.push_back(labels.label(spread.place(loaded.first + i)));
+      out.names.push_back(loaded.names[static_cast<size_t>(i)]);
     }
-    progress.update(loaded->first + std::ssize(loaded->errors), {});
-  }
+  });
   progress.finish();
   if (out.labels.empty()) fail(out.source, ": none of ", counted(spread.size(), "image"), " could be read");
   return out;

@@ -11,6 +11,7 @@
 #include "cli/base/command.h"
 #include "cli/bench/bench_limit.h"
 #include "cli/bench/bench_profile.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -33,7 +34,7 @@ using Json = nlohmann::ordered_json;
 
 struct BenchOptions {
   std::string model, weights, device = "cpu", dtype = "fp32", impl = "fast";
-  std::string task = tasks::task_kinds().front().name;
+  std::string task = tasks::default_task().name;
   int64_t batch = 8, size = 0, threads = 0;
   double seconds = 6;
   bool json = false, profile = false;
@@ -277,7 +278,7 @@ struct ForwardPass {
 // A generator predicts for noised images, an auto-encoder decodes latents, any other model scores images.
 ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
                          const torch::Device& device) {
-  if (auto* codec = dynamic_cast<models::LatentCodec*>(model.backbone.get())) {
+  if (auto* codec = ability_of<models::LatentCodec>(*model.backbone)) {
     const int64_t side = options.size / codec->factor();
     if (side < 1 || options.size % codec->factor() != 0)
       fail_usage("--size ", options.size, ": must be a multiple of ", codec->factor(),
@@ -287,7 +288,7 @@ ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
     return {[=] { codec->decode(latents); }, codec->decoding_macs(side, side)};
   }
   const int64_t macs = model.macs(options.size, options.size);
-  if (auto* network = dynamic_cast<models::Denoiser*>(model.backbone.get())) {
+  if (auto* network = ability_of<models::Denoiser>(*model.backbone)) {
     const torch::Tensor x = images_for(options, network->channels(), device),
                         time = torch::linspace(0.05, 0.95, options.batch).to(device),
                         labels = torch::arange(options.batch).remainder(network->label_count()).to(device);

@@ -8,7 +8,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/data/data_latents.h"
 #include "cli/data/data_options.h"
 #include "cli/data/data_texts.h"
 #include "cli/data/preview_matches.h"
@@ -16,14 +15,12 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "data/base/captions.h"
-#include "data/base/info.h"
-#include "data/base/objects.h"
-#include "data/sources/interleaved.h"
+#include "data/base/annotations.h"
+#include "data/base/source_kinds.h"
 #include "data/tools/check.h"
+#include "data/tools/check_values.h"
 #include "data/tools/pack.h"
 #include "data/tools/preview.h"
-#include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
 #include "io/images/image.h"
 #include "report/grid.h"
@@ -91,94 +88,6 @@ struct InfoOptions : DataOptions {
   }
 };
 
-std::string numbers(const std::array<double, 3>& values) {
-  return fixed(values[0], 4) + ", " + fixed(values[1], 4) + ", " + fixed(values[2], 4);
-}
-
-void print_captions(const data::CaptionStatistics& captions) {
-  if (captions.images == 0) return;
-  std::cout << "  text   " << counted(captions.captions, "caption") << ", " << captions.distinct
-            << " distinct, " << fixed(captions.words, 1) << " words each (of "
-            << counted(captions.images, "image") << ")\n";
-}
-
-void print_documents(const data::DocumentStatistics& documents) {
-  std::cout << "  text   " << counted(documents.documents, "document") << ", " << fixed(documents.images, 1)
-            << " images and " << fixed(documents.words, 1) << " words each\n";
-}
-
-void print_info(const data::Source& source, const data::PixelStatistics& pixels,
-                const data::CaptionStatistics& captions, const char* split) {
-  std::cout << split << ": " << one_line(source.describe()) << "\n";
-  if (pixels.images == 0) {
-    std::cout << "  no image could be read\n";
-    return;
-  }
-  std::cout << "  sizes  " << pixels.width.least << "x" << pixels.height.least << " to " << pixels.width.most
-            << "x" << pixels.height.most << ", median " << pixels.width.median << "x" << pixels.height.median
-            << " (of " << counted(pixels.images, "image") << ")\n"
-            << "  mean   [" << numbers(pixels.mean) << "]\n  std    [" << numbers(pixels.std)
-            << "]  (each image counts alike)\n";
-  if (const auto documents = data::document_statistics(source); documents.documents > 0)
-    print_documents(documents);
-  else
-    print_captions(captions);
-}
-
-// Prints for each class of the masks its share of the pixels, over `sample` samples.
-void print_masks(const data::Source& source, int64_t sample) {
-  const std::vector<std::string>& classes = data::mask_labels(source)->mask_classes();
-  const std::vector<int64_t> pixels = data::mask_pixels(source, sample);
-  int64_t total = 0;
-  for (const int64_t count : pixels) total += count;
-  if (total == 0) return;
-  size_t width = 7;
-  for (const std::string& name : classes) width = std::max(width, one_line(name).size());
-  for (size_t c = 0; c < pixels.size(); ++c)
-    std::cout << "  " << std::right << std::setw(4) << (c < classes.size() ? std::to_string(c) : "") << "  "
-              << std::left << std::setw(static_cast<int>(width))
-              << (c < classes.size() ? one_line(classes[c]) : "(none)") << std::right << std::setw(9)
-              << percent(static_cast<double>(pixels[c]) / static_cast<double>(total)) << "\n";
-}
-
-// Empty if samples have no classes.
-std::vector<std::string> class_names_of(const data::Source& source) {
-  if (const data::ObjectLabels* objects = data::object_labels(source)) return objects->object_classes();
-  const data::ClassLabels* labels = source.class_labels();
-  return labels ? labels->class_names() : std::vector<std::string>();
-}
-
-// Returns the images of each class, or its objects if images have objects.
-std::vector<int64_t> counts_of(const data::Source& source) {
-  return data::object_labels(source) ? data::object_counts(source) : data::class_counts(source);
-}
-
-ordered_json info_json(const data::Source& source, const data::PixelStatistics& pixels,
-                       const data::CaptionStatistics& captions) {
-  const auto images = data::document_images(source);
-  ordered_json json = {{"description", source.describe()},
-                       {"images", images ? images->size() : source.size()},
-                       {"multi_label", source.class_labels() && source.class_labels()->multi_label()},
-                       {"class_counts", counts_of(source)}};
-  if (const data::MaskLabels* masks = data::mask_labels(source)) json["mask_classes"] = masks->mask_classes();
-  json["sample"] = {{"images", pixels.images},
-                    {"mean", pixels.mean},
-                    {"std", pixels.std},
-                    {"width", {pixels.width.least, pixels.width.most}},
-                    {"height", {pixels.height.least, pixels.height.most}},
-                    {"median_width", pixels.width.median},
-                    {"median_height", pixels.height.median}};
-  if (const auto documents = data::document_statistics(source); documents.documents > 0)
-    json["documents"] = {
-        {"documents", documents.documents}, {"images", documents.images}, {"words", documents.words}};
-  else if (captions.images > 0)
-    json["captions"] = {{"images", captions.images},
-                        {"captions", captions.captions},
-                        {"distinct", captions.distinct},
-                        {"words", captions.words}};
-  return json;
-}
-
 // A line a class with its images in each split.
 void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
   size_t width = 5;
@@ -191,6 +100,13 @@ void print_classes(const std::vector<std::string>& classes, const std::vector<st
   }
 }
 
+// None where they cannot be counted without a look at every sample.
+data::Annotations::Classes classes_of(const data::Annotations& annotations) {
+  data::Annotations::Classes classes = annotations.classes();
+  if (classes.counts.empty()) classes.names.clear();
+  return classes;
+}
+
 void info(const InfoOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   const data::OpenSplits splits = data::open_splits(options.source);
@@ -199,50 +115,29 @@ void info(const InfoOptions& options) {
   ordered_json json = {{"kind", data::source_kind(options.source.path)}};
   if (!options.json) std::cout << "kind: " << data::source_kind(options.source.path) << "\n";
   const data::Source& first = splits.train ? *splits.train : *splits.validation;
-  const std::vector<std::string> classes = class_names_of(first);
-  json["classes"] = classes;
+  const data::Annotations::Classes classes = classes_of(*first.annotations());
+  json["classes"] = classes.names;
   std::vector<std::vector<int64_t>> counts;
   const size_t problems = splits.problems().size();
-  const bool masks = data::mask_labels(first) != nullptr;
   for (const auto* source : {splits.train.get(), splits.validation.get()}) {
     if (source == nullptr) continue;
     const char* split = source == splits.train.get() ? "train" : "validation";
-    if (class_names_of(*source) == classes) counts.push_back(counts_of(*source));
-    if (const auto* latents = data::as_latents(source)) {
-      const LatentStatistics statistics = latent_statistics(*latents, options.sample);
-      if (options.json)
-        json[split] = latents_info_json(*latents, statistics);
-      else
-        print_latents(*latents, statistics, split);
-      continue;
-    }
-    if (json["kind"] == "texts") {
-      const TextStatistics statistics = text_statistics(*source);
-      if (options.json)
-        json[split] = texts_info_json(*source, statistics);
-      else
-        print_texts(*source, statistics, split);
-      continue;
-    }
-    const auto images = data::document_images(*source);
-    const auto pixels = data::pixel_statistics(images ? *images : *source, options.sample);
-    const auto captions = data::caption_statistics(*source, options.sample);
-    if (options.json) {
-      json[split] = info_json(*source, pixels, captions);
-      if (masks) json[split]["mask_pixels"] = data::mask_pixels(*source, options.sample);
-    } else {
-      print_info(*source, pixels, captions, split);
-      if (masks) print_masks(*source, options.sample);
-    }
+    const auto annotations = source->annotations();
+    if (data::Annotations::Classes own = classes_of(*annotations); own.names == classes.names)
+      counts.push_back(std::move(own.counts));
+    data::Annotations::Facts facts = annotations->facts(options.sample);
+    if (options.json)
+      json[split] = std::move(facts.json);
+    else
+      std::cout << split << ": " << one_line(source->describe()) << "\n" << facts.text;
   }
   json["problems"] = problems;
   if (options.json) {
     std::cout << json_text(json, 2) << "\n";
     return;
   }
-  if (!classes.empty())
-    std::cout << "classes (" << (data::object_labels(first) ? "objects" : "images") << " in each split):\n";
-  print_classes(classes, counts);
+  if (!classes.names.empty()) std::cout << "classes (" << classes.counted << " in each split):\n";
+  print_classes(classes.names, counts);
   if (problems > 0)
     std::cout << counted(static_cast<int64_t>(problems), "problem") << ": `tessera data check "
               << options.source.path << "` lists " << (problems == 1 ? "it" : "them") << "\n";
@@ -281,11 +176,7 @@ void print_split(const data::SplitCheck& split) {
             << one_line(split.classes[static_cast<size_t>(least - split.class_counts.begin())]) << "') to "
             << *most << " ('"
             << one_line(split.classes[static_cast<size_t>(most - split.class_counts.begin())]) << "') "
-            << (split.counts_objects ? "objects" : "images") << "\n";
-}
-
-ordered_json findings_json(const data::Lines& findings) {
-  return {{"count", findings.count}, {"lines", findings.lines}};
+            << split.counted << "\n";
 }
 
 ordered_json check_json(const data::CheckReport& report) {
@@ -303,21 +194,28 @@ ordered_json check_json(const data::CheckReport& report) {
                               {"formats", split.formats},
                               {"shorter_sides", sides}});
   }
-  json["set"] = findings_json(report.set);
-  json["unreadable"] = findings_json(report.unreadable);
-  json["duplicates"] = findings_json(report.duplicates);
-  json["leaks"] = findings_json(report.leaks);
-  if (report.captions.count > 0) json["captions"] = findings_json(report.captions);
+  json["set"] = report.set.json();
+  json["unreadable"] = report.unreadable.json();
+  json["duplicates"] = report.duplicates.json();
+  json["leaks"] = report.leaks.json();
+  if (report.captions.count > 0) json["captions"] = report.captions.json();
   return json;
+}
+
+void fail_for_problems(const std::string& path, int64_t problems) {
+  if (problems > 0) fail(path, ": ", counted(problems, "problem"), " found");
 }
 
 void check_set(const CheckOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
-  const std::string kind = data::source_kind(options.source.path);
-  if (!options.weights.empty() && (kind == "latents" || kind == "texts"))
+  const data::SourceKind& kind = data::find_source_kind(options.source.path);
+  if (!options.weights.empty() && kind.without_images)
     fail_usage("--weights: '", options.source.path, "' holds no images with texts");
-  if (kind == "latents") return check_latents(options.source, options.show, options.json);
-  if (kind == "texts") return check_texts(options.source, options.show, options.json);
+  if (kind.check) {
+    const data::CheckedSet checked = kind.check(options.source, options.show);
+    std::cout << (options.json ? json_text(checked.json, 2) + "\n" : checked.text);
+    return fail_for_problems(options.source.path, checked.problems);
+  }
   std::optional<TextReader> reader;
   if (!options.weights.empty()) reader.emplace(options.weights);
   Watch watch("check");
@@ -328,14 +226,14 @@ void check_set(const CheckOptions& options) {
     std::cout << json_text(check_json(report), 2) << "\n";
   } else {
     for (const data::SplitCheck& split : report.splits) print_split(split);
-    print_findings("the set", report.set, options.show);
-    print_findings("unreadable images", report.unreadable, options.show);
-    print_findings("the same image in training and validation data", report.leaks, options.show);
-    print_findings("captions", report.captions, options.show);
-    print_findings("the same image twice", report.duplicates, options.show);
+    std::cout << report.set.text("the set", options.show);
+    std::cout << report.unreadable.text("unreadable images", options.show);
+    std::cout << report.leaks.text("the same image in training and validation data", options.show);
+    std::cout << report.captions.text("captions", options.show);
+    std::cout << report.duplicates.text("the same image twice", options.show);
     if (report.problems() == 0) std::cout << "nothing wrong found\n";
   }
-  if (report.problems() > 0) fail(options.source.path, ": ", counted(report.problems(), "problem"), " found");
+  fail_for_problems(options.source.path, report.problems());
 }
 
 // --- pack ---
@@ -435,12 +333,9 @@ void preview(const PreviewOptions& options) {
               << counted(std::ssize(matched), "image") << "\n";
     return;
   }
-  if (data::source_kind(options.source.path) == std::string("texts"))
-    fail_usage("'", options.source.path, "' holds texts without images: `tessera data info` describes them");
+  if (const char* others = data::find_source_kind(options.source.path).without_images)
+    fail_usage("'", options.source.path, "' holds ", others, ": `tessera data info` describes them");
   const auto source = data::open_source(options.source, parse_split(options.split));
-  if (data::as_latents(source.get()))
-    fail_usage("'", options.source.path,
-               "' holds latents, which are no images: `tessera data info` describes them");
   std::vector<report::Cell> cells;
   bool by_number = false;
   for (data::PreviewCell& cell : data::preview_cells(

@@ -6,7 +6,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
 #include "cli/data/data_options.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -16,6 +15,7 @@
 #include "io/files/file.h"
 #include "io/weights/array_file.h"
 #include "open/device.h"
+#include "open/image_walk.h"
 #include "open/open_task.h"
 
 namespace tessera::cli {
@@ -130,10 +130,7 @@ data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encod
                                 Spread* spread) {
   data::LatentShards shards;
   const data::ClassLabels* labels = source.class_labels();
-  ProgressLine::Options bar;
-  bar.label = "encode " + split;
-  bar.total = source.size();
-  ProgressLine progress(std::cerr, bar);
+  ProgressLine progress(std::cerr, {.label = "encode " + split, .total = source.size()});
   const Interruptible stretch;
   for (int64_t first = 0; first < source.size(); first += options.shard_size) {
     const int64_t count = std::min(options.shard_size, source.size() - first);
@@ -144,21 +141,22 @@ data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encod
     if (labels) arrays.push_back({"labels", DType::i64, {count}});
     ArrayFile file(folder + "/" + name, arrays);
     const PartOf part(source, first, count);
-    ImageBatches batches(part, encoder.transform(), options.batch, workers);
-    while (const auto batch = batches.next()) {
-      if (interrupted())
-        throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
-      for (const std::string& error : batch->errors)
-        if (!error.empty()) fail(error, "; `tessera data check` lists all such images");
-      const torch::Tensor moments = encoder(batch->images);
+    const train::ImageWalk walk{
+        .batch = options.batch,
+        .workers = workers,
+        .broken =
+            [](const std::string& error) { fail(error, "; `tessera data check` lists all such images"); },
+        .progress = [&](int64_t done) { progress.update(first + done, {}); },
+        .interruption = "interrupted: '" + options.out + "' is not written"};
+    train::for_each_batch(part, encoder.transform(), walk, [&](const train::WalkedBatch& batch) {
+      const torch::Tensor moments = encoder(batch.images);
       const torch::Tensor finite = moments.flatten(1).isfinite().all(1);
       if (!finite.all().item<bool>())
-        fail("image ", first + batch->first + (~finite).nonzero()[0].item<int64_t>(), " of ", split,
+        fail("image ", first + batch.first + (~finite).nonzero()[0].item<int64_t>(), " of ", split,
              " has a latent that is no number");
       if (spread) spread->add(moments.select(2, 0), moments.select(2, 1));
       file.write({static_cast<const std::byte*>(moments.const_data_ptr()), moments.nbytes()});
-      progress.update(first + batch->first + moments.size(0), {});
-    }
+    });
     for (int64_t i = first; labels && i < first + count; ++i) {
       const int64_t label = labels->label(i);
       file.write(std::as_bytes(std::span(&label, 1)));
@@ -175,8 +173,7 @@ data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encod
 // only then.
 void encode(const DataEncodeOptions& options) {
   if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
-  const int workers = std::max(1, train::use_threads(options.threads) / 8);
-  train::use_threads_beside(workers, options.threads);
+  const int workers = train::use_threads_for_walk(options.threads);
   data::OpenSplits splits = data::open_splits(options.source);
   const std::vector<std::string> problems = splits.problems();
   if (!splits.train) fail(problems.empty() ? options.source.path + " has no images" : problems.front());

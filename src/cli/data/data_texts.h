@@ -1,8 +1,6 @@
-// `tessera data info|check` of plain texts, which have no images.
+// `tessera data check --weights`: texts that are longer than a model reads.
 #pragma once
 
-#include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "data/tools/check.h"
@@ -10,15 +8,6 @@
 #include "tasks/base/text_limit.h"
 
 namespace tessera::cli {
-
-struct TextStatistics {
-  int64_t documents = 0, bytes = 0, words = 0, distinct = 0;
-  int64_t shortest = 0, longest = 0;  // words of a document
-};
-TextStatistics text_statistics(const data::Source& source);
-
-void print_texts(const data::Source& source, const TextStatistics& statistics, const char* split);
-nlohmann::ordered_json texts_info_json(const data::Source& source, const TextStatistics& statistics);
 
 // Weights with a model that reads the texts of a set.
 class TextReader {
@@ -30,11 +19,7 @@ class TextReader {
 
  private:
   train::OpenedTask opened_;
-  const tasks::TextLimit* limit_;
+  const tasks::TextLimit& limit_;
 };
-
-// Checks the documents of both splits. Fails after listing `show` findings if one cannot be read, or is in
-// the set twice or in both splits.
-void check_texts(const data::SourceConfig& config, int64_t show, bool as_json);
 
 }  // namespace tessera::cli

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -64,7 +65,7 @@ std::vector<report::Cell> matched_cells(const std::string& recipe_file, const da
   tasks::TaskSetup setup = train::task_setup(recipe, data, info, train::choose_compute(recipe.train));
   setup.meta = true;
   const std::unique_ptr<tasks::Task> task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
-  const auto* matching = dynamic_cast<const tasks::AnchorMatching*>(task.get());
+  const auto* matching = ability_of<tasks::AnchorMatching>(*task);
   if (!matching)
     fail_usage("--matches ", recipe_file, ": task ", tasks::task_name(recipe.task),
                " has no anchors; task detect has");

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/image_files.h"
 #include "io/files/file.h"
 #include "io/images/image.h"
 #include "report/grid.h"
@@ -47,7 +46,7 @@ void draw_attention(const CaptionOptions& options, const PairedModel& model, tas
     words = writer.attention(image, caption);
     return torch::zeros({});
   });
-  const Image picture = picture_of(image[0].to(torch::kCPU, torch::kFloat32), model.opened().info.preprocess);
+  const Image picture = picture_of(image[0].to(torch::kCPU, torch::kFloat32), model.info().preprocess);
   std::vector<report::Cell> cells = {{picture, caption}};
   for (const tasks::WordAttention& word : words) {
     const torch::Tensor map = analysis::enlarged(word.map.unsqueeze(0), picture.height, picture.width)[0];
@@ -65,27 +64,23 @@ void caption(const CaptionOptions& options) {
     fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
   check_beams(options.request.search);
   const PairedModel model(options);
-  tasks::Captioner& writer = model.captioner("caption");
-  const data::ImageFiles images(options.images);
-  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  auto& writer = model.require<tasks::Captioner>("caption");
+  const data::ImageFiles images = given_images(options.images);
   if (!options.attention.empty() && images.size() != 1)
     fail_usage("--attention shows the words of one image, there are ", images.size());
   const torch::NoGradGuard no_grad;
-  const Interruptible stretch;
-  std::vector<std::string> broken;
-  model.run(images, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
-    const std::vector<std::string> captions = writer.caption(batch, options.request);
-    for (size_t i = 0; i < errors.size(); ++i) {
-      const std::string& file = images.paths()[static_cast<size_t>(first) + i];
-      if (!errors[i].empty())
-        broken.push_back(errors[i]);
-      else if (!options.attention.empty())
-        draw_attention(options, model, writer, batch, captions[i]);
-      if (!errors[i].empty()) continue;
+  const int64_t broken = model.for_each_batch(images, [&](const train::WalkedBatch& batch) {
+    const tasks::AutocastScope autocast = model.autocast();
+    const torch::Tensor pixels = model.moved(batch.images);
+    const std::vector<std::string> captions = writer.caption(pixels, options.request);
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      if (!batch.readable(i)) continue;
+      const std::string &file = images.name(batch.first + i), &caption = captions[static_cast<size_t>(i)];
+      if (!options.attention.empty()) draw_attention(options, model, writer, pixels, caption);
       if (options.json)
-        std::cout << json_text({{"file", file}, {"caption", captions[i]}}) << "\n";
+        std::cout << json_text({{"file", file}, {"caption", caption}}) << "\n";
       else
-        std::cout << (images.size() > 1 ? one_line(file) + ": " : "") << one_line(captions[i]) << "\n";
+        std::cout << (images.size() > 1 ? one_line(file) + ": " : "") << one_line(caption) << "\n";
     }
   });
   fail_for_broken(broken, images.size());

@@ -98,9 +98,9 @@ Beginnings read_beginnings(const CompleteOptions& options, const train::OpenedTa
   return out;
 }
 
-class Drawing {
+class Completions {
  public:
-  Drawing(const CompleteOptions& options, const train::OpenedTask& opened)
+  Completions(const CompleteOptions& options, const train::OpenedTask& opened)
       : options_(options),
         preprocess_(opened.info.preprocess),
         drawer_(patch_drawer(opened, options.temperature)),
@@ -205,7 +205,7 @@ void complete(const CompleteOptions& options) {
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const torch::InferenceMode inference;
   const Interruptible stretch;
-  Drawing drawing(options, opened);
+  Completions drawing(options, opened);
   drawing.draw(device, precision);
   drawing.write();
   std::cout << counted(drawing.count(), "image") << ", " << drawing.known() << " of " << drawing.patches()

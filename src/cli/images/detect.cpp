@@ -9,8 +9,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/dense_weights.h"
-#include "cli/base/image_batches.h"
+#include "cli/base/image_model.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
 #include "core/error.h"
@@ -96,7 +95,7 @@ class Printer {
 // Returns the paths of the drawn images: the given file, or files with the images' names in the given
 // folder; none without --overlay. Throws a usage error if they or the results would replace an image or each
 // other.
-std::vector<std::string> checked_overlays(const DetectOptions& options, const GivenImages& images) {
+std::vector<std::string> checked_overlays(const DetectOptions& options, const data::ImageFiles& images) {
   const bool file =
       names_output_file("--overlay", options.overlay, images.size(), {".png", ".jpg", ".jpeg", ".webp"});
   std::vector<std::string> overlays, inputs = images.paths();
@@ -173,7 +172,7 @@ class AnnotatedIds {
 
 // Returns COCO's number of each image: from --ids, else the number in the file's name, else the index in the
 // list. None without results.
-std::vector<int64_t> image_numbers(const DetectOptions& options, const GivenImages& images) {
+std::vector<int64_t> image_numbers(const DetectOptions& options, const data::ImageFiles& images) {
   std::vector<int64_t> numbers;
   if (options.results.empty()) return numbers;
   std::optional<AnnotatedIds> ids;
@@ -203,49 +202,29 @@ void add_results(const tasks::ObjectFinder& finder, const std::vector<FoundObjec
 }
 
 void detect(const DetectOptions& options) {
-  train::use_threads(options.threads);
   if (!options.ids.empty() && options.results.empty())
     fail_usage("--ids ", options.ids, " goes with --results FILE, which is missing");
-  const GivenImages images(options.images);
-  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const data::ImageFiles images = given_images(options.images);
   const std::vector<std::string> overlays = checked_overlays(options, images);
   const std::vector<int64_t> numbers = image_numbers(options, images);
-  const torch::Device device = train::choose_device(options.device);
-  const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedTask opened =
-      open_dense_weights(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
-  auto* finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
-  if (!finder)
-    fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),
-               "; `tessera detect` needs weights of task detect or detr");
-  choose_views(*finder, options.scales, options.flip);
-  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  require_described(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
+  const ImageModel model({.weights = options.weights, .how = {.raw = options.raw}, .compute = options});
+  auto& finder = model.require<tasks::ObjectFinder>("`tessera detect`");
+  choose_views(finder, options.scales, options.flip);
   if (!overlays.empty() && overlays[0] != options.overlay) fs::create_directories(options.overlay);
-  const Printer printer(options, *finder, images.size());
+  const Printer printer(options, finder, images.size());
   std::vector<data::CocoResult> results;
-  int64_t broken = 0;
-  const Interruptible stretch;
-  for (int64_t i = 0; i < images.size(); ++i) {
-    Image image;
-    try {
-      image = data::decode_sample(images.read(i), {.apply_exif = opened.info.preprocess.apply_exif});
-    } catch (const Error& error) {
-      if (images.size() == 1) fail(error.what());
-      ++broken;
-      std::cerr << "tessera: " << one_line(error.what()) << "\n";
-      continue;
-    }
+  const int64_t broken = model.for_each_image(images, {}, [&](int64_t index, const Image& image) {
     const std::vector<FoundObject> found =
-        options.tile > 0 ? tasks::find_in_tiles(*finder, image, static_cast<int>(options.tile),
-                                                options.threshold, device, precision)
-                         : finder->find(image, options.threshold, device, precision);
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    printer.print(images.name(i), found);
-    if (!overlays.empty()) write_overlay(image, found, overlays[static_cast<size_t>(i)]);
-    if (!numbers.empty()) add_results(*finder, found, numbers[static_cast<size_t>(i)], results);
-  }
+        options.tile > 0 ? tasks::find_in_tiles(finder, image, static_cast<int>(options.tile),
+                                                options.threshold, model.device(), model.precision())
+                         : finder.find(image, options.threshold, model.device(), model.precision());
+    printer.print(images.name(index), found);
+    if (!overlays.empty()) write_overlay(image, found, overlays[static_cast<size_t>(index)]);
+    if (!numbers.empty()) add_results(finder, found, numbers[static_cast<size_t>(index)], results);
+  });
   if (!options.results.empty() && broken < images.size()) data::write_coco_results(options.results, results);
-  if (broken > 0) fail(broken, " of ", counted(images.size(), "image"), " could not be read");
+  fail_for_broken(broken, images.size());
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 
 #include "cli/base/common.h"
 #include "cli/images/generate_output.h"
-#include "core/progress.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
 #include "open/device.h"
+#include "open/ready_task.h"
 #include "tasks/base/patch_pictures.h"
 
 namespace tessera::cli {
@@ -28,15 +28,12 @@ std::vector<AskedImage> asked_images(const GenerateOptions& options) {
 }  // namespace
 
 tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature) {
-  auto* drawer = dynamic_cast<tasks::DrawsPatches*>(opened.task.get());
-  if (!drawer)
-    fail_usage(opened.file, ": weights of task ", tasks::task_name(opened.info.task),
-               " draw no patches; task darl's do");
-  if (const std::string why = drawer->drawing_refusal(); !why.empty())
+  auto& drawer = train::require<tasks::DrawsPatches>(opened, "a drawing patch by patch");
+  if (const std::string why = drawer.drawing_refusal(); !why.empty())
     fail_usage(opened.file, ": these weights draw no images: ", why);
-  if (temperature != 1 && !drawer->draws_tokens())
+  if (temperature != 1 && !drawer.draws_tokens())
     fail_usage("--temperature is for weights that draw tokens; '", opened.file, "' draws pixels");
-  return *drawer;
+  return drawer;
 }
 
 torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest request, torch::Device device,
@@ -77,7 +74,7 @@ void generate_patches(const GenerateOptions& options, const train::OpenedTask& o
   tasks::move(opened.task->parts(), device, train::parameter_type(precision));
   const torch::InferenceMode inference;
   const Interruptible stretch;
-  ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked), .now = {}});
+  ProgressLine progress(std::cerr, {.label = "generate", .total = std::ssize(asked)});
   const double began = steady_seconds();
   const auto draw = [&](std::span<const AskedImage> batch, int64_t first) {
     std::vector<uint64_t> seeds;

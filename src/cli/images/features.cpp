@@ -7,16 +7,12 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
+#include "cli/base/image_model.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/image_files.h"
-#include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "io/weights/array_file.h"
-#include "open/device.h"
-#include "open/open_task.h"
 
 namespace tessera::cli {
 namespace {
@@ -60,52 +56,54 @@ void check_request(const FeaturesOptions& options) {
     fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
 }
 
-std::unique_ptr<data::Source> open_images(const FeaturesOptions& options) {
+// The images, and the paths of those that are files.
+struct NamedImages {
+  std::unique_ptr<data::Source> source;
+  std::vector<std::string> paths = {};
+};
+
+NamedImages open_images(const FeaturesOptions& options) {
   if (options.data.empty()) {
-    auto files = std::make_unique<data::ImageFiles>(options.images);
-    for (const std::string& note : files->notes()) std::cerr << one_line(note) << "\n";
-    return files;
+    auto files = std::make_unique<data::ImageFiles>(given_images(options.images));
+    std::vector<std::string> paths;
+    for (int64_t i = 0; i < files->size(); ++i) paths.push_back(files->name(i));
+    return {std::move(files), std::move(paths)};
   }
   data::SourceConfig config{.path = options.data};
   if (options.split == "all") config.val_share = 0;
-  return data::open_source(config,
-                           options.split == "validation" ? data::Split::validation : data::Split::train);
+  return {data::open_source(config,
+                            options.split == "validation" ? data::Split::validation : data::Split::train)};
 }
 
 // The extractor gives for each image the vector that the class head reads, or of a chosen block the mean of its
 // tokens; or the map of all tokens, [channels, rows, columns].
 class Extractor {
  public:
-  Extractor(const FeaturesOptions& options, const train::OpenedTask& opened)
-      : model_(*opened.task->backbones().at(0).model),
-        tokens_(options.tokens),
-        device_(train::choose_device(options.device)),
-        precision_(tasks::parse_precision(options.precision)) {
-    const int64_t blocks = model_.block_count();
+  Extractor(const FeaturesOptions& options, const ImageModel& model)
+      : model_(model), backbone_(*model.task().backbones().at(0).model), tokens_(options.tokens) {
+    const int64_t blocks = backbone_.block_count();
     if (options.layer >= blocks)
-      fail_usage("--layer ", options.layer, ": ", opened.info.model.name, " has the blocks 0 to ",
+      fail_usage("--layer ", options.layer, ": ", model.info().model.name, " has the blocks 0 to ",
                  blocks - 1);
     block_ = options.layer >= 0 ? options.layer : tokens_ ? blocks - 1 : -1;
-    tasks::move(opened.task->parts(), device_, train::parameter_type(precision_));
   }
 
   // float32 on the CPU, contiguous.
   torch::Tensor operator()(const torch::Tensor& images) {
-    const torch::Tensor moved = images.to(device_, train::parameter_type(precision_));
+    const torch::Tensor moved = model_.moved(images);
     torch::Tensor out;
     {
-      const tasks::AutocastScope autocast(device_, precision_);
-      out = block_ < 0 ? model_.embed(moved) : model_.features(moved, {block_}).at(0);
+      const tasks::AutocastScope autocast = model_.autocast();
+      out = block_ < 0 ? backbone_.embed(moved) : backbone_.features(moved, {block_}).at(0);
     }
     if (block_ >= 0 && !tokens_) out = out.mean({2, 3});
     return out.to(torch::kCPU, torch::kFloat32).contiguous();
   }
 
  private:
-  models::Backbone& model_;
+  const ImageModel& model_;
+  models::Backbone& backbone_;
   bool tokens_;
-  torch::Device device_;
-  tasks::Precision precision_;
   int64_t block_ = -1;
 };
 
@@ -123,69 +121,60 @@ std::string names_file(const std::string& out) {
 }
 
 // A line each, in the order of the rows.
-void write_names(AtomicFile& file, const data::Source& source, const ImageBatch& batch) {
-  const auto* files = dynamic_cast<const data::ImageFiles*>(&source);
+void write_names(AtomicFile& file, const NamedImages& images, const train::WalkedBatch& batch) {
   for (size_t i = 0; i < batch.names.size(); ++i) {
     const auto place = static_cast<size_t>(batch.first) + i;
-    const std::string& name = files ? files->paths()[place] : batch.names[i];
+    const std::string& name = images.paths.empty() ? batch.names[i] : images.paths[place];
     file.write(printable(name.empty() ? text("image ", place) : name, kMostNameBytes) + "\n");
   }
 }
 
 void extract(const FeaturesOptions& options) {
   check_request(options);
-  const int workers = std::max(1, train::use_threads(options.threads) / 8);
-  train::use_threads_beside(workers, options.threads);
-  const auto source = open_images(options);
-  const train::OpenedTask opened = train::open_task(
-      options.weights,
-      {.model = options.model, .raw = options.raw, .size = options.size, .crop = options.crop});
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  const auto transform = data::make_eval_transform(opened.info.preprocess);
+  const NamedImages images = open_images(options);
+  const data::Source& source = *images.source;
+  const ImageModel model(
+      {.weights = options.weights,
+       .how = {.model = options.model, .raw = options.raw, .size = options.size, .crop = options.crop},
+       .compute = options,
+       .batch = options.batch});
+  const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::InferenceMode inference;
-  Extractor extractor(options, opened);
+  Extractor extractor(options, model);
 
   std::vector<int64_t> shape = transform->fields().at(0).shape;
   shape.insert(shape.begin(), 1);
   shape = extractor(torch::zeros(shape)).sizes().vec();
-  shape[0] = source->size();
-  const std::vector<int64_t> labels = labels_of(*source, options.out);
+  shape[0] = source.size();
+  const std::vector<int64_t> labels = labels_of(source, options.out);
   std::vector<ArraySpec> arrays = {{"features", DType::f32, shape}};
   if (!labels.empty()) arrays.push_back({"labels", DType::i64, {std::ssize(labels)}});
   AtomicFile names(names_file(options.out));
   ArrayFile out(options.out, arrays);
 
-  ProgressLine::Options bar;
-  bar.label = "features";
-  bar.total = source->size();
-  ProgressLine progress(std::cerr, bar);
-  int64_t broken = 0;
-  const Interruptible stretch;
-  ImageBatches batches(*source, *transform, options.batch, workers);
-  while (const auto batch = batches.next()) {
-    torch::Tensor rows = extractor(batch->images);
-    for (size_t i = 0; i < batch->errors.size(); ++i) {
-      if (batch->errors[i].empty()) continue;
-      ++broken;
-      progress.print("tessera: " + one_line(batch->errors[i]));
-      rows[static_cast<int64_t>(i)].fill_(std::numeric_limits<float>::quiet_NaN());
-    }
-    if (interrupted())
-      throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
-    out.write({static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
-    write_names(names, *source, *batch);
-    progress.update(batch->first + rows.size(0), {});
-  }
+  ProgressLine progress(std::cerr, {.label = "features", .total = source.size()});
+  train::ImageWalk walk = model.walk();
+  walk.batch = options.batch;
+  walk.broken = [&](const std::string& error) { progress.print("tessera: " + one_line(error)); };
+  walk.progress = [&](int64_t done) { progress.update(done, {}); };
+  walk.interruption = "interrupted: '" + options.out + "' is not written";
+  const int64_t broken =
+      train::for_each_batch(source, *transform, walk, [&](const train::WalkedBatch& batch) {
+        torch::Tensor rows = extractor(batch.images);
+        for (int64_t i = 0; i < batch.size(); ++i)
+          if (!batch.readable(i)) rows[i].fill_(std::numeric_limits<float>::quiet_NaN());
+        out.write({static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
+        write_names(names, images, batch);
+      });
   progress.finish();
   out.write(std::as_bytes(std::span(labels)));
   names.commit();
   out.commit();
   std::cout << "features " << c10::IntArrayRef(shape) << (labels.empty() ? "" : " and labels") << " of "
-            << opened.info.model.name << " in " << options.out << ", names in " << names_file(options.out)
+            << model.info().model.name << " in " << options.out << ", names in " << names_file(options.out)
             << "\n";
   if (broken > 0)
-    fail(broken, " of ", source->size(), " images could not be read: their rows in ", options.out,
-         " are NaN");
+    fail(broken, " of ", source.size(), " images could not be read: their rows in ", options.out, " are NaN");
 }
 
 }  // namespace

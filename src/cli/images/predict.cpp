@@ -5,7 +5,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
+#include "cli/base/image_model.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -47,14 +47,24 @@ struct PredictOptions : ComputeOptions {
 };
 
 // Throws for weights of a task that cannot predict: the error of the task has no file name.
-[[noreturn]] void refuse(const train::OpenedTask& opened, const Error& error) {
-  const tasks::TaskKind &first = tasks::task_kinds().front(),
-                        &own = tasks::find_task(tasks::task_name(opened.info.task));
+[[noreturn]] void refuse(const ImageModel& model, const Error& error) {
+  const tasks::TaskKind &first = tasks::default_task(),
+                        &own = tasks::find_task(tasks::task_name(model.info().task));
   if (&own == &first || error.kind != ErrorKind::usage)
-    throw Error(error.kind, opened.file + ": " + error.what());
-  fail_usage("'", opened.file, "' was trained for task ", own.name,
+    throw Error(error.kind, model.file() + ": " + error.what());
+  fail_usage("'", model.file(), "' was trained for task ", own.name,
              "; `tessera predict` needs weights of task ", first.name,
              own.command ? text(", `tessera ", own.command, "` takes these") : "");
+}
+
+std::vector<tasks::Prediction> predictions_of(const ImageModel& model, const torch::Tensor& images,
+                                              int64_t most) {
+  try {
+    const tasks::AutocastScope autocast = model.autocast();
+    return model.task().predict(model.moved(images), most);
+  } catch (const Error& error) {
+    refuse(model, error);
+  }
 }
 
 class PredictionPrinter {
@@ -106,49 +116,27 @@ class PredictionPrinter {
 void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
-  const int workers = std::max(1, train::use_threads(options.threads) / 8);  // a tenth of the work is theirs
-  train::use_threads_beside(workers, options.threads);
-  const data::ImageFiles images(options.images);
-  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
-  const torch::Device device = train::choose_device(options.device);
-  const tasks::Precision precision = tasks::parse_precision(options.precision);
-  train::OpenOptions how = {.model = options.model, .raw = options.raw, .crop = options.crop};
-  if (!options.class_names.empty()) how.class_names = data::read_class_names(options.class_names);
-  const train::OpenedTask opened = train::open_task(options.weights, how);
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
-  const auto transform = data::make_eval_transform(opened.info.preprocess);
+  const data::ImageFiles images = given_images(options.images);
+  ImageModelRequest request{.weights = options.weights,
+                            .how = {.model = options.model, .raw = options.raw, .crop = options.crop},
+                            .compute = options,
+                            .batch = options.batch};
+  if (!options.class_names.empty()) request.how.class_names = data::read_class_names(options.class_names);
+  const ImageModel model(request);
   const torch::InferenceMode inference;
   PredictionPrinter printer(options, images.size());
-
-  const int64_t at_once = batch_that_fits(options.batch, opened.info.preprocess.size);
-  int64_t broken = 0;
-  const Interruptible stretch;
-  ImageBatches batches(images, *transform, at_once, workers);
-  while (const auto batch = batches.next()) {
-    std::vector<tasks::Prediction> predictions;
-    try {
-      const tasks::AutocastScope autocast(device, precision);
-      predictions =
-          opened.task->predict(batch->images.to(device, train::parameter_type(precision)), options.top);
-    } catch (const Error& error) {
-      refuse(opened, error);
+  const int64_t broken = model.for_each_batch(images, [&](const train::WalkedBatch& batch) {
+    const std::vector<tasks::Prediction> predictions = predictions_of(model, batch.images, options.top);
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      if (!batch.readable(i)) continue;
+      const std::string& name = images.name(batch.first + i);
+      if (!tasks::gives_numbers(predictions[static_cast<size_t>(i)]))
+        fail(model.file(), ": the model's output for '", name,
+             "' is not finite: its training went astray, or the file is damaged");
+      printer.print(name, predictions[static_cast<size_t>(i)]);
     }
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    for (size_t i = 0; i < batch->errors.size(); ++i) {
-      if (batch->errors[i].empty()) {
-        const std::string& path = images.paths()[static_cast<size_t>(batch->first) + i];
-        if (!tasks::gives_numbers(predictions[i]))
-          fail(opened.file, ": the model's output for '", path,
-               "' is not finite: its training went astray, or the file is damaged");
-        printer.print(path, predictions[i]);
-      } else {
-        ++broken;
-        std::cerr << "tessera: " << one_line(batch->errors[i]) << "\n";
-      }
-    }
-  }
-  if (broken > 0) fail(broken, " of ", counted(images.size(), "image"), " could not be read");
+  });
+  fail_for_broken(broken, images.size());
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ class Index {
 
 // Rows of all images, undefined for those that cannot be read.
 std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::ImageFiles& images, Index& index,
-                                      std::vector<std::string>& broken) {
+                                      int64_t& broken) {
   std::vector<torch::Tensor> rows;
   std::vector<std::string> fresh;
   std::vector<size_t> places;
@@ -105,16 +105,14 @@ std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::Imag
   }
   if (fresh.empty()) return rows;
   const data::ImageFiles unknown(fresh);
-  tasks::PairedEmbedding& towers = model.embedding("retrieve");
-  model.run(unknown, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
-    const torch::Tensor made = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
-    for (size_t i = 0; i < errors.size(); ++i) {
-      const size_t place = static_cast<size_t>(first) + i;
-      if (!errors[i].empty()) {
-        broken.push_back(errors[i]);
-        continue;
-      }
-      rows[places[place]] = made[static_cast<int64_t>(i)].clone();
+  auto& towers = model.require<tasks::PairedEmbedding>("retrieve");
+  broken = model.for_each_batch(unknown, [&](const train::WalkedBatch& batch) {
+    const torch::Tensor made =
+        model.with_precision([&] { return towers.embed_images(model.moved(batch.images)); });
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      if (!batch.readable(i)) continue;
+      const auto place = static_cast<size_t>(batch.first + i);
+      rows[places[place]] = made[i].clone();
       index.add(fresh[place], rows[places[place]]);
     }
   });
@@ -123,7 +121,7 @@ std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::Imag
 }
 
 torch::Tensor query_of(const RetrieveOptions& options, const PairedModel& model) {
-  tasks::PairedEmbedding& towers = model.embedding("retrieve");
+  auto& towers = model.require<tasks::PairedEmbedding>("retrieve");
   if (options.image.empty()) {
     tasks::CutTexts cut;
     torch::Tensor row =
@@ -132,11 +130,9 @@ torch::Tensor query_of(const RetrieveOptions& options, const PairedModel& model)
     return row;
   }
   torch::Tensor row;
-  model.run(data::ImageFiles({options.image}),
-            [&](int64_t, const torch::Tensor& batch, const std::vector<std::string>& errors) {
-              if (!errors[0].empty()) fail(errors[0]);
-              row = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
-            });
+  model.for_each_batch(data::ImageFiles({options.image}), [&](const train::WalkedBatch& batch) {
+    row = model.with_precision([&] { return towers.embed_images(model.moved(batch.images)); });
+  });
   return row;
 }
 
@@ -175,11 +171,11 @@ void retrieve(const RetrieveOptions& options) {
   const torch::NoGradGuard no_grad;
   const Interruptible stretch;
   const torch::Tensor query = query_of(options, model);
-  Index index(options.index, checksum_of_weights(model.opened().file));
-  std::vector<std::string> broken;
+  Index index(options.index, checksum_of_weights(model.file()));
+  int64_t broken = 0;
   const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
   std::vector<Hit> hits;
-  const tasks::PairedEmbedding& towers = model.embedding("retrieve");
+  const auto& towers = model.require<tasks::PairedEmbedding>("retrieve");
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].defined())
       hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});

@@ -6,8 +6,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/dense_weights.h"
-#include "cli/base/image_batches.h"
+#include "cli/base/image_model.h"
 #include "cli/base/output_places.h"
 #include "cli/base/test_views.h"
 #include "core/error.h"
@@ -16,7 +15,6 @@
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
 #include "io/images/index_png.h"
-#include "open/device.h"
 #include "tasks/dense/segment.h"
 
 namespace tessera::cli {
@@ -82,7 +80,7 @@ Names names_of(const SegmentOptions& options, const std::string& image, bool fil
 }
 
 // The names of all images' outputs, once none of them replaces an image or another output.
-std::vector<Names> checked_names(const SegmentOptions& options, const GivenImages& images) {
+std::vector<Names> checked_names(const SegmentOptions& options, const data::ImageFiles& images) {
   const bool file = names_output_file("--output", options.output, images.size(), {".png"});
   std::vector<Names> names;
   std::vector<OutputPlace> outputs;
@@ -127,50 +125,27 @@ void print(const SegmentOptions& options, const std::string& image, const Names&
 }
 
 void segment(const SegmentOptions& options) {
-  train::use_threads(options.threads);
-  const GivenImages images(options.images);
-  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  const data::ImageFiles images = given_images(options.images);
   const std::vector<Names> outputs = checked_names(options, images);
-  const torch::Device device = train::choose_device(options.device);
-  const tasks::Precision precision = tasks::parse_precision(options.precision);
-  const train::OpenedTask opened =
-      open_dense_weights(options.weights, options.raw, "recipes/upernet/swin_tiny.toml");
-  auto* segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
-  if (!segmenter)
-    fail_usage(opened.file, ": the weights are of task ", tasks::task_name(opened.info.task),
-               ", `tessera segment` needs those of task segment");
-  const tasks::SegmentInference how = inference_of(options, *segmenter);
-  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  require_described(options.weights, options.raw, "recipes/upernet/swin_tiny.toml");
+  const ImageModel model({.weights = options.weights, .how = {.raw = options.raw}, .compute = options});
+  auto& segmenter = model.require<tasks::Segmenter>("`tessera segment`");
+  const tasks::SegmentInference how = inference_of(options, segmenter);
   std::vector<std::array<uint8_t, 3>> palette;
-  for (int64_t c = 0; c < std::ssize(segmenter->mask_classes()); ++c) palette.push_back(data::mask_colour(c));
-  const int64_t count = images.size();
+  for (int64_t c = 0; c < std::ssize(segmenter.mask_classes()); ++c) palette.push_back(data::mask_colour(c));
   const torch::InferenceMode inference;
-  const Interruptible stretch;
-  int64_t broken = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    Image picture;
-    try {
-      DecodeOptions decode;
-      decode.max_pixels = kMostPixels;
-      decode.apply_exif = opened.info.preprocess.apply_exif;
-      picture = data::decode_sample(images.read(i), decode);
-    } catch (const Error& error) {
-      if (count == 1) fail(error.what());
-      ++broken;
-      std::cerr << "tessera: " << one_line(error.what()) << "\n";
-      continue;
-    }
-    const Names& names = outputs[static_cast<size_t>(i)];
-    if (const fs::path folder = fs::path(names.mask).parent_path(); !folder.empty())
-      fs::create_directories(folder);
-    const tasks::AutocastScope autocast(device, precision);
-    const Image mask = segmenter->segment(picture, how);
-    write_file_atomic(names.mask, encode_index_png(mask, palette));
-    if (options.overlay) write_file_atomic(names.overlay, encode_png(data::overlay_mask(picture, mask)));
-    print(options, images.name(i), names, mask, segmenter->mask_classes());
-  }
-  if (broken > 0) fail(broken, " of ", counted(count, "image"), " could not be read");
+  const int64_t broken =
+      model.for_each_image(images, {.max_pixels = kMostPixels}, [&](int64_t index, const Image& picture) {
+        const Names& names = outputs[static_cast<size_t>(index)];
+        if (const fs::path folder = fs::path(names.mask).parent_path(); !folder.empty())
+          fs::create_directories(folder);
+        const tasks::AutocastScope autocast = model.autocast();
+        const Image mask = segmenter.segment(picture, how);
+        write_file_atomic(names.mask, encode_index_png(mask, palette));
+        if (options.overlay) write_file_atomic(names.overlay, encode_png(data::overlay_mask(picture, mask)));
+        print(options, images.name(index), names, mask, segmenter.mask_classes());
+      });
+  fail_for_broken(broken, images.size());
 }
 
 }  // namespace

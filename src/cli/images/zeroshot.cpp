@@ -9,7 +9,6 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
-#include "data/base/image_files.h"
 #include "io/files/file.h"
 #include "tasks/base/zero_shot.h"
 
@@ -61,11 +60,9 @@ void print(const ZeroShotOptions& options, const std::string& file, const torch:
 void zeroshot(const ZeroShotOptions& options) {
   const std::vector<std::string> names = class_names_of(options);
   const PairedModel model(options);
-  tasks::PairedEmbedding& towers = model.embedding("zeroshot");
-  const data::ImageFiles images(options.images);
-  for (const std::string& note : images.notes()) std::cerr << one_line(note) << "\n";
+  auto& towers = model.require<tasks::PairedEmbedding>("zeroshot");
+  const data::ImageFiles images = given_images(options.images);
   const torch::InferenceMode inference;
-  const Interruptible stretch;
   if (!options.templates.empty()) towers.set_templates(options.templates);
   tasks::CutTexts cut;
   tasks::ClassRows classes;
@@ -78,21 +75,16 @@ void zeroshot(const ZeroShotOptions& options) {
   tell_cut(cut, options.strict);
   const double scale = towers.similarity_scale();
   const int64_t top = std::min<int64_t>(options.top, std::ssize(names));
-  std::vector<std::string> broken;
-  model.run(images, [&](int64_t first, const torch::Tensor& batch, const std::vector<std::string>& errors) {
-    const torch::Tensor rows = towers.embed_images(batch).to(torch::kCPU, torch::kFloat32);
+  const int64_t broken = model.for_each_batch(images, [&](const train::WalkedBatch& batch) {
+    const torch::Tensor rows =
+        model.with_precision([&] { return towers.embed_images(model.moved(batch.images)); });
     if (!torch::isfinite(rows).all().item<bool>())
-      fail(model.opened().file,
+      fail(model.file(),
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
     const auto [shares, best] = (scale * classes.similarities(towers, rows)).softmax(1).topk(top, 1);
-    for (size_t i = 0; i < errors.size(); ++i) {
-      const auto row = static_cast<int64_t>(i);
-      if (errors[i].empty())
-        print(options, images.paths()[static_cast<size_t>(first + row)], shares[row], best[row], names,
-              images.size() == 1);
-      else
-        broken.push_back(errors[i]);
-    }
+    for (int64_t i = 0; i < batch.size(); ++i)
+      if (batch.readable(i))
+        print(options, images.name(batch.first + i), shares[i], best[i], names, images.size() == 1);
   });
   fail_for_broken(broken, images.size());
 }

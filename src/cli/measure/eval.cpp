@@ -16,6 +16,7 @@
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
 #include "cli/measure/eval_tables.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -26,7 +27,7 @@
 #include "data/tools/corruption.h"
 #include "io/files/file.h"
 #include "open/device.h"
-#include "open/open_task.h"
+#include "open/ready_task.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/soundness.h"
 #include "tasks/classify/class_evaluation.h"
@@ -128,32 +129,40 @@ void refuse_corruptions(const std::string& path) {
                  path, "`");
 }
 
-tasks::ClassEvaluation& class_evaluation(tasks::Task& task, const std::string& file, const char* option) {
-  auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(&task);
-  if (!evaluation) fail_usage(option, ": ", file, " is of a task that gives no image one score a class");
-  return *evaluation;
-}
+// A trained task, and what it can do in an evaluation: null if it cannot.
+struct EvaluatedTask : train::OpenedTask {
+  explicit EvaluatedTask(train::OpenedTask opened)
+      : OpenedTask(std::move(opened)),
+        classes(ability_of<tasks::ClassEvaluation>(*task)),
+        segmenter(ability_of<tasks::Segmenter>(*task)),
+        finder(ability_of<tasks::ObjectFinder>(*task)),
+        writer(ability_of<tasks::Captioner>(*task)),
+        towers(ability_of<tasks::PairedEmbedding>(*task)) {}
+  tasks::ClassEvaluation* classes;
+  tasks::Segmenter* segmenter;
+  tasks::ObjectFinder* finder;
+  tasks::Captioner* writer;
+  tasks::PairedEmbedding* towers;
+};
 
 // Applies --crops, --scales and --flip.
-void look_several_times(const EvalOptions& options, train::OpenedTask& opened) {
-  auto* const segmenter = dynamic_cast<tasks::Segmenter*>(opened.task.get());
-  auto* const finder = dynamic_cast<tasks::ObjectFinder*>(opened.task.get());
-  if (options.crops == 1 && segmenter) {
-    tasks::SegmentInference how = segmenter->inference();
+void look_several_times(const EvalOptions& options, EvaluatedTask& opened) {
+  if (options.crops == 1 && opened.segmenter) {
+    tasks::SegmentInference how = opened.segmenter->inference();
     choose_views(how, options.scales, options.flip);
-    return segmenter->set_inference(how);
+    return opened.segmenter->set_inference(how);
   }
-  if (options.crops == 1 && finder) return choose_views(*finder, options.scales, options.flip);
+  if (options.crops == 1 && opened.finder) return choose_views(*opened.finder, options.scales, options.flip);
   if (!options.scales.empty())
     fail_usage("--scales: ", opened.file,
                " neither segments nor finds objects; --size measures at other sizes");
-  class_evaluation(*opened.task, opened.file, options.flip ? "--flip" : "--crops")
+  train::require<tasks::ClassEvaluation>(opened, options.flip ? "--flip" : "--crops")
       .set_views({options.crops, options.flip});
 }
 
 // Images that cannot be decoded are left out and named among the findings.
 tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, const data::Source& source,
-                            train::OpenedTask& opened, int64_t size) {
+                            EvaluatedTask& opened, int64_t size) {
   tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
                                 .device = train::choose_device(options.device)};
   how.open = [&](tasks::StreamSpec stream) {
@@ -183,10 +192,8 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
     how.blocks.insert(how.blocks.end(), {"pictures", "completions", "confusion"});
   if (!options.output.svg.empty()) how.blocks.emplace_back("confusion");
   if (options.views()) look_several_times(options, opened);
-  if (auto* const writer = dynamic_cast<tasks::Captioner*>(opened.task.get()))
-    writer->set_beams(options.beams);
-  if (!options.templates.empty())
-    dynamic_cast<tasks::PairedEmbedding&>(*opened.task).set_templates(options.templates);
+  if (opened.writer) opened.writer->set_beams(options.beams);
+  if (!options.templates.empty()) opened.towers->set_templates(options.templates);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -222,12 +229,11 @@ data::SourceConfig by_class_names(data::SourceConfig config, data::Split split) 
 }
 
 // Throws for requests that the task of the weights cannot fulfil, before the work.
-void check_task(const EvalOptions& options, train::OpenedTask& opened) {
+void check_task(const EvalOptions& options, const train::OpenedTask& opened) {
   if (options.wants_scores() || !options.measured.real.empty())
-    class_evaluation(*opened.task, opened.file,
-                     !options.measured.real.empty() ? "--real"
-                     : options.measures             ? "--measures"
-                                                    : "--temperature");
+    train::require<tasks::ClassEvaluation>(opened, !options.measured.real.empty() ? "--real"
+                                                   : options.measures             ? "--measures"
+                                                                                  : "--temperature");
   const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(opened.info.task));
   const auto need = [&](bool asked, const char* option, std::string_view table) {
     if (asked && std::ranges::find(kind.tables, table) == kind.tables.end())
@@ -237,18 +243,14 @@ void check_task(const EvalOptions& options, train::OpenedTask& opened) {
   need(!options.predictions.empty(), "--predictions", "samples");
   need(options.bits, "--bits", "bits");
   check_beams(options.beams);
-  if (options.beams.beams > 1 && !dynamic_cast<tasks::Captioner*>(opened.task.get()))
-    fail_usage("--beams: the task of these weights, ", kind.name, ", writes no captions");
-  if (!options.templates.empty() && !dynamic_cast<tasks::PairedEmbedding*>(opened.task.get()))
-    fail_usage("--templates: the task of these weights, ", kind.name, ", compares no texts with images");
+  if (options.beams.beams > 1) train::require<tasks::Captioner>(opened, "--beams");
+  if (!options.templates.empty()) train::require<tasks::PairedEmbedding>(opened, "--templates");
 }
 
 // Notes that a set with one class cannot show whether a model separates classes.
-void note_one_class(const tasks::Task& task, const data::Source& source) {
+void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
   const data::ClassLabels* labels = source.class_labels();
-  if (!dynamic_cast<const tasks::ClassEvaluation*>(&task) || !labels || labels->multi_label() ||
-      source.size() < 2)
-    return;
+  if (!opened.classes || !labels || labels->multi_label() || source.size() < 2) return;
   const int64_t first = labels->label(0);
   for (int64_t i = 1; i < source.size(); ++i)
     if (labels->label(i) != first) return;
@@ -261,11 +263,10 @@ void note_one_class(const tasks::Task& task, const data::Source& source) {
 
 // Adds findings of tasks with one class for each image: intervals, correct images, measures of all scores.
 void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
-                        train::OpenedTask& opened, EvaluatedRow& row) {
+                        const EvaluatedTask& opened, EvaluatedRow& row) {
   const bool asked = options.wants_scores() || real;
-  const auto* evaluation = dynamic_cast<tasks::ClassEvaluation*>(opened.task.get());
-  if (!evaluation) return;
-  const tasks::ScoredSamples& scored = evaluation->last_scores();
+  if (!opened.classes) return;
+  const tasks::ScoredSamples& scored = opened.classes->last_scores();
   if (scored.rows[0].score.label < 0) {
     if (asked) fail_usage(opened.file, ": it gives images several classes, these measures need one");
     return;
@@ -379,13 +380,13 @@ class Evaluation {
     if (options_.classes_in_order) how.class_names = set_classes(info, weights);
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
-    train::OpenedTask opened = train::open_task(weights, how);
+    EvaluatedTask opened(train::open_task(weights, how));
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     check_task(options_, opened);
     const data::ClassLabels* const labels = source_->class_labels();
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
-    if (rows_.empty()) note_one_class(*opened.task, *source_);
+    if (rows_.empty()) note_one_class(opened, *source_);
     std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};
@@ -400,14 +401,12 @@ class Evaluation {
     return rows_.back();
   }
 
-  void finish_temperature(const DescribedWeights& weights, const train::OpenedTask& opened,
-                          double fitted) const {
+  void finish_temperature(const DescribedWeights& weights, const EvaluatedTask& opened, double fitted) const {
     if (const std::string line = search_end(fitted); !line.empty())
       std::cerr << one_line(weights.weights) << ": " << line << "\n";
     if (options_.keep.empty()) return;
-    const auto& evaluation = dynamic_cast<const tasks::ClassEvaluation&>(*opened.task);
     keep_temperature(options_.keep, weights, fitted,
-                     fit_on(*whole_, *source_, evaluation.last_scores(),
+                     fit_on(*whole_, *source_, opened.classes->last_scores(),
                             options_.measured.measures.temperature_share, options_.measured.seed));
   }
 

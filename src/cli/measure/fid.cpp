@@ -7,7 +7,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/image_batches.h"
 #include "cli/measure/fid_checkpoints.h"
 #include "cli/measure/fid_sources.h"
 #include "core/error.h"
@@ -17,6 +16,7 @@
 #include "eval/statistics_file.h"
 #include "io/files/file.h"
 #include "open/device.h"
+#include "open/image_walk.h"
 #include "open/open_extractor.h"
 #include "tasks/generate/generative_meter.h"
 #include "tasks/generate/generator_fid.h"
@@ -122,21 +122,17 @@ Measured measure(const FidOptions& options, const Metrics& metrics, tasks::Featu
                              .spatial = metrics.sfid};
   if (extractor.classes() == 0) wanted.splits = 0;
   out.meter = std::make_unique<tasks::GenerativeMeter>(extractor, wanted);
-  ProgressLine::Options bar;
-  bar.label = label;
-  bar.total = source.size();
-  ProgressLine progress(std::cerr, bar);
-  const Interruptible stretch;
+  ProgressLine progress(std::cerr, {.label = label, .total = source.size()});
   const auto transform = extractor.transform();
-  ImageBatches batches(source, *transform,
-                       batch_that_fits(options.batch, transform->fields().at(0).shape.at(1)), workers);
-  while (const auto batch = batches.next()) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted: nothing is measured or written");
-    for (const std::string& error : batch->errors)
-      if (!error.empty()) fail(error, "; `tessera data check` lists all such images");
-    out.meter->add(extractor.extract(batch->images));
-    progress.update(batch->first + batch->images.size(0), {});
-  }
+  const train::ImageWalk walk{
+      .batch = batch_that_fits(options.batch, transform->fields().at(0).shape.at(1)),
+      .workers = workers,
+      .broken = [](const std::string& error) { fail(error, "; `tessera data check` lists all such images"); },
+      .progress = [&](int64_t done) { progress.update(done, {}); },
+      .interruption = "interrupted: nothing is measured or written"};
+  train::for_each_batch(source, *transform, walk, [&](const train::WalkedBatch& batch) {
+    out.meter->add(extractor.extract(batch.images));
+  });
   progress.finish();
   out.statistics = out.meter->statistics();
   out.score = out.meter->score();
@@ -385,8 +381,7 @@ void fid(const FidOptions& options, const Given& given) {
       !holds_statistics(options.samples) || (holds_images(options.samples) && !options.weights.empty());
   if (!images) return compare_statistics(options, metrics);
   check_request(options, metrics);
-  const int workers = std::max(1, train::use_threads(options.threads) / 8);
-  train::use_threads_beside(workers, options.threads);
+  const int workers = train::use_threads_for_walk(options.threads);
   const bool from_statistics = !options.reference.empty() && holds_statistics(options.reference);
   // Checks all files before the work.
   const auto samples = open_measured_images(options.samples, options.split, options.count);

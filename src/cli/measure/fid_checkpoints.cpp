@@ -47,8 +47,8 @@ CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawi
       fail_usage("'", run, "' draws patch by patch: --checkpoints measures runs of task diffuse");
     tasks::move(opened.task->parts(), device, train::parameter_type(precision));
     tasks::GeneratorPictures pictures(
-        *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"),
-        codec, {.sampler = drawing.sampler, .cfg = drawing.cfg}, "'" + opened.file + "'");
+        *generator, models::extent_of(*opened.info.model.settings.find("image_size"), "image_size"), codec,
+        {.sampler = drawing.sampler, .cfg = drawing.cfg}, "'" + opened.file + "'");
     const double value = fid.measure(
         [&](int64_t first, int64_t images) { return pictures.draw(first, images, device, precision, alive); },
         device, alive);

@@ -266,7 +266,7 @@ void run(const ConvertOptions& options, const Given& given) {
     const train::StoredTensors stored = train::stored_for(*meta, views, ours, file.path());
     tensors.views = train::views_of(train::match_weights(*meta, stored), tensors.kept);
     const int64_t classes = train::class_count(info);
-    const bool other_task = tasks::task_name(info.task) != tasks::task_kinds().front().name;
+    const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
     std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
               << ", "
               << (other_task    ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
+#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
@@ -33,7 +34,7 @@ Row describe(const models::Family& family, const models::Size& published) {
   Row row{published.name,          family.name, published.aliases, models::count_parameters(*model->backbone),
           model->macs(size, size), size};
   if (const int64_t exact = model->exact_macs(size, size); exact != row.macs) row.exact_macs = exact;
-  if (const auto* masked = dynamic_cast<const models::MaskedAttention*>(model->backbone.get()))
+  if (const auto* masked = ability_of<models::MaskedAttention>(*model->backbone))
     row.masked_out_macs = masked->masked_out_macs(size, size);
   return row;
 }

@@ -9,6 +9,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

@@ -60,7 +60,7 @@ TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
       "tinca' for 'Tench'?: name the folders after the weights' classes, or after their numbers from 0; or, "
       "as "
       "both have 2, take them one for one by --classes-in-order");
-  EXPECT_NE(refusal({}, 0, {"cat"}).find("no head"), std::string::npos);
+  EXPECT_NE(refusal({}, 0, {"cat"}).find("no classification head"), std::string::npos);
 }
 
 TEST(ClassMapping, SaysWhichWeightsKnowSynsets) {

@@ -22,7 +22,9 @@ RawSample read_image_file(const std::string& path) {
   return {printable(path, kMostNameBytes), read_file(path, kMaxPictureBytes)};
 }
 
-ImageFiles::ImageFiles(const std::vector<std::string>& paths) {
+ImageFiles::ImageFiles(const std::vector<std::string>& paths,
+                       std::function<std::vector<std::byte>()> standard_input)
+    : standard_input_(std::move(standard_input)) {
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::is_directory(path, error))
@@ -30,9 +32,18 @@ ImageFiles::ImageFiles(const std::vector<std::string>& paths) {
     else
       paths_.push_back(path);
     refusals_.resize(paths_.size());
-    if (path == kStandardInput)
+    if (path == kStandardInput && !standard_input_)
       refusals_.back() = "'-' is standard input, which this command does not read: name a file";
   }
+  const auto times = std::count(paths_.begin(), paths_.end(), kStandardInput);
+  if (times > 1 && standard_input_)
+    fail_usage("'-' stands ", times, " times among the images: standard input can be read once");
+}
+
+const std::string& ImageFiles::name(int64_t index) const {
+  static const std::string piped = "stdin";
+  const std::string& path = paths_[static_cast<size_t>(index)];
+  return path == kStandardInput ? piped : path;
 }
 
 void ImageFiles::add_folder(const std::string& folder) {
@@ -65,6 +76,7 @@ void ImageFiles::add_folder(const std::string& folder) {
 RawSample ImageFiles::read(int64_t index) const {
   const auto i = static_cast<size_t>(index);
   if (!refusals_[i].empty()) fail(refusals_[i]);
+  if (paths_[i] == kStandardInput) return {name(index), standard_input_()};
   return read_image_file(paths_[i]);
 }
 

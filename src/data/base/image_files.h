@@ -1,7 +1,9 @@
 // Images that a user lists by path, as for `predict` and `features`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,20 +23,25 @@ inline constexpr std::string_view kStandardInput = "-";
 // unreadable file fails only in its own read(), so that the others remain usable.
 class ImageFiles final : public Source {
  public:
-  // No read() reads standard input: programs that accept it must read it themselves.
-  explicit ImageFiles(const std::vector<std::string>& paths);
+  // `standard_input` returns the bytes of the image "-"; without it, read() of "-" fails. Throws a usage error
+  // if it would be read twice.
+  explicit ImageFiles(const std::vector<std::string>& paths,
+                      std::function<std::vector<std::byte>()> standard_input = {});
 
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
   RawSample read(int64_t index) const override;
   uint64_t fingerprint() const override;
   std::string describe() const override;
   const std::vector<std::string>& paths() const { return paths_; }
+  // An image's name in output: its path, "stdin" for standard input.
+  const std::string& name(int64_t index) const;
   // One line for each folder that contains files other than images.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   void add_folder(const std::string& folder);
 
+  std::function<std::vector<std::byte>()> standard_input_;
   std::vector<std::string> paths_;
   std::vector<std::string> notes_;
   std::vector<std::string> refusals_;  // the reason why a path is no image, "" if it may be one

@@ -21,6 +21,21 @@ TEST(ImageFiles, StandInTheOrderGivenFoldersByName) {
   EXPECT_EQ(images.describe(), "4 image files");
 }
 
+TEST(ImageFiles, StandardInputIsReadByWhoeverAllowsIt) {
+  const ImageFiles images({"-", "a.png"}, [] { return std::vector<std::byte>{std::byte{'p'}}; });
+  const RawSample piped = images.read(0);
+  EXPECT_EQ(piped.name, "stdin");
+  EXPECT_EQ(std::get<std::vector<std::byte>>(piped.picture), std::vector<std::byte>{std::byte{'p'}});
+  EXPECT_EQ(images.name(0), "stdin");
+  EXPECT_EQ(images.name(1), "a.png");
+  EXPECT_EQ(error_of([] { ImageFiles({"-"}).read(0); }),
+            "'-' is standard input, which this command does not read: name a file");
+  EXPECT_EQ(error_of([] {
+              ImageFiles({"-", "-"}, [] { return std::vector<std::byte>(); });
+            }),
+            "'-' stands 2 times among the images: standard input can be read once");
+}
+
 // Each of these would exhaust memory or block for ever.
 TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
   const TemporaryFolder folder;

@@ -50,6 +50,8 @@ class ClassLabels {
   virtual const std::vector<std::string>& class_names() const = 0;
 };
 
+class Annotations;
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -67,6 +69,8 @@ class Source {
   // label). Samples named here are not among 0 … size-1. open_source throws for such a set; `data check`
   // lists every problem.
   virtual std::vector<std::string> problems() const { return {}; }
+  // Describes, checks, draws and packs what samples have besides their image; see annotations.h.
+  virtual std::unique_ptr<Annotations> annotations() const;
 };
 
 class LabelledSource : public Source, public ClassLabels {

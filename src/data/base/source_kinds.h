@@ -13,13 +13,23 @@
 
 namespace tessera::data {
 
+struct CheckedSet;
+
 // One row of the table in source.cpp.
 struct SourceKind {
   const char* name;     // "ImageFolder"
   const char* example;  // an example of such a path, for the error about an unknown kind
   bool (*matches)(const std::string& path);
   std::unique_ptr<Source> (*open)(const SourceConfig& config, Split split);
+  // Of kinds without images: what they contain instead, and their own `data check`.
+  const char* without_images = nullptr;
+  CheckedSet (*check)(const SourceConfig& config, int64_t show) = nullptr;
 };
+
+// Returns the kind of the source at a path. Throws a usage error if no kind fits.
+const SourceKind& find_source_kind(const std::string& path);
+// Adds a custom kind, which precedes those of the table.
+void add_source_kind(const SourceKind& kind);
 
 bool is_shapes_objects_path(const std::string& path);
 bool is_coco_path(const std::string& path);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/annotations.h"
 #include "data/base/source_kinds.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -349,6 +350,31 @@ RawSample Conversations::read(int64_t index) const {
   sample.annotation.captions = record.turns;
   sample.annotation.classes = {record.type};
   return sample;
+}
+
+namespace {
+
+class ConversationAnnotations final : public Annotations {
+ public:
+  explicit ConversationAnnotations(const Conversations& source)
+      : Annotations(source), conversations_(source) {}
+  bool one_split() const override { return true; }
+  bool repeats_images() const override { return true; }
+  std::vector<std::string> problems_of(int64_t index, const RawSample&) const override {
+    return conversations_.problems_of(index);
+  }
+  std::string caption_of(int64_t, const RawSample& sample) const override {
+    return join(sample.annotation.captions, " ");
+  }
+
+ private:
+  const Conversations& conversations_;
+};
+
+}  // namespace
+
+std::unique_ptr<Annotations> Conversations::annotations() const {
+  return std::make_unique<ConversationAnnotations>(*this);
 }
 
 uint64_t Conversations::fingerprint() const {

@@ -50,6 +50,7 @@ class Conversations final : public Source {
   RawSample read(int64_t index) const override;
   uint64_t fingerprint() const override;
   std::string describe() const override;
+  std::unique_ptr<Annotations> annotations() const override;
   // Kinds of answers, in alphabetical order; "" for records without one.
   const std::vector<std::string>& types() const { return types_; }
   // All answers of the annotators, the conversation's own first; empty if the record has turns.

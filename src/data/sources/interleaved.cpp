@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/annotations.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 
@@ -177,6 +178,43 @@ class DocumentImages final : public Source {
   const Interleaved& documents_;
   std::vector<int64_t> begins_;  // index of each document's first image
   int64_t count_ = 0;
+};
+
+class DocumentAnnotations final : public Annotations {
+ public:
+  explicit DocumentAnnotations(const Interleaved& documents)
+      : Annotations(documents), documents_(documents), images_(documents) {}
+
+  const Source& images() const override { return images_; }
+  bool repeats_images() const override { return true; }
+  std::unique_ptr<Packing> packing() const override {
+    fail_usage(documents_.describe(), ": documents are not packed, shards of them are read as they are");
+  }
+  std::vector<std::string> problems_of(int64_t index, const RawSample&) const override {
+    return documents_.problems_of(index);
+  }
+  std::string caption_of(int64_t index, const RawSample&) const override { return documents_.line_of(index); }
+
+ protected:
+  // Means per document.
+  Facts annotation_facts(int64_t) const override {
+    const int64_t count = documents_.size();
+    if (count == 0) return {};
+    double images = 0, words = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      images += static_cast<double>(documents_.document(i).images.size());
+      for (const std::string& part : documents_.document(i).texts)
+        words += static_cast<double>(words_in(part));
+    }
+    images /= static_cast<double>(count), words /= static_cast<double>(count);
+    return {text("  text   ", counted(count, "document"), ", ", fixed(images, 1), " images and ",
+                 fixed(words, 1), " words each\n"),
+            {{"documents", {{"documents", count}, {"images", images}, {"words", words}}}}};
+  }
+
+ private:
+  const Interleaved& documents_;
+  DocumentImages images_;
 };
 
 }  // namespace
@@ -351,23 +389,13 @@ std::string Interleaved::describe() const {
               left_out_ > 0 ? text("; ", left_out_, " without an image left out") : "");
 }
 
+std::unique_ptr<Annotations> Interleaved::annotations() const {
+  return std::make_unique<DocumentAnnotations>(*this);
+}
+
 std::unique_ptr<Source> document_images(const Source& source) {
   const auto* documents = dynamic_cast<const Interleaved*>(&source);
   return documents ? std::make_unique<DocumentImages>(*documents) : nullptr;
-}
-
-DocumentStatistics document_statistics(const Source& source) {
-  DocumentStatistics out;
-  const auto* documents = dynamic_cast<const Interleaved*>(&source);
-  if (!documents || documents->size() == 0) return out;
-  out.documents = documents->size();
-  for (int64_t i = 0; i < documents->size(); ++i) {
-    out.images += static_cast<double>(documents->document(i).images.size());
-    for (const std::string& part : documents->document(i).texts)
-      out.words += static_cast<double>(words_in(part));
-  }
-  out.images /= static_cast<double>(out.documents), out.words /= static_cast<double>(out.documents);
-  return out;
 }
 
 bool is_interleaved_path(const std::string& path) { return path.starts_with(kPrefix); }

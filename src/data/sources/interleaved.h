@@ -48,6 +48,7 @@ class Interleaved final : public Source {
   uint64_t fingerprint() const override;
   std::string describe() const override;
   std::vector<std::string> problems() const override { return problems_.lines(); }
+  std::unique_ptr<Annotations> annotations() const override;
 
   const Document& document(int64_t index) const { return documents_[static_cast<size_t>(index)]; }
   // Returns an image of a document. Throws an Error that names both.
@@ -72,13 +73,6 @@ class Interleaved final : public Source {
 
 // Returns all images of the documents, which must outlive the result; null if the source has no documents.
 std::unique_ptr<Source> document_images(const Source& source);
-
-struct DocumentStatistics {
-  int64_t documents = 0;
-  double images = 0, words = 0;  // means per document
-};
-// documents = 0 if the source has none.
-DocumentStatistics document_statistics(const Source& source);
 
 bool is_interleaved_path(const std::string& path);
 std::unique_ptr<Source> open_interleaved(const SourceConfig& config, Split split);

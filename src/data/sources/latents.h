@@ -32,6 +32,7 @@ struct LatentInfo {
 class LatentSource : public Source {
  public:
   virtual const LatentInfo& latents() const = 0;
+  std::unique_ptr<Annotations> annotations() const override;
 };
 
 // Returns the source as a latent source; null if it contains images.

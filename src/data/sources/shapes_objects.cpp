@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/object_source.h"
 #include "data/sources/shapes.h"
 
 namespace tessera::data {
@@ -81,7 +82,7 @@ std::string name_of(Split split, int64_t index) {
 
 // Samples are drawn when they are read. objects() returns a thread-local list that is valid until its next
 // call.
-class ShapesObjectsSource final : public Source, public ObjectLabels {
+class ShapesObjectsSource final : public ObjectSource {
  public:
   ShapesObjectsSource(const ShapesObjectsConfig& config, Split split) : config_(config), split_(split) {}
 

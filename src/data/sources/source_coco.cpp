@@ -12,6 +12,7 @@
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/coco_file.h"
+#include "data/sources/object_source.h"
 #include "data/sources/shard_files.h"
 #include "io/images/image.h"
 
@@ -83,7 +84,7 @@ Place find_place(const SourceConfig& config, Split split) {
   return place;
 }
 
-class CocoSource final : public Source, public ObjectLabels {
+class CocoSource final : public ObjectSource {
  public:
   CocoSource(CocoFile file, Place place, const std::vector<int64_t>& chosen) : place_(std::move(place)) {
     std::sort(file.categories.begin(), file.categories.end(),

@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/mask_source.h"
 #include "data/sources/shard_files.h"
-#include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -39,7 +39,7 @@ std::vector<std::string> classes_of(const std::string& file) {
   return classes;
 }
 
-class MaskShards final : public Source, public MaskLabels {
+class MaskShards final : public MaskedSource {
  public:
   MaskShards(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
     classes_ = classes_of((fs::path(shown_) / kMaskMarker).string());

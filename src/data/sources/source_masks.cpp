@@ -15,7 +15,7 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
-#include "data/transforms/mask_labels.h"
+#include "data/sources/mask_source.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "io/images/index_png.h"
@@ -250,7 +250,7 @@ struct Pair {
   std::string image, mask;  // full paths
 };
 
-class MaskSource final : public Source, public MaskLabels {
+class MaskSource final : public MaskedSource {
  public:
   MaskSource(Layout layout, const SourceConfig& config, Split split)
       : layout_(std::move(layout)), table_(value_table()) {

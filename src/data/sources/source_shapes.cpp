@@ -3,8 +3,8 @@
 #include "core/text.h"
 #include "data/base/questions.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/mask_source.h"
 #include "data/sources/shapes.h"
-#include "data/transforms/mask_labels.h"
 
 namespace tessera::data {
 namespace {
@@ -79,7 +79,7 @@ class ShapesSource final : public LabelledSource, public ImageQuestions {
 };
 
 // The shape of every pixel.
-class ShapesMasks final : public Source, public MaskLabels {
+class ShapesMasks final : public MaskedSource {
  public:
   ShapesMasks(const ShapesConfig& config, Split split) : config_(config), split_(split) {
     classes_ = {"background"};

@@ -10,9 +10,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/annotations.h"
 #include "data/base/captions.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
@@ -156,6 +158,46 @@ size_t cut_of(const std::string& content, double share) {
   return share > 0 && space != std::string::npos ? space : content.size();
 }
 
+int64_t words_of(std::string_view content) {
+  int64_t count = 0;
+  bool inside = false;
+  for (const char c : content) {
+    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
+    count += !space && !inside;
+    inside = !space;
+  }
+  return count;
+}
+
+class TextAnnotations final : public Annotations {
+ public:
+  explicit TextAnnotations(const Source& source) : Annotations(source) {}
+
+  // Reads all documents.
+  Facts facts(int64_t) const override {
+    int64_t bytes = 0, words = 0, least = 0, most = 0;  // least, most: words of a document
+    std::unordered_set<std::string> distinct;           // checksums: documents may be long
+    for (int64_t i = 0; i < source_.size(); ++i) {
+      const std::string content = source_.read(i).annotation.captions.at(0);
+      const int64_t own = words_of(content);
+      least = i == 0 ? own : std::min(least, own);
+      most = std::max(most, own);
+      words += own;
+      bytes += std::ssize(content);
+      distinct.insert(checksum_of(bytes_of(std::string(trim(content)))));
+    }
+    return {text("  text   ", counted(source_.size(), "document"), ", ", distinct.size(), " distinct, ",
+                 counted(words, "word"), ", ", least, " to ", most, " a document\n"),
+            {{"description", source_.describe()},
+             {"documents", source_.size()},
+             {"distinct", distinct.size()},
+             {"bytes", bytes},
+             {"words", words},
+             {"shortest", least},
+             {"longest", most}}};
+  }
+};
+
 class TextSource final : public Source {
  public:
   TextSource(std::string path, Documents documents)
@@ -179,6 +221,9 @@ class TextSource final : public Source {
   }
   uint64_t fingerprint() const override { return fingerprint_; }
   std::vector<std::string> problems() const override { return problems_; }
+  std::unique_ptr<Annotations> annotations() const override {
+    return std::make_unique<TextAnnotations>(*this);
+  }
   std::string describe() const override {
     return text("texts ", path_, ", ", counted(size(), "document"), " of ", human_bytes(bytes_));
   }

@@ -1,7 +1,5 @@
 #include "data/tools/check.h"
 
-#include "data/base/objects.h"
-
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -10,10 +8,9 @@
 
 #include "core/error.h"
 #include "core/progress.h"
+#include "core/text.h"
 #include "core/threads.h"
-#include "data/base/captions.h"
-#include "data/sources/conversations.h"
-#include "data/sources/interleaved.h"
+#include "data/base/annotations.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
 #include "io/images/image.h"
@@ -34,12 +31,13 @@ struct Look {
   int width = 0, height = 0;
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
   std::string name;
-  bool captioned = false, without_image = false;
+  bool captioned = false;
+  bool without_image = false;             // a text alone
   bool masked = false, labelled = false;  // has a mask, and a pixel of a class in it
   std::vector<std::string> captions;      // their problems
 };
 
-Look look_at(const Source& source, int64_t index) {
+Look look_at(const Source& source, const Annotations& annotations, int64_t index) {
   Look look;
   try {
     const RawSample sample = source.read(index);
@@ -49,8 +47,7 @@ Look look_at(const Source& source, int64_t index) {
       look.masked = true;
       look.labelled = std::ranges::any_of(mask->pixels, [](uint8_t value) { return value != kIgnoredPixel; });
     }
-    const auto* asked = dynamic_cast<const Conversations*>(&source);
-    look.captions = asked ? asked->problems_of(index) : caption_problems(sample);
+    look.captions = annotations.problems_of(index, sample);
     look.without_image = sample.without_image;
     if (look.without_image) return look;
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
@@ -124,19 +121,13 @@ class DuplicateFinder {
   std::unordered_map<uint64_t, Seen> first_;
 };
 
-SplitCheck describe_split(const Source& source, bool held_out) {
+SplitCheck describe_split(const Source& source, const Annotations& annotations, bool held_out) {
   SplitCheck split;
   split.name = held_out ? "validation" : "train";
   split.description = source.describe();
-  split.pictures = source.size();
-  if (const ClassLabels* labels = source.class_labels()) split.classes = labels->class_names();
-  if (const MaskLabels* masks = mask_labels(source)) split.classes = masks->mask_classes();
-  split.class_counts = class_counts(source);
-  if (const ObjectLabels* objects = object_labels(source)) {
-    split.classes = objects->object_classes();
-    split.class_counts = object_counts(source);
-    split.counts_objects = true;
-  }
+  split.pictures = annotations.images().size();
+  const Annotations::Classes classes = annotations.classes();
+  split.classes = classes.names, split.class_counts = classes.counts, split.counted = classes.counted;
   return split;
 }
 
@@ -154,6 +145,15 @@ void count_look(const Look& look, SplitCheck& split) {
 void Lines::add(std::string line) {
   ++count;
   if (lines.size() < kMostLines) lines.push_back(std::move(line));
+}
+
+std::string Lines::text(const std::string& title, int64_t show) const {
+  if (count == 0) return "";
+  std::string out = title + ": " + std::to_string(count) + "\n";
+  const auto shown = std::min<int64_t>(show, std::ssize(lines));
+  for (int64_t i = 0; i < shown; ++i) out += "  " + printable(lines[static_cast<size_t>(i)], 1000) + "\n";
+  if (shown < count) out += "  … and " + std::to_string(count - shown) + " more\n";
+  return out;
 }
 
 OpenSplits open_splits(const SourceConfig& config) {
@@ -185,80 +185,101 @@ std::vector<std::string> OpenSplits::problems() const {
   return lines;
 }
 
-CheckReport check_data(const SourceConfig& config, const Progress& progress) {
-  CheckReport report;
-  OpenSplits splits = open_splits(config);
-  for (const std::string& line : splits.problems()) report.set.add(line);
-  if (splits.train && is_images_alone(*splits.train))
-    report.set.add(text(config.path,
-                        ": its folder images/ is read as a class of that name; masks of images belong into ",
-                        "annotations/ beside it, boxes into annotations/instances_train.json"));
-  // Conversations in one file have no split: they are checked once.
-  if (config.val_path.empty() && dynamic_cast<const Conversations*>(splits.train.get()))
-    splits.validation.reset();
-  if (splits.train && splits.validation) try {
-      require_same_classes(*splits.train, *splits.validation);
-      if (mask_labels(*splits.train) || mask_labels(*splits.validation))
-        require_same_masks(*splits.train, *splits.validation);
-      if (object_labels(*splits.train) || object_labels(*splits.validation))
-        require_same_objects(*splits.train, *splits.validation);
-    } catch (const Error& error) {
-      report.set.add(error.what());
-    }
-  // The images of documents are checked one by one, and then their texts.
-  const auto images_of = [](const std::unique_ptr<Source>& source) {
-    return source ? document_images(*source) : nullptr;
-  };
-  const std::unique_ptr<Source> train_images = images_of(splits.train),
-                                held_out_images = images_of(splits.validation);
-  const Source* const looked[] = {train_images ? train_images.get() : splits.train.get(),
-                                  held_out_images ? held_out_images.get() : splits.validation.get()};
-  int64_t total = 0, done = 0;
-  for (const Source* source : looked)
-    if (source != nullptr) total += source->size();
-  if (total == 0 && report.set.count == 0) report.set.add(config.path + " has no images");
-  DuplicateFinder duplicates(report);
-  const Interruptible stretch;
-  for (const bool held_out : {false, true}) {
-    const Source* source = looked[held_out ? 1 : 0];
-    if (source == nullptr) continue;
-    const auto* documents =
-        dynamic_cast<const Interleaved*>((held_out ? splits.validation : splits.train).get());
-    duplicates.allow_repeats(documents || dynamic_cast<const Conversations*>(source));
-    SplitCheck split = describe_split(*source, held_out);
-    std::vector<std::string> without;  // samples without captions: a problem if others have some
-    bool captioned = false, masked = false, labelled = false;
-    for (int64_t first = 0; first < source->size(); first += kPiece) {
-      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-      std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, source->size() - first)));
-      parallel_for(static_cast<int64_t>(looks.size()), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) looks[static_cast<size_t>(i)] = look_at(*source, first + i);
-      });
-      for (size_t i = 0; i < looks.size(); ++i) {
-        if (!looks[i].error.empty()) {
-          report.unreadable.add(looks[i].error);
-          continue;
-        }
-        if (!looks[i].without_image) count_look(looks[i], split);
-        captioned = captioned || looks[i].captioned;
-        masked = masked || looks[i].masked, labelled = labelled || looks[i].labelled;
-        if (!looks[i].captioned && without.size() < kMostLines)
-          without.push_back(looks[i].name + ": has no caption");
-        for (std::string& line : looks[i].captions) report.captions.add(std::move(line));
-        if (!looks[i].without_image)
-          duplicates.add(looks[i], {source, first + static_cast<int64_t>(i), held_out});
-      }
-      done += static_cast<int64_t>(looks.size());
-      if (progress) progress(done, total);
-    }
-    if (masked && !labelled) report.set.add(source->describe() + ": no mask has a pixel of a class");
-    if (captioned)
-      for (std::string& line : without) report.captions.add(std::move(line));
-    for (int64_t i = 0; documents && i < documents->size(); ++i)
-      for (std::string& line : documents->problems_of(i)) report.captions.add(std::move(line));
-    report.splits.push_back(std::move(split));
+namespace {
+
+class SetCheck {
+ public:
+  SetCheck(const SourceConfig& config, const Progress& progress)
+      : config_(config), progress_(progress), splits_(open_splits(config)) {}
+
+  CheckReport run() {
+    for (const std::string& line : splits_.problems()) report_.set.add(line);
+    if (splits_.train && is_images_alone(*splits_.train))
+      report_.set.add(text(
+          config_.path, ": its folder images/ is read as a class of that name; masks of images belong into ",
+          "annotations/ beside it, boxes into annotations/instances_train.json"));
+    if (splits_.train) annotations_[0] = splits_.train->annotations();
+    if (config_.val_path.empty() && annotations_[0] && annotations_[0]->one_split())
+      splits_.validation.reset();
+    if (splits_.validation) annotations_[1] = splits_.validation->annotations();
+    compare_splits();
+    for (const auto& one : annotations_)
+      if (one) total_ += one->images().size();
+    if (total_ == 0 && report_.set.count == 0) report_.set.add(config_.path + " has no images");
+    const Interruptible stretch;
+    if (annotations_[0]) check_split(*splits_.train, *annotations_[0], false);
+    if (annotations_[1]) check_split(*splits_.validation, *annotations_[1], true);
+    return std::move(report_);
   }
-  return report;
+
+ private:
+  void compare_splits() {
+    if (splits_.train && splits_.validation) try {
+        for (const auto& one : annotations_) one->require_same(*splits_.train, *splits_.validation);
+      } catch (const Error& error) {
+        report_.set.add(error.what());
+      }
+  }
+
+  // Looks at all images of a split; those of documents are another source, and their texts come last.
+  void check_split(const Source& source, const Annotations& annotations, bool held_out) {
+    const Source& images = annotations.images();
+    const auto of_images = images.annotations();
+    duplicates_.allow_repeats(annotations.repeats_images());
+    SplitCheck split = describe_split(source, annotations, held_out);
+    Annotated found;
+    for (int64_t first = 0; first < images.size(); first += kPiece) {
+      if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+      std::vector<Look> looks(static_cast<size_t>(std::min(kPiece, images.size() - first)));
+      parallel_for(std::ssize(looks), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          looks[static_cast<size_t>(i)] = look_at(images, *of_images, first + i);
+      });
+      for (size_t i = 0; i < looks.size(); ++i)
+        count(looks[i], {&images, first + static_cast<int64_t>(i), held_out}, split, found);
+      done_ += std::ssize(looks);
+      if (progress_) progress_(done_, total_);
+    }
+    if (found.masked && !found.labelled)
+      report_.set.add(source.describe() + ": no mask has a pixel of a class");
+    if (found.captioned)
+      for (std::string& line : found.without) report_.captions.add(std::move(line));
+    for (int64_t i = 0; &images != &source && i < source.size(); ++i)
+      for (std::string& line : annotations.problems_of(i, {})) report_.captions.add(std::move(line));
+    report_.splits.push_back(std::move(split));
+  }
+
+  struct Annotated {
+    bool captioned = false, masked = false, labelled = false;  // true if any sample is
+    std::vector<std::string> without;  // samples without captions: a problem if others have some
+  };
+  void count(Look& look, const Place& place, SplitCheck& split, Annotated& found) {
+    if (!look.error.empty()) {
+      report_.unreadable.add(look.error);
+      return;
+    }
+    if (!look.without_image) count_look(look, split);
+    found.captioned = found.captioned || look.captioned;
+    found.masked = found.masked || look.masked, found.labelled = found.labelled || look.labelled;
+    if (!look.captioned && found.without.size() < kMostLines)
+      found.without.push_back(look.name + ": has no caption");
+    for (std::string& line : look.captions) report_.captions.add(std::move(line));
+    if (!look.without_image) duplicates_.add(look, place);
+  }
+
+  const SourceConfig& config_;
+  const Progress& progress_;
+  OpenSplits splits_;
+  std::unique_ptr<Annotations> annotations_[2];  // of the training split, of the held-out split
+  CheckReport report_;
+  DuplicateFinder duplicates_{report_};
+  int64_t total_ = 0, done_ = 0;
+};
+
+}  // namespace
+
+CheckReport check_data(const SourceConfig& config, const Progress& progress) {
+  return SetCheck(config, progress).run();
 }
 
 }  // namespace tessera::data

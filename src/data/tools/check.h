@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct Lines {
   int64_t count = 0;
   std::vector<std::string> lines;
   void add(std::string line);
+  // Returns "TITLE: 3" and the first `show` lines; "" if there are none.
+  std::string text(const std::string& title, int64_t show) const;
+  nlohmann::ordered_json json() const { return {{"count", count}, {"lines", lines}}; }
 };
 
 struct SplitCheck {
@@ -27,7 +31,7 @@ struct SplitCheck {
   int64_t pictures = 0, readable = 0;
   std::vector<std::string> classes;
   std::vector<int64_t> class_counts;
-  bool counts_objects = false;             // class_counts are those of objects, not of images
+  std::string counted = "images";          // by class_counts: images or objects
   std::map<std::string, int64_t> formats;  // "jpeg", "png", "webp", "pixels"
   // Readable images by their shorter side: the number with 2^k to 2^(k+1)-1 pixels.
   std::map<int, int64_t> sides;

@@ -1,14 +1,12 @@
 #include "data/tools/pack.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -18,17 +16,12 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "data/base/objects.h"
-#include "data/base/source_kinds.h"
-#include "data/sources/coco_file.h"
-#include "data/sources/interleaved.h"
+#include "data/base/annotations.h"
 #include "data/tools/partial_folder.h"
-#include "data/transforms/mask_labels.h"
 #include "data/transforms/resize.h"
 #include "io/files/file.h"
 #include "io/files/tar.h"
 #include "io/images/image.h"
-#include "io/images/index_png.h"
 
 namespace tessera::data {
 namespace {
@@ -110,21 +103,15 @@ class ShardWriter {
     digits_ = std::max<int>(3, static_cast<int>(std::to_string(std::max<int64_t>(shards - 1, 0)).size()));
   }
 
-  // A member next to its sample's image, with the ending of its name.
-  struct Beside {
-    std::string ending;
-    std::vector<std::byte> content;
-  };
-
   // Adds an image and returns its path through the shard: "train-000.tar/train000000000-a.jpg".
-  std::string add(const Encoded& picture, const std::vector<Beside>& others) {
+  std::string add(const Encoded& picture, const std::vector<Packing::Member>& others) {
     if (!writer_) {
       name_ = prefix_ + "-" + padded(shard_++, digits_) + (pack_.gzip ? ".tar.gz" : ".tar");
       writer_ = std::make_unique<TarWriter>((folder_ / name_).string());
     }
     const std::string key = prefix_ + padded(written_++, 9) + "-" + picture.stem;
     writer_->add(key + picture.extension, picture.bytes);
-    for (const Beside& other : others) writer_->add(key + other.ending, other.content);
+    for (const Packing::Member& other : others) writer_->add(key + other.ending, other.content);
     const std::string path = name_ + "/" + key + picture.extension;
     if (++in_shard_ == pack_.shard_size) finish();
     return path;
@@ -150,147 +137,27 @@ class ShardWriter {
   std::unique_ptr<TarWriter> writer_;
 };
 
-// Returns one name per line. Throws if a name would not read back unchanged.
-std::string class_lines(const std::vector<std::string>& classes) {
-  std::string lines;
-  for (const std::string& name : classes) {
-    if (name.empty() || name != trim(name) || name.find('\n') != std::string::npos)
-      fail("the class '", name,
-           "' cannot stand on a line of classes.txt: blanks around it or a line end in it");
-    lines += name + "\n";
-  }
-  return lines;
-}
-
-std::vector<std::byte> bytes_of(const std::string& content) {
-  const auto* first = reinterpret_cast<const std::byte*>(content.data());
-  return {first, first + content.size()};
-}
-
-// The annotations of a set's samples, in the form for shards.
-class Companions {
- public:
-  virtual ~Companions() = default;
-  // Returns the subfolder for the shards: "" or "images".
-  virtual std::string folder() const { return ""; }
-  // True if samples are shuffled, for readers that read shards sequentially. Sets of dense prediction keep
-  // their order, so that training from shards equals training from files.
-  virtual bool shuffled() const { return false; }
-  virtual std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t index) const = 0;
-  // Called after the last sample of a split: `paths` of the packed images by their index in the source.
-  virtual void finish_split(const fs::path& /*folder*/, const std::string& /*split*/,
-                            const std::map<int64_t, std::string>& /*paths*/, PackReport& /*report*/) {}
-  // Called after the last split.
-  virtual void finish(const fs::path& folder, PackReport& report) const = 0;
-};
-
-// Writes KEY.cls or KEY.json, and classes.txt.
-class ClassCompanions final : public Companions {
- public:
-  ClassCompanions(const Source& source, std::string lines)
-      : labels_(require_labels(source, "data pack")), lines_(std::move(lines)) {}
-  bool shuffled() const override { return true; }
-  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t index) const override {
-    if (labels_.multi_label())
-      return {{".json", bytes_of(nlohmann::json{{"labels", labels_.labels(index)}}.dump())}};
-    return {{".cls", bytes_of(std::to_string(labels_.label(index)))}};
-  }
-  void finish(const fs::path& folder, PackReport& report) const override {
-    write_text_atomic((folder / "classes.txt").string(), lines_);
-    report.files.emplace_back("classes.txt");
-  }
-
- private:
-  const ClassLabels& labels_;
-  std::string lines_;
-};
-
-// Writes KEY.mask.png, and masks.json with the class names.
-class MaskCompanions final : public Companions {
- public:
-  explicit MaskCompanions(const Source& source)
-      : classes_(require_masks(source, "data pack").mask_classes()) {
-    for (int64_t i = 0; i < 256; ++i) palette_.push_back(mask_colour(i));
-  }
-  std::vector<ShardWriter::Beside> beside(const RawSample& sample, int64_t) const override {
-    check(sample.annotation.mask.has_value(), sample.name, ": has no mask");
-    return {{".mask.png", encode_index_png(*sample.annotation.mask, palette_)}};
-  }
-  void finish(const fs::path& folder, PackReport& report) const override {
-    write_text_atomic((folder / kMaskMarker).string(), nlohmann::json{{"classes", classes_}}.dump() + "\n");
-    report.files.emplace_back(kMaskMarker);
-  }
-
- private:
-  std::vector<std::string> classes_;
-  std::vector<std::array<uint8_t, 3>> palette_;
-};
-
-// Writes annotations/instances_SPLIT.json, with images/SPLIT-000.tar next to it, in COCO's layout.
-class ObjectCompanions final : public Companions {
- public:
-  explicit ObjectCompanions(const Source& source) : labels_(require_objects(source, "data pack")) {}
-  std::string folder() const override { return "images"; }
-  std::vector<ShardWriter::Beside> beside(const RawSample&, int64_t) const override { return {}; }
-  void finish_split(const fs::path& folder, const std::string& split,
-                    const std::map<int64_t, std::string>& paths, PackReport& report) override {
-    CocoFile file;
-    const auto& classes = labels_.object_classes();
-    for (int64_t k = 0; k < std::ssize(classes); ++k)
-      file.categories.push_back({labels_.class_number(k), classes[static_cast<size_t>(k)]});
-    for (const auto& [index, path] : paths) {
-      const Extent extent = labels_.image_extent(index);
-      const int64_t image = labels_.image_number(index);
-      file.images.push_back({.number = image, .height = extent.height, .width = extent.width, .file = path});
-      for (const ObjectAnnotation& object : labels_.objects(index)) {
-        const Instance& box = object.box;
-        file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
-                                    .image = image,
-                                    .category = labels_.class_number(box.label),
-                                    .box = {box.left, box.top, box.right - box.left, box.bottom - box.top},
-                                    .area = object.area,
-                                    .crowd = object.crowd,
-                                    .outline = object.outline});
-      }
-    }
-    fs::create_directories(folder / "annotations");
-    const std::string name = "annotations/instances_" + split + ".json";
-    write_coco((folder / name).string(), file);
-    report.files.push_back(name);
-  }
-  void finish(const fs::path&, PackReport&) const override {}
-
- private:
-  const ObjectLabels& labels_;
-};
-
-std::unique_ptr<Companions> companions_of(const Source& source) {
-  if (mask_labels(source)) return std::make_unique<MaskCompanions>(source);
-  if (object_labels(source)) return std::make_unique<ObjectCompanions>(source);
-  return std::make_unique<ClassCompanions>(source,
-                                           class_lines(require_labels(source, "data pack").class_names()));
-}
-
 void pack_split(const Source& source, const std::string& prefix, const fs::path& folder,
                 const PackConfig& pack, PackReport& report, const std::function<void(int64_t)>& advance) {
-  const std::unique_ptr<Companions> companions = companions_of(source);
+  const auto annotations = source.annotations();
+  const std::unique_ptr<Packing> packing = annotations->packing();
   std::vector<int64_t> order(static_cast<size_t>(source.size()));
   std::iota(order.begin(), order.end(), 0);
-  if (companions->shuffled()) order = RandomStream(0, "pack").permutation(source.size());
-  const fs::path place = folder / companions->folder();
+  if (packing->shuffled()) order = RandomStream(0, "pack").permutation(source.size());
+  const fs::path place = folder / packing->folder();
   fs::create_directories(place);
-  ShardWriter writer(place, companions->folder(), prefix, pack, source.size(), report);
+  ShardWriter writer(place, packing->folder(), prefix, pack, source.size(), report);
   std::map<int64_t, std::string> paths;
   for (size_t first = 0; first < order.size(); first += kPiece) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     std::vector<Encoded> pictures(std::min<size_t>(kPiece, order.size() - first));
-    std::vector<std::vector<ShardWriter::Beside>> beside(pictures.size());
+    std::vector<std::vector<Packing::Member>> beside(pictures.size());
     parallel_for(static_cast<int64_t>(pictures.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
           const RawSample sample = source.read(order[first + i]);
           pictures[i] = encode(sample, pack);
           pictures[i].stem = stem_of(sample.name);
-          beside[i] = companions->beside(sample, order[first + i]);
+          beside[i] = packing->members(sample, order[first + i]);
         } catch (const Error& error) {
           pictures[i].error = error.what();
         }
@@ -306,7 +173,7 @@ void pack_split(const Source& source, const std::string& prefix, const fs::path&
     advance(static_cast<int64_t>(pictures.size()));
   }
   writer.finish();
-  companions->finish_split(folder, prefix, paths, report);
+  packing->finish_split(folder.string(), prefix, paths, report.files);
 }
 
 void check_config(const PackConfig& pack) {
@@ -332,18 +199,12 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
   }
   if (total == 0) fail(config.path, " has no images");
   const Source& any = splits.train ? *splits.train : *splits.validation;
-  if (document_images(any))
-    fail_usage(any.describe(), ": documents are not packed, shards of them are read as they are");
-  const std::unique_ptr<Companions> companions = companions_of(any);  // fails before the work
-  const bool dense = mask_labels(any) || object_labels(any);
-  if (dense && pack.resize > 0)
+  const auto annotations = any.annotations();
+  const std::unique_ptr<Packing> whole = annotations->packing();  // fails before the work
+  if (!whole->resizable() && pack.resize > 0)
     fail_usage("--resize is for images with classes alone: masks and objects keep the size of their image");
-  if (splits.train && splits.validation) {
-    if (mask_labels(any))
-      require_same_masks(*splits.train, *splits.validation);
-    else if (!dense)
-      require_same_classes(*splits.train, *splits.validation);
-  }
+  if (splits.train && splits.validation && whole->one_class_list())
+    annotations->require_same(*splits.train, *splits.validation);
 
   const Interruptible stretch;  // an interrupt removes the folder
   PartialFolder folder(target);
@@ -356,7 +217,7 @@ PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const P
     if (source != nullptr)
       pack_split(*source, source == splits.train.get() ? "train" : "val", folder.path(), pack, report,
                  advance);
-  companions->finish(folder.path(), report);
+  whole->finish(folder.path().string(), report.files);
   folder.put_in_place();
   return report;
 }

@@ -112,8 +112,7 @@ struct SettingsWithHead {
 // Builds the family of a backbone class with one config: Config has visit() and check(); Model(const
 // Config&).
 template <class Model, class Config>
-Family make_family(
-    std::string name, std::string summary, std::vector<Size> sizes) {
+Family make_family(std::string name, std::string summary, std::vector<Size> sizes) {
   Family family;
   family.name = std::move(name);
   family.summary = std::move(summary);

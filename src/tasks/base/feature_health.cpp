@@ -20,8 +20,8 @@ std::vector<int64_t> labels_of(const data::ClassLabels& labels, const std::vecto
 
 }  // namespace
 
-void FeatureHealth::add(const data::Batch& batch, int64_t before, const torch::Tensor& features) {
-  if (wants(before)) rows_.add(batch, before, features);
+void FeatureHealth::add(const data::Batch& batch, const torch::Tensor& features) {
+  if (wants(batch)) rows_.add(batch, features);
 }
 
 void FeatureHealth::finish(const EvaluateOptions& options, const data::Source* source, Findings& findings) {

@@ -10,10 +10,10 @@ class FeatureHealth {
  public:
   explicit FeatureHealth(int64_t width) : rows_(width) {}
 
-  // True if images with indices from `before` on are still measured.
-  bool wants(int64_t before) const { return before < kSamples; }
+  // True if images of this batch are still measured.
+  bool wants(const data::Batch& batch) const { return batch.first < kSamples; }
   // Keeps the features [batch, width] of measured images; ignores the others.
-  void add(const data::Batch& batch, int64_t before, const torch::Tensor& features);
+  void add(const data::Batch& batch, const torch::Tensor& features);
   // Adds rankme (Garrido et al. 2023) and feature_std: the channels' mean deviation of unit-length features,
   // times the root of the width. It is 1 for evenly spread features, 0 if all are equal. With classes, adds
   // knn: the share of images classified correctly by their 20 nearest neighbours. Reports a collapse as a

@@ -24,6 +24,7 @@ struct CutTexts {
 // Embeds images and texts into one space.
 class PairedEmbedding {
  public:
+  static constexpr const char* kAbility = "two towers, of images and of texts: task clip or coca";
   virtual ~PairedEmbedding() = default;
   // Maps preprocessed images [batch, 3, height, width] to rows [batch, width], of length 1 if the model
   // compares vectors.
@@ -71,6 +72,7 @@ struct WordAttention {
 
 class Captioner {
  public:
+  static constexpr const char* kAbility = "a model that writes texts: task coca or simvlm";
   virtual ~Captioner() = default;
   // Returns the attention map of each word of a caption, in order: from the last layer that reads the image,
   // averaged over heads and the word's tokens. `image` [1, 3, height, width].

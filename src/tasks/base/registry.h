@@ -74,16 +74,16 @@ struct TaskSetup {
 
 // A row of the table in registry.cpp.
 struct TaskKind {
-  const char* name;
-  const char* summary;            // one line for users
+  const char* name = nullptr;
+  const char* summary = nullptr;  // one line for users
   const char* command = nullptr;  // program command for its weights, if it is not `predict`
   // Returns all settings with defaults, overlaid with `settings`, without "name"; throws usage errors.
-  Value (*resolve)(const Value& settings);
-  std::vector<KeyDescription> (*keys)();
+  Value (*resolve)(const Value& settings) = nullptr;
+  std::vector<KeyDescription> (*keys)() = nullptr;
   // Sets the model settings that the task and its data determine, such as the number of classes. `train` is
   // null without data.
-  void (*fit_model)(Value& model_settings, const Value& settings, const data::Source* train);
-  std::unique_ptr<Task> (*make)(const TaskSetup& setup);
+  void (*fit_model)(Value& model_settings, const Value& settings, const data::Source* train) = nullptr;
+  std::function<std::unique_ptr<Task>(const TaskSetup& setup)> make = {};
   // Dotted keys of file paths, which may differ between machines.
   std::vector<const char*> path_keys = {};
   // Blocks that EvaluateOptions::blocks may request in addition to pictures: "classes", "samples", "bits".
@@ -97,10 +97,12 @@ const std::vector<TaskKind>& task_kinds();
 void add_task_kind(const TaskKind& kind);
 // Throws a usage error with the nearest name if there is none.
 const TaskKind& find_task(const std::string& name);
+// The task of a recipe, or of a file, that names none: classify.
+const TaskKind& default_task();
 
 // Returns [task] with its name and every key of that task.
 Value resolve_task(const Value& section);
-// The name, and the other keys, of such a table; an empty one means the first task.
+// The name, and the other keys, of such a table; one without a name means default_task().
 std::string task_name(const Value& section);
 Value task_settings(Value section);
 

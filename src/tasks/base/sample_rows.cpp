@@ -8,14 +8,14 @@
 
 namespace tessera::tasks {
 
-void SampleRows::add(const data::Batch& batch, int64_t before, const torch::Tensor& rows) {
+void SampleRows::add(const data::Batch& batch, const torch::Tensor& rows) {
   check(rows.dim() == 2 && rows.size(0) == batch.size && rows.size(1) == width_, "rows of shape ",
         rows.sizes(), ", must be [", batch.size, ", ", width_, "]");
   const torch::Tensor plain = rows.to(torch::kCPU, torch::kFloat32).contiguous();
   const float* data = plain.const_data_ptr<float>();
   for (int64_t i = 0; i < batch.size; ++i) {
     const int64_t index = batch.indices[static_cast<size_t>(i)];
-    if (index != before + batch.first + i) continue;
+    if (index != batch.first + i) continue;
     indices_.push_back(index);
     values_.insert(values_.end(), data + i * width_, data + (i + 1) * width_);
   }

@@ -13,9 +13,9 @@ class SampleRows {
  public:
   explicit SampleRows(int64_t width) : width_(width) {}
 
-  // Adds rows [batch, width] of any floating-point type. `before`: samples of all processes in earlier
-  // batches. Skips substitutes for broken images.
-  void add(const data::Batch& batch, int64_t before, const torch::Tensor& rows);
+  // Adds rows [batch, width] of any floating-point type, of a batch of evaluate_each(). Skips substitutes for
+  // broken images.
+  void add(const data::Batch& batch, const torch::Tensor& rows);
   // Gathers all rows on every process.
   void collect(const EvaluateOptions& options);
 

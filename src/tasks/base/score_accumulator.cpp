@@ -36,17 +36,17 @@ eval::SampleScore score_labels(std::span<const float> scores, std::span<const fl
 
 }  // namespace
 
-ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches, bool keep_scores)
+ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t samples, bool keep_scores)
     : classes_(static_cast<size_t>(classes)),
-      batches_(static_cast<size_t>(batches)),
+      samples_(samples),
       multi_label_(multi_label),
       keep_scores_(keep_scores && !multi_label) {}
 
-void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch::Tensor& scores) {
+void ScoreAccumulator::add(const data::Batch& batch, const torch::Tensor& scores) {
   const float* data = scores.const_data_ptr<float>();
   const size_t first = rows_.size();
   if (rows_.empty()) {  // reserve once: growing vectors would take up to twice as much
-    const size_t rows = batches_ * static_cast<size_t>(batch.size);
+    const auto rows = static_cast<size_t>((samples_ + batch.whole - 1) / batch.whole * batch.size);
     rows_.reserve(rows);
     if (multi_label_ || keep_scores_) scores_.reserve(rows * classes_);
     if (multi_label_) targets_.reserve(rows * classes_);
@@ -56,7 +56,7 @@ void ScoreAccumulator::add(const data::Batch& batch, int64_t before, const torch
   std::vector<size_t> kept;  // indices in the batch
   for (int64_t i = 0; i < batch.size; ++i) {
     const auto at = static_cast<size_t>(i);
-    if (batch.indices[at] != before + batch.first + i) continue;
+    if (batch.indices[at] != batch.first + i) continue;
     kept.push_back(at);
     rows_.push_back({batch.indices[at], {}});
     if (multi_label_ || keep_scores_)

@@ -31,12 +31,12 @@ struct ScoredSamples {
 
 class ScoreAccumulator {
  public:
-  // `batches` will be added; the first is the largest.
-  ScoreAccumulator(int64_t classes, bool multi_label, int64_t batches, bool keep_scores = false);
+  // `samples` of all processes will be added; the first batch is the largest.
+  ScoreAccumulator(int64_t classes, bool multi_label, int64_t samples, bool keep_scores = false);
 
-  // Adds scores [batch size, classes], float32 on the CPU. `before`: samples of all processes in earlier
-  // batches. Skips substitutes for broken images.
-  void add(const data::Batch& batch, int64_t before, const torch::Tensor& scores);
+  // Adds scores [batch size, classes], float32 on the CPU, of a batch of evaluate_each(). Skips substitutes for
+  // broken images.
+  void add(const data::Batch& batch, const torch::Tensor& scores);
 
   // Collects samples, rows and metrics of all processes; throws if there is no sample.
   void finish(const EvaluateOptions& options, ScoredSamples& out);
@@ -47,7 +47,8 @@ class ScoreAccumulator {
   void measure_labels(const EvaluateOptions& options, ScoredSamples& out) const;
   std::string block_of(size_t first, size_t width) const;
 
-  size_t classes_, batches_;
+  size_t classes_;
+  int64_t samples_;
   bool multi_label_, keep_scores_;
   std::vector<EvaluatedSample> rows_;
   std::vector<float> scores_;  // [rows, classes], if multi-label or kept

@@ -33,14 +33,14 @@ struct Drawn {
 // Scores on process `rank` of `size`; `batch` counts samples of all processes. Sample 40 is broken.
 ScoredSamples evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int64_t size = 1,
                         const EvaluateOptions& options = {}) {
-  ScoreAccumulator accumulator(kClasses, drawn.multi_label, (kSamples + batch - 1) / batch);
+  ScoreAccumulator accumulator(kClasses, drawn.multi_label, kSamples);
   for (int64_t before = 0; before < kSamples; before += batch) {
     data::Batch loaded;
     loaded.whole = std::min(batch, kSamples - before);
-    loaded.first = loaded.whole * rank / size;
-    loaded.size = loaded.whole * (rank + 1) / size - loaded.first;
+    const int64_t from = before + loaded.whole * rank / size;
+    loaded.first = from;
+    loaded.size = before + loaded.whole * (rank + 1) / size - from;
     if (loaded.size == 0) continue;
-    const int64_t from = before + loaded.first;
     const auto rows = [&](const std::vector<float>& all) {
       return std::vector<float>(all.begin() + from * kClasses, all.begin() + (from + loaded.size) * kClasses);
     };
@@ -54,7 +54,7 @@ ScoredSamples evaluated(const Drawn& drawn, int64_t batch, int64_t rank = 0, int
                   loaded.add({"label", DType::i64, {}}).values<int64_t>().begin());
     }
     std::vector<float> scores = rows(drawn.scores);
-    accumulator.add(loaded, before, torch::from_blob(scores.data(), {loaded.size, kClasses}));
+    accumulator.add(loaded, torch::from_blob(scores.data(), {loaded.size, kClasses}));
   }
   ScoredSamples out;
   accumulator.finish(options, out);

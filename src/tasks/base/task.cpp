@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/progress.h"
 
 namespace tessera::tasks {
 namespace {
@@ -21,20 +22,29 @@ class Alone final : public Collective {
 
 class FunctionEvaluator final : public Evaluator {
  public:
-  explicit FunctionEvaluator(std::function<Findings(const EvaluateOptions&)> run) : run_(std::move(run)) {}
+  FunctionEvaluator(Task& task, std::function<Findings(const EvaluateOptions&)> run)
+      : task_(task), run_(std::move(run)) {}
   std::string name() const override { return "eval"; }
-  Findings run(const EvaluateOptions& options) override { return run_(options); }
+  Findings run(const EvaluateOptions& options) override {
+    const torch::NoGradGuard no_grad;
+    const double began = steady_seconds();
+    set_training(task_.parts(), false);
+    Findings findings = run_(options);
+    findings.seconds = steady_seconds() - began;
+    return findings;
+  }
 
  private:
+  Task& task_;
   std::function<Findings(const EvaluateOptions&)> run_;
 };
 
 }  // namespace
 
 std::vector<std::unique_ptr<Evaluator>> one_evaluator(
-    std::function<Findings(const EvaluateOptions& options)> run) {
+    Task& task, std::function<Findings(const EvaluateOptions& options)> run) {
   std::vector<std::unique_ptr<Evaluator>> all;
-  all.push_back(std::make_unique<FunctionEvaluator>(std::move(run)));
+  all.push_back(std::make_unique<FunctionEvaluator>(task, std::move(run)));
   return all;
 }
 

@@ -108,10 +108,6 @@ class Evaluator {
   virtual Findings run(const EvaluateOptions& options) = 0;
 };
 
-// Wraps one function, the usual case, as the only evaluator of a task.
-std::vector<std::unique_ptr<Evaluator>> one_evaluator(
-    std::function<Findings(const EvaluateOptions& options)> run);
-
 // One line of a prediction for an image: named values for programs, words for people.
 struct PredictionLine {
   std::vector<std::pair<std::string, Value>> values;
@@ -185,6 +181,11 @@ class Task {
   // Names and checksums of files, in addition to the data, that a run depends on.
   virtual std::vector<std::pair<std::string, std::string>> fingerprints() const { return {}; }
 };
+
+// Wraps one function, the usual case, as the only evaluator of a task. It runs without gradients, with the
+// parts in evaluation mode.
+std::vector<std::unique_ptr<Evaluator>> one_evaluator(
+    Task& task, std::function<Findings(const EvaluateOptions& options)> run);
 
 // Parameters, then buffers, of all parts, by their names in files.
 NamedTensors named_state(const std::vector<Part>& parts);

@@ -19,6 +19,7 @@ struct LongText {
 
 class TextLimit {
  public:
+  static constexpr const char* kAbility = "a model that reads texts of images";
   virtual ~TextLimit() = default;
   // Returns the texts of a sample that exceed the context length in training. Throws on invalid UTF-8.
   virtual std::vector<LongText> long_texts(const data::RawSample& sample) const = 0;

@@ -1,19 +1,40 @@
 #include "tasks/base/validation_pass.h"
 
+#include "core/error.h"
+#include "core/text.h"
+
 namespace tessera::tasks {
 
-void each_batch(const EvaluateOptions& options, data::Loader& loader,
-                const std::function<void(data::Batch& batch, int64_t before)>& see, std::string_view what) {
+Findings evaluate_each(const EvaluateOptions& options, const StreamSpec& stream,
+                       const std::function<void(data::Batch& batch)>& see, const PassWords& words) {
+  const auto loader = options.open(stream);
   int64_t whole = 0, done = 0;  // samples of all processes, and of this one
-  while (auto batch = loader.next()) {
-    const int64_t before = whole;
+  while (auto batch = loader->next()) {
+    batch->first += whole;
     whole += batch->whole;
-    if (batch->size == 0) continue;  // the last batch has fewer samples than processes
-    see(*batch, before);
+    if (batch->size == 0) continue;  // fewer samples than processes in the last batch
+    see(*batch);
     done += batch->size;
     if (options.progress && !options.progress(done))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated ", what));
+      throw Error(ErrorKind::interrupted, text("interrupted after ", done, " evaluated ", words.counted));
   }
+  Findings findings;
+  findings.broken = loader->bad_images();
+  return findings;
+}
+
+Findings evaluate_rows(const EvaluateOptions& options, const StreamSpec& stream, SampleRows& rows,
+                       const std::function<torch::Tensor(data::Batch& batch)>& see, const PassWords& words) {
+  Findings findings = evaluate_each(
+      options, stream, [&](data::Batch& batch) { rows.add(batch, see(batch)); }, words);
+  rows.collect(options);
+  findings.samples = rows.size();
+  require_samples(findings.samples, words);
+  return findings;
+}
+
+void require_samples(int64_t samples, const PassWords& words) {
+  check(samples > 0, "there is no ", words.sample, " to evaluate on");
 }
 
 }  // namespace tessera::tasks

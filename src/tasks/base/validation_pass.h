@@ -1,20 +1,38 @@
-// The pass over the validation images, shared by all tasks.
+// One pass over a validation stream; every task's evaluation uses it.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <string_view>
+#include <string>
 
-#include "data/loading/loader.h"
+#include "tasks/base/sample_rows.h"
 #include "tasks/base/task.h"
 
 namespace tessera::tasks {
 
-// Calls `see` with each batch of this process and the number of samples of all processes in earlier batches.
-// Skips batches without a sample for this process. Reports progress after each batch; if that returns false,
-// throws ErrorKind::interrupted. `what` names the counted items.
-void each_batch(const EvaluateOptions& options, data::Loader& loader,
-                const std::function<void(data::Batch& batch, int64_t before)>& see,
-                std::string_view what = "images");
+// Names what a pass counts: "there is no conversation to evaluate on", "interrupted after 3 evaluated answers".
+struct PassWords {
+  const char* sample = "image";
+  const char* counted = "images";
+};
+
+// Calls `see` with each batch of this process that has samples; `batch.first` is then the index of its first
+// sample in the whole pass, over all processes. Reports progress after each batch, and throws
+// ErrorKind::interrupted if the progress callback returns false. Returns findings with the broken images.
+Findings evaluate_each(const EvaluateOptions& options, const StreamSpec& stream,
+                       const std::function<void(data::Batch& batch)>& see, const PassWords& words = {});
+
+// The same for numbers of each sample: adds the rows that `see` returns to `rows` and gathers those of all
+// processes. Throws if there is no sample.
+Findings evaluate_rows(const EvaluateOptions& options, const StreamSpec& stream, SampleRows& rows,
+                       const std::function<torch::Tensor(data::Batch& batch)>& see,
+                       const PassWords& words = {});
+
+// Throws if there is no sample.
+void require_samples(int64_t samples, const PassWords& words = {});
+
+// The batch on the device and in the precision of an evaluation.
+inline StreamInputs to_device(const data::Batch& batch, const EvaluateOptions& options) {
+  return to_device(batch, "validation", options.device, options.precision);
+}
 
 }  // namespace tessera::tasks

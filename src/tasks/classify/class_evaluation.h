@@ -24,6 +24,7 @@ torch::Tensor scores_of_views(models::Classifier& model, const torch::Tensor& im
 // Implemented by tasks that compute one score per class for every image.
 class ClassEvaluation {
  public:
+  static constexpr const char* kAbility = "a task that gives each image one score a class: task classify";
   virtual ~ClassEvaluation() = default;
   // For all later evaluations. Throws a usage error for crops that do not fit the weights' preprocessing.
   virtual void set_views(const TestViews& views) = 0;

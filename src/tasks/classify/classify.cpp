@@ -13,6 +13,7 @@
 #include "tasks/base/class_teacher.h"
 #include "tasks/base/classify_blocks.h"
 #include "tasks/base/score_accumulator.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/classify/class_evaluation.h"
 
@@ -28,12 +29,6 @@ void check_class_weights(const Value& weights) {
   if (!weights.is_array() || weights.as_array().empty()) fail_usage(rule, ", is ", toml_text(weights));
   for (const Value& weight : weights.as_array())
     if (!weight.is_number() || !(weight.as_double() > 0)) fail_usage(rule, ", one is ", toml_text(weight));
-}
-
-ClassifyConfig read_settings(const Value& settings) {
-  auto config = read_config<ClassifyConfig>(settings, "task");
-  config.check();
-  return config;
 }
 
 std::vector<std::string> names_in(const Value& metadata) {
@@ -59,7 +54,7 @@ bool told_by_count(const std::vector<std::string>& names) {
 class Classify final : public Task, public ClassEvaluation {
  public:
   explicit Classify(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
+      : config_(read_task<ClassifyConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -101,7 +96,7 @@ class Classify final : public Task, public ClassEvaluation {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {multi_label_ ? "map" : "top1", Unit::share}; }
   Value metadata() const override {
@@ -386,26 +381,21 @@ torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
 
 Findings Classify::evaluate(const EvaluateOptions& options) {
   if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   const auto& names = scored_classes();
   ScoreAccumulator scores(mapping_.model_class.empty() ? classes_ : std::ssize(names), multi_label_,
-                          loader->batches_per_epoch(), options.wants("scores"));
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+                          validation_->size(), options.wants("scores"));
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
     torch::Tensor given;
     {
       const AutocastScope autocast(options.device, options.precision);
       given = scores_of_set(batch.at("image"));
     }
-    scores.add(loaded, before, given);
+    scores.add(loaded, given);
   });
   scored_ = {};
   scores.finish(options, scored_);
-  Findings out{.samples = scored_.samples, .seconds = steady_seconds() - began, .metrics = scored_.metrics};
-  out.broken = loader->bad_images();
+  out.samples = scored_.samples, out.metrics = scored_.metrics;
   out.blocks = classify_blocks(scored_, *validation_, names, options);
   return out;
 }
@@ -468,16 +458,10 @@ void ClassifyConfig::check() const {
 }
 
 TaskKind classify_kind() {
-  return {.name = "classify",
-          .summary = "one class, or several, for each image",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
-          .keys = [] { return describe_config(ClassifyConfig(), "task"); },
-          .fit_model = fit_model,
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<Classify>(setup);
-          },
-          .path_keys = {"distil.teacher", "distil.unlabelled"},
-          .tables = {"classes", "samples"}};
+  return task_kind<Classify, ClassifyConfig>("classify", "one class, or several, for each image",
+                                             {.fit_model = fit_model,
+                                              .path_keys = {"distil.teacher", "distil.unlabelled"},
+                                              .tables = {"classes", "samples"}});
 }
 
 }  // namespace tessera::tasks

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/base/backbone_maps.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/dense/anchor_matching.h"
 #include "tasks/dense/object_task.h"
 
@@ -26,12 +27,6 @@ void DetectConfig::check() const {
 namespace {
 
 using models::Extent;
-
-DetectConfig detector_settings(const Value& settings) {
-  auto config = read_config<DetectConfig>(settings, "task");
-  config.check();
-  return config;
-}
 
 // All stages of a pyramid, or the last block of a single grid.
 BackboneMaps detector_maps(const models::ModelSpec& spec, int64_t block_count) {
@@ -102,7 +97,7 @@ std::vector<TestView> views_of(const DetectConfig& config) {
 
 class Detect final : public ObjectTask, public AnchorMatching {
  public:
-  explicit Detect(const TaskSetup& setup) : Detect(setup, detector_settings(setup.settings)) {}
+  explicit Detect(const TaskSetup& setup) : Detect(setup, read_task<DetectConfig>(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", detector_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
@@ -302,15 +297,9 @@ std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& v
 }  // namespace
 
 TaskKind detect_kind() {
-  return {
-      .name = "detect",
-      .summary = "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
-      .command = "detect",
-      .resolve = [](const Value& settings) { return write_config(detector_settings(settings)); },
-      .keys = [] { return describe_config(DetectConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Detect>(setup); },
-      .tables = {"classes"}};
+  return task_kind<Detect, DetectConfig>(
+      "detect", "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
+      {.command = "detect", .tables = {"classes"}});
 }
 
 }  // namespace tessera::tasks

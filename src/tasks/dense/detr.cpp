@@ -10,6 +10,7 @@
 #include "nn/boxes.h"
 #include "ops/roi_align.h"
 #include "tasks/base/backbone_maps.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/dense/object_task.h"
 #include "tasks/dense/set_loss.h"
 
@@ -22,12 +23,6 @@ using torch::Tensor;
 // The prefix of the published files.
 constexpr const char* kBackbone = "backbone.0.body.";
 
-DetrTaskConfig detr_settings(const Value& settings) {
-  auto config = read_config<DetrTaskConfig>(settings, "task");
-  config.check("task");
-  return config;
-}
-
 // True in the padding right of and below each image, [batch, height, width].
 Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
@@ -39,7 +34,7 @@ Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
 
 class DetrTask final : public ObjectTask {
  public:
-  explicit DetrTask(const TaskSetup& setup) : DetrTask(setup, detr_settings(setup.settings)) {}
+  explicit DetrTask(const TaskSetup& setup) : DetrTask(setup, read_task<DetrTaskConfig>(setup.settings)) {}
 
   std::vector<Part> parts() const override { return {{kBackbone, backbone_}, {"", detr_}}; }
   std::vector<BackbonePart> backbones() const override { return {{kBackbone, backbone_, spec_}}; }
@@ -231,16 +226,8 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
 }  // namespace
 
 TaskKind detr_kind() {
-  return {.name = "detr",
-          .summary = "objects as a set that a Transformer predicts (DETR)",
-          .command = "detect",
-          .resolve = [](const Value& settings) { return write_config(detr_settings(settings)); },
-          .keys = [] { return describe_config(DetrTaskConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<DetrTask>(setup);
-          },
-          .tables = {"classes"}};
+  return task_kind<DetrTask, DetrTaskConfig>("detr", "objects as a set that a Transformer predicts (DETR)",
+                                             {.command = "detect", .tables = {"classes"}});
 }
 
 }  // namespace tessera::tasks

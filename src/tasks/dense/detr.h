@@ -35,6 +35,7 @@ struct DetrTaskConfig : models::DetrConfig {
     v("score", score, between(0, 1), "detections below it are left out");
     v("most", most, between(1, 10000), "detections of an image at most");
   }
+  void check() const { models::DetrConfig::check("task"); }
 };
 
 TaskKind detr_kind();

@@ -27,6 +27,7 @@ struct TestView {
 
 class ObjectFinder {
  public:
+  static constexpr const char* kAbility = "weights of task detect or detr";
   virtual ~ObjectFinder() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
   // The number of a class in the files of its training set.

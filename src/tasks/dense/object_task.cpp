@@ -105,17 +105,13 @@ std::vector<FoundObject> ObjectTask::find(const Image& image, double score, torc
 }
 
 Findings ObjectTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   DetectionScores scores(*validation_, data::require_objects(*validation_, who_), geometry_.masks);
   DecodeOptions decode;
   decode.apply_exif = preprocess_.apply_exif;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
     std::vector<std::vector<FoundObject>> found;
     if (plain_view()) {
-      const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+      const StreamInputs batch = to_device(loaded, options);
       const torch::Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
       std::vector<models::Extent> sizes;
       for (int64_t i = 0; i < loaded.size; ++i) {
@@ -127,18 +123,15 @@ Findings ObjectTask::evaluate(const EvaluateOptions& options) {
     }
     for (int64_t i = 0; i < loaded.size; ++i) {
       const int64_t index = loaded.indices[static_cast<size_t>(i)];
-      if (index != before + loaded.first + i) continue;  // substitute for a broken image
+      if (index != loaded.first + i) continue;  // substitute for a broken image
       scores.add(index, plain_view() ? std::move(found[static_cast<size_t>(i)])
                                      : find(data::decode_sample(validation_->read(index), decode), score_,
                                             options.device, options.precision));
     }
   });
-  Findings out;
-  out.broken = loader->bad_images();
   scores.collect(options);
-  check(scores.size() > 0, "there is no image to evaluate on");
+  require_samples(scores.size());
   scores.report(options, out);
-  out.seconds = steady_seconds() - began;
   return out;
 }
 

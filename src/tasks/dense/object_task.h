@@ -26,7 +26,7 @@ class ObjectTask : public Task, public ObjectFinder {
   std::vector<StreamSpec> streams() const override;
   StreamSpec validation() const override;
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override;
   bool takes_outputs_of(const Value& metadata) const override {

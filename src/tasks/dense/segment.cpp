@@ -14,7 +14,7 @@
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
 #include "tasks/base/backbone_maps.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/dense/segment_blocks.h"
 
@@ -23,12 +23,6 @@ namespace {
 
 constexpr size_t kShown = 8;             // validation images in the report, and as many of the worst
 constexpr int64_t kEvaluatedAtOnce = 4;  // images of a validation batch: they are large
-
-SegmentConfig read_settings(const Value& settings) {
-  auto config = read_config<SegmentConfig>(settings, "task");
-  config.check();
-  return config;
-}
 
 std::vector<std::string> names_in(const Value& metadata) {
   std::vector<std::string> names;
@@ -41,7 +35,7 @@ std::vector<std::string> names_in(const Value& metadata) {
 class Segment final : public Task, public Segmenter {
  public:
   explicit Segment(const TaskSetup& setup)
-      : config_(read_settings(setup.settings)),
+      : config_(read_task<SegmentConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -93,7 +87,7 @@ class Segment final : public Task, public Segmenter {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"miou", Unit::share}; }
   Value metadata() const override {
@@ -414,19 +408,15 @@ void add_counts_of_all(const EvaluateOptions& options, eval::SegmentationMeter& 
 }
 
 Findings Segment::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   eval::SegmentationMeter meter(classes());
   std::vector<SegmentedSample> shown;
   const SegmentInference how = inference();
   int64_t samples = 0;
   bool finite = true;
-  each_batch(options, *loader, [&](data::Batch& batch, int64_t before) {
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& batch) {
     for (size_t i = 0; i < static_cast<size_t>(batch.size); ++i) {
       // The loader substitutes other samples for broken images.
-      if (batch.indices[i] != before + batch.first + static_cast<int64_t>(i)) continue;
+      if (batch.indices[i] != batch.first + static_cast<int64_t>(i)) continue;
       const int64_t* extent = batch.values<int64_t>("extent").data() + 2 * i;
       const Image picture = image_in(batch.at("pixels"), i, extent, 3),
                   labels = image_in(batch.at("mask"), i, extent, 1);
@@ -443,10 +433,8 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
       keep_worth_seeing(shown, {batch.indices[i], one.scores().pixel_accuracy, std::move(predicted)});
     }
   });
-  Findings out;
-  out.broken = loader->bad_images();
   add_counts_of_all(options, meter, samples);
-  check(samples > 0, "there is no image to evaluate on");
+  require_samples(samples);
   eval::SegmentationScores scores = meter.scores();
   check(!std::isnan(scores.pixel_accuracy), validation_->describe(),
         ": no mask has a pixel of a class, there is nothing to evaluate on");
@@ -459,7 +447,6 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   if (options.wants("confusion")) out.blocks.emplace_back(pixel_confusion(meter, names_));
   if (options.wants("classes") || options.wants("confusion"))
     out.blocks.emplace_back(class_table(scores, names_));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -477,16 +464,8 @@ void SegmentConfig::check() const {
 }
 
 TaskKind segment_kind() {
-  return {.name = "segment",
-          .summary = "semantic segmentation: the class of every pixel",
-          .command = "segment",
-          .resolve = [](const Value& settings) { return write_config(read_settings(settings)); },
-          .keys = [] { return describe_config(SegmentConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            return std::make_unique<Segment>(setup);
-          },
-          .tables = {"classes"}};
+  return task_kind<Segment, SegmentConfig>("segment", "semantic segmentation: the class of every pixel",
+                                           {.command = "segment", .tables = {"classes"}});
 }
 
 }  // namespace tessera::tasks

@@ -112,9 +112,10 @@ struct SegmentConfig {
   void check() const;
 };
 
-// Classifies pixels; implemented by tasks that can (use dynamic_cast).
+// Classifies pixels; implemented by tasks that can.
 class Segmenter {
  public:
+  static constexpr const char* kAbility = "weights of task segment";
   virtual ~Segmenter() = default;
   virtual const std::vector<std::string>& mask_classes() const = 0;
   // From the recipe, or from set_inference(); evaluation uses it too.

@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/generate/generator_bits.h"
 #include "tasks/generate/generator_pictures.h"
@@ -78,7 +78,7 @@ struct SampleDraw {
 class Diffuse final : public Task {
  public:
   explicit Diffuse(const TaskSetup& setup)
-      : config_(read_config<DiffuseConfig>(setup.settings, "task")),
+      : config_(read_task<DiffuseConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -187,7 +187,7 @@ class Diffuse final : public Task {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 
@@ -322,15 +322,10 @@ class Diffuse final : public Task {
 // Time and noise of a validation image depend only on its index, so losses of two steps are comparable. Times
 // of consecutive images are in different tenths.
 Findings Diffuse::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   const int64_t with_bits = options.wants("bits") ? std::numeric_limits<int64_t>::max() : config_.bits;
   SampleRows rows(3);  // loss, noise level, bits a dimension
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const auto number = [&](int64_t sample) { return before + loaded.first + sample; };
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const auto number = [&](int64_t sample) { return loaded.first + sample; };
     add_noise(
         loaded,
         [&](int64_t sample, RandomStream& stream) {
@@ -340,22 +335,17 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
         [&](int64_t sample) {
           return RandomStream(0, "validation noise", static_cast<uint64_t>(number(sample)));
         });
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    const StreamInputs batch = to_device(loaded, options);
     torch::Tensor losses;
     {
       const AutocastScope autocast(options.device, options.precision);
       losses = each_loss(batch, {});
     }
-    rows.add(loaded, before,
-             torch::stack({losses.to(torch::kCPU, torch::kFloat64),
-                           process().noise_share(batch.at("time")).to(torch::kCPU, torch::kFloat64),
-                           measured_bits(batch, number(0), with_bits)},
-                          1));
+    return torch::stack({losses.to(torch::kCPU, torch::kFloat64),
+                         process().noise_share(batch.at("time")).to(torch::kCPU, torch::kFloat64),
+                         measured_bits(batch, number(0), with_bits)},
+                        1);
   });
-  out.broken = loader->bad_images();
-  rows.collect(options);
-  out.samples = rows.size();
-  check(out.samples > 0, "there is no image to evaluate on");
   describe_levels(rows, out);
   if (const std::vector<float> bits = of_measured(rows.column(2)); !bits.empty())
     out.metrics.push_back(
@@ -363,7 +353,6 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
          std::accumulate(bits.begin(), bits.end(), 0.0) / static_cast<double>(bits.size())});
   if (fid_) out.metrics.push_back({{"fid", Unit::number, false}, measured_fid(options)});
   if (options.wants("pictures") && config_.samples > 0 && pictures_) out.blocks.emplace_back(drawn(options));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -451,34 +440,28 @@ const Generator* generator_of(const Task& task) {
   return diffuse ? &diffuse->generator() : nullptr;
 }
 
+static void fit_network(Value& model, const Value& settings, const data::Source* train) {
+  model.set("classes", 0);
+  const auto config = read_task<DiffuseConfig>(settings);
+  if (!train || !model.find("labels")) return;  // other models are refused by name later
+  const data::LatentSource* latents = data::as_latents(train);
+  follow_data(model, "channels", latents ? latents->latents().channels : 3,
+              latents ? "channels of the latents" : "channels of an image");
+  if (const data::ClassLabels* labels = train->class_labels())
+    follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
+  // Interpolants have no variances, though the published networks compute them.
+  const Value* sigma = model.find("sigma");
+  if (config.process != diffusion::Process::diffusion && sigma && *sigma == Value("learned"))
+    model.set("sigma", "none");
+}
+
 TaskKind diffuse_kind() {
-  return {
-      .name = "diffuse",
-      .summary = "image generation: denoising step by step (DiT), or along an interpolant (SiT)",
-      .command = "generate",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<DiffuseConfig>(settings, "task")); },
-      .keys = [] { return describe_config(DiffuseConfig(), "task"); },
-      .fit_model =
-          [](Value& model, const Value& settings, const data::Source* train) {
-            model.set("classes", 0);
-            const auto config = read_config<DiffuseConfig>(settings, "task");
-            if (!train || !model.find("labels")) return;  // other models are refused by name later
-            const data::LatentSource* latents = data::as_latents(train);
-            follow_data(model, "channels", latents ? latents->latents().channels : 3,
-                        latents ? "channels of the latents" : "channels of an image");
-            if (const data::ClassLabels* labels = train->class_labels())
-              follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
-            // Interpolants have no variances, though the published networks compute them.
-            const Value* sigma = model.find("sigma");
-            if (config.process != diffusion::Process::diffusion && sigma && *sigma == Value("learned"))
-              model.set("sigma", "none");
-          },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<Diffuse>(setup);
-      },
-      .path_keys = {"vae", "fid.classifier", "fid.data"},
-      .tables = {"bits"}};
+  return task_kind<Diffuse, DiffuseConfig>(
+      "diffuse", "image generation: denoising step by step (DiT), or along an interpolant (SiT)",
+      {.command = "generate",
+       .fit_model = fit_network,
+       .path_keys = {"vae", "fid.classifier", "fid.data"},
+       .tables = {"bits"}});
 }
 
 }  // namespace tessera::tasks

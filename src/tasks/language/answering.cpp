@@ -14,7 +14,6 @@
 #include "eval/captioning.h"
 #include "models/base/capability.h"
 #include "models/language/llava.h"
-#include "tasks/base/sample_rows.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/choice_source.h"
 #include "tasks/language/conversation_input.h"
@@ -98,7 +97,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   AnsweringModel answering_model() const override {
     const auto reader = reader_;
@@ -335,19 +334,17 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
   const auto choices = std::make_shared<ChoiceSource>(validation_);
   StreamSpec stream = validation_with(shots);
   stream.source = choices;
-  const auto loader = options.open(stream);
   SampleRows rows(1);
-  each_batch(
-      options, *loader,
-      [&](data::Batch& loaded, int64_t before) {
-        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-        const Scored scored = score(batch, options, blank);
-        const torch::Tensor losses = losses_of(scored.scores, scored.labels);
-        // A truncated answer is never chosen.
-        constexpr double kNever = std::numeric_limits<double>::infinity();
-        rows.add(loaded, before, losses.masked_fill(batch.at("cut").gt(0), kNever).unsqueeze(1));
-      },
-      "choices");
+  evaluate_each(options, stream,
+                [&](data::Batch& loaded) {
+                  const StreamInputs batch = to_device(loaded, options);
+                  const Scored scored = score(batch, options, blank);
+                  const torch::Tensor losses = losses_of(scored.scores, scored.labels);
+                  // A truncated answer is never chosen.
+                  constexpr double kNever = std::numeric_limits<double>::infinity();
+                  rows.add(loaded, losses.masked_fill(batch.at("cut").gt(0), kNever).unsqueeze(1));
+                },
+                {"choice", "choices"});
   rows.collect(options);
   const std::vector<float> losses = rows.column(0);
   std::map<int64_t, std::pair<float, int64_t>> best;  // per question: the least loss and its choice
@@ -364,13 +361,11 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
 
 // An answer is exact if each token is the likeliest after its predecessors, and none was truncated.
 Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
-  const double began = steady_seconds();
-  const auto loader = options.open(validation_with(shots));
   SampleRows rows(6);  // loss, tokens, exact, type, VQA accuracy or -1, cut
-  each_batch(
-      options, *loader,
-      [&](data::Batch& loaded, int64_t before) {
-        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  Findings out = evaluate_rows(
+      options, validation_with(shots), rows,
+      [&](data::Batch& loaded) {
+        const StreamInputs batch = to_device(loaded, options);
         const auto [images, labels, scores] = score(batch, options, blank);
         torch::Tensor accuracy = torch::full({loaded.size}, -1.0, torch::kFloat64);
         if (validation_->has_annotators()) {
@@ -384,17 +379,12 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         const torch::Tensor cut = batch.at("cut").gt(0);
         // An answer without a token to learn counts as wrong.
         const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut | ~learned.any(1);
-        rows.add(loaded, before,
-                 torch::stack({losses_of(scores, labels), learned.sum(1).to(torch::kFloat64),
-                               (~wrong).to(torch::kFloat64), batch.at("type").to(torch::kFloat64),
-                               accuracy.to(labels.device()), cut.to(torch::kFloat64)},
-                              1));
+        return torch::stack(
+            {losses_of(scores, labels), learned.sum(1).to(torch::kFloat64), (~wrong).to(torch::kFloat64),
+             batch.at("type").to(torch::kFloat64), accuracy.to(labels.device()), cut.to(torch::kFloat64)},
+            1);
       },
-      "answers");
-  rows.collect(options);
-  Findings out{.samples = rows.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no conversation to evaluate on");
+      {"conversation", "answers"});
   const torch::Tensor all = rows.rows().to(torch::kFloat64);
   const double loss = (all.select(1, 0).sum() / all.select(1, 1).sum().clamp_min(1)).item<double>();
   out.metrics = {{{"exact", Unit::share}, all.select(1, 2).mean().item<double>()},
@@ -415,44 +405,33 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
     out.metrics.push_back({{"texts_cut", Unit::number, false}, cut});
   if (validation_->has_choices())
     out.metrics.push_back({{"choice", Unit::share}, right_choices(options, shots, blank)});
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 // Evaluates every token after an image.
 Findings Answering::measure_documents(const EvaluateOptions& options, bool blank) {
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(3);  // loss, tokens, right
-  each_batch(
-      options, *loader,
-      [&](data::Batch& loaded, int64_t before) {
-        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  Findings out = evaluate_rows(
+      options, validation(), rows,
+      [&](data::Batch& loaded) {
+        const StreamInputs batch = to_device(loaded, options);
         const auto [images, labels, scores] = score(batch, options, blank);
         const torch::Tensor right = scores.argmax(-1).eq(labels).sum(1);
-        rows.add(loaded, before,
-                 torch::stack({losses_of(scores, labels), labels.ne(kIgnoredLabel).sum(1).to(torch::kFloat64),
-                               right.to(torch::kFloat64)},
-                              1));
+        return torch::stack({losses_of(scores, labels), labels.ne(kIgnoredLabel).sum(1).to(torch::kFloat64),
+                             right.to(torch::kFloat64)},
+                            1);
       },
-      "documents");
-  rows.collect(options);
-  Findings out{.samples = rows.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no document to evaluate on");
+      {"document", "documents"});
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
   const double tokens = std::max(1.0, sums[1].item<double>()), loss = sums[0].item<double>() / tokens;
   out.metrics = {{{"perplexity", Unit::number, false}, std::exp(loss)},
                  {{"loss", Unit::number, false}, loss},
                  {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 // The first number of examples has the plain metric names; others, and blank images, add a suffix.
 Findings Answering::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
   const auto first = [&](bool blank) {
     return validation_documents_ ? measure_documents(options, blank)
                                  : measure(options, config_.eval_shots.front(), blank);

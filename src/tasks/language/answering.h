@@ -10,6 +10,7 @@
 
 #include "models/base/generation.h"
 #include "models/language/language_model.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/language/conversation_input.h"
 #include "tasks/language/language_part.h"
 
@@ -84,8 +85,24 @@ std::unique_ptr<Task> make_answering_task(
     const std::function<std::shared_ptr<ImageReader>(
         const AnsweringConfig& config, const std::shared_ptr<models::Backbone>& tower)>& make_reader);
 
-// Keys of settings that are file paths.
-inline const std::vector<const char*> kAnsweringPaths = {"conversations", "val_conversations", "tokenizer",
-                                                         "language_weights"};
+// The row of a task whose language model sees images through Reader(config, spec of the tower, tower).
+template <class Reader, class Config>
+TaskKind answering_kind(const char* name, const char* summary, const char* command = nullptr) {
+  const auto make = [who = text("task ", name)](const TaskSetup& setup) -> std::unique_ptr<Task> {
+    const auto config = read_task<Config>(setup.settings);
+    return make_answering_task(
+        setup, config, who,
+        [&](const AnsweringConfig& complete, const std::shared_ptr<models::Backbone>& tower) {
+          Config all = config;
+          static_cast<AnsweringConfig&>(all) = complete;
+          return std::make_shared<Reader>(all, setup.model, tower);
+        });
+  };
+  return task_kind<void, Config>(
+      name, summary,
+      {.command = command,
+       .make = make,
+       .path_keys = {"conversations", "val_conversations", "tokenizer", "language_weights"}});
+}
 
 }  // namespace tessera::tasks

@@ -94,25 +94,8 @@ class GatedImages final : public ImageReader {
 }  // namespace
 
 TaskKind flamingo_kind() {
-  return {.name = "flamingo",
-          .summary = "answers by a frozen language model with gated attention to images",
-          .resolve =
-              [](const Value& settings) {
-                return write_config(read_config<FlamingoTaskConfig>(settings, "task"));
-              },
-          .keys = [] { return describe_config(FlamingoTaskConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            const auto config = read_config<FlamingoTaskConfig>(setup.settings, "task");
-            return make_answering_task(
-                setup, config, "task flamingo",
-                [&](const AnsweringConfig& complete, const std::shared_ptr<models::Backbone>& tower) {
-                  FlamingoTaskConfig all = config;
-                  static_cast<AnsweringConfig&>(all) = complete;
-                  return std::make_shared<GatedImages>(all, setup.model, tower);
-                });
-          },
-          .path_keys = kAnsweringPaths};
+  return answering_kind<GatedImages, FlamingoTaskConfig>(
+      "flamingo", "answers by a frozen language model with gated attention to images");
 }
 
 }  // namespace tessera::tasks

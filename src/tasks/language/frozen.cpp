@@ -5,7 +5,8 @@ namespace {
 
 class PrefixImages final : public ImageReader {
  public:
-  PrefixImages(const FrozenTaskConfig& config, std::shared_ptr<models::Backbone> tower)
+  PrefixImages(const FrozenTaskConfig& config, const models::ModelSpec&,
+               std::shared_ptr<models::Backbone> tower)
       : tokens_(config.tokens), tower_(std::move(tower)) {
     map_ =
         register_module("map", nn::Linear(tower_->embed_width(), tokens_ * config.language.complete().dim));
@@ -36,24 +37,8 @@ class PrefixImages final : public ImageReader {
 }  // namespace
 
 TaskKind frozen_kind() {
-  return {
-      .name = "frozen",
-      .summary = "answers by a frozen language model, with an image prefix from a trained tower",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<FrozenTaskConfig>(settings, "task")); },
-      .keys = [] { return describe_config(FrozenTaskConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        const auto config = read_config<FrozenTaskConfig>(setup.settings, "task");
-        return make_answering_task(
-            setup, config, "task frozen",
-            [&](const AnsweringConfig& complete, const std::shared_ptr<models::Backbone>& tower) {
-              FrozenTaskConfig all = config;
-              static_cast<AnsweringConfig&>(all) = complete;
-              return std::make_shared<PrefixImages>(all, tower);
-            });
-      },
-      .path_keys = kAnsweringPaths};
+  return answering_kind<PrefixImages, FrozenTaskConfig>(
+      "frozen", "answers by a frozen language model, with an image prefix from a trained tower");
 }
 
 }  // namespace tessera::tasks

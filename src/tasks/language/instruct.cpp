@@ -61,25 +61,8 @@ class ProjectedImages final : public ImageReader {
 }  // namespace
 
 TaskKind instruct_kind() {
-  return {
-      .name = "instruct",
-      .summary = "answers to questions about images, by a language model",
-      .command = "chat",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<InstructConfig>(settings, "task")); },
-      .keys = [] { return describe_config(InstructConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        const auto config = read_config<InstructConfig>(setup.settings, "task");
-        return make_answering_task(
-            setup, config, "task instruct",
-            [&](const AnsweringConfig& complete, const std::shared_ptr<models::Backbone>& tower) {
-              InstructConfig all = config;
-              static_cast<AnsweringConfig&>(all) = complete;
-              return std::make_shared<ProjectedImages>(all, setup.model, tower);
-            });
-      },
-      .path_keys = kAnsweringPaths};
+  return answering_kind<ProjectedImages, InstructConfig>(
+      "instruct", "answers to questions about images, by a language model", "chat");
 }
 
 }  // namespace tessera::tasks

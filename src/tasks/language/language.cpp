@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "models/base/family.h"
 #include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
@@ -28,10 +29,17 @@ class LanguagePart final : public torch::nn::Module {
   std::shared_ptr<models::LanguageModel> model_;
 };
 
+LanguageTaskConfig settings_of(const TaskSetup& setup) {
+  if (setup.model.family != models::kNoBackbone)
+    fail_usage("task language reads no images: model.name = \"", setup.model.name, "\", must be \"",
+               models::kNoBackbone, "\"");
+  return read_task<LanguageTaskConfig>(setup.settings);
+}
+
 class Language final : public Task, public Answers, public LanguageBeginner {
  public:
   explicit Language(const TaskSetup& setup)
-      : config_(read_config<LanguageTaskConfig>(setup.settings, "task")),
+      : config_(settings_of(setup)),
         spec_(setup.model),
         tokeniser_(
             open_task_tokeniser(config_.tokenizer, config_.language.vocabulary, setup, "task language")),
@@ -79,7 +87,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"perplexity", Unit::number, false}; }
   AnsweringModel answering_model() const override {
@@ -126,15 +134,11 @@ class Language final : public Task, public Answers, public LanguageBeginner {
 };
 
 Findings Language::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(3);  // loss, tokens, right ones
-  each_batch(
-      options, *loader,
-      [&](data::Batch& loaded, int64_t before) {
-        const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  Findings out = evaluate_rows(
+      options, validation(), rows,
+      [&](data::Batch& loaded) {
+        const StreamInputs batch = to_device(loaded, options);
         Scored scored;
         {
           const AutocastScope autocast(options.device, options.precision);
@@ -146,16 +150,10 @@ Findings Language::evaluate(const EvaluateOptions& options) {
                                    {}, at::Reduction::None, kNotLearned)
                 .view_as(scored.labels);
         const torch::Tensor right = (scored.logits.argmax(-1) == scored.labels) & learned;
-        rows.add(
-            loaded, before,
-            torch::stack(
-                {losses.sum(1), learned.sum(1).to(torch::kFloat64), right.sum(1).to(torch::kFloat64)}, 1));
+        return torch::stack(
+            {losses.sum(1), learned.sum(1).to(torch::kFloat64), right.sum(1).to(torch::kFloat64)}, 1);
       },
-      "windows");
-  rows.collect(options);
-  Findings out{.samples = rows.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no text to evaluate on");
+      {"text", "windows"});
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
   const double total = sums[0].item<double>(), tokens = std::max(1.0, sums[1].item<double>());
   // Tokens of different tokenisers cover different amounts of text: bits per byte are comparable.
@@ -164,29 +162,15 @@ Findings Language::evaluate(const EvaluateOptions& options) {
                  {{"loss", Unit::number, false}, total / tokens},
                  {{"bits_per_byte", Unit::number, false}, bits},
                  {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 }  // namespace
 
 TaskKind language_kind() {
-  return {.name = "language",
-          .summary = "language modelling: each token of a text from those before it",
-          .command = "chat",
-          .resolve =
-              [](const Value& settings) {
-                return write_config(read_config<LanguageTaskConfig>(settings, "task"));
-              },
-          .keys = [] { return describe_config(LanguageTaskConfig(), "task"); },
-          .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-          .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-            if (setup.model.family != models::kNoBackbone)
-              fail_usage("task language reads no images: model.name = \"", setup.model.name, "\", must be \"",
-                         models::kNoBackbone, "\"");
-            return std::make_unique<Language>(setup);
-          },
-          .path_keys = {"tokenizer", "language_weights"}};
+  return task_kind<Language, LanguageTaskConfig>(
+      "language", "language modelling: each token of a text from those before it",
+      {.command = "chat", .path_keys = {"tokenizer", "language_weights"}});
 }
 
 }  // namespace tessera::tasks

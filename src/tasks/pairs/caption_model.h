@@ -43,9 +43,9 @@ std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::spa
 class WrittenCaptions {
  public:
   WrittenCaptions(const TextInput& input, int64_t length) : input_(input), length_(length), ids_(length) {}
-  // Adds captions of a batch. `before`: samples of all processes in earlier batches.
-  void add(const data::Batch& batch, int64_t before, const std::vector<std::string>& captions) {
-    ids_.add(batch, before, input_.encode(captions, length_));
+  // Adds captions of a batch of evaluate_each().
+  void add(const data::Batch& batch, const std::vector<std::string>& captions) {
+    ids_.add(batch, input_.encode(captions, length_));
   }
   void collect(const EvaluateOptions& options) { ids_.collect(options); }
   const std::vector<int64_t>& indices() const { return ids_.indices(); }  // into the source, ascending

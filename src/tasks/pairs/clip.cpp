@@ -10,7 +10,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_input.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
@@ -50,7 +50,7 @@ double group_of(std::span<const int32_t> tokens) {
 class Clip final : public Task, public PairedEmbedding, public TextLimit {
  public:
   explicit Clip(const TaskSetup& setup)
-      : config_(read_config<ClipConfig>(setup.settings, "task")),
+      : config_(read_task<ClipConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -151,7 +151,7 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
 
@@ -283,22 +283,12 @@ torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts*
 }
 
 Findings Clip::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows images(config_.embed_dim * (by_tokens() ? extent_.count : 1));
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      images.add(loaded, before, embed_images(batch.at("image")));
-    }
+  Findings out = evaluate_rows(options, validation(), images, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    return embed_images(batch.at("image"));
   });
-  images.collect(options);
-  Findings out{.samples = images.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no image to evaluate on");
   CutTexts cut;
   add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
                 [&](const std::vector<std::string>& texts) {
@@ -307,25 +297,15 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
                 });
   if (cut.count > 0)
     out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 }  // namespace
 
 TaskKind clip_kind() {
-  return {
-      .name = "clip",
-      .summary = "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
-      .command = "zeroshot",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<ClipConfig>(settings, "task")); },
-      .keys = [] { return describe_config(ClipConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Clip>(setup); },
-      .path_keys = {"tokenizer"},
-      .tables = {"classes"},
-      .names_classes = true};
+  return task_kind<Clip, ClipConfig>(
+      "clip", "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
+      {.command = "zeroshot", .path_keys = {"tokenizer"}, .tables = {"classes"}, .names_classes = true});
 }
 
 }  // namespace tessera::tasks

@@ -10,6 +10,7 @@
 #include "tasks/base/image_streams.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/paired.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/base/zero_shot.h"
@@ -22,7 +23,7 @@ namespace {
 class CocaTask final : public Task, public PairedEmbedding, public Captioner, public TextLimit {
  public:
   explicit CocaTask(const TaskSetup& setup)
-      : config_(read_config<CocaTaskConfig>(setup.settings, "task")),
+      : config_(read_task<CocaTaskConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -96,7 +97,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"cider"}; }
 
@@ -180,27 +181,18 @@ torch::Tensor CocaTask::embed_texts(const std::vector<std::string>& texts, CutTe
 }
 
 Findings CocaTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(config_.embed_dim);
   WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      const models::Coca::Side image = coca_->image(read(batch.at("image")));
-      rows.add(loaded, before, models::normalised_rows(image.embed));
-      written.add(loaded, before, captions_of(image.tokens, request));
-    }
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    const models::Coca::Side image = coca_->image(read(batch.at("image")));
+    written.add(loaded, captions_of(image.tokens, request));
+    return models::normalised_rows(image.embed);
   });
-  rows.collect(options), written.collect(options);
-  Findings out{.samples = rows.size()};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no image to evaluate on");
+  written.collect(options);
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
                      options);
   CutTexts cut;
@@ -211,27 +203,18 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
                 });
   if (cut.count > 0)
     out.metrics.push_back({{"texts_cut", Unit::number, false}, static_cast<double>(cut.count)});
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 }  // namespace
 
 TaskKind coca_kind() {
-  return {
-      .name = "coca",
-      .summary = "images and captions in one space, and captions written: CoCa",
-      .command = "caption",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<CocaTaskConfig>(settings, "task")); },
-      .keys = [] { return describe_config(CocaTaskConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<CocaTask>(setup);
-      },
-      .path_keys = {"tokenizer"},
-      .tables = {"classes", "samples"},
-      .names_classes = true};
+  return task_kind<CocaTask, CocaTaskConfig>("coca",
+                                             "images and captions in one space, and captions written: CoCa",
+                                             {.command = "caption",
+                                              .path_keys = {"tokenizer"},
+                                              .tables = {"classes", "samples"},
+                                              .names_classes = true});
 }
 
 }  // namespace tessera::tasks

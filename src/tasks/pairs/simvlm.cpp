@@ -9,6 +9,7 @@
 #include "models/pairs/simvlm.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pairs/caption_model.h"
@@ -22,7 +23,7 @@ constexpr const char *kPrefix = "prefix",
 class SimVlmTask final : public Task, public Captioner, public TextLimit {
  public:
   explicit SimVlmTask(const TaskSetup& setup)
-      : config_(read_config<SimVlmTaskConfig>(setup.settings, "task")),
+      : config_(read_task<SimVlmTaskConfig>(setup.settings)),
         input_(config_.tokenizer, setup.metadata, setup.train.get()),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
@@ -87,7 +88,7 @@ class SimVlmTask final : public Task, public Captioner, public TextLimit {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"cider"}; }
 
@@ -179,46 +180,28 @@ std::vector<std::string> SimVlmTask::captions_of(const torch::Tensor& tokens, co
 }
 
 Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   WrittenCaptions written(input_, config_.context_length);
   const CaptionRequest request{.search = beams_,
                                .longest = config_.longest > 0 ? config_.longest : config_.context_length};
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
-    {
-      const AutocastScope autocast(options.device, options.precision);
-      written.add(loaded, before, captions_of(read(batch.at("image")), request));
-    }
+  Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    written.add(loaded, captions_of(read(batch.at("image")), request));
   });
   written.collect(options);
-  Findings out{.samples = std::ssize(written.indices())};
-  out.broken = loader->bad_images();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.samples = std::ssize(written.indices());
+  require_samples(out.samples);
   add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
                      options);
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
 }  // namespace
 
 TaskKind simvlm_kind() {
-  return {
-      .name = "simvlm",
-      .summary = "captions written from images and their own beginnings: SimVLM",
-      .command = "caption",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<SimVlmTaskConfig>(settings, "task")); },
-      .keys = [] { return describe_config(SimVlmTaskConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
-        return std::make_unique<SimVlmTask>(setup);
-      },
-      .path_keys = {"tokenizer"},
-      .tables = {"samples"}};
+  return task_kind<SimVlmTask, SimVlmTaskConfig>(
+      "simvlm", "captions written from images and their own beginnings: SimVLM",
+      {.command = "caption", .path_keys = {"tokenizer"}, .tables = {"samples"}});
 }
 
 }  // namespace tessera::tasks

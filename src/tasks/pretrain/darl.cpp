@@ -13,7 +13,7 @@
 #include "tasks/base/feature_health.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pretrain/patch_bound.h"
 #include "tasks/pretrain/patch_drawing.h"
@@ -28,40 +28,10 @@ constexpr int64_t kDrawingSteps = 50;
 constexpr int64_t kBoundSteps = 1000;  // levels of the chain of the bound
 constexpr double kShownGamma = 0.25;   // noise level of the report's denoised patches
 
-void check_config(const DarlConfig& config) {
-  const bool diffusion = config.objective == DarlObjective::diffusion,
-             tokens = config.objective == DarlObjective::tokens;
-  if (!diffusion && config.decoder == DarlDecoder::transformer)
-    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"",
-               name_of(config.objective), "\" has not, must be linear or mlp");
-  if (!diffusion && config.predict == DarlPredict::noise)
-    fail_usage("task.predict = \"noise\" goes with objective \"diffusion\"");
-  if (!diffusion && config.gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
-  if (!diffusion && config.bound_draws > 0)
-    fail_usage(
-        "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
-  if (diffusion && config.normalise_pixels)
-    fail_usage("task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
-  if (tokens && config.normalise_pixels)
-    fail_usage("task.normalise_pixels goes with objective \"mse\": tokens are no pixels");
-  if (tokens && config.tokeniser.empty())
-    fail_usage(
-        "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
-  if (!tokens && !config.tokeniser.empty()) fail_usage("task.tokeniser goes with objective \"tokens\"");
-  if (config.order != DarlOrder::given && !config.permutation.empty())
-    fail_usage("task.permutation goes with task.order = \"given\"");
-}
-
-DarlConfig read_checked(const Value& settings) {
-  const auto config = read_config<DarlConfig>(settings, "task");
-  check_config(config);
-  return config;
-}
-
 class Darl final : public Task, public DrawsPatches {
  public:
   explicit Darl(const TaskSetup& setup)
-      : config_(read_checked(setup.settings)),
+      : config_(read_task<DarlConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -121,7 +91,7 @@ class Darl final : public Task, public DrawsPatches {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   std::vector<std::pair<std::string, std::string>> fingerprints() const override {
@@ -198,10 +168,8 @@ class Darl final : public Task, public DrawsPatches {
   }
 
   // Draws for validation images depend only on their index, so losses of two steps are comparable.
-  void add_draws(data::Batch& batch, int64_t before) const {
-    const auto number = [=, first = batch.first](int64_t sample) {
-      return static_cast<uint64_t>(before + first + sample);
-    };
+  void add_draws(data::Batch& batch) const {
+    const auto number = [&](int64_t sample) { return static_cast<uint64_t>(batch.first + sample); };
     if (config_.order == DarlOrder::random)
       add_orders(batch, predictor_.patches(),
                  [&](int64_t sample) { return RandomStream(0, "validation patch order", number(sample)); });
@@ -211,7 +179,8 @@ class Darl final : public Task, public DrawsPatches {
 
   torch::Tensor draw_by_tokens(const DrawRequest& request);
   torch::Tensor bound_of(const StreamInputs& batch, const DarlPass& passed, int64_t first);
-  void show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options, Findings& out);
+  std::vector<report::Block> pictures(const StreamInputs& batch, const DarlPass& passed,
+                                      const EvaluateOptions& options);
   report::PicturesBlock order_of_patches() const;
   report::PicturesBlock predictions(const StreamInputs& batch, const DarlPass& pass);
   report::PicturesBlock completions(const StreamInputs& batch, uint64_t seed);
@@ -229,30 +198,23 @@ class Darl final : public Task, public DrawsPatches {
 };
 
 Findings Darl::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows errors(predictor_.patches()), bounds(1);
   FeatureHealth health(predictor_.width());
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    add_draws(loaded, before);
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), errors, [&](data::Batch& loaded) {
+    add_draws(loaded);
+    const StreamInputs batch = to_device(loaded, options);
     DarlPass passed;
     {
       const AutocastScope autocast(options.device, options.precision);
       passed = pass(batch, {});
-      if (config_.bound_draws > 0) bounds.add(loaded, before, bound_of(batch, passed, before + loaded.first));
-      if (before + loaded.first == 0 && options.wants("pictures")) show(batch, passed, options, out);
+      if (config_.bound_draws > 0) bounds.add(loaded, bound_of(batch, passed, loaded.first));
+      if (loaded.first == 0 && options.wants("pictures")) shown = pictures(batch, passed, options);
     }
-    errors.add(loaded, before, passed.each());
-    health.add(loaded, before, passed.z.mean(1));
+    health.add(loaded, passed.z.mean(1));
+    return passed.each();
   });
-  out.broken = loader->bad_images();
-  errors.collect(options);
-  out.samples = errors.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.blocks = std::move(shown);
   const torch::Tensor each = errors.rows().to(torch::kFloat64);
   out.metrics = {{main_metric(), each.mean().item<double>()}};
   if (config_.bound_draws > 0) {
@@ -262,7 +224,6 @@ Findings Darl::evaluate(const EvaluateOptions& options) {
   }
   health.finish(options, validation_.get(), out);
   if (options.wants("pictures")) out.blocks.emplace_back(errors_by_place(each.mean(0)));
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -335,12 +296,14 @@ torch::Tensor Darl::draw_by_tokens(const DrawRequest& request) {
   return predictor_.to_images(pixels);
 }
 
-void Darl::show(const StreamInputs& batch, const DarlPass& passed, const EvaluateOptions& options,
-                Findings& out) {
-  if (config_.order != DarlOrder::random) out.blocks.emplace_back(order_of_patches());
-  if (!draws_tokens()) out.blocks.emplace_back(predictions(batch, passed));
+std::vector<report::Block> Darl::pictures(const StreamInputs& batch, const DarlPass& passed,
+                                          const EvaluateOptions& options) {
+  std::vector<report::Block> blocks;
+  if (config_.order != DarlOrder::random) blocks.emplace_back(order_of_patches());
+  if (!draws_tokens()) blocks.emplace_back(predictions(batch, passed));
   if (options.wants("completions") && drawing_refusal().empty())
-    out.blocks.emplace_back(completions(batch, options.seed));
+    blocks.emplace_back(completions(batch, options.seed));
+  return blocks;
 }
 
 // The grid, with later patches lighter.
@@ -431,16 +394,32 @@ report::ChartBlock Darl::errors_by_place(const torch::Tensor& each) const {
 
 }  // namespace
 
+void DarlConfig::check() const {
+  const bool diffusion = objective == DarlObjective::diffusion, tokens = objective == DarlObjective::tokens;
+  if (!diffusion && decoder == DarlDecoder::transformer)
+    fail_usage("task.decoder = \"transformer\" reads a noised patch, which objective \"", name_of(objective),
+               "\" has not, must be linear or mlp");
+  if (!diffusion && predict == DarlPredict::noise)
+    fail_usage("task.predict = \"noise\" goes with objective \"diffusion\"");
+  if (!diffusion && gamma) fail_usage("task.gamma goes with objective \"diffusion\"");
+  if (!diffusion && bound_draws > 0)
+    fail_usage(
+        "task.bound_draws goes with objective \"diffusion\": the others bound no likelihood of pixels");
+  if (diffusion && normalise_pixels)
+    fail_usage("task.normalise_pixels goes with objective \"mse\": noise is added to the pixels as they are");
+  if (tokens && normalise_pixels)
+    fail_usage("task.normalise_pixels goes with objective \"mse\": tokens are no pixels");
+  if (tokens && tokeniser.empty())
+    fail_usage(
+        "task.objective = \"tokens\" needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
+  if (!tokens && !tokeniser.empty()) fail_usage("task.tokeniser goes with objective \"tokens\"");
+  if (order != DarlOrder::given && !permutation.empty())
+    fail_usage("task.permutation goes with task.order = \"given\"");
+}
+
 TaskKind darl_kind() {
-  return {
-      .name = "darl",
-      .summary = "autoregressive pre-training on patches, predicted or denoised",
-      .command = "complete",
-      .resolve = [](const Value& settings) { return write_config(read_checked(settings)); },
-      .keys = [] { return describe_config(DarlConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Darl>(setup); },
-      .path_keys = {"tokeniser"}};
+  return task_kind<Darl, DarlConfig>("darl", "autoregressive pre-training on patches, predicted or denoised",
+                                     {.command = "complete", .path_keys = {"tokeniser"}});
 }
 
 }  // namespace tessera::tasks

@@ -87,6 +87,7 @@ struct DarlConfig {
     v("tokeniser", tokeniser, "objective tokens: weights of task dvae, or of DALL-E's encoder");
     v("codes", codes, between(2, 1 << 20), "objective tokens: number of codes of that tokeniser");
   }
+  void check() const;  // rules across several keys
 };
 
 // Returns the order as a permutation of a grid's patches; raster if each sample has its own. Throws a usage

@@ -14,7 +14,7 @@
 #include "models/heads/dvae_decoder.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
@@ -46,7 +46,7 @@ models::DvaeDecoderOptions decoder_options(const DvaeConfig& config, const model
 class Dvae final : public Task, public models::DecodesTokens {
  public:
   explicit Dvae(const TaskSetup& setup)
-      : config_(read_config<DvaeConfig>(setup.settings, "task")),
+      : config_(read_task<DvaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -106,7 +106,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   void after_step(const models::TrainingStep& step) override;
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   Findings evaluate(const EvaluateOptions& options);
@@ -225,15 +225,11 @@ torch::Tensor Dvae::decode(const torch::Tensor& tokens) {
 
 // Evaluates images through their tokens, with one code per cell.
 Findings Dvae::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows rows(2);  // loss, mean squared error
   std::unique_ptr<SampleRows> tokens;
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
     const torch::Tensor& images = batch.at("image");
     const AutocastScope autocast(options.device, options.precision);
     const torch::Tensor index = tokeniser_->tokens(images), decoded = decode(index);
@@ -241,16 +237,13 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
     const torch::Tensor error =
         (pixels.to(torch::kFloat64) - images.to(torch::kFloat64)).square().mean({1, 2, 3});
     if (!tokens) tokens = std::make_unique<SampleRows>(index[0].numel());
-    rows.add(loaded, before, torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1));
-    tokens->add(loaded, before, index.flatten(1).to(torch::kFloat32));
-    if (before + loaded.first == 0 && options.wants("pictures"))
-      out.blocks.emplace_back(reconstructions(images, pixels));
+    tokens->add(loaded, index.flatten(1).to(torch::kFloat32));
+    if (loaded.first == 0 && options.wants("pictures")) shown.emplace_back(reconstructions(images, pixels));
+    return torch::stack({each_loss(decoded, images).to(torch::kFloat64), error}, 1);
   });
-  out.broken = loader->bad_images();
   if (!tokens) tokens = std::make_unique<SampleRows>(1);
-  rows.collect(options), tokens->collect(options);
-  out.samples = rows.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  tokens->collect(options);
+  out.blocks = std::move(shown);
   const torch::Tensor each = rows.rows().to(torch::kFloat64).mean(0);
   const torch::Tensor index = tokens->rows().to(torch::kInt64);
   const int64_t used = std::get<0>(torch::_unique(index)).size(0);
@@ -258,7 +251,6 @@ Findings Dvae::evaluate(const EvaluateOptions& options) {
                  {{"psnr"}, -10 * std::log10(std::max(each[1].item<double>(), 1e-12))},
                  {{"codes_used"}, static_cast<double>(used)},
                  {{"perplexity"}, models::code_perplexity(index, tokeniser_->codes()).item<double>()}};
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -282,14 +274,7 @@ double dvae_annealed(double begin, double end, int64_t step, int64_t steps) {
 }
 
 TaskKind dvae_kind() {
-  return {
-      .name = "dvae",
-      .summary = "a discrete autoencoder: images as tokens of a codebook",
-      .resolve =
-          [](const Value& settings) { return write_config(read_config<DvaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(DvaeConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Dvae>(setup); }};
+  return task_kind<Dvae, DvaeConfig>("dvae", "a discrete autoencoder: images as tokens of a codebook");
 }
 
 }  // namespace tessera::tasks

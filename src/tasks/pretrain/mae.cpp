@@ -15,7 +15,7 @@
 #include "tasks/base/feature_health.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/pretrain/patch_orders.h"
 
@@ -27,7 +27,7 @@ constexpr int64_t kReconstructions = 8;  // images shown in the report
 class Mae final : public Task {
  public:
   explicit Mae(const TaskSetup& setup)
-      : config_(read_config<MaeConfig>(setup.settings, "task")),
+      : config_(read_task<MaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -93,7 +93,7 @@ class Mae final : public Task {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 
@@ -127,40 +127,31 @@ class Mae final : public Task {
 
 // Masks of validation images depend only on their index, so losses of two steps are comparable.
 Findings Mae::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   SampleRows losses(1);
   FeatureHealth health(encoder_->token_width());
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), losses, [&](data::Batch& loaded) {
     add_orders(loaded, patches(), [&](int64_t sample) {
-      return RandomStream(0, "validation mask", static_cast<uint64_t>(before + loaded.first + sample));
+      return RandomStream(0, "validation mask", static_cast<uint64_t>(loaded.first + sample));
     });
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+    const StreamInputs batch = to_device(loaded, options);
     torch::Tensor predicted;
     {
       const AutocastScope autocast(options.device, options.precision);
       predicted = predict_pixels(batch.at("image"), batch.at("order"), {});
-      if (health.wants(before)) {
+      if (health.wants(loaded)) {
         const models::Encoded whole_images = encoder_->encode(encoder_->tokenise(batch.at("image")));
-        health.add(loaded, before, whole_images.patches_of(whole_images.tokens).mean(1));
+        health.add(loaded, whole_images.patches_of(whole_images.tokens).mean(1));
       }
     }
-    losses.add(loaded, before, each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1));
-    if (before + loaded.first == 0 && options.wants("pictures"))
-      out.blocks.emplace_back(reconstructions(batch, predicted));
+    if (loaded.first == 0 && options.wants("pictures")) shown.emplace_back(reconstructions(batch, predicted));
+    return each_loss(predicted, batch.at("image"), batch.at("order")).unsqueeze(1);
   });
-  out.broken = loader->bad_images();
-  losses.collect(options);
-  out.samples = losses.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.blocks = std::move(shown);
   double sum = 0;
   for (const float loss : losses.column(0)) sum += static_cast<double>(loss);
   out.metrics = {{main_metric(), sum / static_cast<double>(out.samples)}};
   health.finish(options, validation_.get(), out);
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -231,13 +222,7 @@ torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targ
 }
 
 TaskKind mae_kind() {
-  return {
-      .name = "mae",
-      .summary = "masked auto-encoding: pre-training on images without labels",
-      .resolve = [](const Value& settings) { return write_config(read_config<MaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(MaeConfig(), "task"); },
-      .fit_model = [](Value& model, const Value&, const data::Source*) { model.set("classes", 0); },
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Mae>(setup); }};
+  return task_kind<Mae, MaeConfig>("mae", "masked auto-encoding: pre-training on images without labels");
 }
 
 }  // namespace tessera::tasks

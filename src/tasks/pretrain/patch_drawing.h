@@ -26,6 +26,7 @@ struct DrawRequest {
 
 class DrawsPatches {
  public:
+  static constexpr const char* kAbility = "weights that draw patches: task darl";
   virtual ~DrawsPatches() = default;
   virtual int64_t patches() const = 0;
   virtual std::array<int64_t, 2> image_size() const = 0;  // height, width

@@ -10,7 +10,7 @@
 #include "nn/init.h"
 #include "tasks/base/image_streams.h"
 #include "tasks/base/patch_pictures.h"
-#include "tasks/base/sample_rows.h"
+#include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
@@ -41,7 +41,7 @@ class LatentScale : public torch::nn::Module {
 class Vae final : public Task {
  public:
   explicit Vae(const TaskSetup& setup)
-      : config_(read_config<VaeConfig>(setup.settings, "task")),
+      : config_(read_task<VaeConfig>(setup.settings)),
         preprocess_(setup.preprocess),
         augment_(setup.augment),
         train_(setup.train),
@@ -102,7 +102,7 @@ class Vae final : public Task {
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
-    return one_evaluator([this](const EvaluateOptions& options) { return evaluate(options); });
+    return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"psnr", Unit::number, true}; }
 
@@ -122,29 +122,21 @@ class Vae final : public Task {
 
 // Decodes each latent's mean, so metrics do not depend on a draw.
 Findings Vae::evaluate(const EvaluateOptions& options) {
-  const torch::NoGradGuard no_grad;
-  set_training(parts(), false);
-  const double began = steady_seconds();
-  const auto loader = options.open(validation());
   enum Column { kPsnr, kError, kKl, kLoss, kColumns };
   SampleRows rows(kColumns);
-  Findings out;
-  each_batch(options, *loader, [&](data::Batch& loaded, int64_t before) {
-    const StreamInputs batch = to_device(loaded, "validation", options.device, options.precision);
+  std::vector<report::Block> shown;
+  Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
     VaePass pass;
     {
       const AutocastScope autocast(options.device, options.precision);
       pass = vae_pass(*codec_, batch.at("image"), {}, config_.kl_weight);
     }
-    rows.add(loaded, before,
-             torch::stack({psnr(pass.decoded, batch.at("image")), pass.error, pass.kl, pass.loss}, 1));
-    if (before + loaded.first == 0 && options.wants("pictures"))
-      out.blocks.emplace_back(reconstructions(batch.at("image"), pass.decoded));
+    if (loaded.first == 0 && options.wants("pictures"))
+      shown.emplace_back(reconstructions(batch.at("image"), pass.decoded));
+    return torch::stack({psnr(pass.decoded, batch.at("image")), pass.error, pass.kl, pass.loss}, 1);
   });
-  out.broken = loader->bad_images();
-  rows.collect(options);
-  out.samples = rows.size();
-  check(out.samples > 0, "there is no image to evaluate on");
+  out.blocks = std::move(shown);
   const auto mean = [&](Column column) {
     double sum = 0;
     for (const float value : rows.column(column)) sum += static_cast<double>(value);
@@ -154,7 +146,6 @@ Findings Vae::evaluate(const EvaluateOptions& options) {
                  {{"l1", Unit::number, false}, mean(kError)},
                  {{"kl", Unit::number, false}, mean(kKl)},
                  {{"loss", Unit::number, false}, mean(kLoss)}};
-  out.seconds = steady_seconds() - began;
   return out;
 }
 
@@ -193,13 +184,8 @@ torch::Tensor psnr(const torch::Tensor& decoded, const torch::Tensor& images) {
 }
 
 TaskKind vae_kind() {
-  return {
-      .name = "vae",
-      .summary = "an auto-encoder of images, for a generator of its latents",
-      .resolve = [](const Value& settings) { return write_config(read_config<VaeConfig>(settings, "task")); },
-      .keys = [] { return describe_config(VaeConfig(), "task"); },
-      .fit_model = [](Value&, const Value&, const data::Source*) {},
-      .make = [](const TaskSetup& setup) -> std::unique_ptr<Task> { return std::make_unique<Vae>(setup); }};
+  return task_kind<Vae, VaeConfig>("vae", "an auto-encoder of images, for a generator of its latents",
+                                   {.fit_model = [](Value&, const Value&, const data::Source*) {}});
 }
 
 }  // namespace tessera::tasks

@@ -1,0 +1,47 @@
+// One walk over images, for all that looks at each of them once.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/base/source.h"
+#include "data/transforms/transform.h"
+
+namespace tessera::train {
+
+struct ImageWalk {
+  int64_t batch = 16;  // images at a time
+  int workers = 1;     // threads that decode, in addition to the compute threads
+  // Called for each image that cannot be read, with the reason; it may throw.
+  std::function<void(const std::string& error)> broken = {};
+  // Called after each batch or image, with the number of images so far.
+  std::function<void(int64_t done)> progress = {};
+  std::string interruption = "interrupted";  // the message of ErrorKind::interrupted
+};
+
+struct WalkedBatch {
+  int64_t first = 0;                // index of its first image
+  torch::Tensor images;             // [images, channels, height, width]; rows of broken ones are zero
+  std::vector<std::string> names;   // as the source names them, "" for broken ones
+  std::vector<std::string> errors;  // one per image, "" if it could be read
+  int64_t size() const { return std::ssize(errors); }
+  bool readable(int64_t image) const { return errors[static_cast<size_t>(image)].empty(); }
+};
+
+// Sets the compute threads so that decoders of a walk have room; returns their number, for ImageWalk::workers.
+int use_threads_for_walk(int64_t threads);
+
+// Calls `see` with batches of transformed images, decoded one batch ahead of `see`. Returns the number of
+// images that could not be read. Throws ErrorKind::interrupted after SIGINT.
+int64_t for_each_batch(const data::Source& source, const data::Transform& transform, const ImageWalk& walk,
+                       const std::function<void(const WalkedBatch& batch)>& see);
+
+// The same with single images of their own size; skips those that cannot be read.
+int64_t for_each_image(const data::Source& source, const DecodeOptions& decode, const ImageWalk& walk,
+                       const std::function<void(int64_t index, const Image& image)>& see);
+
+}  // namespace tessera::train
