@@ -30,14 +30,14 @@ namespace tessera {
 
 // Rules of a field that the command line spells or checks in its own way.
 struct OptionRules {
-  Range range = {};                       // of a number
-  std::vector<std::string> choices = {};  // of a string
+  Range range = {};                       // for numbers
+  std::vector<std::string> choices = {};  // for strings
   std::string names = {};                 // further names of the option: "-w,--pretrained"
   std::string argument = {};              // a positional argument of this name: "IMAGES"
   bool required = false;
   bool optional_value = false;  // `--resume` as well as `--resume auto`
   std::string sets = {};        // the recipe's key that the option sets: "train.epochs"
-  std::string readers = {};     // in front of the meaning in help: "ddim: share of the noise"
+  std::string readers = {};     // before the meaning in help: "ddim: share of the noise"
   std::string only_for = {};    // the one reader of a field that not all readers of the config read
 };
 
@@ -48,7 +48,7 @@ struct OptionField {
   std::string key, meaning;
   OptionRules rules;
   Kind kind = Kind::word;
-  std::function<void(const Value&)> set;           // of the right type, and checked
+  std::function<void(const Value&)> set;           // takes a checked value of the right type
   std::function<std::optional<Value>()> get = {};  // nothing if unset
 
   // "--last-step-size", or the name of the positional argument.

@@ -74,7 +74,7 @@ class NoiseProcess {
   std::unique_ptr<diffusion::Sampler> sampler(const SamplerConfig& config) const;
   // Returns the row of the config's sampler.
   const diffusion::SamplerRow& row(const SamplerConfig& config) const;
-  // Returns the config with its sampler's name, steps and `clip`, if unset. `pixels`: images lie within -1 and 1.
+  // Returns the config with its sampler's name, steps and `clip`, if unset. `pixels`: images are within -1 and 1.
   SamplerConfig resolved(const SamplerConfig& config, bool pixels = false) const;
   // Returns `steps`, at most those of the schedule.
   int64_t most_steps(int64_t steps) const { return diffusion_ ? std::min(steps, config_.steps) : steps; }

@@ -72,8 +72,8 @@ struct TrainedProcess {
 struct SamplerRow {
   std::string name;
   ProcessKind kind = ProcessKind::diffusion;
-  std::vector<std::string> reads;  // keys of SamplerConfig besides `sampler`
-  int64_t evaluations = 1;         // of the network in a step; 0: by the tolerances of the sampler
+  std::vector<std::string> reads;  // keys of SamplerConfig, in addition to `sampler`
+  int64_t evaluations = 1;         // network evaluations a step; 0: set by the sampler's tolerances
   int64_t steps = 50;              // by default
   bool clips_pixels = false;       // by default
   std::unique_ptr<Sampler> (*make)(const TrainedProcess& process, const SamplerConfig& config) = nullptr;

@@ -451,7 +451,7 @@ TEST(LlamaSettings, ErrorsNameTheKey) {
   EXPECT_NE(message("visionllama_pyramid", {{"rope_scaling", "ntk"}}).find("more than 4 channels"),
             std::string::npos);
   EXPECT_NE(message("visionllama", {{"mlp", "swigl"}}).find("swiglu"), std::string::npos);
-  EXPECT_NE(message("visionllama_pyramid", {{"dims", Value::Array{8}}}).find("an entry a stage"),
+  EXPECT_NE(message("visionllama_pyramid", {{"dims", Value::Array{8}}}).find("one entry per stage"),
             std::string::npos);
   EXPECT_NE(
       message("visionllama_pyramid", {{"rope_anchor", Value::Array{14.0, 7.0, 3.0}}}).find("rope_anchor"),

@@ -1,5 +1,5 @@
-// Calibration of int8: a step size for the inputs of each linear layer, found from pictures, on which int8
-// rounds them instead of each row on a step size of its own. Stored as `NAME.input_log_step` beside
+// Calibration of int8: finds from images a step size for the inputs of each linear layer. int8 then rounds
+// inputs to it, instead of each row to a step size of its own. Stored as `NAME.input_log_step` next to
 // `NAME.weight`.
 #pragma once
 
@@ -15,29 +15,29 @@
 
 namespace tessera::train {
 
-// How often magnitudes occur, in 32 bins an octave: the leading bits of a float.
+// A histogram of magnitudes with 32 bins per octave: the leading bits of a float.
 class Magnitudes {
  public:
-  // Fails for a number that is not finite, `name` in front.
+  // Throws an error that begins with `name` if a number is not finite.
   void add(const torch::Tensor& x, const std::string& name);
   bool empty() const { return counts_.empty(); }
-  // The step size that rounds them to 8 bits with the least mean square error: above half a step size a
-  // rounding costs step_size^2 / 12, beyond 127 of them a number becomes the largest.
+  // Returns the step size that rounds the magnitudes to 8 bits with the least mean square error. Rounding
+  // costs step_size^2 / 12 from about half a step size. Magnitudes above 127 step sizes are clipped.
   double best_step_size() const;
 
  private:
   std::vector<int64_t> counts_;
 };
 
-// Runs the task in float over the loader's first `pictures` pictures and gives each linear layer that has no
-// learned step size of its own its step size. Returns those tensors under the names that files have.
-// `progress` hears of the pictures done; returning false ends with ErrorKind::interrupted.
+// Runs the task in float over the loader's first `pictures` images. Adds a step size to each linear layer
+// that has no learned one. Returns these tensors under their names in files. `progress` gets the number of
+// images done; if it returns false, throws ErrorKind::interrupted.
 NamedTensors calibrate(tasks::Task& task, data::Loader& loader, int64_t pictures,
                        const std::function<bool(int64_t done)>& progress);
 
-// The places of the step sizes among a file's tensors `names` (as the model has them).
+// Adds the step sizes among a file's tensors `names` (named as in the model) to the model's layers.
 void add_input_step_sizes(models::Backbone& model, const std::vector<std::string>& names);
-// Fails unless every step size can be one: `where` in front.
+// Throws an error that begins with `where` unless every step size is valid.
 void check_input_step_sizes(const models::Backbone& model, const std::string& where);
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-// Where and in which arithmetic a model runs.
+// The device and the arithmetic that a model runs in.
 #pragma once
 
 #include "ops/torch.h"
@@ -11,19 +11,19 @@
 
 namespace tessera::train {
 
-// "cpu", "cuda", "cuda:1" or "auto" (a GPU where there is one). A GPU that is asked for and not there is an
-// error.
+// Returns the device "cpu", "cuda", "cuda:1" or "auto" (a GPU if there is one). Throws Error if a requested
+// GPU does not exist.
 torch::Device choose_device(const std::string& name);
 
-// The same for each of several processes: a GPU each, or the CPU for all; all decide alike. "auto" takes the
-// CPU where there is no GPU for each, and says so in `notes`; "cuda" is then an error.
+// Returns the device of each of several processes: a GPU each, or the CPU for all. All decide alike. Without
+// a GPU each, "auto" takes the CPU and adds the reason to `notes`; "cuda" is an error.
 torch::Device choose_device(const std::string& name, parallel::World& world, std::vector<std::string>& notes);
 
-// The one number of compute threads for the library's own loops and LibTorch's; 0 = all cores. Returns it.
+// Sets and returns the number of compute threads of the library and of LibTorch; 0 = all cores.
 int use_threads(int64_t threads);
 
-// The same where `decoding` threads are at work besides: as far as they are an eighth of `threads` they count
-// against them. A decoder sleeps most of the time; of few threads a whole one would be missed more.
+// Sets and returns the number of compute threads next to `decoding` decoder threads. Up to an eighth of
+// `threads` are decoders. They sleep most of the time, so few threads give up none.
 int use_threads_beside(int64_t decoding, int64_t threads);
 
 torch::ScalarType parameter_type(tasks::Precision precision);

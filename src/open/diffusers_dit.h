@@ -1,4 +1,5 @@
-// DiT as diffusers has it (DiTTransformer2DModel): a folder with config.json and weights, read and written.
+// DiT in the format of diffusers (DiTTransformer2DModel): reads and writes a folder with config.json and
+// weights.
 #pragma once
 
 #include <string>
@@ -7,12 +8,13 @@
 
 namespace tessera::train {
 
-// `folder` as of diffusers_part(path, "transformer"). The process is that of the scheduler of the pipeline around it, else
-// as DiT was published; class names are those of the pipeline, else ImageNet's where there are as many.
+// Opens `folder`, a result of diffusers_part(path, "transformer"). The process is that of the pipeline's
+// scheduler, else that of the published DiT. Class names are the pipeline's, else ImageNet's if their number
+// matches.
 OpenedTask open_diffusers_dit(const std::string& folder);
 
-// What DiTTransformer2DModel.from_pretrained reads. A usage error for what it cannot express: VisionLLaMA's blocks,
-// interpolants, another MLP, no label for none.
+// Writes the files that DiTTransformer2DModel.from_pretrained reads. Throws a usage error for features that
+// it lacks: VisionLLaMA blocks, interpolants, another MLP ratio, no null label.
 void save_diffusers_dit(const OpenedTask& opened, const std::string& folder);
 
 }  // namespace tessera::train

@@ -12,7 +12,7 @@
 namespace tessera::train {
 namespace {
 
-// The folder that the running libtorch_cpu.so was loaded from.
+// Returns the folder that the running libtorch_cpu.so was loaded from.
 std::filesystem::path library_folder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&at::get_num_threads), &info) == 0 || info.dli_fname == nullptr)
@@ -22,10 +22,10 @@ std::filesystem::path library_folder() {
 
 struct Loaded {
   bool driver = true;
-  std::string why_not;  // what keeps the GPU half from being loaded; empty where it is there
+  std::string why_not;  // the reason that the GPU half is not loaded; empty if it is
 };
 
-// The GPU half has to be there before LibTorch is asked for a GPU the first time, since LibTorch remembers the answer.
+// The GPU half must be loaded before the first query for a GPU, since LibTorch caches the answer.
 Loaded load_gpu_half() {
   if (dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
     return {false, "this machine has no NVIDIA driver (libcuda.so.1)"};
@@ -46,7 +46,7 @@ const Loaded& loaded() {
 
 bool gpu_is_available() {
   if (!loaded().why_not.empty() || !torch::cuda::is_available()) return false;
-  // fp32 says float32: LibTorch would round what convolutions read to the 10 bits of TF32.
+  // fp32 means float32: by default LibTorch rounds inputs of convolutions to the 10 bits of TF32.
   at::globalContext().setAllowTF32CuDNN(false);
   return true;
 }

@@ -1,4 +1,4 @@
-// One walk over images, for all that looks at each of them once.
+// One walk over images, for all code that reads each of them once.
 #pragma once
 
 #include "ops/torch.h"
@@ -26,13 +26,14 @@ struct ImageWalk {
 struct WalkedBatch {
   int64_t first = 0;                // index of its first image
   torch::Tensor images;             // [images, channels, height, width]; rows of broken ones are zero
-  std::vector<std::string> names;   // as the source names them, "" for broken ones
+  std::vector<std::string> names;   // as in the source, "" for broken ones
   std::vector<std::string> errors;  // one per image, "" if it could be read
   int64_t size() const { return std::ssize(errors); }
   bool readable(int64_t image) const { return errors[static_cast<size_t>(image)].empty(); }
 };
 
-// Sets the compute threads so that decoders of a walk have room; returns their number, for ImageWalk::workers.
+// Sets the compute threads so that a walk's decoders have room. Returns the number of decoders, for
+// ImageWalk::workers.
 int use_threads_for_walk(int64_t threads);
 
 // Calls `see` with batches of transformed images, decoded one batch ahead of `see`. Returns the number of

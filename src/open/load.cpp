@@ -24,7 +24,7 @@ bool is_ours(const WeightFile& file) { return file.metadata().contains("tessera.
 
 std::string misfit_of(const tasks::Task& task) { return "does not fit " + task.backbones().at(0).spec.name; }
 
-// Tensors of the task that are no backbone's own, and the heads in them.
+// Returns the tensors of the task outside its backbones, and the heads inside them.
 std::set<std::string> added_names(const tasks::Task& task) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : tasks::named_state(task.parts())) names.insert(name);
@@ -34,7 +34,7 @@ std::set<std::string> added_names(const tasks::Task& task) {
   return names;
 }
 
-// Parameters of the backbones that a file need not have.
+// Returns the parameters of the backbones that may be missing in a file.
 std::set<std::string> neutral_names(const tasks::Task& task) {
   std::set<std::string> names;
   for (const tasks::BackbonePart& part : task.backbones())
@@ -43,7 +43,7 @@ std::set<std::string> neutral_names(const tasks::Task& task) {
   return names;
 }
 
-// A stored tensor of another shape made to fit, as the backbone that has it knows; undefined if it cannot.
+// Converts a stored tensor of another shape, by the rules of its backbone; undefined if it cannot fit.
 torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored,
                      torch::IntArrayRef wanted) {
   for (const tasks::BackbonePart& part : task.backbones())
@@ -63,7 +63,7 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   if (!report.reshaped.empty())
     report.lines.push_back("begin anew, of another shape in the file: " + some_of(report.reshaped));
-  // Only the number of classes says that such a head may stay: it may have been trained for others.
+  // Such a head is kept only for its number of classes: it may have been trained for others.
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (!report.kept_outputs.empty() && !info.ours)
     report.lines.push_back(text("kept the file's ", task.outputs(), " (", some_of(report.kept_outputs),
@@ -111,14 +111,16 @@ LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
 
 namespace {
 
-// By the task's names. Of a published model of images and texts the image tower stands for the task's backbone.
+// Returns the tensors by the task's names. In published models of images and texts, the image tower is the
+// task's backbone.
 StoredTensors stored_tensors(const tasks::Task& task, const WeightFile& file, bool ours) {
   std::vector<std::string> notes;
   if (const auto pair = ours ? std::nullopt : published_pair(file, notes)) return stored_pair(file, *pair);
   return stored_for(task, file.tensors(), ours, file.path());
 }
 
-// What the task adds to its backbones: taken if the file has it for the same outputs, else it keeps its first values.
+// The task's additions to its backbones: loaded if the file has them for the same outputs, else initial
+// values are kept.
 struct Added {
   std::set<std::string> names, taken, seen;  // seen: in the file
 };
@@ -185,7 +187,7 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
   std::map<std::string, const TensorView*> views;
   for (const TensorView& view : file.tensors()) views[view.name] = &view;
   for (const NamePlace& place : places_of(names_of(file.tensors()), family)) {
-    // Masks, counts and indices follow from the model.
+    // Masks, counts and indices are derived from the model.
     if (place.ours.empty() && is_floating(*views.at(place.theirs)) && !place.theirs.ends_with("attn_mask"))
       other.push_back(place.theirs);
   }
@@ -196,7 +198,7 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
 
 namespace {
 
-// All of the model's tensors but the head's are in the file, with their shapes, and nothing else is.
+// True if the file has all of the model's tensors except the head's, with their shapes, and no others.
 bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& stored) {
   const auto model = models::meta_classifier(spec);
   const std::vector<std::string>& names = model->head().tensor_names();
@@ -215,7 +217,8 @@ bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& s
 
 namespace {
 
-// "blocks.3.norm1.weight" as "blocks.#.norm1.weight": models of a family differ in their numbers of blocks.
+// Returns "blocks.#.norm1.weight" for "blocks.3.norm1.weight": models of a family differ in their numbers of
+// blocks.
 std::string without_numbers(const std::string& name) {
   std::vector<std::string> parts;
   for (const std::string& part : split(name, '.')) parts.push_back(parse_int(part) ? "#" : part);
@@ -247,7 +250,7 @@ std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) 
     std::optional<StoredTensors> stored;
     try {
       stored.emplace(tensors, places_of(names_of(tensors), family.name), "");
-    } catch (const Error&) {  // two tensors of one name: not this family's
+    } catch (const Error&) {  // two tensors with one name: not this family
       continue;
     }
     for (const models::Size& size : family.sizes) {

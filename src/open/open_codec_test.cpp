@@ -35,7 +35,7 @@ void expect_same(const torch::nn::Module& a, const torch::nn::Module& b) {
     EXPECT_TRUE(torch::equal(entry.value(), *theirs.find(entry.key()))) << entry.key();
 }
 
-// The golden's parameters under both forms of diffusers' names, in a folder as it writes them.
+// The golden's parameters under both forms of diffusers' names, in a folder like those of diffusers.
 TEST_F(OpenCodec, ReadsBothFormsOfDiffusersFolders) {
   const std::string golden = std::string(TESSERA_TEST_DATA) + "/goldens/components/model_autoencoder_kl";
   const SafetensorsFile file(golden + ".safetensors");
@@ -67,8 +67,8 @@ TEST_F(OpenCodec, ReadsBothFormsOfDiffusersFolders) {
                            to_tensor(*file.find("param.decoder.up.1.upsample.conv.weight"))));
 }
 
-// As Stable Diffusion 3's: no convolutions at the latent, a shift; another without attention. Without the description the
-// tensors tell all but scale and shift.
+// Like Stable Diffusion 3: no convolutions at the latent, a shift. The other form has no attention. Without
+// the description, tensors determine all but scale and shift.
 TEST_F(OpenCodec, ReadsOnesWithoutLatentConvolutionsOrAttention) {
   const auto model =
       models::build_backbone(small_spec("quant_conv = false\nattention = false\nshift_factor = 0.25"), 5);
@@ -95,7 +95,7 @@ TEST_F(OpenCodec, ReadsOnesWithoutLatentConvolutionsOrAttention) {
   EXPECT_NE(error_opening("vae").find("use_quant_conv and use_post_quant_conv differ"), std::string::npos);
 }
 
-// Attention as 1x1 convolutions, a prefix, and tensors of the rest of the model beside it.
+// Attention as 1x1 convolutions, a prefix, and tensors of the rest of the model.
 TEST_F(OpenCodec, ReadsWhatStandsInALatentDiffusionModel) {
   const auto model = models::build_backbone(small_spec(), 5);
   NamedTensors tensors{{"model.diffusion_model.x", torch::zeros({2})},

@@ -1,4 +1,4 @@
-// An extractor of features from a file of weights.
+// Opens a feature extractor from a weights file.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ struct OpenedExtractor {
   std::vector<std::string> notes;  // for people
 };
 
-// `path` holds Inception-v3 of FID (pt_inception-2015-12-05, told by its tensors), or what open_task reads.
+// Opens `path`: Inception-v3 of FID (pt_inception-2015-12-05, recognised by its tensors), or any file for
+// open_task.
 OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& options = {});
 
 }  // namespace tessera::train

@@ -15,7 +15,7 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kHeadDim = 64;  // of all that OpenFlamingo published
+constexpr int64_t kHeadDim = 64;  // in every published OpenFlamingo
 constexpr int64_t kMostLayers = 4096;
 constexpr std::string_view kLanguage = "lang_encoder.";
 constexpr const char* kNotWhole = "is no whole OpenFlamingo";
@@ -23,8 +23,8 @@ constexpr const char* kLatents = "perceiver.latents";
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
 
-// Tensors as models::Flamingo names them, except those of the language model, which are below "lang_encoder." with their
-// published names.
+// Maps tensors to the names of models::Flamingo. Those of the language model keep their published names,
+// after "lang_encoder.".
 std::vector<NamePlace> places_in(const WeightFile& file) {
   return names_of_family("flamingo").ours(names_of(file.tensors()));
 }
@@ -46,7 +46,7 @@ int64_t extent(const Shapes& shapes, const std::string& name, size_t axis, const
   return found->second[axis];
 }
 
-// The numbers between a prefix and the next dot.
+// Returns the numbers between a prefix and the next dot.
 std::set<int64_t> numbers_behind(const Shapes& shapes, const std::string& prefix) {
   std::set<int64_t> numbers;
   for (auto found = shapes.lower_bound(prefix); found != shapes.end() && found->first.starts_with(prefix);
@@ -58,7 +58,7 @@ std::set<int64_t> numbers_behind(const Shapes& shapes, const std::string& prefix
   return numbers;
 }
 
-// What the shapes of the file say.
+// Derives the configuration from the shapes in the file.
 models::FlamingoConfig config_of(const Shapes& shapes, const std::string& file) {
   const std::set<int64_t> layers = numbers_behind(shapes, "perceiver.layers."),
                           gated = numbers_behind(shapes, "gated_cross_attn_layers.");
@@ -87,7 +87,7 @@ models::FlamingoConfig config_of(const Shapes& shapes, const std::string& file) 
   return config;
 }
 
-// Rows of the embedding that the file brings; 0 where it brings none.
+// Returns the number of embedding rows in the file; 0 if it has none.
 int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& language) {
   for (const auto& [name, shape] : shapes)
     if (name.starts_with(kLanguage) && shape.size() == 2 && shape[1] == language.config().dim &&
@@ -96,7 +96,7 @@ int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& langua
   return 0;
 }
 
-// How many numbers the file must bring, without memory for them.
+// Counts the numbers that the file must have, without memory for them.
 int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
   const nn::ShapesOnly shapes_only;
   return models::count_parameters(*models::Resampler(config.resampler)) +
@@ -118,7 +118,7 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
   models::FlamingoConfig config = config_of(shapes, file.path());
   OpenedLanguage out = open_language({.weights = source.language, .tokenizer = source.tokenizer}, dtype);
   if (!out.language || out.images) fail_usage("--language: '", out.file, "' is no decoder of texts alone");
-  // As OpenFlamingo's code adds them, before it gives the model as many embeddings.
+  // Adds tokens like OpenFlamingo's code, before the embeddings are resized.
   const bool padded = out.tokeniser->special().pad >= 0;
   out.tokeniser =
       out.tokeniser->with_tokens(padded ? std::vector<std::string>{"<|endofchunk|>", "<image>"}

@@ -27,7 +27,7 @@ bool is_generator(const models::ModelSpec& spec) {
   return dynamic_cast<models::Denoiser*>(models::meta_backbone(spec).get()) != nullptr;
 }
 
-// SiT's networks compute variances and drop them: by that they are known.
+// SiT networks compute variances and drop them, which identifies them.
 Value published_task(const models::ModelSpec& spec) {
   const Value* sigma = spec.settings.find("sigma");
   Value task;
@@ -41,7 +41,7 @@ void name_imagenet(WeightsInfo& info) {
   if (known) info.task_metadata.set("class_names", Value::Array(known->names.begin(), known->names.end()));
 }
 
-// The published sizes whose blocks a file has, as "DiT-S/8 or SiT-S/8"; "" where it has those of none.
+// Returns the published sizes with the blocks of a file, as "DiT-S/8 or SiT-S/8"; "" if there are none.
 std::string published_with(const models::Family& family, const Value& settings) {
   std::vector<std::string> names;
   for (const models::Size& size : family.sizes) {
@@ -51,8 +51,8 @@ std::string published_with(const models::Family& family, const Value& settings) 
   return join(names, " or ");
 }
 
-// Blocks, channels and classes follow the file. Width, patch and form are what a name stands for, and with the width goes
-// the number of heads, which no tensor tells.
+// Blocks, channels and classes follow the file. A name fixes width, patch and form. The width fixes the
+// number of heads, which no tensor determines.
 void require_named_size(const WeightFile& file, const models::ModelSpec& named, const Value& found,
                         const std::vector<int64_t>& patches) {
   const models::Family& family = models::find_family(named.family);
@@ -60,7 +60,7 @@ void require_named_size(const WeightFile& file, const models::ModelSpec& named, 
   const std::string hint = is.empty() ? "" : ": its tensors are those of " + is;
   const auto number = [&](const char* key) { return named.settings.find(key)->as_int(); };
   const int64_t dim = number("dim"), patch = number("patch_size");
-  const bool by_family = named.name == family.name;  // says neither patch nor form
+  const bool by_family = named.name == family.name;  // fixes neither patch nor form
   if (patches[0] != dim || (patches[2] != patch && !by_family))
     fail("'", file.path(), "' is no ", named.name, ": tensor 'x_embedder.proj.weight' is ",
          c10::IntArrayRef(patches), ", must be ",
@@ -75,8 +75,8 @@ void require_named_size(const WeightFile& file, const models::ModelSpec& named, 
 
 constexpr const char* kAverage = "ema";
 
-// DiT's and SiT's training programs keep {model, ema, opt, args}: their samplers draw with the moving average. Whether a
-// file is such an archive, whose average has as many tensors as what is read of it otherwise.
+// True for an archive {model, ema, opt, args} of DiT's and SiT's training programs, if `ema` has as many
+// tensors as the default choice. Their samplers draw with this moving average.
 bool holds_average(const std::string& path) {
   if (!file_exists(path) || path.ends_with(".json") || !looks_like_torch(MappedFile(path).bytes()))
     return false;
@@ -89,7 +89,7 @@ bool holds_average(const std::string& path) {
   return average && trained && archive.choose(kAverage).tensors.size() == archive.choose().tensors.size();
 }
 
-// The average of such an archive, and a note that says so.
+// Opens the moving average of such an archive, and adds a note.
 OpenedTask open_average(const std::string& path, OpenOptions options) {
   options.key = kAverage;
   OpenedTask opened = open_task(path, options);
@@ -133,7 +133,7 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
   settings.set("llama", llama);
   require_named_size(file, info.model, settings, patches);
   if (last[0] == patches[1] * patches[2] * patches[2]) settings.set("sigma", "none");
-  info.task = published_task(info.model);  // by the name that was asked for, before its sigma was looked at
+  info.task = published_task(info.model);  // by the requested name, before its sigma is changed
   info.model.settings = models::resolve_model(info.model.name, settings).settings;
   info.preprocess.size = info.model.settings.find("image_size")->as_int();
   name_imagenet(info);

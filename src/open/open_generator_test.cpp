@@ -18,7 +18,7 @@ using torch::Tensor;
 
 class OpenGenerator : public TemporaryFolder {
  protected:
-  // As wide as a size that has a name.
+  // The width of a named size.
   static models::ModelSpec spec(bool llama, int64_t dim = 384) {
     return models::resolve_model("dit", Value(Value::Table{{"image_size", 8},
                                                            {"dim", dim},
@@ -28,7 +28,7 @@ class OpenGenerator : public TemporaryFolder {
                                                            {"labels", 5},
                                                            {"llama", llama}}));
   }
-  // Files of diffusers hold no positions: they are computed.
+  // Files of diffusers contain no positions: they are computed.
   static auto with_computed_positions(int64_t dim = 384) {
     auto model = models::lively(spec(false, dim), 0.1);
     model->backbone->to(torch::kFloat32);
@@ -59,7 +59,7 @@ class OpenGenerator : public TemporaryFolder {
   }
 };
 
-// The published files: tensors and nothing else. What they tell of themselves is taken from them.
+// The published files contain only tensors, which determine the settings.
 TEST_F(OpenGenerator, TakesPublishedTensors) {
   for (const bool llama : {false, true}) {
     const auto model = models::lively(spec(llama), 0.1);
@@ -73,7 +73,7 @@ TEST_F(OpenGenerator, TakesPublishedTensors) {
   }
 }
 
-// A name of another size is refused by the tensor that tells, not drawn with.
+// The name of another size is refused with the tensor that contradicts it.
 TEST_F(OpenGenerator, RefusesTheNameOfAnotherSize) {
   const auto model = models::lively(spec(false), 0.1);
   model->backbone->to(torch::kFloat32);
@@ -91,7 +91,7 @@ TEST_F(OpenGenerator, RefusesTheNameOfAnotherSize) {
   }
 }
 
-// DiT-S/2 and SiT-S/2 have the same tensors, and are used in different ways.
+// DiT-S/2 and SiT-S/2 have the same tensors but different uses.
 TEST_F(OpenGenerator, SiTIsAnInterpolant) {
   const auto model = models::lively(spec(false), 0.1);
   model->backbone->to(torch::kFloat32);
@@ -156,7 +156,7 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
     EXPECT_TRUE(
         torch::allclose(out_of(*opened.task->backbones()[0].model), out_of(*model->backbone), 1e-5, 1e-6));
   }
-  // And writes them: the same tensors.
+  // Writing it again gives the same tensors.
   save_diffusers_dit(open_generator(folder), path("written"));
   EXPECT_TRUE(torch::allclose(out_of(*open_generator(path("written")).task->backbones()[0].model),
                               out_of(*model->backbone), 1e-5, 1e-6));
@@ -172,7 +172,7 @@ TEST_F(OpenGenerator, TakesFoldersOfDiffusers) {
   EXPECT_NE(message_of([&] { open_generator(folder); }), "no error");
 }
 
-// A pipeline that save_pipeline writes is read with its process, its names and its VAE; a variant of half precision too.
+// A pipeline of save_pipeline is read with its process, names and VAE, also in a half-precision variant.
 TEST_F(OpenGenerator, TakesPipelines) {
   const auto model = with_computed_positions();
   save_tensors(path("dit.safetensors"), tensors_of(*model));

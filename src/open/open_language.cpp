@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// CLIP's tower by its configuration; what it leaves out is as in CLIP ViT-B/32.
+// Builds CLIP's tower from its configuration; defaults are those of CLIP ViT-B/32.
 std::shared_ptr<models::Backbone> clip_tower(const Value& config) {
   const int64_t dim = number_in(config, "hidden_size", 768);
   const std::string given = word_in(config, "hidden_act");
@@ -64,7 +64,7 @@ void note_extent(OpenedLanguage& out) {
   out.context = out.language->config().context;
 }
 
-// Weights of a run of ours.
+// Opens weights of a Tessera run.
 OpenedLanguage open_run(const LanguageSource& source, torch::ScalarType dtype) {
   const OpenedTask opened = open_task(source.weights);
   const tasks::AnsweringModel model = require_answers(opened).answering_model();
@@ -84,7 +84,7 @@ OpenedLanguage open_run(const LanguageSource& source, torch::ScalarType dtype) {
   return out;
 }
 
-// What is opened of a published folder: its model_type decides.
+// A published folder; its model_type determines the kind of model.
 struct Folder {
   std::string path, config_file;
   Value config;
@@ -92,7 +92,7 @@ struct Folder {
   torch::ScalarType dtype;
 };
 
-// The numbers of the model that `make` gives must be in its files.
+// Checks that the file has as many numbers as the model that `make` returns.
 template <class Make>
 void check_language_claims(const WeightFile& file, const Make& make) {
   const nn::ShapesOnly shapes_only;
@@ -138,7 +138,7 @@ void open_text_decoder(const Folder& folder, OpenedLanguage& out) {
 
 struct LlavaParts {
   std::shared_ptr<models::Llava> model;
-  Value text_config;  // of its decoder
+  Value text_config;  // the decoder's
 };
 LlavaParts open_llava(const Folder& folder, OpenedLanguage& out) {
   const Value *text_part = folder.config.find("text_config"),
@@ -167,7 +167,7 @@ LlavaParts open_llava(const Folder& folder, OpenedLanguage& out) {
   return {std::move(llava), std::move(text_config)};
 }
 
-// The configuration names it, else the tokeniser does.
+// Returns the token of the configuration, else that of the tokeniser.
 int64_t image_token_of(const Folder& folder, const Tokeniser& tokeniser) {
   for (const char* key : {"image_token_index", "image_token_id"})
     if (const int64_t id = number_in(folder.config, key, -1); id >= 0) return id;

@@ -31,7 +31,7 @@ std::string weights_file_of(const std::string& path, bool raw) {
   if (!fs::is_directory(path)) {
     if (raw && !file_exists(path)) fail("'", path, "' does not exist");
     if (raw) fail_usage("'", path, "' is a file: raw weights are those of a checkpoint or run directory");
-    // A checkpoint's file, where another one has what is frozen.
+    // If a checkpoint's file has an index, another file holds the frozen weights.
     const std::string index = path + kIndexEnding, name = fs::path(path).filename().string();
     const bool checkpointed = name == kWeightsFile || name == kEmaFile;
     return checkpointed && file_exists(index) ? index : path;
@@ -65,8 +65,8 @@ double largest(const Value& settings, const char* one, const char* several) {
   return value;
 }
 
-// Checks what a file claims before even the outline is built: a block of any family has more numbers than the square of its
-// width, and as many blocks must be in the file.
+// Checks a file's claims before even the outline is built. A block of any family has more numbers than its
+// squared width, and the file must hold all blocks.
 void check_claimed_blocks(const WeightFile& file, const models::ModelSpec& spec) {
   const double width = largest(spec.settings, "dim", "dims"),
                blocks = largest(spec.settings, "depth", "depths");
@@ -77,7 +77,7 @@ void check_claimed_blocks(const WeightFile& file, const models::ModelSpec& spec)
          blocks, " blocks of width ", width);
 }
 
-// The most heads of a stage, by the share of the first stage's tokens that it has.
+// Returns the most heads of a stage, scaled by its share of the first stage's tokens.
 double heads_by_tokens(const Value& settings) {
   double most = largest(settings, "heads", ""), share = 1;
   if (const Value* list = settings.find("heads"); list && list->is_array())
@@ -88,7 +88,7 @@ double heads_by_tokens(const Value& settings) {
   return std::max(1.0, most);
 }
 
-// What a model computes on grows with the side of its images, which costs a file nothing to claim.
+// A model's computation grows with the side of its images, which a file can claim at no cost.
 void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   constexpr double kMostSide = 4096, kMostTokens = 1 << 17, kMostPairs = 1 << 27;
   constexpr double kStemStride = 4;  // of convolutional families, which have no patches
@@ -103,7 +103,7 @@ void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   if (tokens > kMostTokens)
     fail("'", file.path(), "': metadata: images of ", side, " pixels a side are ", tokens,
          " tokens, must be at most ", kMostTokens);
-  // Biases of pairs of tokens, where the family lays them out: of all tokens, or of a window's in each window.
+  // Biases of pairs of tokens, if the family stores them: for all tokens, or per window.
   const Value* positions = settings.find("positions");
   const bool biased = positions && (*positions == Value("alibi") || *positions == Value("relative"));
   const double window = std::min(cells, largest(settings, "window_size", ""));
@@ -116,7 +116,7 @@ void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
 
 constexpr size_t kNamesShown = 3;
 
-// What other programs' segmenters and detectors have behind their backbone; "" where there is no such thing.
+// Describes the heads of other programs' segmenters and detectors; "" if the file has none.
 std::string dense_heads(const WeightFile& file) {
   constexpr std::array<std::pair<const char*, const char*>, 5> kinds = {
       {{"decode_head.", "heads for masks"},
@@ -130,7 +130,7 @@ std::string dense_heads(const WeightFile& file) {
   return "";
 }
 
-// The size that a file of another program must be: the one whose tensors it has.
+// Returns the size of a file of another program: the only one with its tensors.
 std::string infer_size_from_tensors(const WeightFile& file) {
   const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
   if (sizes.size() == 1) return sizes.front();
@@ -153,7 +153,7 @@ std::string infer_size_from_tensors(const WeightFile& file) {
        join(first, ", "));
 }
 
-// As many classes as the head in the file has rows; none where it has no head.
+// Returns the number of rows of the file's head; 0 without a head.
 int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
   Value one_class = spec.settings;
   one_class.set("classes", 1);
@@ -166,7 +166,7 @@ int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
   return 0;
 }
 
-// The first line of what LibTorch says; the rest is a stack trace.
+// Returns the first line of a message of LibTorch; the rest is a stack trace.
 std::string first_line(const std::string& message) { return message.substr(0, message.find('\n')); }
 
 std::vector<std::string> names_in(const WeightFile& file, const WeightsInfo& info) {
@@ -194,7 +194,7 @@ std::unique_ptr<tasks::Task> build_task(const WeightsInfo& info, bool meta, cons
   return task;
 }
 
-// Ready to be loaded from the file.
+// Builds the task, ready to load from the file.
 std::unique_ptr<tasks::Task> build_for(const WeightFile& file, const WeightsInfo& info,
                                        const SharedSource& validation) {
   check_claimed_blocks(file, info.model);
@@ -213,8 +213,8 @@ void finish(tasks::Task& task, const WeightFile& file) {
   tasks::set_training(task.parts(), false);
 }
 
-// Whether `name` is the model's family, its size, or another name of that size; a model that was described by
-// its settings alone is taken for any size of its family.
+// True if `name` is the model's family, its size, or another name of that size. A model described only by
+// settings matches any size of its family.
 bool is_of(const models::ModelSpec& model, const std::string& name) {
   if (name == model.name) return true;
   const models::ModelSpec asked = models::resolve_model(name);
@@ -223,7 +223,7 @@ bool is_of(const models::ModelSpec& model, const std::string& name) {
   return asked.settings == models::resolve_model(model.name).settings;
 }
 
-// The architecture that a config.json names; one that is none of ours is said, with its name.
+// Returns the architecture in a config.json. Throws an error that names it if it is unknown.
 std::string known_model(const HubConfig& hub, const WeightFile& file) {
   try {
     return models::resolve_model(hub.model).name;
@@ -233,7 +233,7 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
   }
 }
 
-// As the model's name says; a config.json of the same architecture knows better.
+// Returns the model's published preprocessing. A config.json of the same architecture overrides it.
 data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
   const auto size_of = [](const std::string& name) { return models::split_published_name(name).size; };
   Value keys = models::published_preprocess(model);

@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 12, .max_keys = 200'000};
 
-// The first of these files that lies beside the weights; "" without one.
+// Returns the first of these files that exists next to the weights; "" without one.
 std::string beside(const WeightFile& file, std::initializer_list<const char*> names) {
   const fs::path folder = fs::path(file.path()).parent_path();
   std::error_code error;
@@ -55,7 +55,7 @@ double eps_in(const Json& table, const char* key = "layer_norm_eps") {
   return found != table.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-// Hugging Face's config.json.
+// Reads Hugging Face's config.json.
 models::TowerHints hints_of_config(const Json& config) {
   const Json image = part_of(config, "vision_config"), text = part_of(config, "text_config");
   models::TowerHints hints;
@@ -63,8 +63,7 @@ models::TowerHints hints_of_config(const Json& config) {
   hints.text_heads = number_in(text, "num_attention_heads");
   hints.image_eps = eps_in(image), hints.text_eps = eps_in(text);
   hints.image_side = number_in(image, "image_size");
-  // What transformers writes leaves out what is as usual; SigLIP's is the approximation with tanh, which is known by its
-  // tensors.
+  // transformers omits default values. SigLIP's default is the tanh approximation, recognised by its tensors.
   const Json kind = config.value("model_type", Json());
   const bool siglip = kind.is_string() && kind.get<std::string>().starts_with("siglip");
   const auto activation = [&](const Json& tower) {
@@ -74,12 +73,12 @@ models::TowerHints hints_of_config(const Json& config) {
     return siglip ? models::Activation::published : models::Activation::quick_gelu;
   };
   hints.image_activation = activation(image), hints.text_activation = activation(text);
-  // Configurations of before 2023 say 2 and mean the largest id.
+  // Configurations from before 2023 contain 2 and mean the largest id.
   if (const int64_t end = number_in(text, "eos_token_id"); end > 2) hints.end_token = end;
   return hints;
 }
 
-// OpenCLIP's open_clip_config.json.
+// Reads OpenCLIP's open_clip_config.json.
 models::TowerHints hints_of_open_clip(const Json& config) {
   const Json model = part_of(config, "model_cfg"), image = part_of(model, "vision_cfg"),
              text = part_of(model, "text_cfg"), decoder = part_of(model, "multimodal_cfg");
@@ -120,7 +119,7 @@ models::TowerHints hints_of_open_clip(const Json& config) {
   return hints;
 }
 
-// OpenAI's own archives hold these numbers beside the weights, and have the quick form of GELU.
+// True for OpenAI's own archives: they contain this number next to the weights, and use quick GELU.
 bool is_openai(const WeightFile& file) {
   return std::any_of(file.tensors().begin(), file.tensors().end(),
                      [](const TensorView& view) { return view.name == "input_resolution"; });
@@ -162,7 +161,7 @@ Value coca_settings(const models::PublishedTowers& towers, const std::string& fi
   return write_config(config);
 }
 
-// The settings of its task, but for the tokeniser.
+// Returns the settings of its task, except the tokeniser.
 Value pair_settings(const models::PublishedTowers& towers, const std::string& file) {
   Value settings = towers.coca ? coca_settings(towers, file) : clip_settings(towers);
   settings.set("name", (towers.coca ? tasks::coca_kind() : tasks::clip_kind()).name);

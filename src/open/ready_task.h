@@ -12,8 +12,8 @@
 
 namespace tessera::train {
 
-// Returns the task as T. Throws a usage error that names the file, its task and what `who` needs
-// ("`tessera segment`", "--beams") if it lacks the ability.
+// Returns the task as T. If it lacks the ability, throws a usage error with the file, its task and the need
+// of `who` ("`tessera segment`", "--beams").
 template <class T>
 T& require(const OpenedTask& opened, const std::string& who) {
   if (T* able = ability_of<T>(*opened.task)) return *able;

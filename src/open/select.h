@@ -1,5 +1,5 @@
-// First weights cut out of a larger model's: weight selection (Xu et al. 2024, "Initializing models with
-// larger ones"), from a model of the same family or from LLaMA's decoder for iLLaMA.
+// Initial weights cut from a larger model: weight selection (Xu et al. 2024, "Initializing models with larger
+// ones"). The source is a model of the same family, or LLaMA's decoder for iLLaMA.
 #pragma once
 
 #include "io/weights/weight_file.h"
@@ -8,10 +8,10 @@
 
 namespace tessera::train {
 
-// Every parameter that the file holds under its name, or under LLaMA's (Meta's or Hugging Face's), is cut to
-// this model's shape along each axis; the first blocks of a deeper model are taken. What the file does not
-// hold, and the head, keep their first values: `fresh` of the report. An error where the file gives nothing,
-// or where a tensor of it is smaller than the model's.
+// Cuts each parameter that the file has under its name, or under LLaMA's (Meta's or Hugging Face's), to this
+// model's shape along each axis. Takes the first blocks of a deeper model. Parameters missing in the file,
+// and the head, keep their initial values: `fresh` of the report. Throws an error if no parameter is in the
+// file, or if a tensor is smaller than the model's.
 LoadReport select_pretrained(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file);
 
 }  // namespace tessera::train

@@ -17,7 +17,7 @@
 namespace tessera::train {
 namespace {
 
-// Entries that are not the task's own.
+// Entries that do not belong to the task.
 constexpr std::array kCommon = {"tessera.model", "tessera.task", "tessera.preprocess", "tessera.recipe",
                                 "tessera.quantization"};
 constexpr std::string_view kPrefix = "tessera.";
@@ -34,7 +34,7 @@ Metadata weights_metadata(const WeightsInfo& info) {
   model.set("name", info.model.name);
   model.set("family", info.model.family);
   model.set("settings", info.model.settings);
-  Metadata metadata = {{"format", "pt"},  // what readers of published weights expect
+  Metadata metadata = {{"format", "pt"},  // required by readers of published weights
                        {"tessera.model", json_text(model)},
                        {"tessera.preprocess", json_text(write_config(info.preprocess))},
                        {"tessera.task", tasks::task_name(info.task)},
@@ -52,7 +52,7 @@ std::string save_weights(const std::string& path, const NamedTensors& tensors, c
 
 namespace {
 
-// The recipe that the weights were trained by has the task's settings; a file without one has the defaults.
+// Reads the task's settings from the recipe of the weights; without a recipe, returns the defaults.
 Value read_task(const std::string& name, const std::string& recipe) {
   Value section;
   if (!recipe.empty()) {

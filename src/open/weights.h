@@ -1,12 +1,11 @@
-// Weight files: safetensors under the published parameter names, with all that is needed to use them in the
-// metadata.
+// Weight files: safetensors under the published parameter names, with metadata that suffice to use them.
 //
 //   tessera.model         JSON: {"name", "family", "settings"}
 //   tessera.task          the task's name
 //   tessera.preprocess    JSON: size, crop, interpolation, mean, std, apply_exif
 //   tessera.recipe        TOML: the resolved recipe of the run that made the weights
-//   tessera.quantization  JSON: weights, activations: bits; only where there is quantisation
-//   tessera.KEY           JSON: what the task says of itself, such as tessera.class_names
+//   tessera.quantization  JSON: weights, activations: bits; only if quantised
+//   tessera.KEY           JSON: the task's own metadata, such as tessera.class_names
 #pragma once
 
 #include <string>
@@ -18,10 +17,10 @@
 
 namespace tessera::train {
 
-// What the metadata say.
+// The content of the metadata.
 struct WeightsInfo {
   models::ModelSpec model;
-  Value task;           // [task], complete; of the first task of the registry in files of other programs
+  Value task;           // [task], complete; in files of other programs the registry's first task
   Value task_metadata;  // Task::metadata
   data::Preprocess preprocess;
   QuantizationConfig quantization;
@@ -29,10 +28,10 @@ struct WeightsInfo {
   bool ours = false;   // the metadata are Tessera's
 };
 
-// Returns the XXH3-64 of the file.
+// Writes a weights file. Returns its XXH3-64.
 std::string save_weights(const std::string& path, const NamedTensors& tensors, const WeightsInfo& info);
 Metadata weights_metadata(const WeightsInfo& info);
-// `name` in front of errors. Metadata of another program give ours = false.
+// Reads metadata; errors begin with `name`. Metadata of another program give ours = false.
 WeightsInfo read_weights_info(const Metadata& metadata, const std::string& name);
 
 }  // namespace tessera::train

@@ -31,7 +31,7 @@ class WeightsTest : public TemporaryFolder {
     out.recipe = "[train]\nepochs = 1\n";
     return out;
   }
-  // What a classifier of these classes says of itself.
+  // The metadata of a classifier with these classes.
   static Value metadata(const std::vector<std::string>& class_names) {
     Value out;
     out.set("class_names", Value::Array(class_names.begin(), class_names.end()));
@@ -49,14 +49,14 @@ class WeightsTest : public TemporaryFolder {
     setup.metadata = of_itself;
     return tasks::find_task("classify").make(setup);
   }
-  // A model with the given seed, saved.
+  // Saves a model with the given seed.
   std::string saved(const std::string& name, uint64_t seed, const std::string& over = "") const {
     const WeightsInfo described = info(over);
     save_weights(path(name), named_state(*models::build_classifier(described.model, seed)->backbone),
                  described);
     return path(name);
   }
-  // The file with its tensors changed by `change`.
+  // Returns a copy of the file with tensors changed by `change`.
   std::string changed(const std::string& file, const std::function<void(NamedTensors&)>& change,
                       bool with_metadata = true) const {
     const SafetensorsFile original(file);
@@ -162,7 +162,7 @@ TEST_F(WeightsTest, HostileMetadataAllocateNothing) {
             std::string::npos);
 }
 
-// Weights of other programs say nothing of it: what the published ones were measured with is known by name.
+// Weights of other programs do not record their preprocessing: the published one is found by name.
 TEST(PublishedPreprocess, IsKnownForEverySize) {
   const auto of = [](const std::string& name) {
     return read_config<data::Preprocess>(models::published_preprocess(models::resolve_model(name)));
@@ -219,7 +219,7 @@ TEST_F(WeightsTest, FineTuningNeedsAllOfTheBackbone) {
   EXPECT_NE(refusal(R"({"dim": 32})").find("of another shape"), std::string::npos);
 }
 
-// Tables of relative positions, of no effect at first, are added by fine-tuning; they need not be in the file.
+// Fine-tuning adds tables of relative positions, without effect at first; the file need not have them.
 TEST_F(WeightsTest, FineTuningAddsWhatHasNoEffectAtFirst) {
   const WeightFile file(saved("m.safetensors", 7));
   const auto task =
@@ -258,7 +258,7 @@ TEST_F(WeightsTest, APyTorchArchiveIsFineTuned) {
   EXPECT_EQ(report.lines[1], "new head for 3 classes (a, b, c): head.weight, head.bias");
   EXPECT_EQ(report.lines[2], "positions interpolated: pos_embed [1, 17, 32] to [1, 37, 32]");
   EXPECT_TRUE(report.left_over.empty());
-  // A head that is new is drawn, also where nothing else was.
+  // A new head is initialised, even if nothing else is.
   EXPECT_TRUE(torch::equal(task->backbones()[0].model->named_parameters()["head.weight"],
                            models::build_classifier(spec, 1)->backbone->named_parameters()["head.weight"]));
 }

@@ -362,8 +362,9 @@ TextLimits::TextLimits(size_t characters, const std::string& of)
       where(of) {}
 
 void TextLimits::fail_too_long() const {
-  fail(where, ": its normaliser or its way of splitting makes this text too long: ", inserted,
-       " characters more are the limit");
+  fail(where,
+       ": its normaliser or its way of splitting makes this text too long: at most 2^20 characters and ",
+       "32 for each of its own are added");
 }
 
 AlignedText AlignedText::successor() const {

@@ -101,7 +101,7 @@ TEST(Pattern, WhatIsNotUnderstoodIsNamed) {
 // All matches of a text share its steps, so that the time grows with the text alone.
 TEST(Pattern, SlowExpressionsEnd) {
   for (const char* expression : {"(?:a|a)*b", "a*b", "a+?b", "(?=a*b)a", "(?>a*)b", "(?:a?){1000}a{1000}b"})
-    for (const size_t size : {20000, 2000000}) {
+    for (const size_t size : {20000, 100000}) {
       try {
         all_matches(expression, std::string(size, 'a'));
         ADD_FAILURE() << expression << " ended";

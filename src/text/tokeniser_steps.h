@@ -21,7 +21,7 @@ namespace tessera::tokens {
 // The limits of all steps of one text together, whatever the rules of the tokeniser are.
 struct TextLimits {
   uint64_t steps = 0;     // of splitting expressions
-  uint64_t inserted = 0;  // characters that normalisers and splitters add to the text
+  uint64_t inserted = 0;  // characters that normalisers and splitters may still add to the text
   const std::string& where;
 
   // `where` starts error messages; it must outlive the limits.

@@ -20,7 +20,7 @@ constexpr const char* kWrapper = "base_model.model.";
 
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
-// PEFT's word for a tensor as ours: without the wrappers, and without the adapter's own name.
+// Returns our name of a PEFT tensor: without wrapper prefixes and without the adapter's name.
 std::string own_name(std::string name, const models::LanguageModel& model) {
   if (name.starts_with(kWrapper)) name = name.substr(std::string_view(kWrapper).size());
   if (const size_t at = name.find(".default.weight"); at != std::string::npos) name.erase(at, 8);
@@ -29,7 +29,8 @@ std::string own_name(std::string name, const models::LanguageModel& model) {
   return decoder_name(name, model);
 }
 
-// A target that no layer ends with is refused, and an adapter that changes nothing.
+// Adapts the layers that `config` selects and returns their count. Throws Error if a target matches no layer
+// or no layer is selected.
 int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
   for (const std::string& target : config.targets()) {
     const auto modules = model.named_modules(std::string(), /*include_self=*/false);
@@ -45,7 +46,7 @@ int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const s
   return layers;
 }
 
-// Whether the adapted layers are stored as [in, out], GPT-2's way.
+// True if the adapted layers are stored as [in, out], as in GPT-2.
 bool adapts_in_out(const models::LanguageModel& model) {
   for (const auto& module : model.modules(/*include_self=*/false))
     if (const auto* projection = dynamic_cast<const models::ProjectionImpl*>(module.get());
@@ -54,7 +55,8 @@ bool adapts_in_out(const models::LanguageModel& model) {
   return false;
 }
 
-// PEFT trains a copy of a saved module: of an embedding that the output layer shares there would then be two.
+// Throws a usage error for modules_to_save that the model lacks, and for tied embeddings: PEFT trains a copy
+// of a saved module, which would untie them.
 void check_saved(const models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
   const auto parameters = model.named_parameters();
   for (const std::string& saved : config.saved()) {

@@ -12,12 +12,12 @@
 namespace tessera::train {
 namespace {
 
-using Json = nlohmann::ordered_json;  // the first pattern that matches counts
+using Json = nlohmann::ordered_json;  // ordered: the first pattern that matches counts
 using tokens::Pattern;
 
 constexpr int64_t kLargestRank = 4096;
 
-// The value of a key that is there and says something.
+// Returns the value of a key, null if it is absent or null.
 const Json* value_of(const Json& config, const char* key) {
   const auto found = config.find(key);
   return found != config.end() && !found->is_null() ? &*found : nullptr;
@@ -37,8 +37,8 @@ bool says_nothing(const Json& value) {
   return value == false || ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// What would change the numbers, or needs more tensors than the two of each layer. `fan_in_fan_out` says how the layers of
-// the model are stored, which it knows itself, as PEFT does.
+// Throws a usage error for settings that change the result or need more than two tensors a layer.
+// `fan_in_fan_out` is ignored, as in PEFT: the storage order follows from the model.
 void refuse_what_is_not_understood(const Json& config, const std::string& path) {
   if (const std::string kind = word_in(config, "peft_type", "LORA"); kind != "LORA")
     fail_usage(path, ": peft_type is '", printable(kind), "', must be LORA");
@@ -77,7 +77,7 @@ bool matches(const Pattern& pattern, const std::string& name) {
   return match && match->start == 0;
 }
 
-// An expression for a whole name, or for its end behind a dot.
+// Compiles an expression that matches a whole name, or (end_of_name) the end of a name after a dot.
 Pattern whole_name(const std::string& expression, const std::string& where) {
   return Pattern("^(?:" + expression + ")$", where);
 }
@@ -85,7 +85,7 @@ Pattern end_of_name(const std::string& expression, const std::string& where) {
   return Pattern("^(?:.*\\.)?(?:" + expression + ")$", where);
 }
 
-// A table of expressions and numbers; `read` checks a number.
+// Reads a table from expressions to numbers; `read` checks each number.
 template <class Number, class Read>
 std::vector<std::pair<Pattern, Number>> read_patterns(const Json& config, const std::string& path,
                                                       const char* key, const Read& read) {
@@ -101,7 +101,7 @@ std::vector<std::pair<Pattern, Number>> read_patterns(const Json& config, const 
   return patterns;
 }
 
-// The number of the block that a layer belongs to: the first part of its name that is a number. -1: none.
+// Returns a layer's block number, the first numeric part of its name, or -1.
 int64_t block_of(const std::string& name) {
   for (const std::string& part : split(name, '.'))
     if (!part.empty() && part.size() < 9 &&

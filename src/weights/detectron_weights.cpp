@@ -11,14 +11,14 @@
 namespace tessera::train {
 namespace {
 
-// The scale of a norm by its ending, and the endings of its statistics.
+// Name ends of a norm's scale and of its statistics.
 struct NormNames {
   std::string_view scale, mean, variance;
 };
 constexpr std::array<NormNames, 2> kNorms = {
     {{".norm.weight", ".norm.running_mean", ".norm.running_var"}, {"_bn_s", "_bn_rm", "_bn_riv"}}};
 
-// Heads have norms without statistics of their own (GroupNorm).
+// True for tensors of the ResNet. Heads use GroupNorm, which has no statistics.
 bool is_of_resnet(std::string_view name) {
   constexpr std::string_view kBottomUp = "backbone.bottom_up.";
   if (name.starts_with(kBottomUp)) name.remove_prefix(kBottomUp.size());

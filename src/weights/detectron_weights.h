@@ -1,4 +1,5 @@
-// Files of detectron2's model zoo, and of Detectron and Caffe before it, differ from PyTorch's in norms and colours.
+// Weights of detectron2's model zoo, Detectron and Caffe, which differ from PyTorch's in norms and channel
+// order.
 #pragma once
 
 #include <string>
@@ -10,12 +11,13 @@
 
 namespace tessera::train {
 
-// The statistics of a ResNet's norms that are kept as scale and shift alone, under the file's names: means of 0 and variances of 1,
-// with which a batch norm computes what they do, to its epsilon (5e-6). None where the file has statistics.
+// Returns statistics for a ResNet's norms that are stored as scale and shift only, under the file's names.
+// Means of 0 and variances of 1 make a batch norm equivalent up to its epsilon (5e-6). Empty if the file has
+// statistics.
 NamedTensors absent_statistics(const std::vector<TensorView>& views);
 
-// The convolution that reads the image, for channels in the opposite order: [out, 3, rows, columns] under its name. Throws Error
-// with `path` where there is none or more than one.
+// Returns the name of the convolution that reads the image and its weights [out, 3, rows, columns] with the
+// input channels reversed. Throws Error with `path` unless exactly one exists.
 std::pair<std::string, torch::Tensor> turned_first_convolution(const std::vector<TensorView>& views,
                                                                const std::string& path);
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr JsonLimits kDiffusersLimits = {.max_bytes = uint64_t{1} << 22, .max_depth = 8, .max_keys = 100'000};
 constexpr const char *kIndex = "/model_index.json", *kScheduler = "/scheduler/scheduler_config.json";
 
-// What diffusers writes and what is meant here.
+// Names in diffusers and our values.
 template <class E>
 using Names = std::vector<std::pair<const char*, E>>;
 const Names<diffusion::ScheduleKind>& schedules() {
@@ -80,7 +80,7 @@ nlohmann::json read_diffusers_config(const std::string& path) {
 
 std::string pipeline_of(const std::string& path) {
   fs::path folder = fs::absolute(path).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // "transformer/"
+  if (!folder.has_filename()) folder = folder.parent_path();  // as in "transformer/"
   for (const std::string& one : {folder.string(), folder.parent_path().string()})
     if (file_exists(one + kIndex) || file_exists(one + kScheduler)) return one;
   return "";

@@ -1,4 +1,4 @@
-// Folders that diffusers writes: a pipeline (model_index.json, a folder for each of its parts) or the folder of one part
+// Folders that diffusers writes: a pipeline (model_index.json and a folder for each part), or one part
 // (config.json and weights).
 #pragma once
 
@@ -12,27 +12,29 @@
 
 namespace tessera::train {
 
-// The weights in a part's folder, in any form that diffusers loads: safetensors or PyTorch's pickle, one file or an index
-// of several, of full precision or the variant fp16. "" where there are none.
+// Returns the path of the weights in a part's folder, "" if there are none. Accepts all formats that
+// diffusers loads: safetensors or pickle, one file or an index, full precision or the fp16 variant.
 std::string diffusers_weights(const std::string& folder);
 
-// The folder of a part: PATH/PART of a pipeline, or PATH where it is that folder itself and holds weights; "" otherwise.
+// Returns the folder of a part: PATH/PART in a pipeline, or PATH if it is that folder and holds weights. ""
+// otherwise.
 std::string diffusers_part(const std::string& path, const std::string& part);
 
-// A JSON file of such a folder: an object, bounded before it is read.
+// Reads a JSON object from such a folder, with limits on its size.
 nlohmann::json read_diffusers_config(const std::string& path);
 
-// The pipeline that a path is or, as the folder of a part, lies in: it has an index or a scheduler. "" where there is none.
+// Returns the pipeline at `path`, or the one that contains it as a part. A pipeline has an index or a
+// scheduler. "" if there is none.
 std::string pipeline_of(const std::string& path);
 
-// Settings of task diffuse that a pipeline's scheduler tells: the steps, their noise and what the network predicts. Empty
-// where there is no scheduler. Fails for schedulers of other processes (flow matching) and for stored betas.
+// Reads settings of task diffuse from a pipeline's scheduler: steps, noise schedule and prediction type.
+// Empty if there is no scheduler. Throws Error for other processes (flow matching) and for stored betas.
 Value scheduler_settings(const std::string& pipeline);
-// The other way: scheduler/scheduler_config.json of a process of denoising diffusion.
+// Returns scheduler/scheduler_config.json for a denoising diffusion process.
 nlohmann::ordered_json scheduler_config(const diffusion::ProcessConfig& process);
 
-// The classes' names of a pipeline's model_index.json (id2label), each up to its first comma; empty where it does not name
-// all of them.
+// Returns the class names in a pipeline's model_index.json (id2label), each up to its first comma. Empty
+// unless all classes have a name.
 std::vector<std::string> pipeline_class_names(const std::string& pipeline, int64_t classes);
 
 }  // namespace tessera::train

@@ -22,7 +22,8 @@ std::string text_at(const nlohmann::json& table, const char* key) {
   return value != table.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
-// What a configuration says of images, under our names. Keys it lacks are those of the published size.
+// Reads the preprocessing of a configuration under our keys. Absent keys keep the defaults of the published
+// size.
 Value preprocess_in(const nlohmann::json& config) {
   Value out;
   if (const auto crop = config.find("crop_pct"); crop != config.end() && crop->is_number())
@@ -40,7 +41,8 @@ Value preprocess_in(const nlohmann::json& config) {
   return out;
 }
 
-// A tag that the table of published ones lacks says nothing that the configuration does not say itself.
+// Returns "architecture.tag". A tag that is not in the table of published tags is dropped, since the
+// configuration contains all of its settings.
 std::string model_name(const std::string& architecture, const std::string& tag) {
   if (tag.empty()) return architecture;
   try {
@@ -63,7 +65,7 @@ std::optional<HubConfig> read_hub_config(const std::string& weights_file) {
   check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
   const std::string architecture = text_at(config, "architecture");
   if (architecture.empty()) return std::nullopt;
-  const auto inner = config.find("pretrained_cfg");  // older files have all at the top
+  const auto inner = config.find("pretrained_cfg");  // older files have all keys at the top level
   const nlohmann::json& weights = inner != config.end() && inner->is_object() ? *inner : config;
   HubConfig out;
   out.model = model_name(architecture, text_at(weights, "tag"));

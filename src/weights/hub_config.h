@@ -1,5 +1,5 @@
-// The config.json that model hubs keep beside weights, in timm's form: which model it is, how its images are
-// prepared, what its classes are called.
+// The config.json that model hubs store next to weights, in timm's format: the model, its preprocessing and
+// its class names.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,12 @@ namespace tessera::train {
 struct HubConfig {
   std::string model;                     // "vit_base_patch16_224.augreg_in21k"
   Value preprocess;                      // keys of [preprocess]
-  std::vector<std::string> class_names;  // empty where it does not say
+  std::vector<std::string> class_names;  // may be empty
 };
 
-// Of weights under a hub's names (model.safetensors, its index, pytorch_model.bin) with a config.json beside
-// them that names an architecture. Nothing for other files; a config that is no JSON is an error.
+// Reads the config.json next to weights with a hub's file name (model.safetensors, its index,
+// pytorch_model.bin). Nothing for other files, or if it names no architecture. Throws Error if it is not
+// JSON.
 std::optional<HubConfig> read_hub_config(const std::string& weights_file);
 
 }  // namespace tessera::train

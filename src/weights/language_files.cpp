@@ -18,7 +18,7 @@ namespace {
 constexpr JsonLimits kLanguageConfigLimits = {
     .max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
 
-// A configuration without its nulls, which say "as usual".
+// Returns a configuration without nulls, which mean "default".
 nlohmann::json without_nulls(const nlohmann::json& tree) {
   if (!tree.is_object()) return tree;
   nlohmann::json out = nlohmann::json::object();

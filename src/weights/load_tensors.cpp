@@ -10,12 +10,12 @@ namespace tessera::train {
 namespace {
 
 struct Match {
-  const StoredTensor* stored = nullptr;  // null: may be missing
-  torch::Tensor fitted = {};             // instead of the stored one
+  const StoredTensor* stored = nullptr;  // null: missing, as allowed
+  torch::Tensor fitted = {};             // replaces the stored tensor
 };
 
 struct Matches {
-  std::vector<Match> list;  // of the targets
+  std::vector<Match> list;  // in the order of the targets
   LoadedTensors report;
 };
 
@@ -54,7 +54,7 @@ Matches match(const NamedTensors& targets, const StoredTensors& stored, const Lo
     taken.insert(found.stored);
     const std::string shape = text(c10::IntArrayRef(found.stored->shape));
     if (fits(*found.stored, target, rules)) continue;
-    // In the model's own type: half-precision numbers cannot be interpolated everywhere.
+    // In the model's dtype: not every device interpolates half-precision numbers.
     if (rules.fit && is_floating(found.stored->view()))
       found.fitted = rules.fit(name, found.stored->read().to(target.scalar_type()), target.sizes());
     if (found.fitted.defined() && found.fitted.sizes() == target.sizes())

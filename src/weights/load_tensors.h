@@ -1,4 +1,4 @@
-// From a file into tensors by name: the one loader, and the one check of sizes.
+// Loads tensors by name from a file, and checks sizes.
 #pragma once
 
 #include <cstdint>
@@ -11,39 +11,39 @@
 namespace tessera::train {
 
 struct LoadRules {
-  std::string misfit;       // after the file in errors: "does not fit vit_base_patch16_224"
-  bool surplus = false;     // tensors that nothing takes are reported, else refused
-  bool reshape = false;     // tensors with as many numbers in another number of axes fit
-  std::string finite = {};  // not empty: refuses numbers that are not finite, for this reason
+  std::string misfit;       // follows the file in errors: "does not fit vit_base_patch16_224"
+  bool surplus = false;     // reports unused tensors instead of throwing
+  bool reshape = false;     // accepts tensors with equal numel and another number of axes
+  std::string finite = {};  // not empty: non-finite numbers throw, with this reason
   std::function<bool(const std::string& name)> may_miss = {};
-  // Makes a tensor of another shape fit; undefined if it cannot.
+  // Converts a tensor of another shape; returns an undefined tensor if it cannot.
   std::function<torch::Tensor(const std::string& name, const torch::Tensor& stored,
                               torch::IntArrayRef wanted)>
       fit = {};
 };
 
 struct LoadedTensors {
-  int64_t count = 0;                 // of tensors that were copied
-  std::vector<std::string> missing;  // those that may
+  int64_t count = 0;                 // copied tensors
+  std::vector<std::string> missing;  // missing tensors that may_miss allows
   std::vector<std::string> fitted;   // "pos_embed [1, 197, 384] to [1, 65, 384]"
-  std::vector<std::string> surplus;  // by the file's names
+  std::vector<std::string> surplus;  // under the file's names
 };
 
-// Copies by name, each tensor when all are known to fit; pages of `file` leave memory then. Throws Error that names the
-// first tensors that are missing, left over or of another shape, and their numbers.
+// Copies tensors by name after all of them have been checked, and releases the pages of `file`. Throws Error
+// with the first tensors that are missing, left over or of another shape, and their count.
 LoadedTensors load_tensors(const NamedTensors& targets, const StoredTensors& stored, const LoadRules& rules,
                            const WeightFile* file = nullptr);
-// The same checks without a copy. Returns the stored tensors in the order of the targets.
+// Runs the same checks without copying. Returns the stored tensors in the order of the targets.
 std::vector<const StoredTensor*> match_tensors(const NamedTensors& targets, const StoredTensors& stored,
                                                const LoadRules& rules);
 
-// All tensors of a file of a run, whose names are those of the targets.
+// Loads all tensors of a run's file, which has the names of the targets.
 void load_own(const NamedTensors& targets, const WeightFile& file);
 
-// Numbers of all tensors.
+// Returns the total number of elements.
 int64_t numbers_in(const std::vector<TensorView>& views);
-// Throws Error if a model with `needed` parameters is far larger than the file: nothing is allocated on the word of its
-// metadata or configuration. Interpolated positions may be larger than stored ones.
+// Throws Error if a model with `needed` parameters is far larger than the file, so that wrong metadata cannot
+// cause a huge allocation. Interpolated positions may be larger than stored ones.
 void check_claims(int64_t needed, const WeightFile& file, const std::string& misfit);
 
 }  // namespace tessera::train

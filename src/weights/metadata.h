@@ -1,4 +1,4 @@
-// The model that a file of ours names in its metadata.
+// The model named in the metadata of our files.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tessera::train {
 
-// Null for files of other programs. Throws Error, with `file` in front, if the entry cannot be read.
+// Returns nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.
 std::optional<models::ModelSpec> stored_model(const Metadata& metadata, const std::string& file);
 
 }  // namespace tessera::train

@@ -37,7 +37,7 @@ void erase(Value& table, const std::string& path) {
   }
 }
 
-// Left behind in a layer that had the section [soft_mask], or its share, until all layers are merged.
+// Mark a layer that had the section [soft_mask], or its share, until all layers are merged.
 constexpr const char* kHadSection = "soft_mask.had_section";
 constexpr const char* kHadShare = "soft_mask.had_share";
 constexpr std::array kSoftMaskKeys = {"model.soft_mask", "model.soft_mask_mode", "model.soft_mask_shape",
@@ -45,7 +45,7 @@ constexpr std::array kSoftMaskKeys = {"model.soft_mask", "model.soft_mask_mode",
 
 bool is_zero(const Value* value) { return value && value->is_number() && value->as_double() == 0; }
 
-// A key under its old and its new name leaves open which one holds.
+// Throws if both the old and the new name are given, since either could be meant.
 [[noreturn]] void refuse_both(const std::string& from, const std::string& to) {
   fail_usage(from, " is now ", to, ": give one of them");
 }
@@ -56,18 +56,18 @@ void upgrade_soft_mask(Value& table) {
   };
   if (std::none_of(kMoved.begin(), kMoved.end(), is_given)) return;
   const Value *share = table.find("soft_mask.share"), *own = table.find("model.soft_mask");
-  // The schedule of the section replaced the model's own constant share, unless it was off.
+  // The section's schedule replaced the model's constant share, unless the schedule was off.
   if (share && own && is_zero(share) && !is_zero(own)) return erase(table, "soft_mask");
   if (is_zero(own)) erase(table, "model.soft_mask");
   if (share) table.set(kHadShare, true);
   table.set(kHadSection, true);
 }
 
-// What the section meant where it left something out: once all layers are merged.
+// Applies the section's defaults, after all layers are merged.
 void settle_soft_mask(Value& table) {
   if (table.find(kHadSection)) {
     const Value *share = table.find("model.soft_mask"), *mask = table.find("model.mask");
-    // A share of 0 was off, for models without such a mask too; runs with mask = "none" took no notice of it.
+    // A share of 0 was off, even for models without such a mask. Runs with mask = "none" ignored the section.
     if (!share || is_zero(share) || (mask && *mask == Value("none"))) {
       for (const char* key : kSoftMaskKeys) erase(table, key);
       if (const Value* model = table.find("model"); model && model->is_table() && model->as_table().empty())
@@ -81,14 +81,14 @@ void settle_soft_mask(Value& table) {
     erase(table, "soft_mask");
 }
 
-// A key moves into a table, or into a section that is still to be made.
+// Throws a usage error if the section that a key moves into exists and is not a table.
 void check_section(const Value& table, const std::string& to) {
   const std::string section = to.substr(0, to.find('.'));
   if (const Value* present = table.find(section); present && !present->is_table())
     fail_usage(section, " is ", present->type_name(), ", must be a table");
 }
 
-// The first task of images and captions; its text tower was another one.
+// Throws for the first image-caption task, which had a different text tower.
 void refuse_contrast(const Value& table) {
   if (const Value* name = table.find("task.name"); name && *name == Value("contrast"))
     fail_usage(

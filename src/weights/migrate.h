@@ -1,29 +1,29 @@
-// Recipes as earlier versions wrote them, brought to today's keys: the one place that knows old names.
+// Converts recipes of earlier versions to the current keys. Old names occur only here.
 #pragma once
 
 #include "core/value.h"
 
 namespace tessera::train {
 
-// Moves every old key of a recipe's tree (a file, the settings of a command line, what a checkpoint or a
-// weights file holds) to where it stands today:
+// Moves every old key of a recipe (from a file, command line, checkpoint or weights file) to its current
+// place:
 //
 //   train.loss, target_threshold, label_smoothing, class_weights  ->  task.…
 //   [mixup], [distil]                                              ->  [task.mixup], [task.distil]
 //   [soft_mask] share, mode, shape, cutoff_epoch                   ->  model.soft_mask, soft_mask_mode, …
 //
-// A usage error where the old and the new key are both given, or where what a key moves into is no table.
+// Throws a usage error if the old and the new key are both given, or if the target of a move is not a table.
 Value migrate_recipe(Value table);
 
-// The same for a file or settings that are laid over others, and for the others. What the old section
-// [soft_mask] left out (its mode was "soft", a share of 0 was off for every model) is known only when all
-// layers are merged: a mark for migrate_recipe stays in the table.
+// Migrates one layer of a recipe that is merged from several. The defaults of the old section [soft_mask]
+// (mode "soft", a share of 0 is off for every model) apply only after all layers are merged. A mark for
+// migrate_recipe stays in the table.
 Value migrate_layer(Value table);
-// merge() of two such layers.
+// merge() for two such layers.
 void merge_layers(Value& base, const Value& over);
 
-// The state that a checkpoint's manifest keeps: early ones had the class names alone of what a task says of
-// itself, the first none.
+// Migrates the state in a checkpoint's manifest. Early versions stored only the class names of the task's
+// metadata, the first version stored none.
 Value migrate_state(Value state);
 
 }  // namespace tessera::train

@@ -14,7 +14,7 @@ namespace {
 
 std::string table_name(const NameTable& table) { return table.program() + ", " + table.family(); }
 
-// A random matrix for each name; where a file repeats a tensor, the same.
+// Returns a random matrix for each name; repeated tensors are equal.
 NamedTensors tensors_for(const NameTable& table, const std::vector<std::string>& names) {
   std::map<std::string, torch::Tensor> repeated;
   NamedTensors tensors;
@@ -39,7 +39,7 @@ NamedTensors read_by(const NameTable& table, const NamedTensors& theirs) {
   return ours;
 }
 
-// The one property of all tables: what is read and written again is as before, to the byte.
+// Property of all tables: reading and writing restores every byte.
 TEST(NameTables, ReadAndWrittenAgainATensorIsTheSame) {
   for (const NameTable& table : name_tables())
     for (const bool several : {true, false}) {
@@ -56,9 +56,9 @@ TEST(NameTables, ReadAndWrittenAgainATensorIsTheSame) {
     }
 }
 
-// A table among all of its family reads what it reads alone.
+// Merged with the tables of its family, a table gives the same result as alone.
 TEST(NameTables, ProgramsOfAFamilyAreToldApart) {
-  const std::set<std::string> towers = {"clip", "siglip"};  // told by other names of the file
+  const std::set<std::string> towers = {"clip", "siglip"};  // distinguished by other names in the file
   for (const NameTable& table : name_tables()) {
     if (towers.contains(table.family()) || table.family() == "segment" || table.family() == "detect")
       continue;
@@ -154,7 +154,7 @@ TEST(NameTables, AFileDecidesWhatItsNamesMean) {
                        "model_ema.decay"},
                       "autoencoder_kl"),
             (std::vector<std::string>{"encoder.conv_in.weight", "", "", ""}));
-  // Levels are counted from the coarsest.
+  // Levels count from the coarsest.
   EXPECT_EQ(
       our_names({"decoder.up_blocks.0.resnets.1.conv1.weight", "decoder.up_blocks.3.resnets.0.conv1.bias"},
                 "autoencoder_kl"),

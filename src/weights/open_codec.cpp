@@ -46,7 +46,7 @@ std::optional<Value> diffusers_settings(const std::string& file) {
     }
     settings.set("dims", widths);
   }
-  // Without one diffusers takes the default of its class, which is that of the settings.
+  // If absent, diffusers uses its class default, which equals ours.
   for (const char* number : {"scaling_factor", "shift_factor"})
     if (const auto found = config.find(number); found != config.end() && found->is_number())
       settings.set(number, found->get<double>());
@@ -61,7 +61,7 @@ std::optional<Value> diffusers_settings(const std::string& file) {
   return settings;
 }
 
-// For a file of another program without a description.
+// Infers settings from the tensors, for files of other programs without a description.
 Value settings_from(const StoredTensors& stored) {
   Value settings = models::autoencoder_settings(
       [&](const std::string& name) {
@@ -69,7 +69,7 @@ Value settings_from(const StoredTensors& stored) {
         return found ? found->shape : std::vector<int64_t>{};
       },
       "'" + stored.where() + "'");
-  // The scale of the published size is in its papers, not in its files.
+  // The scale of the published size comes from its papers; its files lack it.
   const models::ModelSpec published = models::resolve_model("autoencoder_kl_f8");
   const bool same = *published.settings.find("dims") == *settings.find("dims") &&
                     *published.settings.find("latent_channels") == *settings.find("latent_channels");

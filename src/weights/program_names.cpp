@@ -16,7 +16,7 @@ namespace {
 
 bool is_pair(const std::string& task) { return task == "clip" || task == "coca"; }
 
-// The family of the table for a task's weights, if their heads have one of their own.
+// Returns the table family for a task's weights; image-text tasks have their own.
 std::string table_family(const NamedModel& model, const NamedTensors& ours) {
   if (model.task == "coca") return "coca";
   if (model.task != "clip") return model.model.family;
@@ -43,7 +43,8 @@ std::vector<std::string> programs_of(const NamedModel& model, const NamedTensors
   return programs_with(table_family(model, ours));
 }
 
-// A backbone's weights compute the same in a program only if it follows that program's code.
+// Throws a usage error unless the backbone follows the program's code, since the same weights would compute
+// something else.
 void check_backbone(const models::ModelSpec& model, const std::string& program) {
   const Value *form = model.settings.find("form"), *first = model.settings.find("stride_first");
   if (model.family == "swin" && program != "detectron2") {
@@ -69,10 +70,10 @@ NameRows rows_of_family(const std::string& program, const models::ModelSpec& mod
   return rows_of_table(program, deep && find_name_table(program, kDeepResnet) ? kDeepResnet : model.family);
 }
 
-// The backbone inside a detector or segmenter.
+// Returns the rows of the backbone inside a detector or segmenter.
 NameRows backbone_rows(const std::string& program, const models::ModelSpec& model) {
   const std::string& family = model.family;
-  if (program == "torchvision") return {};  // its table has them
+  if (program == "torchvision") return {};  // its table contains them
   const bool detectron2 = program == "detectron2";
   const std::string prefix = !detectron2          ? "backbone."
                              : family == "resnet" ? "backbone.bottom_up."
@@ -83,7 +84,7 @@ NameRows backbone_rows(const std::string& program, const models::ModelSpec& mode
       {below(prefix, "", named ? rows_of_family(own, model) : NameRows{}), {{prefix + "**", "**"}}});
 }
 
-// Names of the image tower have no prefix in a task.
+// Removes the prefix of the image tower, which task weights lack.
 NameRows without_tower(NameRows rows) {
   NameRows last;
   constexpr std::string_view kTower = models::kImageTower;
@@ -116,7 +117,7 @@ NameTable table_of(const std::string& program, const NamedModel& model, const Na
   return {program, family, rows};
 }
 
-// Reads the names back, as a file of the program is read.
+// Throws Error if a name of ours is lost when the names are read back as a file of the program.
 void check_names(const NamedTensors& theirs, const NamedTensors& ours, const std::string& program,
                  const NamedModel& model) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Weights of ours by the names of another program: the inverse of name_tables.h.
+// Our weights under the names of another program: the inverse of name_tables.h.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace tessera::train {
 
-// All programs that have a table.
+// Returns all programs with a table.
 const std::vector<std::string>& named_programs();
 
-// The names depend on these.
+// The properties of a model that determine its names.
 struct NamedModel {
   std::string task;  // the task's name
-  std::string code;  // of a detector, the program that it follows (task.code), else ""
+  std::string code;  // for detectors, the program they follow (task.code), else ""
   models::ModelSpec model;
 };
 
-// Returns the tensors of such weights by the names of a program, joined and split as it has them. The model must follow that
-// program's code (task.code, model.form), since its numbers mean something else to another. Throws Error if the program has no
-// such model, or no name for a tensor. Every name is read back as the tensor's.
+// Returns the tensors under a program's names, joined and split as in that program. The model must follow
+// that program's code (task.code, model.form), since weights are not interchangeable. Throws Error if the
+// program lacks the model or a name for a tensor. Verifies every name by reading it back.
 NamedTensors as_program(const NamedTensors& ours, const std::string& program, const NamedModel& model);
 
 }  // namespace tessera::train

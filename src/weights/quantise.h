@@ -1,8 +1,9 @@
-// Quantisation-aware training (LSQ: Esser et al. 2020; Q-ViT: Li et al. 2022) of the blocks' attention and
-// feed-forward networks, to learned step sizes; everything else stays as it is.
+// Quantisation-aware training with learned step sizes (LSQ: Esser et al. 2020; Q-ViT: Li et al. 2022).
+// Quantises only
+// attention and feed-forward networks of the blocks.
 //   linear   weights and inputs of their linear layers (ops/lsq.h)
-//   q_vit    besides these q, k, v and the probabilities of attention, a step size and a zero point a head,
-//            with a LayerNorm on q and k (nn/quantised_attention.h)
+//   q_vit    also q, k, v and the attention probabilities, with a step size and a zero point for each head
+//            and a LayerNorm on q and k (nn/quantised_attention.h)
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace tessera::train {
 
 enum class QuantizationForm { linear, q_vit };
 
-// [quantization]: both widths or neither.
+// [quantization]: sets both widths or neither.
 struct QuantizationConfig {
   int64_t weights = 0, activations = 0;
   QuantizationForm form = QuantizationForm::linear;
@@ -23,13 +24,13 @@ struct QuantizationConfig {
   bool enabled() const { return weights > 0; }
 };
 
-// What quantise_blocks found.
+// Result of quantise_blocks.
 struct QuantisedBlocks {
-  int64_t linear = 0, attention = 0;  // layers
+  int64_t linear = 0, attention = 0;  // number of layers
 };
 
-// Gives each of those layers its step sizes. A usage error for a model that has none, and for form q_vit on a
-// model without attention among all its tokens.
+// Adds step sizes to these layers. Throws a usage error if the model has none, or if form q_vit meets a model
+// without global attention.
 QuantisedBlocks quantise_blocks(models::Backbone& model, const QuantizationConfig& config);
 
 }  // namespace tessera::train

@@ -11,7 +11,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// Part `rows` of an extent that is a multiple of `rows.of`.
+// Returns the length of part `rows` of an extent, which must be a multiple of `rows.of`.
 int64_t rows_in(int64_t extent, const RowRange& rows, const std::string& name) {
   check(extent % rows.of == 0, "tensor '", printable(name), "' has ", extent, " rows, must be a multiple of ",
         rows.of);

@@ -1,4 +1,4 @@
-// The tensors of a file by our names, each a tensor of the file or made of several.
+// The tensors of a file under our names, each from one or more tensors of the file.
 #pragma once
 
 #include "ops/torch.h"
@@ -18,26 +18,26 @@ bool is_floating(const TensorView& view);
 
 struct StoredTensor {
   TensorSource source;
-  std::vector<const TensorView*> views;  // of the parts, then of the copies
+  std::vector<const TensorView*> views;  // views of parts, then of copies
   std::vector<int64_t> shape;
 
   const std::string& name() const { return source.ours; }
   const TensorView& view() const { return *views.front(); }
-  // The file's tensor as it is, without a change of its numbers.
+  // True if it is one tensor of the file, with its numbers unchanged.
   bool is_plain() const;
-  // Throws Error if copies differ.
+  // Reads the tensor. Throws Error if copies differ.
   torch::Tensor read() const;
 };
 
 class StoredTensors {
  public:
-  // `views` must outlive this. `where` is the file in errors. Throws Error as sources_of, or if parts of ours do not fit
-  // together.
+  // `views` must outlive this. `where`: file name for errors. Throws Error as sources_of, or if the shapes of
+  // parts do not match.
   StoredTensors(const std::vector<TensorView>& views, const std::vector<NamePlace>& places,
                 std::string where);
 
   const StoredTensor* find(const std::string& name) const;
-  // In the order of the file.
+  // Returns the tensors in the order of the file.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::string& where() const { return where_; }
 
@@ -47,16 +47,16 @@ class StoredTensors {
   std::map<std::string, size_t> index_;
 };
 
-// Returns views by our names, to write them. Tensors that are made of others are put into `kept`.
+// Returns views under our names, for writing. `kept` holds the memory of assembled tensors.
 std::vector<TensorView> views_of(const std::vector<const StoredTensor*>& stored,
                                  std::vector<torch::Tensor>& kept);
 std::vector<std::string> names_of(const std::vector<TensorView>& views);
 
-// Returns the tensor of ours from those of theirs, which `get` gives.
+// Assembles our tensor from theirs, which `get` returns by name.
 torch::Tensor assemble(const TensorSource& source,
                        const std::function<torch::Tensor(const std::string&)>& get);
 
-// Returns tensors of ours by the names of a program, joined and split as it has them.
+// Returns our tensors under a program's names, joined and split as in that program.
 NamedTensors by_names_of(const NameTable& table, const NamedTensors& ours);
 
 }  // namespace tessera::train

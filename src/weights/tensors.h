@@ -1,4 +1,4 @@
-// Tensors from files of weights and into safetensors.
+// Reads tensors from weights files and writes safetensors.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace tessera::train {
 
-// Returns the type of a tensor's elements in a file. Throws an error that names the tensor if safetensors has no such type.
+// Returns a tensor's element type in files. Throws Error with the tensor's name if safetensors lacks the
+// type.
 DType element_type(const torch::Tensor& tensor, const std::string& name);
 
 // Writes tensors of any device in their own dtype. Returns the XXH3-64 of the file.

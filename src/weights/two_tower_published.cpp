@@ -14,16 +14,16 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// First value of LayerScale where a file has it: that of OpenCLIP's configurations.
+// Initial value of LayerScale if a file has it, as in OpenCLIP's configurations.
 constexpr double kLayerScale = 1e-4;
 
-// The name of a tensor of the image tower.
+// Returns the name of a tensor in the image tower.
 template <class... Parts>
 std::string trunk(const Parts&... parts) {
   return text(kImageTower, parts...);
 }
 
-// Our tensors with the shapes that the published ones give them.
+// Our tensors with the shapes of the published ones.
 class Shapes {
  public:
   Shapes(const std::vector<train::NamePlace>& places, const PublishedShapes& tensors) {
@@ -34,7 +34,7 @@ class Shapes {
   }
 
   bool has(const std::string& name) const { return shapes_.contains(name); }
-  // One extent of a tensor that must be there.
+  // Returns one extent of a tensor. Throws Error if the file lacks it.
   int64_t extent(const std::string& name, size_t axis) const {
     const auto found = shapes_.find(name);
     if (found == shapes_.end()) fail("the file holds no ", name, ", or what it is made of");
@@ -48,7 +48,7 @@ class Shapes {
     for (const int64_t extent : shapes_.at(name)) count *= extent;
     return count;
   }
-  // Entries 0, 1, … of a list of modules.
+  // Returns the length of a list of modules.
   int64_t count(const std::string& prefix) const {
     std::set<std::string> numbers;
     for (auto found = shapes_.lower_bound(prefix); found != shapes_.end() && found->first.starts_with(prefix);
@@ -62,7 +62,7 @@ class Shapes {
   std::map<std::string, Shape> shapes_;
 };
 
-// Published Transformers of these widths have 16 heads, all others heads of 64 channels.
+// Published Transformers of these widths have 16 heads, all others have 64 channels a head.
 int64_t usual_heads(int64_t width) {
   for (const int64_t wide : {1152, 1280, 1408, 1664})
     if (width == wide) return 16;
@@ -78,7 +78,7 @@ int64_t side_of(int64_t cells, const char* what) {
 
 double eps_of(double hint, bool siglip) { return hint > 0 ? hint : siglip ? 1e-6 : 1e-5; }
 
-// A side, or [rows, columns] where the configuration says so.
+// Returns one side, or [rows, columns] if the configuration sets them.
 Value image_size_of(const TowerHints& hints, int64_t cells, int64_t patch) {
   constexpr const char* kWhat = "the image tower's positions";
   if (hints.image_rows == hints.image_columns) return Value(side_of(cells, kWhat) * patch);
@@ -88,7 +88,7 @@ Value image_size_of(const TowerHints& hints, int64_t cells, int64_t patch) {
   return Value(Value::Array{hints.image_rows, hints.image_columns});
 }
 
-// Whether a border of the images fills no patch, which the published convolution leaves out.
+// True if the image size is not a multiple of the patch: the published convolution drops the border.
 bool drops_border(const TowerHints& hints, int64_t cells, int64_t patch) {
   const int64_t side = hints.image_side / patch;
   return hints.image_side % patch != 0 && side * side == cells;
@@ -98,7 +98,7 @@ Activation activation_of(Activation told, bool siglip) {
   return told != Activation::published ? told : siglip ? Activation::gelu_tanh : Activation::gelu;
 }
 
-// The number of channels inside the MLP over its width; half a channel more stands over any rounding.
+// Returns the ratio of hidden channels to width. Half a channel more protects against rounding.
 double mlp_ratio(int64_t hidden, int64_t dim) {
   return hidden % dim == 0 ? static_cast<double>(hidden / dim)
                            : (static_cast<double>(hidden) + 0.5) / static_cast<double>(dim);

@@ -11,7 +11,7 @@
 namespace tessera::train {
 namespace {
 
-// The first layer, under the names of the published forms of all families.
+// The first layer, under the published names of all families.
 constexpr std::array kFirstLayers = {"patch_embed.proj.weight",
                                      "patch_embed.projection.weight",
                                      "patch_embeds.0.proj.weight",
@@ -22,7 +22,8 @@ constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net
 constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
                                "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
 
-// "model.backbone." of "model.backbone.patch_embed.proj.weight"; nothing for other tensors and wrappers.
+// Returns "model.backbone." for "model.backbone.patch_embed.proj.weight", nothing for other tensors and
+// wrappers.
 std::optional<std::string> prefix_of(const std::string& name) {
   for (const std::string_view first : kFirstLayers) {
     if (!name.ends_with(first)) continue;
@@ -36,7 +37,7 @@ std::optional<std::string> prefix_of(const std::string& name) {
   return std::nullopt;
 }
 
-// "head.weight" after any part of the prefix: a head is next to its backbone.
+// Returns "head.weight" after any part of the prefix, since a head is next to its backbone.
 std::optional<std::string> head_name(std::string_view name, std::string_view prefix) {
   while (true) {
     for (const std::string_view head : kHeads)

@@ -109,13 +109,15 @@ class CrashTest : public TemporaryFolder {
     }
   }
 
-  // Returns the names of a run's checkpoints, newest last.
+  // Returns the names of a run's checkpoints, newest last. One that was killed during its removal has no
+  // manifest and does not count.
   std::vector<std::string> checkpoints(const std::string& run) const {
     std::vector<std::string> names;
     std::error_code nothing;
     for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints"), nothing))
       if (const std::string name = entry.path().filename().string();
-          name.starts_with("step-") && name.find('.') == std::string::npos)
+          name.starts_with("step-") && name.find('.') == std::string::npos &&
+          fs::exists(entry.path() / "manifest.json"))
         names.push_back(name);
     std::sort(names.begin(), names.end());
     return names;
@@ -129,7 +131,6 @@ class CrashTest : public TemporaryFolder {
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints/" + names.back())))
       if (entry.file_size() > 0) files.push_back(entry.path().string());
-    if (files.empty()) return "";  // killed during its removal
     std::sort(files.begin(), files.end());
     const std::string& file = files[static_cast<size_t>(random.integer(0, std::ssize(files) - 1))];
     std::string content = read_text(file);

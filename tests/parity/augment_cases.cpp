@@ -130,7 +130,7 @@ CaseResult check_policies(const Golden& golden) {
     compare.holds(description, policy.layers == want["num_layers"].get<int>() && same_ops(ops, want["ops"]),
                   "has other operations");
   }
-  for (const auto& [name, want] : config["augment_policies"].items()) {
+  for (const auto& [name, want] : config["policies"].items()) {
     const Policy policy = parse_policy(name);
     bool same = policy.choices.size() == want.size();
     for (size_t i = 0; same && i < want.size(); ++i) same = same_ops(policy.choices[i], want[i]);

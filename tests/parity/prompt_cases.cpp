@@ -49,7 +49,7 @@ CaseResult check_answers(const Golden& golden) {
   }
   std::map<std::string, std::pair<double, int64_t>> sums;
   for (const Json& question : golden.meta.at("questions")) {
-    const auto answers = question.at("vqa_answers").get<std::vector<std::string>>();
+    const auto answers = question.at("answers").get<std::vector<std::string>>();
     const double got = eval::vqa_accuracy(question.at("answer").get<std::string>(), answers);
     const double want = question.at("accuracy").get<double>();
     comparison.holds(question.dump(), std::abs(got - want) <= 1e-12, text("accuracy ", got));

@@ -1,4 +1,4 @@
-// `tessera analyse cues`: shape bias of a classifier on images whose shape and texture conflict (Geirhos et
+// `tessera analyse cues`: shape bias of a classifier on images with conflicting shape and texture (Geirhos et
 // al. 2019; Wang et al. 2024, Table 8 and Figure 8).
 #include <algorithm>
 #include <cmath>

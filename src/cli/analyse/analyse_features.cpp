@@ -39,9 +39,9 @@ constexpr double kShares[] = {0.2, 0.3, 0.5, 0.99};  // as in RepLKNet's Table 1
 constexpr int64_t kMostCells = 64;                   // on a side of the drawing
 
 struct Looked {
-  std::vector<std::string> names;       // of the blocks, or of the places that --tap names
-  std::vector<torch::Tensor> features;  // of each, [images, channels]
-  // [height, width], of the last place with values on a grid; empty if there is none.
+  std::vector<std::string> names;       // block names, or the places in --tap
+  std::vector<torch::Tensor> features;  // one for each name, [images, channels]
+  // [height, width] at the last place with values on a grid; empty if there is none.
   std::vector<double> contribution;
   std::string contributed_to;
 };

@@ -214,7 +214,7 @@ class RobustnessSets {
   bool ours_ = false;  // the folders are those of `tessera data corrupt`
 };
 
-// A share of wrong answers: of one set, or the mean of several sets of the same images.
+// Error rate of one set, or the mean over several sets of the same images.
 struct MeasuredError {
   double error = kUnknown;
   int64_t images = 0;
@@ -224,9 +224,9 @@ struct MeasuredError {
 
 struct RobustModel {
   std::string name, file;
-  MeasuredError clean;                                  // of no images where there is no clean set
-  std::vector<MeasuredError> errors;                    // of each corruption, over the severities
-  std::vector<std::vector<MeasuredError>> by_severity;  // of each corruption
+  MeasuredError clean;                                  // without images if there is no clean set
+  std::vector<MeasuredError> errors;                    // for each corruption, over the severities
+  std::vector<std::vector<MeasuredError>> by_severity;  // for each corruption
 };
 
 MeasuredError mean_over(const std::vector<MeasuredError>& errors) {
@@ -293,7 +293,7 @@ report::Drawing severity_drawing(const std::vector<RobustModel>& models, const s
       curves, {.title = "Error by severity", .x_label = "severity", .y_label = "error", .percent = true});
 }
 
-// Of one model this is the table that --baseline reads.
+// For one model this is the table that --baseline reads.
 AnalysisSection errors_section(const std::vector<RobustModel>& models, const RobustnessSets& sets) {
   AnalysisSection section{.heading = "Errors",
                           .note =

@@ -49,7 +49,8 @@ struct Spectrum {
   double largest = NAN, stable_rank = NAN;  // |W|_F^2 / s_max^2
 };
 
-// Of a tensor as a matrix of its first axis; sides above the limit would take minutes and are left out.
+// Returns the spectrum of a tensor flattened to a matrix. Skips matrices with both sides above `largest`,
+// which would take minutes.
 Spectrum spectrum_of(const torch::Tensor& tensor, int64_t largest) {
   if (tensor.dim() < 2) return {};
   const torch::Tensor matrix = tensor.flatten(1);

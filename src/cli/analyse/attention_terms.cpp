@@ -18,10 +18,9 @@ namespace {
 constexpr std::array kTerms = {"content", "position", "cross"};
 
 struct LayerTerms {
-  torch::Tensor q_mean = {}, k_mean = {};       // [windows, heads, tokens, d], sums at first
-  std::array<torch::Tensor, 3> variances = {};  // [heads], sums over images at first
-  std::array<std::vector<double>, 3> by_distance =
-      {};  // sums over images at first; empty where nothing has a place
+  torch::Tensor q_mean = {}, k_mean = {};               // [windows, heads, tokens, d], sums at first
+  std::array<torch::Tensor, 3> variances = {};          // [heads], sums over images at first
+  std::array<std::vector<double>, 3> by_distance = {};  // sums over images at first; empty without positions
 };
 
 void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }

@@ -84,8 +84,8 @@ class AnalysedModel : public ImageModel {
 struct AnalysedImages {
   torch::Tensor images;  // [count, 3, height, width] on the model's device
   std::vector<std::string> names;
-  std::vector<int64_t> labels;         // -1 where there is none
-  std::vector<std::string> checksums;  // of each as it was read, before it was prepared
+  std::vector<int64_t> labels;         // -1 if absent
+  std::vector<std::string> checksums;  // for each image as read, before preprocessing
   std::string source;                  // described
   int64_t count() const { return images.size(0); }
 };

@@ -15,7 +15,7 @@ namespace {
 // Commands by their first word; those of a group ("data") have a second one.
 struct Tree {
   std::vector<std::string> first;                          // in the order of the table
-  std::map<std::string, std::vector<std::string>> second;  // of each group
+  std::map<std::string, std::vector<std::string>> second;  // for each group
 };
 
 Tree tree_of(const std::vector<CommandWords>& commands) {

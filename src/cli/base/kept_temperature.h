@@ -17,9 +17,9 @@ namespace tessera::cli {
 // product of all. Which images it was is drawn again from these numbers.
 struct TemperatureFit {
   std::string data;                      // fingerprint of the set; "" if a file does not record it
-  double share = 0;                      // of the images that no earlier fit took
+  double share = 0;                      // share of images that no earlier fit used
   int64_t seed = 0;                      // draws them
-  std::vector<int64_t> unreadable = {};  // images of the set that could not be decoded then
+  std::vector<int64_t> unreadable = {};  // images of the set that failed to decode then
   template <class V>
   void visit(V& v) {
     v("data", data);

@@ -161,7 +161,7 @@ int run_parsed(Program& program, int argc, const char* const* argv) {
   try {
     program.app.parse(parser_words(argc, argv));
   } catch (const CLI::CallForHelp&) {
-    std::cout << program.app.help();  // of the command that was named, with its full name
+    std::cout << program.app.help();  // help for the named command, with its full name
     return 0;
   } catch (const CLI::ParseError& error) {
     fail_usage(usage_line(program.app, error), " (`", full_name(*deepest(program.app)),

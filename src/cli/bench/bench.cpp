@@ -203,7 +203,7 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
 
 // The result of a measurement; the limit in GFLOP/s, if known.
 struct Measured {
-  std::vector<double> seconds;  // of each step
+  std::vector<double> seconds;  // for each step
   double peak_rss_mb;
   std::optional<double> limit;
 };
@@ -245,7 +245,7 @@ void measure(const char* what, const BenchOptions& options, const torch::Device&
   const Step step = waited_for(once, device);
   step();
   const double peak = peak_rss_mb();  // before the limit's products allocate memory
-  std::optional<Limit> products;      // of the processor
+  std::optional<Limit> products;      // processor limit
   if (device.is_cpu()) products.emplace(dtype, products_of(forward));
   std::vector<double> seconds;
   const double begin = steady_seconds();
@@ -272,7 +272,7 @@ torch::Tensor images_for(const BenchOptions& options, int64_t channels, const to
 
 struct ForwardPass {
   Step step;
-  int64_t macs;  // of an image
+  int64_t macs;  // for one image
 };
 
 // A generator predicts for noised images, an auto-encoder decodes latents, any other model scores images.

@@ -87,7 +87,7 @@ class MemoryReader {
   std::vector<unsigned char> memory_;
 };
 
-constexpr int kReadings = 3;  // of the memory in a round: one may meet another program's
+constexpr int kReadings = 3;  // memory readings in a round: one may include another program's use
 
 struct Round {
   double prefill, decode;  // seconds

@@ -24,7 +24,7 @@ class LimitProduct {
   double gflop_;
 };
 
-double median(std::vector<double> values);  // of one or more
+double median(std::vector<double> values);  // needs at least one value
 
 // A product of a model: x [rows, in] W^T, `calls` times a step.
 struct ProductShape {
@@ -36,7 +36,7 @@ struct ProductShape {
 // in float count if they are faster (processors that run bfloat16 at half the rate).
 class Limit {
  public:
-  // Of the shapes those with the most work, at most four. There must be one.
+  // Keeps the shapes with the most work, at most four. Needs at least one.
   Limit(BenchDtype dtype, std::vector<ProductShape> shapes);
   void run();  // each product once
   double gflops() const;

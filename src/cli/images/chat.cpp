@@ -129,7 +129,7 @@ class Chat {
   // A question that cannot be answered leaves the conversation unchanged. An encoder-decoder has no earlier
   // questions.
   Answer answer(const std::string& question, bool shows) {
-    tokens::to_code_points(question, "the question");  // fails where it is no UTF-8
+    tokens::to_code_points(question, "the question");  // throws unless it is UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
     std::vector<Turn> turns = turns_;
     const bool images = opened_.images.has_value();  // without any, "<image>" is a word like others

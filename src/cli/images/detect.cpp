@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using tasks::FoundObject;
 
-constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // of a file of annotations
+constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // size limit for annotation files
 
 struct DetectOptions : ComputeOptions {
   std::string weights, overlay, results, ids, scales;

@@ -70,7 +70,7 @@ torch::Tensor read_image(const std::string& path, const data::Preprocess& prepro
   return image;
 }
 
-// [1, 1, height, width]: 1 for white, which is drawn anew, 0 for black.
+// [1, 1, height, width]: 1 for white, which is regenerated, 0 for black.
 torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) {
   const Image mask = data::decode_sample(data::read_image_file(path));
   if (mask.width != width || mask.height != height)
@@ -187,7 +187,7 @@ class GenerateRun {
     return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
   }
 
-  // A latent position is drawn anew if any pixel of it is.
+  // A latent position is regenerated if any of its pixels is.
   torch::Tensor input_mask(const std::string& path) const {
     if (!codec_.codec) return read_mask(path, height_, width_);
     const int64_t factor = codec_.codec->factor();
@@ -213,7 +213,7 @@ class GenerateRun {
     request_.height = height_, request_.width = width_;
     request_.guidance = guidance_of(options_, generator_);
     request_.sampler = sampler_of(options_, given, generator_);
-    sampler_ = generator_.process->sampler(request_.sampler);  // what it refuses, before anything is written
+    sampler_ = generator_.process->sampler(request_.sampler);  // throws before anything is written
     steps_ = sampler_->steps();
     if (options_.moments > steps_ + 1)
       fail_usage("--moments ", options_.moments, ": a walk of ", counted(steps_, "step"), " has ", steps_ + 1,
@@ -366,10 +366,10 @@ class GenerateRun {
   train::OpenedCodec codec_;
   double scale_ = 1;
   bool wants_values_ = false;
-  std::vector<torch::Tensor> moments_;  // of the batch that is drawn
+  std::vector<torch::Tensor> moments_;  // for the current batch
 };
 
-// An .npz that is there is not written over, as a folder is not.
+// An existing .npz is not overwritten, like an existing folder.
 void check_absent(const GenerateOptions& options) {
   if (options.out.ends_with(".npz") && !options.resume && file_exists(options.out))
     fail_usage("'", options.out, "' exists already: --resume goes on, or name another file");

@@ -134,8 +134,8 @@ class PartialImages {
 };
 
 // arr_0 uint8 [images, height, width, 3] and, if there are classes, arr_1 int64 [images], in the format of
-// ADM's evaluation, and the settings as bytes in `settings`. Of several processes the last one to end joins
-// the parts.
+// ADM's evaluation, and the settings as bytes in `settings`. The last of several processes to end joins the
+// parts.
 class BatchOutput final : public GenerateOutput {
  public:
   BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,

@@ -56,7 +56,7 @@ class Index {
       fail_usage("--index ", path, " is there and is no index: name another file");
     const auto made_by = file.metadata().find("tessera.weights");
     if (made_by == file.metadata().end() || made_by->second != weights)
-      return;  // of other weights: made anew
+      return;  // from other weights: rebuild
     const std::vector<std::string> keys = split(found->second, '\n');
     for (const auto& [name, tensor] : train::read_tensors(file))
       if (name == "vectors" && tensor.dim() == 2 && tensor.size(0) == std::ssize(keys))

@@ -129,7 +129,7 @@ void refuse_corruptions(const std::string& path) {
                  path, "`");
 }
 
-// A trained task, and what it can do in an evaluation: null if it cannot.
+// A trained task and its capabilities in an evaluation: null if it lacks one.
 struct EvaluatedTask : train::OpenedTask {
   explicit EvaluatedTask(train::OpenedTask opened)
       : OpenedTask(std::move(opened)),

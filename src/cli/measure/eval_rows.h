@@ -15,7 +15,7 @@
 
 namespace tessera::cli {
 
-// The differences of rows besides weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
+// Differences of rows other than weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
 using VariedSettings = std::vector<std::pair<std::string, std::string>>;
 // The value of a setting that the model does not have.
 inline constexpr const char* kUnvaried = "-";
@@ -28,7 +28,7 @@ struct EvaluatedRow {
   VariedSettings settings = {};
   int64_t size = 0;
   tasks::Findings findings = {};
-  // Of a task with one class an image: Wilson's intervals at 95 % of its accuracies by metric, and which images are right.
+  // For tasks with one class an image: 95 % Wilson intervals by metric, and the correct images.
   std::map<std::string, eval::Interval> intervals = {};
   std::vector<bool> hits = {};
   std::optional<eval::PredictionMeasures> measures = {};  // if requested
@@ -36,7 +36,7 @@ struct EvaluatedRow {
 
 // The columns in which rows differ.
 struct RowColumns {
-  std::vector<std::string> weights;  // of all rows; no column where there is one
+  std::vector<std::string> weights;  // all rows; no column if only one
   VariedSettings varied;             // the widest value of each key
 };
 

@@ -199,7 +199,7 @@ void add_score(std::vector<Line>& lines, const FidOptions& options, const Measur
   lines.push_back({"is_std", "", fake.score->deviation});
 }
 
-// Fewer images than feature dimensions lie in a subspace: distances between such sets are biased upwards.
+// Fewer images than feature dimensions span only a subspace: distances between such sets are biased upwards.
 void warn_of_bias(int64_t samples, int64_t width, const std::string& name, std::vector<std::string>& notes) {
   if (samples > width || samples == 0) return;
   notes.push_back(text(

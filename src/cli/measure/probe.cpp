@@ -29,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kRankImages = 2048;  // whose features RankMe sees
+constexpr int64_t kRankImages = 2048;  // images for RankMe
 constexpr double kTemperature = 0.07;  // of DINO's votes
 constexpr int64_t kDraws = 5;          // of few labels
 
@@ -120,7 +120,7 @@ std::vector<int64_t> label_counts(const ProbeOptions& options) {
 // Shares of validation images that are classed rightly; NaN: not measured.
 struct LayerResult {
   std::string layer, token;
-  double ridge = 0, lambda = 0, rank = 0;  // of its best lambda; RankMe
+  double ridge = 0, lambda = 0, rank = 0;  // at its best lambda; RankMe
   double knn = NAN, knn_weighted = NAN, lars = NAN;
 };
 // Accuracy of the best layer with `n` labels for each class: means over draws, and their deviations.
@@ -197,7 +197,7 @@ struct Probe {
                                                    validation.layers[layer].rows),
                        validation.labels);
   }
-  // `count` training images of each class, drawn anew in every draw.
+  // `count` training images for each class, sampled again in every draw.
   torch::Tensor few(int64_t count, int64_t draw) const {
     std::vector<int64_t> left(static_cast<size_t>(classes), count), chosen;
     const auto order =

@@ -1,4 +1,4 @@
-// How `data check`, `info`, `preview` and `pack` treat what a source's samples have besides their image. The
+// How `data check`, `info`, `preview` and `pack` treat the annotations of a source's samples. The
 // classes here serve classes and captions; a source with an annotation of its own overrides
 // Source::annotations() with a class derived from Annotations.
 #pragma once
@@ -47,7 +47,7 @@ class Annotations {
  public:
   struct Classes {
     std::vector<std::string> names = {};
-    std::vector<int64_t> counts = {};  // of each, empty if counting needs every sample
+    std::vector<int64_t> counts = {};  // for each class, empty if counting needs every sample
     const char* counted = "images";    // "objects"
   };
   // For `data info`: lines of text, each indented by two spaces, and the same as a JSON object.

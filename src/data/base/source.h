@@ -69,7 +69,7 @@ class Source {
   // label). Samples named here are not among 0 … size-1. open_source throws for such a set; `data check`
   // lists every problem.
   virtual std::vector<std::string> problems() const { return {}; }
-  // Describes, checks, draws and packs what samples have besides their image; see annotations.h.
+  // Describes, checks, draws and packs the annotations of samples; see annotations.h.
   virtual std::unique_ptr<Annotations> annotations() const;
 };
 

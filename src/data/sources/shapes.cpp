@@ -294,23 +294,28 @@ const std::vector<std::string>& texture_names() {
 
 float shape_distance(int shape, float x, float y) { return shape_distance(shape, Point{x, y}); }
 
-ShapesConfig parse_shapes(const std::string& path) {
+Value shapes_settings(const std::string& path) {
   const size_t colon = path.find(':');
   Value table;
-  if (colon != std::string::npos && colon + 1 < path.size()) {
-    for (const std::string& part : split(std::string_view(path).substr(colon + 1), ',')) {
-      const size_t equals = part.find('=');
-      if (equals == std::string::npos) fail_usage(path, ": '", part, "' must read key=value");
-      table.set(trim(std::string_view(part).substr(0, equals)),
-                parse_toml_value(trim(std::string_view(part).substr(equals + 1))));
-    }
+  if (colon == std::string::npos || colon + 1 == path.size()) return table;
+  for (const std::string& part : split(std::string_view(path).substr(colon + 1), ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos) fail_usage(path, ": '", part, "' must read key=value");
+    table.set(trim(std::string_view(part).substr(0, equals)),
+              parse_toml_value(trim(std::string_view(part).substr(equals + 1))));
   }
-  const auto config = read_config<ShapesConfig>(table, "shapes");
+  return table;
+}
+
+void check_shapes_counts(int64_t train, int64_t val) {
   constexpr int64_t kMost = 1'000'000'000;
-  if (config.train < 1 || config.train > kMost)
-    fail_usage("shapes.train is ", config.train, ", must be 1 to ", kMost);
-  if (config.val < 1 || config.val > kMost)
-    fail_usage("shapes.val is ", config.val, ", must be 1 to ", kMost);
+  if (train < 1 || train > kMost) fail_usage("shapes.train is ", train, ", must be 1 to ", kMost);
+  if (val < 1 || val > kMost) fail_usage("shapes.val is ", val, ", must be 1 to ", kMost);
+}
+
+ShapesConfig parse_shapes(const std::string& path) {
+  const auto config = read_config<ShapesConfig>(shapes_settings(path), "shapes");
+  check_shapes_counts(config.train, config.val);
   if (config.size != 32 && config.size != 64)
     fail_usage("shapes.size is ", config.size, ", must be 32 or 64");
   if (config.task != "shape" && config.task != "texture" && config.task != "segment" && config.task != "text")

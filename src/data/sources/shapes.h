@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/value.h"
 #include "data/base/source.h"
 #include "io/images/image.h"
 
@@ -39,6 +40,11 @@ struct ShapesConfig {
 // The number of shapes, and of textures, if cues agree or conflict. A model trained on agreeing cues may use
 // either; an image with conflicting cues shows which.
 inline constexpr int kCueClasses = 8;
+
+// Returns the settings after the colon of "shapes:train=20000,size=64". Throws a usage error for a part without a value.
+Value shapes_settings(const std::string& path);
+// Throws a usage error if a number of samples is out of range.
+void check_shapes_counts(int64_t train, int64_t val);
 
 // Parses "shapes:train=20000,size=64"; an unknown key or a wrong value is a usage error.
 ShapesConfig parse_shapes(const std::string& path);

@@ -129,19 +129,8 @@ class ShapesObjectsSource final : public ObjectSource {
 }  // namespace
 
 ShapesObjectsConfig parse_shapes_objects(const std::string& path) {
-  Value table;
-  for (const std::string& part : split(std::string_view(path).substr(path.find(':') + 1), ',')) {
-    const size_t equals = part.find('=');
-    if (equals == std::string::npos) fail_usage(path, ": '", part, "' must read key=value");
-    table.set(trim(std::string_view(part).substr(0, equals)),
-              parse_toml_value(trim(std::string_view(part).substr(equals + 1))));
-  }
-  const auto config = read_config<ShapesObjectsConfig>(table, "shapes");
-  constexpr int64_t kMost = 1'000'000'000;
-  if (config.train < 1 || config.train > kMost)
-    fail_usage("shapes.train is ", config.train, ", must be 1 to ", kMost);
-  if (config.val < 1 || config.val > kMost)
-    fail_usage("shapes.val is ", config.val, ", must be 1 to ", kMost);
+  const auto config = read_config<ShapesObjectsConfig>(shapes_settings(path), "shapes");
+  check_shapes_counts(config.train, config.val);
   if (config.size < 64 || config.size > 1024)
     fail_usage("shapes.size is ", config.size, ", must be 64 to 1024");
   return config;

@@ -270,7 +270,7 @@ class SetCheck {
   const SourceConfig& config_;
   const Progress& progress_;
   OpenSplits splits_;
-  std::unique_ptr<Annotations> annotations_[2];  // of the training split, of the held-out split
+  std::unique_ptr<Annotations> annotations_[2];  // training split, held-out split
   CheckReport report_;
   DuplicateFinder duplicates_{report_};
   int64_t total_ = 0, done_ = 0;

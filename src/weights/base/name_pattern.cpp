@@ -10,7 +10,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Returns the digits that a name begins with, none if they are no number as programs write it.
+// Returns the leading digits of a name, none if they are not a canonical number.
 std::string_view leading_number(std::string_view name) {
   size_t length = 0;
   while (length < name.size() && is_digit(name[length])) ++length;

@@ -9,15 +9,15 @@
 
 namespace tessera::train {
 
-// Matches whole names and writes them. The k-th capture of one side of a row is the k-th of the other.
+// Matches and writes whole names. The k-th capture on one side of a row is the k-th on the other.
 //   {}       a number n
 //   {+2}     n + 2 in the name; {-1} n - 1, {*2} 2 n, {*2+1} 2 n + 1
-//   {-}      a number that counts down: n = count - 1 - the number in the name
-//   {0}      0 in the name, no capture; for a list with this entry alone
-//   {each}   every number, no capture; the same tensor is in the file for each of them
-//   {any}    any characters, no capture; for reading alone
-//   *        characters without a dot, at least one
-//   **       any characters, at least one
+//   {-}      a number that counts down: n = count - 1 - (number in the name)
+//   {0}      0 in the name, no capture; for lists with only this entry
+//   {each}   every number, no capture; the file repeats the same tensor for each
+//   {any}    any characters, no capture; only for reading
+//   *        one or more characters other than a dot
+//   **       one or more characters
 class NamePattern {
  public:
   struct Capture {
@@ -27,16 +27,16 @@ class NamePattern {
   using Captures = std::vector<Capture>;
 
   explicit NamePattern(std::string_view pattern);
-  // `count`: entries of the list that {-} counts down.
+  // `count`: length of the list that {-} counts down.
   std::optional<Captures> match(std::string_view name, int64_t count = 0) const;
   std::string fill(const Captures& captures, int64_t count = 0, int64_t each = 0) const;
-  // Returns the captures of the i-th name that a test reads and writes.
+  // Returns the captures of the i-th test name.
   Captures sample(int64_t i) const;
 
   bool counts_down() const { return has(Kind::down); }
   bool is_alone() const { return has(Kind::alone); }
   bool is_each() const { return has(Kind::each); }
-  // The characters before the first capture.
+  // Returns the characters before the first capture.
   const std::string& beginning() const { return beginning_; }
 
  private:
@@ -53,7 +53,7 @@ class NamePattern {
   std::string beginning_;
 };
 
-// Returns one more than the largest number directly after `beginning` among the names, 0 without any.
+// Returns one more than the largest number directly after `beginning` in the names, 0 if there is none.
 int64_t count_after(const std::vector<std::string>& names, const std::string& beginning);
 
 }  // namespace tessera::train

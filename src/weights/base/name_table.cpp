@@ -17,7 +17,7 @@ bool any_matches(const std::string& pattern, const std::vector<std::string>& nam
                      [&](const std::string& name) { return given.match(name).has_value(); });
 }
 
-// True if names have another number than 0 in the place of {0}.
+// True if a name has a number other than 0 at {0}.
 bool has_several(std::string pattern, const std::vector<std::string>& names) {
   pattern.replace(pattern.find("{0}"), 3, "{+1}");
   return any_matches(pattern, names);
@@ -82,7 +82,7 @@ std::vector<NamePlace> NameTable::theirs(const std::vector<std::string>& ours) c
     if (patterns_[row].theirs.counts_down()) counts[row] = count_after(ours, patterns_[row].ours.beginning());
   }
   std::vector<NamePlace> places;
-  std::vector<std::pair<size_t, NamePlace>> repeated;  // with their row
+  std::vector<std::pair<size_t, NamePlace>> repeated;  // with the index of the row
   std::vector<std::string> written;
   for (const std::string& name : ours) {
     const NameRow* first = nullptr;
@@ -117,7 +117,7 @@ std::vector<NamePlace> NameTable::theirs(const std::vector<std::string>& ours) c
 
 std::vector<std::string> NameTable::sample(bool several) const {
   std::vector<std::string> names;
-  std::set<std::pair<std::string, int64_t>> seen;  // ours, and the part of it
+  std::set<std::pair<std::string, int64_t>> seen;  // our name and the part
   std::set<std::string> written;
   for (size_t row = 0; row < rows_.size(); ++row) {
     const auto& [theirs, to] = patterns_[row];
@@ -136,7 +136,7 @@ std::vector<std::string> NameTable::sample(bool several) const {
 
 namespace {
 
-// Adds a place to a source that has one already. A row for reading alone yields to another.
+// Adds a place to a source that already has one. Rows that are only for reading yield to others.
 void add_place(TensorSource& source, const NamePlace& place) {
   const auto same = std::ranges::find_if(source.parts, [&](const NamePlace& part) {
     return part.join.ours.first < place.join.ours.last && place.join.ours.first < part.join.ours.last;

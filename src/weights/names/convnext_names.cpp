@@ -1,4 +1,4 @@
-// ConvNeXt, by timm's names.
+// ConvNeXt. Our names are timm's.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -19,7 +19,7 @@ NameRows convnext_facebook() {
                         {"**", "**"}})});
 }
 
-// One row counts the stages and what is between them.
+// One index counts both the stages and the downsampling layers between them.
 NameRows convnext_torchvision() {
   return joined({{{"classifier.0.*", "head.norm.*"},
                   {"classifier.2.*", "head.fc.*"},

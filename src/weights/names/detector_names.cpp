@@ -1,6 +1,6 @@
-// Detectors of torchvision, detectron2 and mmdet: all except the backbone.
+// Detectors of torchvision, detectron2 and mmdet, without the backbone.
 //
-// Numbers of one head and of one convolution are left out of names ({0}).
+// Our names omit the index of a single head or convolution ({0}).
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -10,7 +10,7 @@ namespace {
 NameRows with_norm(const std::string& conv, const std::string& norm, const std::string& ours) {
   return {{conv + ".*", ours + ".*"}, {norm + ".*", ours + ".norm.*"}};
 }
-// The same where a module holds both as `0` and `1`, or as `conv` and `bn`.
+// The same for modules that contain both as `0` and `1`, or as `conv` and `bn`.
 NameRows sequence(const std::string& theirs, const std::string& ours) {
   return with_norm(theirs + ".0", theirs + ".1", ours);
 }
@@ -21,7 +21,7 @@ NameRows conv_layer(const std::string& theirs, const std::string& ours) {
   return with_norm(theirs, theirs + ".norm", ours);
 }
 
-// PyTorch counts the batches that a norm has seen.
+// PyTorch's batch norms count batches.
 const NameRows kDetectorCounts = {{"**.num_batches_tracked", ""}};
 
 const std::string kBox = "roi_heads.box_head.", kScores = "roi_heads.box_predictor.",
@@ -50,7 +50,7 @@ NameRows detector_torchvision() {
                  {{"backbone.body.**", "**"}}});
 }
 
-// Older files hold what the code computes: anchors, and the means of pixels.
+// Older files contain computed values: anchors and pixel means.
 NameRows detector_detectron2() {
   NameRows rows = joined({kDetectorCounts,
                           {{"**.cell_anchors.**", ""}, {"pixel_mean", ""}, {"pixel_std", ""}},

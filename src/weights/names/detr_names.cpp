@@ -1,4 +1,4 @@
-// DETR as transformers writes it (DetrForObjectDetection), by the names of its authors.
+// DETR of transformers (DetrForObjectDetection). Our names are those of DETR's authors.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -17,7 +17,7 @@ NameRows layer(const std::string& kind, NameRows norms) {
               {{"self_attn_layer_norm.*", "norm1.*"}, {"fc1.*", "linear1.*"}, {"fc2.*", "linear2.*"}}}));
 }
 
-// transformers' own ResNet, which newer files have instead of timm's.
+// The ResNet of transformers, which newer files contain instead of timm's.
 NameRows own_resnet() {
   return older(below("model.backbone.conv_encoder.model.", "backbone.0.body.",
                      joined({{{"embedder.embedder.convolution.*", "conv1.*"},

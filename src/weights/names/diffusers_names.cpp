@@ -1,10 +1,10 @@
-// Networks and auto-encoders of diffusers, and the auto-encoders of CompVis, whose names are ours.
+// Networks and auto-encoders of diffusers, and auto-encoders of CompVis. Our names are those of CompVis.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
 namespace {
 
-// The embedders of times and labels are in every block.
+// Every block repeats the embedders of times and labels.
 NameRows diffusers_dit() {
   const std::string embedders = "transformer_blocks.{each}.norm1.emb.";
   return joined({{{"pos_embed.proj.*", "x_embedder.proj.*"},
@@ -22,7 +22,7 @@ NameRows diffusers_dit() {
                                 {"ff.net.2.*", "mlp.fc2.*"}}}))});
 }
 
-// diffusers counts the decoder's levels from the coarsest. The later names of the attention's layers are its earlier ones.
+// diffusers counts the decoder's levels from the coarsest. Older files have other names for attention layers.
 NameRows autoencoder_side(const std::string& side) {
   const NameRows residual = {{"conv_shortcut.*", "nin_shortcut.*"}, {"**", "**"}};
   return below(side, side,
@@ -44,7 +44,7 @@ NameRows autoencoder_side(const std::string& side) {
                        {{"conv_norm_out.*", "norm_out.*"}}}));
 }
 
-// Checkpoints of whole models hold the auto-encoder, losses and averages.
+// Checkpoints of whole models contain the auto-encoder, losses and averages.
 NameRows diffusers_compvis() {
   return older({{"first_stage_model.loss.**", ""},
                 {"first_stage_model.**", "**"},

@@ -1,15 +1,15 @@
-// Language models and those that read images too, as transformers has them and their own files.
+// Language and vision-language models, from transformers and from their authors.
 #include "weights/names/tables.h"
 #include "weights/names/towers.h"
 
 namespace tessera::train {
 namespace {
 
-// Masks and tables of positions follow from the configuration.
+// Masks and position tables follow from the configuration.
 const NameRows kLanguageComputed = {
     {"**.attn.bias", ""}, {"**.attn.masked_bias", ""}, {"**rotary_emb.inv_freq", ""}};
 
-// GPT-2's, BLOOM's, MPT's and LLaMA's own files begin below the root of transformers' models.
+// Files of GPT-2, BLOOM, MPT and LLaMA omit the root prefix of transformers' models.
 NameRows language_decoders() {
   return joined(
       {kLanguageComputed,
@@ -27,13 +27,13 @@ NameRows language_decoders() {
            {{"layers.{}.**", "layers.{}.**"}, {"embed_tokens.*", "embed_tokens.*"}, {"norm.*", "norm.*"}}))});
 }
 
-// The encoder's and the decoder's embedding are one. Old files hold a table that nothing reads.
+// Encoder and decoder share one embedding. Old files contain an unused table.
 NameRows language_t5() {
   return {{"**.embed_tokens.weight", "shared.weight", {}, "", true},
           {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight", ""}};
 }
 
-// llava-hf's, those of newer releases of transformers, and liuhaotian's own.
+// Names of llava-hf, of newer releases of transformers, and of liuhaotian.
 NameRows language_llava() {
   const std::string projector = "multi_modal_projector.", own = "language_model.";
   return joined(
@@ -53,7 +53,7 @@ NameRows language_llava() {
                      {{"**", own + "**"}}}))});
 }
 
-// The gated layers are in the blocks of the language model, whose names are those of its own program.
+// The gated layers are in the blocks of the language model, which keeps its program's names.
 NameRows language_open_flamingo() {
   const NameRows rows =
       joined({image_tower_rows("vision_encoder.", "vision_encoder."),

@@ -1,4 +1,5 @@
-// LLaMA's decoder as Meta and as transformers have it, by the names of iLLaMA, whose first weights may be cut out of it.
+// LLaMA's decoder, from Meta's and transformers' names to iLLaMA's. iLLaMA can start from a part of these
+// weights.
 #include "weights/names/tables.h"
 
 namespace tessera::train {

@@ -1,4 +1,4 @@
-// ResNets, by torchvision's names.
+// ResNets. Our names are torchvision's.
 #include <array>
 #include <string_view>
 #include <utility>
@@ -20,7 +20,7 @@ NameRows resnet_detectron2() {
 
 using Pair = std::pair<std::string_view, std::string_view>;
 
-// A convolution of Caffe and the norm after it, by the first words and, for reading, later ones.
+// A convolution of Caffe and the norm after it, under its first names and, for reading, later ones.
 NameRows caffe_layer(std::string_view theirs, std::string_view norm, std::string_view ours_conv,
                      std::string_view ours_norm) {
   static constexpr std::array<Pair, 8> kinds = {{{"_bn_s", ".weight"},
@@ -38,7 +38,7 @@ NameRows caffe_layer(std::string_view theirs, std::string_view norm, std::string
   return rows;
 }
 
-// Detectron's pickles. "conv1_b" is zeros before a norm.
+// Detectron's pickles. "conv1_b" is a bias of zeros before a norm.
 NameRows resnet_caffe() {
   NameRows rows = joined({{{"**_momentum", ""},
                            {"conv1_b", ""},
@@ -63,7 +63,7 @@ const NameRows kDeepStem = {{"stem.0.*", "conv1.*"}, {"stem.1.*", "bn1.*"},   {"
                             {"stem.4.*", "bn2.*"},   {"stem.6.*", "conv3.*"}, {"stem.7.*", "bn3.*"}};
 const NameRows kHead = {{"head.fc.*", "fc.*"}};
 
-// CLIP's files hold a text tower too.
+// CLIP's files also contain a text tower.
 NameRows resnet_openai() {
   return {{"visual.**", "**"},
           {"transformer.resblocks.**", ""},
@@ -81,7 +81,7 @@ NameRows resnet_openai() {
 }  // namespace
 
 std::vector<NameTable> resnet_names() {
-  return {{"torchvision", "resnet", {{"**.num_batches_tracked", ""}}},  // counts of PyTorch's norms
+  return {{"torchvision", "resnet", {{"**.num_batches_tracked", ""}}},  // PyTorch's batch norms count batches
           {"detectron2", "resnet",
            joined({resnet_detectron2(), older(below("backbone.bottom_up.", "", resnet_detectron2()))})},
           {"caffe", "resnet", resnet_caffe()},

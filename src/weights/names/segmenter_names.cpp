@@ -1,4 +1,4 @@
-// Heads of dense prediction, by mmseg's names.
+// Dense prediction heads. Our names are mmseg's.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -14,7 +14,7 @@ NameRows heads_transformers() {
   return rows;
 }
 
-// BEiT's and MAE's files hold the neck inside the backbone. PyTorch counts the batches that a norm has seen.
+// Files of BEiT and MAE have the neck inside the backbone. PyTorch's batch norms count batches.
 NameRows heads_beit() {
   return {{"fpn1.**.num_batches_tracked", ""},
           {"fpn2.**.num_batches_tracked", ""},

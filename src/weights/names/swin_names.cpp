@@ -1,4 +1,5 @@
-// Swin Transformers, by timm's names. timm merges cells at the start of a stage, all others at the end of the one before.
+// Swin Transformers. Our names are timm's. timm merges patches at the start of a stage, other programs at the
+// end of the previous one.
 #include "weights/names/tables.h"
 
 namespace tessera::train {

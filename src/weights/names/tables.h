@@ -1,4 +1,4 @@
-// The tables of names, a file a program or family. name_tables.h lists them.
+// The name tables, one file for each program or family. name_tables.h lists them.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tessera::train {
 
-// The family of ResNets with a stem of three convolutions, if a program has names of their own.
+// Family of ResNets with a stem of three convolutions, for programs that name it differently.
 inline constexpr const char* kDeepResnet = "resnet, deep stem";
 
 std::vector<NameTable> vit_names();

@@ -1,5 +1,5 @@
-// Models of images and texts: OpenAI's and OpenCLIP's CLIP and CoCa, OpenCLIP's towers of timm (SigLIP), and transformers'
-// CLIPModel and SiglipModel. The image tower is below "visual.trunk.", the text tower below "text.".
+// Image-text models: CLIP and CoCa of OpenAI and OpenCLIP, OpenCLIP with timm towers (SigLIP), and CLIPModel
+// and SiglipModel of transformers. The image tower is under "visual.trunk.", the text tower under "text.".
 #include "weights/names/towers.h"
 
 #include "weights/names/tables.h"
@@ -21,8 +21,8 @@ NameRows open_clip_block(const std::string& theirs, const std::string& ours) {
                 {"ls_{}.*", "ls{}.*"}});
 }
 
-// nn.MultiheadAttention, with q apart from k and v in ours. `narrow`: the context has as many channels as q, so that the
-// published weights are one tensor.
+// nn.MultiheadAttention; our names separate q from k and v. `narrow`: context and q have the same channels,
+// so the published weights are one tensor.
 NameRows split_attention(const std::string& theirs, const std::string& ours, bool narrow) {
   const NameRows together = {{theirs + "in_proj_weight", ours + "q.weight", rows_of(0, 1, 3)},
                              {theirs + "in_proj_weight", ours + "kv.weight", rows_of(1, 3, 3)}},
@@ -36,7 +36,7 @@ NameRows split_attention(const std::string& theirs, const std::string& ours, boo
                   {theirs + "out_proj.*", ours + "proj.*"}}});
 }
 
-// An image tower of OpenCLIP's own. CoCa's has a pooler before the last norm.
+// OpenCLIP's own image tower. CoCa has a pooler before the last norm.
 NameRows open_clip_vit(bool pooler) {
   NameRows rows = joined({{{"visual.proj", "visual.head.proj.weight", kTransposed},
                            {"visual.class_embedding", kTrunk + "cls_token", kTwoAxes},
@@ -51,12 +51,12 @@ NameRows open_clip_vit(bool pooler) {
                  {{"visual.attn_pool.**", "visual.attn_pool.**"}}});
 }
 
-// Image towers of timm.
+// timm's image towers.
 NameRows open_clip_timm() {
   return {{"visual.trunk.**", "visual.trunk.**"}, {"visual.head.proj**", "visual.head.proj**"}};
 }
 
-// CLIP's ResNet; its norms count what they have seen.
+// CLIP's ResNet; its norms count batches.
 NameRows open_clip_resnet() { return {{"visual.**.num_batches_tracked", ""}, {"visual.**", kTrunk + "**"}}; }
 
 NameRows open_clip_texts(const std::string& prefix) {
@@ -80,7 +80,7 @@ NameRows open_clip_decoder() {
                  open_clip_block(decoder + "resblocks.", decoder + "blocks.")});
 }
 
-// Indices and sizes are no tensors of ours.
+// Scale and bias of the logits. Drops all other tensors (indices, sizes).
 const NameRows kScales = {{"logit_scale", "logit_scale"}, {"logit_bias", "logit_bias"}, {"**", ""}};
 
 NameRows open_clip(const NameRows& images, const std::string& texts) {

@@ -1,4 +1,4 @@
-// Rows of CLIP's image tower, which models of images and language hold too.
+// Rows of CLIP's image tower, which vision-language models contain too.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tessera::train {
 
-// As transformers has it, and for reading as OpenCLIP has it.
+// Returns the rows for transformers' names, and for OpenCLIP's (only for reading).
 NameRows image_tower_rows(const std::string& theirs, const std::string& ours);
 
 }  // namespace tessera::train

@@ -1,14 +1,14 @@
-// VisionLLaMA in mmpretrain's form: the backbone alone, or inside a classifier.
+// VisionLLaMA of mmpretrain: the backbone alone, or inside a classifier.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
 namespace {
 
 NameRows llama_openmmlab() {
-  return joined({// The table of positions is frozen and not used.
+  return joined({// The position table is frozen and unused.
                  {{"pos_embed", "", {}, "patch_embed.projection.*"},
                   {"patch_embed.projection.*", "patch_embed.proj.*"},
-                  // If both last norms are there, the first is that of all tokens.
+                  // If the file has both last norms, the first is for all tokens.
                   {"ln1.*", "token_norm.*", {}, "ln2.*"},
                   {"ln2.*", "norm.*"},
                   {"ln1.*", "norm.*", {}, "", true}},

@@ -1,4 +1,5 @@
-// Vision-LSTM: the published files count two directions of a pair as two blocks, training code has its blocks in "xlstm".
+// Vision-LSTM. Published files count the two directions of a pair as two blocks. Training code has its blocks
+// under "xlstm".
 #include "weights/names/tables.h"
 
 namespace tessera::train {

@@ -1,4 +1,4 @@
-// Vision Transformers, by timm's names.
+// Vision Transformers. Our names are timm's.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -21,7 +21,7 @@ NameRows vit_torchvision() {
                         {"self_attention.out_proj.*", "attn.proj.*"}})});
 }
 
-// mmpretrain, mmseg. The second names of LayerScale are those of its BEiT.
+// mmpretrain and mmseg. The second names of LayerScale are those of their BEiT.
 NameRows vit_openmmlab() {
   return joined({{{"patch_embed.projection.*", "patch_embed.proj.*"},
                   {"ln1.*", "norm.*"},
@@ -39,7 +39,7 @@ NameRows vit_openmmlab() {
                         {"attn.**", "attn.**"}})});
 }
 
-// The ViT of Vision-LSTM's code.
+// The ViT in the code of Vision-LSTM.
 NameRows vit_vision_lstm() {
   return {{"cls_tokens.tokens", "cls_token"},
           {"pos_embed.embed", "pos_embed"},
