@@ -111,7 +111,7 @@ PowerLaw fit_critical_batch(const std::vector<Point>& points) {
     if (std::isfinite(point.noise_scale)) losses.push_back(point.loss), scales.push_back(point.noise_scale);
   if (losses.size() < 3 || distinct(losses) < 2) return {};
   const Line line = fit_line(losses, scales);
-  return {line.scale, -1 / line.exponent};
+  return {line.scale, -1 / line.exponent, {NAN, NAN}};
 }
 
 }  // namespace tessera::laws

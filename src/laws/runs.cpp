@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -76,6 +77,23 @@ double number_of(const nlohmann::json& line, const std::string& key) {
   return found != line.end() && found->is_number() ? found->get<double>() : NAN;
 }
 
+// Returns a number of a JSON file in a run's directory; NaN if the file or the number is missing.
+double measured_in(const std::string& file, const std::function<double(const nlohmann::json&)>& find) {
+  if (!file_exists(file)) return NAN;
+  const nlohmann::json found = parse_json(read_text(file, uint64_t{1} << 24), file);
+  check(found.is_object(), file, " is no JSON object");
+  return find(found);
+}
+
+// The best layer's ridge regression, as `tessera probe --json` prints it.
+double best_probe(const nlohmann::json& probe) {
+  double best = NAN;
+  const auto layers = probe.find("layers");
+  if (layers == probe.end() || !layers->is_array()) return best;
+  for (const nlohmann::json& layer : *layers) best = std::fmax(best, number_of(layer, "ridge_top1"));
+  return best;
+}
+
 // The content of one run's files.
 struct Read {
   Point point{};
@@ -103,7 +121,7 @@ void read_lines(Read& read, const std::vector<nlohmann::json>& lines, const RunO
     read.point.loss = number_of(line, options.loss);
     read.point.samples = step * batch;
     read.point.flop = 2 * number_of(line, "training_macs");
-    read.point.accuracy = std::max(number_of(line, "top1"), number_of(line, "accuracy"));
+    read.point.accuracy = std::fmax(number_of(line, "top1"), number_of(line, "accuracy"));
     last_epoch = number_of(line, "epoch");
     if (!(read.point.loss > 0) || !(step > 0)) continue;
     read.curve.samples.push_back(read.point.samples);
@@ -139,6 +157,11 @@ Read read_run(const std::string& directory, const RunOptions& options) {
   if (epoch > 0) read.point.unique_samples = read.point.samples / epoch;
   read.point.parameters = parameters_of(weights, options.without_embeddings);
   if (!(read.point.flop > 0)) read.point.flop = 6 * read.point.parameters * read.point.samples;
+  const double other =
+      measured_in(directory + "/other.json", [&](const auto& json) { return number_of(json, options.loss); });
+  if (other > 0) read.point.other_loss = other;
+  const double probe = measured_in(directory + "/probe.json", best_probe);
+  if (std::isfinite(probe)) read.point.accuracy = probe;
   read.curve.name = directory;
   read.curve.parameters = read.point.parameters;
   read.curve.flop_per_sample = read.point.flop / read.point.samples;

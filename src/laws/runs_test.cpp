@@ -63,6 +63,17 @@ TEST_F(RunDirectories, GivePointsAndCurves) {
   EXPECT_EQ(read_runs({root_}, {.without_embeddings = true}).points[0].parameters, 16);
 }
 
+TEST_F(RunDirectories, MayHoldAProbeAndTheLossOnOtherData) {
+  write("a", 1, {"2.5"});
+  write_text_atomic(root_ + "/a/other.json", "{\"loss\":2.75}");
+  write_text_atomic(root_ + "/a/probe.json", "{\"layers\":[{\"ridge_top1\":0.25},{\"ridge_top1\":0.75}]}");
+  const Point point = read_runs({root_}).points.at(0);
+  EXPECT_EQ(point.other_loss, 2.75);
+  EXPECT_EQ(point.accuracy, 0.75);
+  write_text_atomic(root_ + "/a/other.json", "[]");
+  EXPECT_THROW(read_runs({root_}), Error);
+}
+
 TEST_F(RunDirectories, WhatStoppedOrDivergedIsNamed) {
   write("a", 1, {"2.5"});
   write("b", 2, {"2.0"}, /*finished=*/false);

@@ -268,7 +268,7 @@ CountedRun count_run(const Recipe& recipe) {
   const auto task = meta_task_of(counted.recipe, data, info, compute);
   const std::vector<int64_t> sizes = input_sizes(counted.recipe);
   counted.shape = shape_of_task(*task, *std::max_element(sizes.begin(), sizes.end()), recipe.train.freeze);
-  counted.shape.name = plan.model;
+  counted.shape.name = plan.model == "none" ? tasks::task_name(recipe.task) : plan.model;
   counted.language = tasks::task_name(recipe.task) == "language";
   for (plan::Stack& stack : counted.shape.stacks) {
     if (stack.pairs == 0) counted.only_attention = false;

@@ -17,7 +17,7 @@ namespace {
 struct LawsFitOptions {
   std::vector<std::string> paths;
   std::string budgets, loss = "loss";
-  int64_t resamples = 100;
+  int64_t resamples = 100, held_out = 0;
   bool without_embeddings = false, repeated = false;
   AnalysisOutput output;
 
@@ -28,6 +28,7 @@ struct LawsFitOptions {
     v("budget", budgets, "FLOP to divide between size and samples: 1e18,1e21");
     v("loss", loss, "metric of the runs' evaluations");
     v("resamples", resamples, between(10, 10000), "bootstrap fits for the intervals");
+    v("held_out", held_out, between(0, 1000), "most expensive points to predict instead of fitting them");
     v("without_embeddings", without_embeddings, "count parameters without embeddings");
     v("repeated", repeated, "keep runs that saw samples more than once");
     v("output", output, "");
@@ -81,15 +82,27 @@ std::string part_repeated(laws::Points& points, bool keep) {
   return "";
 }
 
+// Removes the `count` points with the most compute and returns them, the most expensive first.
+std::vector<laws::Point> hold_out(std::vector<laws::Point>& points, int64_t count) {
+  std::stable_sort(points.begin(), points.end(),
+                   [](const laws::Point& a, const laws::Point& b) { return a.flop > b.flop; });
+  const auto end = points.begin() + std::min<int64_t>(count, std::ssize(points));
+  std::vector<laws::Point> held(points.begin(), end);
+  points.erase(points.begin(), end);
+  return held;
+}
+
 void fit(const LawsFitOptions& options) {
   const std::vector<double> budgets = parse_budgets(options.budgets);
   AnalysisWriter writer(options.output);
   laws::Points points = read(options);
   const std::string repeated = part_repeated(points, options.repeated);
-  laws::check_points(points.points, join(options.paths, ", "));
-  LawsFindings findings = find_laws(points, budgets, static_cast<int>(options.resamples));
-  if (!repeated.empty()) findings.warnings.push_back(repeated);
   for (const std::string& line : points.left_out) std::cerr << "tessera: left out, " << line << "\n";
+  std::vector<laws::Point> held_out;
+  if (options.held_out > 0) held_out = hold_out(points.points, options.held_out);
+  laws::check_points(points.points, join(options.paths, ", "));
+  LawsFindings findings = find_laws(points, held_out, budgets, static_cast<int>(options.resamples));
+  if (!repeated.empty()) findings.warnings.push_back(repeated);
   for (const std::string& line : findings.warnings) std::cerr << "tessera: " << line << "\n";
   findings.out.json["left_out"] = points.left_out;
   findings.out.json["warnings"] = findings.warnings;

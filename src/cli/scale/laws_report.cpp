@@ -150,6 +150,41 @@ void add_budgets(const std::vector<double>& budgets, const Fits& fits, LawsFindi
   findings.out.sections.push_back(std::move(section));
 }
 
+// Points that were not fitted, next to the law's predictions.
+void add_held_out(const std::vector<laws::Point>& fitted, const std::vector<laws::Point>& points,
+                  const Fits& fits, AnalysisFindings& out) {
+  if (points.empty()) return;
+  const std::vector<double> flop = laws::column(fitted, &laws::Point::flop);
+  const double most = *std::max_element(flop.begin(), flop.end());
+  AnalysisSection section{
+      .heading = "Held-out points",
+      .note = "Compute is over the largest of the fitted points; 90 % bootstrap intervals."};
+  section.table = {.name = "held_out",
+                   .columns = {{"point"},
+                               {"compute", true},
+                               {"predicted", true},
+                               {"interval", true},
+                               {"measured", true},
+                               {"error", true}}};
+  auto list = Json::array();
+  for (const laws::Point& point : points) {
+    const auto loss = [&](const LossLaw& law) { return law.loss(point.parameters, point.samples); };
+    const double predicted = loss(fits.loss.law);
+    const Interval interval = laws::interval_of(fits.resampled, loss);
+    section.table.rows.push_back({point.name, text(fixed(point.flop / most, 2), "x"), fixed(predicted, 4),
+                                  text(fixed(interval.low, 4), " to ", fixed(interval.high, 4)),
+                                  fixed(point.loss, 4),
+                                  text(fixed(100 * (predicted / point.loss - 1), 1), " %")});
+    list.push_back({{"name", point.name},
+                    {"compute", point.flop / most},
+                    {"predicted", predicted},
+                    {"interval", interval_json(interval)},
+                    {"measured", point.loss}});
+  }
+  out.json["held_out"] = list;
+  out.sections.push_back(std::move(section));
+}
+
 // Charts of the losses over one quantity, a curve for each size.
 AnalysisSection charts_of(const std::vector<laws::Point>& points) {
   AnalysisSection section{.heading = "Losses",
@@ -209,7 +244,8 @@ void add_kaplan(const laws::Points& points, AnalysisFindings& out) {
 
 }  // namespace
 
-LawsFindings find_laws(const laws::Points& points, std::vector<double> budgets, int resamples) {
+LawsFindings find_laws(const laws::Points& points, const std::vector<laws::Point>& held_out,
+                       std::vector<double> budgets, int resamples) {
   LawsFindings findings;
   const size_t sizes = laws::distinct(laws::column(points.points, &laws::Point::parameters)),
                lengths = laws::distinct(laws::column(points.points, &laws::Point::samples));
@@ -230,6 +266,7 @@ LawsFindings find_laws(const laws::Points& points, std::vector<double> budgets, 
   findings.out.subtitle = text(points.points.size(), " points, ", sizes, " sizes, ", lengths, " lengths");
   findings.out.json = {{"points", points.points.size()}, {"sizes", sizes}, {"lengths", lengths}};
   add_budgets(budgets, fits, findings);
+  add_held_out(points.points, held_out, fits, findings.out);
   add_exponents(points, fits, findings);
   add_loss_law(fits, findings);
   add_kaplan(points, findings.out);

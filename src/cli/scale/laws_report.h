@@ -11,8 +11,10 @@ struct LawsFindings {
   std::vector<std::string> warnings{};  // parameters that the points do not determine
 };
 
-// Fits everything. `budgets`: FLOP; empty: the points' largest and ten times that.
-LawsFindings find_laws(const laws::Points& points, std::vector<double> budgets, int resamples);
+// Fits everything. `held_out`: points that the law predicts instead. `budgets`: FLOP; empty: the points' largest
+// and ten times that.
+LawsFindings find_laws(const laws::Points& points, const std::vector<laws::Point>& held_out,
+                       std::vector<double> budgets, int resamples);
 
 // Kaplan et al.'s remaining questions, as sections of the report: shape at equal size, curves from their
 // first part, other data, samples for a loss, where to stop, critical batch.

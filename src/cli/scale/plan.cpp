@@ -1,4 +1,5 @@
 // `tessera plan`: the layout of a training on a cluster, with its time, memory and traffic.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "core/threads.h"
 #include "core/value.h"
 #include "io/files/file.h"
 #include "train/measured_block.h"
@@ -125,6 +127,14 @@ void write_recipe(const PlanOptions& options, const PlanInput& input, const plan
   write_text_atomic(options.write, page);
 }
 
+// Processes of this machine share its cores and its memory.
+void share_machine(plan::Cluster& cluster, int64_t threads) {
+  const double cores = available_cores(), processes = static_cast<double>(cluster.per_machine),
+               own = std::min(threads > 0 ? static_cast<double>(threads) : cores, cores / processes);
+  cluster.chip.flops *= own / cores, cluster.chip.memory_bytes_per_s *= own / cores;
+  cluster.chip.memory_bytes /= processes;
+}
+
 void make_plan(const PlanOptions& options, const Given& given) {
   AnalysisWriter writer(options.output);
   const std::vector<plan::Chip> known =
@@ -133,6 +143,8 @@ void make_plan(const PlanOptions& options, const Given& given) {
   std::vector<std::string> settings = options.settings;
   for (const std::string& setting : given.recipe_settings()) settings.push_back(setting);
   const train::CountedRun run = train::count_run(train::load_recipe(options.recipes, settings));
+  if (input.cluster.chip.name == "cpu" && options.chips.empty())
+    share_machine(input.cluster, run.recipe.train.threads);
   input.shape = run.shape, input.arithmetic = run.arithmetic;
   if (input.shape.all_parameters() == 0) fail_usage(options.recipes[0], ": its model has no parameters");
   const std::string file = block_file(input.cluster.chip.name, run.recipe);
