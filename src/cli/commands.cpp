@@ -54,6 +54,8 @@ void add_adapter_save(Arguments&, Action&);
 void add_adapter_merge(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
+void add_plan(Arguments&, Action&);
+void add_laws_fit(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
 void add_version(Arguments&, Action&);
 
@@ -167,6 +169,10 @@ std::span<const Command> commands() {
        "tessera bench decode --precision int8 --prompt 512 --tokens 128", add_bench_decode},
       {"bench data", "the training loader on a folder of images", "tessera bench data photos/ --size 224",
        add_bench_data},
+      {"plan", "search layouts of a training on a cluster, with time, memory and traffic",
+       "tessera plan recipes/vil/table10_base.toml --cluster h100x64 --report plan.html", add_plan},
+      {"laws fit", "fit scaling laws to runs, sweeps or a table, for the best size of a budget",
+       "tessera laws fit runs/scaling --budget 1e18 --report laws.html", add_laws_fit},
       {"doctor", "print libraries, instruction sets, threads and GPU", "tessera doctor", add_doctor},
       {"completion", "print a script that completes commands and options in a shell",
        "source <(tessera completion bash)", add_completion},
@@ -176,6 +182,7 @@ std::span<const Command> commands() {
 }
 
 std::string_view group_summary(std::string_view group) {
+  if (group == "laws") return "scaling laws of trainings";
   if (group == "adapter") return "LoRA adapters: from runs, and into weights";
   if (group == "tokens") return "tokenise texts, and train tokenisers";
   if (group == "data") return "inspect, check, pack, encode and corrupt data sets";

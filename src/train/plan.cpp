@@ -20,14 +20,6 @@ namespace {
 // times the size of their activations.
 constexpr double kFragmentation = 1.8;
 
-// Builds a task without computation.
-std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
-                                          const Compute& compute) {
-  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
-  setup.meta = true;
-  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
-}
-
 // Texts without their tokeniser give no samples yet.
 bool can_be_counted(const RunData& data, const tasks::Task& task) {
   return data.train && task.streams().at(0).source;
@@ -177,6 +169,13 @@ ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan) {
   return {.lr = recipe.optimiser.lr_for(recipe.train.batch_size),
           .steps = plan.steps,
           .steps_per_epoch = plan.steps_per_epoch};
+}
+
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute) {
+  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
+  setup.meta = true;
+  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,

@@ -175,6 +175,7 @@ void Trainer::checkpoint() {
   state_.position = loaders_[0]->position();
   state_.task = task_.state();
   if (loss_scale_.on()) state_.loss_scale = loss_scale_.state();
+  if (setup_.recipe.train.noise_scale) state_.noise_scale = noise_scale_.state();
   state_.meter = meter_.state(reduce());
   state_.optimiser_steps = optimisation_.optimiser->steps();
   state_.ema_updates = optimisation_.ema ? optimisation_.ema->updates() : 0;

@@ -12,6 +12,7 @@
 #include "core/progress.h"
 #include "io/files/tensorboard.h"
 #include "optim/loss_scale.h"
+#include "optim/noise_scale.h"
 #include "parallel/data_parallel.h"
 #include "runs/checkpoint.h"
 #include "runs/meter.h"
@@ -58,6 +59,9 @@ class Trainer {
   std::vector<torch::Tensor> statistics() const;
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
+  void measure_piece(double factor, int64_t samples);
+  void measure_noise(int64_t samples);
+  double norm_of_gradients() const;
   void count_skipped(bool finite, const StepMeans& means);
   bool all_finite(const StepMeans& means, const Clipped& clipped);
   void after_step();
@@ -117,6 +121,9 @@ class Trainer {
   RunState state_;
   Meter meter_;
   LossScale loss_scale_;
+  NoiseScale noise_scale_;
+  double piece_square_ = 0,
+         piece_samples_ = 0;  // of the first piece of a step, if the noise scale is measured
   std::unique_ptr<tasks::Collective> collective_;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
