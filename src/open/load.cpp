@@ -15,7 +15,6 @@
 #include "open/weights.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 namespace {

@@ -1,5 +1,5 @@
 // The config.json that model hubs store next to weights, in timm's format: the model, its preprocessing and
-// its class names.
+// its class names; and the model in the metadata of our own files.
 #pragma once
 
 #include <optional>
@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/value.h"
+#include "io/weights/safetensors.h"
+#include "models/base/model.h"
 
 namespace tessera::train {
 
@@ -20,5 +22,8 @@ struct HubConfig {
 // pytorch_model.bin). Nothing for other files, or if it names no architecture. Throws Error if it is not
 // JSON.
 std::optional<HubConfig> read_hub_config(const std::string& weights_file);
+
+// Returns the model in the metadata of our files; nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.
+std::optional<models::ModelSpec> stored_model(const Metadata& metadata, const std::string& file);
 
 }  // namespace tessera::train

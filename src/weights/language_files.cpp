@@ -10,7 +10,6 @@
 #include "nn/init.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

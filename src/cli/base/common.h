@@ -1,12 +1,18 @@
-// Shared by several subcommands: compute options, metrics, CSV fields.
+// Shared by several subcommands: compute options, metrics, CSV fields, paths of outputs.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/base/arguments.h"
 #include "tasks/base/findings.h"
+
+namespace tessera::train {
+struct Recipe;
+struct RunSummary;
+}  // namespace tessera::train
 
 namespace tessera::cli {
 
@@ -55,5 +61,24 @@ void require_folder_of(const std::string& out);
 std::string csv_field(const std::string& field);
 // A table with its heads, a line a row.
 std::string csv_of(const report::TableBlock& table);
+
+struct OutputPlace {
+  std::string path;
+  std::string option;      // the option with the path: "--overlay"
+  std::string input = {};  // the image that it is made of, "" where it is made of all of them
+};
+
+// Throws a usage error if two outputs are one file, or an output is an input, however their paths are
+// spelled (".", links, other folders). A repeated input may write its output twice.
+void check_output_places(const std::vector<std::string>& inputs, const std::vector<OutputPlace>& outputs);
+
+// True if OUT names a file by one of the writable endings (".png"), false for a folder; an existing folder
+// is a folder whatever its name. Throws a usage error for a file with several images, for another image
+// ending, or if the folder is a file or below one.
+bool names_output_file(const std::string& option, const std::string& out, int64_t images,
+                       const std::vector<std::string>& endings);
+
+// Writes report.html (self-contained) into the run directory; returns its path.
+std::string write_training_report(const train::Recipe& recipe, const train::RunSummary& summary);
 
 }  // namespace tessera::cli

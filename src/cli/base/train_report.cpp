@@ -1,9 +1,9 @@
-#include "cli/base/train_report.h"
+#include "cli/base/common.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "cli/base/version.h"
+#include "cli/base/command.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "io/files/file.h"

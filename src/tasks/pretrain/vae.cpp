@@ -8,8 +8,7 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
