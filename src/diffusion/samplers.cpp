@@ -81,7 +81,7 @@ std::vector<SamplerRow>& table() {
   return rows;
 }
 
-// The names of the rows that `wanted` holds for, each once.
+// The names of the rows for which `wanted` is true, each once.
 template <class Wanted>
 std::vector<std::string> names_where(const Wanted& wanted) {
   std::vector<std::string> names;

@@ -61,7 +61,7 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   if (!report.reshaped.empty())
-    report.lines.push_back("begin anew, of another shape in the file: " + some_of(report.reshaped));
+    report.lines.push_back("initialised, of another shape in the file: " + some_of(report.reshaped));
   // Such a head is kept only for its number of classes: it may have been trained for others.
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (!report.kept_outputs.empty() && !info.ours)
@@ -192,7 +192,7 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
   }
   if (other.empty()) return "";
   return text("not of the model: ", counted(std::ssize(other), "tensor"), " (", some_of(other),
-              "), which belong to another part of what the file holds");
+              "), which belong to another part of the file");
 }
 
 namespace {

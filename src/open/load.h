@@ -21,7 +21,7 @@ struct LoadReport {
   std::vector<std::string> left_over;     // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
   // For people: "loaded 150 tensors from F (safetensors)", "new head for 2 classes (cat, dog): head.weight,
-  // head.bias", "begin anew, of another shape in the file: …", "positions interpolated: …", "not in the file,
+  // head.bias", "initialised, of another shape in the file: …", "positions interpolated: …", "not in the file,
   // of no effect at first: …", "not used: …".
   std::vector<std::string> lines;
 };

@@ -195,7 +195,7 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
       fs::is_directory(source.weights) ? source.weights : fs::path(source.weights).parent_path().string();
   const std::string config_file = (fs::path(path) / "config.json").string();
   if (!file_exists(config_file))
-    fail("'", source.weights, "' is no language model: there is no config.json that says what it is");
+    fail("'", source.weights, "' is no language model: it has no config.json that names its model");
   const Folder folder{path, config_file, read_language_config(config_file), file, dtype};
   const std::string kind = word_in(folder.config, "model_type");
   const nn::ParameterType in_its_type(dtype);

@@ -137,14 +137,13 @@ std::string infer_size_from_tensors(const WeightFile& file) {
   if (const std::string heads = dense_heads(file); !heads.empty())
     fail_usage(
         "'", file.path(), "' has ", heads,
-        " and does not say which model it holds: write a file that "
+        " and does not name its model: write a file that "
         "does by `tessera convert FILE OUT.safetensors --recipe RECIPE`, with the recipe of such a run");
   if (sizes.size() > 1)
-    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+    fail_usage("'", file.path(), "' does not name its model, and its tensors are those of ",
                join(sizes, ", "), ": name it with --model");
   if (!families_alike(file.tensors()).empty())
-    fail_usage("'", file.path(),
-               "' does not say which model it holds: name it with --model (see `tessera models`)");
+    fail_usage("'", file.path(), "' does not name its model: name it with --model (see `tessera models`)");
   std::vector<std::string> first;
   for (const TensorView& tensor : file.tensors())
     if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
@@ -229,7 +228,7 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
     return models::resolve_model(hub.model).name;
   } catch (const Error&) {
     fail("'", file.path(), "' holds ", printable(hub.model),
-         " (by the config.json beside it), which is no model of any family (`tessera models` lists them)");
+         " (by the config.json next to it), which is no model of any family (`tessera models` lists them)");
   }
 }
 
@@ -298,7 +297,7 @@ int64_t class_count(const WeightsInfo& info) {
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
   const int64_t classes = class_count(info);
   if (std::ssize(names) != classes)
-    fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
+    fail_usage(names.size(), " class names for '", file, "', which has ", classes, " classes");
   info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
 }
 
@@ -339,18 +338,16 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
                  info.preprocess.size);
   }
   if (!info.ours && classifier && options.model.empty())
-    opened.notes.push_back(read_hub_config(opened.file)
-                               ? text(opened.file, " holds ", info.model.name, " (config.json beside it)")
-                               : text(opened.file,
-                                      " does not say which model it holds; its tensors are those of ",
-                                      info.model.name));
-  if (!info.ours)
     opened.notes.push_back(
-        text(opened.file,
-             read_hub_config(opened.file)
-                 ? std::string(": images are prepared as its config.json says: ")
-                 : text(" says nothing of preprocessing; as published for ", info.model.name, ": "),
-             preprocess_text(info.preprocess)));
+        read_hub_config(opened.file)
+            ? text(opened.file, " holds ", info.model.name, " (config.json next to it)")
+            : text(opened.file, " does not name its model; its tensors are those of ", info.model.name));
+  if (!info.ours)
+    opened.notes.push_back(text(opened.file,
+                                read_hub_config(opened.file)
+                                    ? std::string(": images are prepared as in its config.json: ")
+                                    : text(" has no preprocessing; as published for ", info.model.name, ": "),
+                                preprocess_text(info.preprocess)));
   if (const std::string line = info.ours ? "" : beside_line(file, classifier ? info.model.family : "");
       !line.empty())
     opened.notes.push_back(line);

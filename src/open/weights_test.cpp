@@ -181,7 +181,7 @@ TEST_F(WeightsTest, FilesOfOtherProgramsNeedAModelName) {
   const std::string file = changed(
       saved("m.safetensors", 7), [](NamedTensors&) {}, /*with_metadata=*/false);
   EXPECT_EQ(error_of([&] { open_task(file); }),
-            "'" + file + "' does not say which model it holds: name it with --model (see `tessera models`)");
+            "'" + file + "' does not name its model: name it with --model (see `tessera models`)");
   EXPECT_NE(error_of([&] { open_task(file, {.model = "vit"}); }).find("does not fit vit"), std::string::npos);
 }
 

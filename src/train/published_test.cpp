@@ -191,7 +191,7 @@ TEST_F(PublishedTest, ClassNamesOfOnesOwnMustBeAsManyAsTheClasses) {
   EXPECT_EQ(error_of([&] {
               open_task(file, {.class_names = {"a", "b"}});
             }),
-            "2 class names for '" + file + "', whose model tells 3 classes apart");
+            "2 class names for '" + file + "', which has 3 classes");
 }
 
 TEST_F(PublishedTest, WhatIsNoModelOfOursIsSaid) {

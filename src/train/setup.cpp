@@ -101,7 +101,7 @@ Compute choose_compute(const TrainConfig& train) {
 }
 
 RunData open_data(const Recipe& recipe, bool may_be_missing) {
-  if (recipe.data.path.empty()) fail_usage("data.path is empty: say where the images are (--data)");
+  if (recipe.data.path.empty()) fail_usage("data.path is empty: name the images (--data)");
   RunData data;
   try {
     data.train = data::open_source(recipe.data, data::Split::train);

@@ -39,7 +39,7 @@ int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const s
   }
   const int64_t layers =
       models::adapt_layers(model, [&](const std::string& name) { return config.layer(name); });
-  check(layers > 0, path, ": target_modules and what leaves layers out choose no linear layer");
+  check(layers > 0, path, ": target_modules and the keys that leave layers out choose no linear layer");
   return layers;
 }
 

@@ -81,9 +81,8 @@ Value settings_from(const StoredTensors& stored) {
 double OpenedCodec::require_scale() const {
   if (!(scale > 0))
     fail_usage(
-        "'", file,
-        "' does not say the scale of its latents, which a generator needs: encode a data set with ",
-        "`tessera data encode`, which measures it, or write scaling_factor into the config.json beside it");
+        "'", file, "' has no scale of its latents, which a generator needs: encode a data set with ",
+        "`tessera data encode`, which measures it, or write scaling_factor into the config.json next to it");
   return scale;
 }
 

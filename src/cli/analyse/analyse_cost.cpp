@@ -169,7 +169,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
 
 // Adds the products that run, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
-  AnalysisSection whole{.heading = "What runs, counted",
+  AnalysisSection whole{.heading = "Operations that run",
                         .note =
                             "GMACs of the composed form, counted while it runs: products of activations with "
                             "weights, convolutions, and "

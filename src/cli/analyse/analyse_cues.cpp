@@ -64,7 +64,7 @@ CueSet files_set(const std::string& folder) {
   for (const std::string& path : files->paths()) {
     const std::vector<std::string> words = split(fs::path(path).stem().string(), '-');
     if (words.size() != 2 || without_number(words[0]).empty() || without_number(words[1]).empty())
-      fail(path, ": its name must be SHAPE-TEXTURE, as cat1-dog2, to say what conflicts");
+      fail(path, ": its name must be SHAPE-TEXTURE, as cat1-dog2, which names both cues");
     set.shapes.push_back(without_number(words[0])), set.textures.push_back(without_number(words[1]));
   }
   set.source = files;
@@ -98,7 +98,7 @@ eval::CueMapping read_mapping(const std::string& file, int64_t classes) {
     mapping.classes.emplace_back();
     for (const Json& number : numbers) {
       if (!number.is_number_integer() || number.get<int64_t>() < 0 || number.get<int64_t>() >= classes)
-        fail_usage(file, ": ", category, " holds ", number.dump(), ", the weights know the classes 0 to ",
+        fail_usage(file, ": ", category, " holds ", number.dump(), ", the weights have the classes 0 to ",
                    classes - 1);
       mapping.classes.back().push_back(number.get<int64_t>());
     }
@@ -126,7 +126,7 @@ eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedMod
   }
   if (mapping.categories.empty())
     fail_usage(model.file(), ": its ", classes,
-               " classes are none of the 16 categories; --mapping FILE.json says which are: "
+               " classes are none of the 16 categories; name them by --mapping FILE.json: "
                "{\"cat\": [3, 4], …}");
   return mapping;
 }
@@ -180,7 +180,7 @@ AnalysisSection category_section(const std::vector<std::string>& weights,
                                  const std::vector<eval::ShapeBias>& found) {
   AnalysisSection section{
       .heading = "By category",
-      .note = "Shape bias by the category of the shape; a line stands at that of all images."};
+      .note = "Shape bias by the category of the shape; a line marks that of all images."};
   section.table = {.name = "categories", .columns = {{"category"}}};
   std::set<std::string> categories;
   for (const eval::ShapeBias& bias : found)

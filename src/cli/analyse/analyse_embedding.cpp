@@ -55,7 +55,7 @@ torch::Tensor embed(const AnalyseEmbeddingOptions& options, const AnalysedModel&
   return torch::cat(rows);
 }
 
-// Some images, each in front of those with the highest cosine similarity.
+// Some images, each followed by those with the highest cosine similarity.
 AnalysisSection neighbours_of(const AnalyseEmbeddingOptions& options, const AnalysedModel& model,
                               const AnalysedImages& images, const torch::Tensor& features,
                               const std::vector<std::string>& names) {

@@ -64,7 +64,7 @@ class ClassLoss {
         fail_usage(images.names[i], ": its class is ",
                    images.labels[i] < 0 ? "not known" : text(images.labels[i]),
                    ", and the loss needs one of the ", classes,
-                   " that the weights know: give a set with classes by --data");
+                   " of the weights: give a set with classes by --data");
     objective.parameters = model.backbone().parameters();
     objective.loss = [this] { return loss(); };
     for (torch::Tensor& parameter : objective.parameters) parameter.set_requires_grad(true);

@@ -117,7 +117,7 @@ class MapMaker {
                    needs_attention(method) && attention_.names.empty()
                        ? " has no attention over one sequence of tokens"
                    : needs_gradient(method) ? "'s answers have no gradient to its implicit attention"
-                                            : " has no block whose values stand on a grid");
+                                            : " has no block with values on a grid");
       methods_.push_back(method);
     }
   }
@@ -245,7 +245,7 @@ void analyse(const AnalyseMapsOptions& options) {
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
   if (options.shown_class >= model.classifier().classes())
-    fail_usage("--class ", options.shown_class, ": the weights know the classes 0 to ",
+    fail_usage("--class ", options.shown_class, ": the weights have the classes 0 to ",
                model.classifier().classes() - 1);
   const MapMaker maker(options, model, images.images.slice(0, 0, 1));
   const std::vector<std::string> names = model.class_names();
@@ -256,7 +256,7 @@ void analyse(const AnalyseMapsOptions& options) {
   const size_t methods = maker.methods().size();
   Faithful sums{std::vector<double>(methods), std::vector<double>(methods)};
   AnalysisSection shown{.heading = "Maps",
-                        .note = "Red is what the answer depends on most, by each method's own measure."};
+                        .note = "The answer depends most on red places, by each method's own measure."};
   for (int64_t first = 0; first < images.count(); first += options.input.batch) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     const torch::Tensor batch = images.images.slice(0, first, first + options.input.batch);

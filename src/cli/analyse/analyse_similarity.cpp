@@ -102,8 +102,8 @@ AnalysisSection cka_section(const NamedFeatures& rows, const NamedFeatures& colu
   }
   AnalysisSection section{.heading = "Linear CKA",
                           .note =
-                              "Of the mean over each block's places: 1 where one is a rotation of the other, "
-                              "0 where they share nothing.",
+                              "From the mean over each block's places: 1 if one is a rotation of the other, "
+                              "0 if they share nothing.",
                           .table = std::move(table)};
   section.drawings.push_back(same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",
                                                                         .row_label = row_label,

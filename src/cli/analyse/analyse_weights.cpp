@@ -137,7 +137,7 @@ void analyse(const AnalyseWeightsOptions& options) {
        .y_label = ""})};
   AnalysisFindings out;
   out.title = "Weights";
-  out.subtitle = paired ? file + " beside " + options.other : file;
+  out.subtitle = paired ? file + " next to " + options.other : file;
   out.json = {{"weights", file}, {"other", options.other}, {"tensors", tensors.json}};
   out.sections = {std::move(section)};
   writer.write(out);

@@ -20,7 +20,7 @@ namespace tessera::cli {
 struct Command {
   const char* name;     // "train", or "data check" for a command inside a group
   const char* summary;  // one line for the overview
-  const char* example;  // what a user would type, shown under the options
+  const char* example;  // an example command line, shown under the options
   void (*add)(Arguments& command, Action& action);
 };
 

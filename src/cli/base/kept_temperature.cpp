@@ -76,8 +76,8 @@ std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::S
   for (const DescribedWeights& one : weights) {
     const std::vector<TemperatureFit> fits = fits_in(one.info.task_metadata, one.file);
     if (std::any_of(fits.begin(), fits.end(), [](const TemperatureFit& fit) { return fit.data.empty(); }))
-      notes.push_back(
-          text(one.file, " does not say which images its temperature was fitted on: measure it on others"));
+      notes.push_back(text(
+          one.file, " has no record of the images that its temperature was fitted on: measure it on others"));
     const std::vector<int64_t> images = fitted_images(one.info.task_metadata, *set, one.file);
     if (images.empty()) continue;
     for (const int64_t image : images) fitted[static_cast<size_t>(image)] = true;

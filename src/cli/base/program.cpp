@@ -92,7 +92,7 @@ std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
                 did_you_mean(word, possible_words(at, option)));
   }
   if (error.get_name() == "RequiredError" && !possible_words(at, false).empty())
-    return text(full_name(at), ": say which: ", join(possible_words(at, false), ", "));
+    return text(full_name(at), ": choose one: ", join(possible_words(at, false), ", "));
   return text(full_name(at), ": ", plain_words(error));
 }
 

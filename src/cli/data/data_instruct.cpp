@@ -89,7 +89,7 @@ void instruct(const DataInstructOptions& options) {
   progress.finish();
   const std::vector<std::string>&lines = found.lines, &broken = found.broken;
   if (!broken.empty()) fail(broken[0], broken.size() > 1 ? text(" (and ", broken.size() - 1, " more)") : "");
-  if (lines.empty()) fail(source->describe(), ": there is nothing to say of any image");
+  if (lines.empty()) fail(source->describe(), ": no image has anything to describe");
   const bool array = options.output.ends_with(".json");
   write_text_atomic(options.output, array ? "[" + join(lines, ",\n") + "]\n" : join(lines, "\n") + "\n");
   std::vector<std::string> parts;

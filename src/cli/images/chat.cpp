@@ -336,9 +336,9 @@ void check_options(const ChatOptions& options) {
                                     {options.top_p != 1, "--top-p"},
                                     {options.min_p > 0, "--min-p"}})
     if (given && options.beams > 1)
-      fail_usage("--beams and ", name, ": beams search, ", name, " says how tokens are drawn: choose one");
+      fail_usage("--beams and ", name, ": beams search, ", name, " sets how tokens are drawn: choose one");
     else if (given && !draws)
-      fail_usage(name, " says how tokens are drawn: it goes with --temperature");
+      fail_usage(name, " sets how tokens are drawn: it goes with --temperature");
   if (std::ranges::find(options.stops, "") != options.stops.end())
     fail_usage("--stop is empty, must be words that end an answer");
   if (options.prompt && trim(*options.prompt).empty()) fail_usage("--prompt is empty, must be a question");

@@ -71,7 +71,7 @@ void check_request(const CompleteOptions& options) {
   std::error_code ignored;
   if (!options.folder.empty() && std::filesystem::exists(options.folder, ignored) &&
       !std::filesystem::is_empty(options.folder, ignored))
-    fail_usage("--folder ", options.folder, " is there already and not an empty folder");
+    fail_usage("--folder ", options.folder, " exists and is not an empty folder");
 }
 
 Beginnings read_beginnings(const CompleteOptions& options, const train::OpenedTask& opened) {

@@ -62,7 +62,7 @@ struct GenerateOptions : ComputeOptions {
     v("strength", strength, {.range = above_to(0, 1), .only_for = kDiffuse},
       "--start: share of the steps to run (default: 0.7, with --from-class 1)");
     v("inpaint", inpaint, {.only_for = kDiffuse}, "keep this image except where --mask is white");
-    v("mask", mask, {.only_for = kDiffuse}, "image of the same size as the drawn ones: white is drawn anew");
+    v("mask", mask, {.only_for = kDiffuse}, "image of the same size as the drawn ones: white is drawn");
     v("reuse", reuse, {.range = between(1, 1000), .only_for = kDiffuse},
       "run the inner blocks only at every n-th step; 1 = at each");
     v("reuse_blocks", reuse_blocks, {.only_for = kDiffuse},

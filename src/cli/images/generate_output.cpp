@@ -31,7 +31,7 @@ class GridOutput final : public GenerateOutput {
   GridOutput(std::string path, size_t count, std::string settings)
       : path_(std::move(path)), settings_(std::move(settings)) {
     if (count > kMostInGrid)
-      fail_usage("a grid of ", count, " images was asked for, must be at most ", kMostInGrid,
+      fail_usage("a grid of ", count, " images was requested, must be at most ", kMostInGrid,
                  ": name a folder or an .npz with -o");
   }
   bool has(const AskedImage&) override { return false; }
@@ -336,7 +336,7 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
   } catch (const Error& error) {
     const std::string left = output.left();
     if (left.empty()) throw;
-    throw Error(error.kind, text(error.what(), "; ", left, ": --resume goes on behind them"));
+    throw Error(error.kind, text(error.what(), "; ", left, ": --resume continues after them"));
   }
 }
 

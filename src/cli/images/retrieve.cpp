@@ -53,7 +53,7 @@ class Index {
     const SafetensorsFile file(path);
     const auto found = file.metadata().find("tessera.index");
     if (found == file.metadata().end())
-      fail_usage("--index ", path, " is there and is no index: name another file");
+      fail_usage("--index ", path, " exists and is not an index: name another file");
     const auto made_by = file.metadata().find("tessera.weights");
     if (made_by == file.metadata().end() || made_by->second != weights)
       return;  // from other weights: rebuild
@@ -174,7 +174,7 @@ std::vector<Hit> best_hits(const tasks::PairedEmbedding& towers, const torch::Te
 void retrieve(const RetrieveOptions& options) {
   if (options.words.empty() == options.image.empty())
     fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
-                                     : "a text and --image both say what to look for: give one");
+                                     : "a text and --image are both queries: give one");
   if (!options.output.empty() && !is_image_name(options.output) && !lower(options.output).ends_with(".svg"))
     fail_usage("'", options.output, "': the name must end in .png, .jpg, .webp or .svg");
   for (const std::string& file : {options.output, options.index})

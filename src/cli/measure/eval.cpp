@@ -102,7 +102,7 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
-    fail_usage(weights, ": says nothing about its data; give --data");
+    fail_usage(weights, ": has no record of its data; give --data");
   return config;
 }
 
@@ -254,8 +254,8 @@ void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
     if (labels->label(i) != first) return;
   std::cerr << one_line(text("all ", source.size(), " images are of the class '",
                              labels->class_names().at(static_cast<size_t>(first)),
-                             "': an accuracy on them says how often the weights name it, not how well they "
-                             "tell classes apart"))
+                             "': an accuracy on them is how often the weights name it, not how well it "
+                             "separates classes"))
             << "\n";
 }
 
@@ -292,7 +292,7 @@ void check_options(const EvalOptions& options) {
   if (!options.keep.empty() && !options.keep.ends_with(".safetensors"))
     fail_usage("--keep-temperature '", options.keep, "' must end in .safetensors");
   if (options.classes_in_order && !options.class_names.empty())
-    fail_usage("--classes-in-order and --class-names both say what the classes are called: give one");
+    fail_usage("--classes-in-order and --class-names both name the classes: give one");
   if (options.crops != 1 && options.crops != 5) fail_usage("--crops ", options.crops, ": there are 1 or 5");
 }
 
@@ -383,7 +383,7 @@ class Evaluation {
     check_task(options_, opened);
     const data::ClassLabels* const labels = source_->class_labels();
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
-      fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
+      fail_usage("--templates: ", source_->describe(), " has no classes with different names");
     if (rows_.empty()) note_one_class(opened, *source_);
     std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
@@ -464,7 +464,7 @@ class Evaluation {
   RowColumns columns_;
   AnalysisWriter writer_;
   std::optional<RealLabels> real_;
-  train::SharedSource whole_, source_;  // what is named, and what of it no temperature was fitted on
+  train::SharedSource whole_, source_;  // the named set, and its part that no temperature was fitted on
   std::vector<EvaluatedRow> rows_;
 };
 

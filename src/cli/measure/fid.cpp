@@ -42,7 +42,7 @@ struct FidOptions : ComputeOptions {
     v("reference", reference,
       "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
     v("weights", weights, {.names = "-w"},
-      "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared");
+      "Inception-v3 of FID (pt_inception-2015-12-05), or a model that gives the features");
     v("protocol", protocol, {.choices = {"tf", "pytorch", "clean"}, .only_for = kMeasured},
       "Inception-v3: preprocessing of the images (default: tf)");
     v("metrics", metrics, {.only_for = kMeasured},
@@ -268,11 +268,11 @@ void note_origins(const FidOptions& options, Measured& fake, const Measured& rea
   eval::FeatureOrigin& drawn = fake.statistics.origin;
   const eval::FeatureOrigin& truth = real.statistics.origin;
   const auto taken = [](const std::string& file, const std::string& other) {
-    return text("'", file, "' does not say its extractor and protocol: taken for those of '", other, "'");
+    return text("'", file, "' names no extractor and protocol: taken for those of '", other, "'");
   };
   if (!drawn.known() && !truth.known())
     notes.push_back(text("neither '", options.samples, "' nor '", options.reference,
-                         "' says its extractor and protocol: the distance means something only where both ",
+                         "' names its extractor and protocol: the distance means something only where both ",
                          "were made by the same"));
   else if (!truth.known())
     notes.push_back(taken(options.reference, options.samples));
@@ -327,7 +327,7 @@ void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& e
                options.weights, "' holds another model");
   if (options.asks("is") && extractor.classes() == 0)
     fail_usage("--metrics ", options.metrics, ": the Inception Score needs classes, '", options.weights,
-               "' tells none apart");
+               "' has none");
 }
 
 // The radius to the k-th neighbour needs more images than that.
@@ -341,7 +341,7 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
 // FID of images that each checkpoint of a run draws.
 void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   if (options.reference.empty() || options.weights.empty())
-    fail_usage("--checkpoints needs --reference, real images, and --weights, whose features are compared");
+    fail_usage("--checkpoints needs --reference, real images, and --weights, the model of the features");
   if (holds_statistics(options.reference) && !holds_images(options.reference))
     fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
   given.refuse_others(
@@ -399,7 +399,7 @@ void check_statistics(const FidOptions& options, const Measured& real,
          options.weights, " makes ", extractor.width());
   if (!real.statistics.origin.known())
     std::cerr << one_line(options.reference)
-              << " does not say its extractor and protocol: taken for those of the samples\n";
+              << " names no extractor and protocol: taken for those of the samples\n";
 }
 
 void fid(const FidOptions& options, const Given& given) {

@@ -93,7 +93,7 @@ data::SourceConfig data_of(const ProbeOptions& options, const train::WeightsInfo
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty()) config = options.data;
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
-  if (config.path.empty()) fail_usage(options.weights, ": says nothing about its data; give --data");
+  if (config.path.empty()) fail_usage(options.weights, ": has no record of its data; give --data");
   return config;
 }
 

@@ -92,14 +92,15 @@ void merge(const MergeOptions& options) {
   if (!fs::exists(given)) fail("cannot open '", options.weights, "'");
   if (!file_exists((from / "config.json").string()))
     fail_usage("'", options.weights,
-               "' has no config.json that says what it is; of a run the adapter stays beside the "
+               "' has no config.json that names its model; the adapter of a run stays next to the "
                "weights, `tessera chat --adapter`");
   if (!alone && fs::exists(options.output) &&
       !(fs::is_directory(options.output) && fs::is_empty(options.output)))
     fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
   const train::OpenedLanguage opened = train::open_decoder(options.weights, torch::kFloat32);
   if (opened.images)
-    fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
+    fail_usage(opened.file,
+               " reads images too: `tessera chat --adapter` has its adapter next to the weights");
   const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
   NamedTensors tensors;
   for (const auto& entry : opened.language->named_parameters())

@@ -115,7 +115,7 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
     views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
   if (!statistics.empty())
     std::cout << "norms   " << std::ssize(statistics) / 2
-              << " of scale and shift alone: means of 0 and variances of 1 stand for their statistics\n";
+              << " of scale and shift alone: means of 0 and variances of 1 replace their statistics\n";
   if (!bgr) return views;
   const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
   for (TensorView& view : views)
@@ -293,7 +293,7 @@ class Conversion {
       fail_usage("--bgr: '", options_.in, "' was written by tessera, whose images are red first");
     if (by_recipe() && (ours_ || !options_.model.empty()))
       fail_usage("--recipe ", options_.recipe,
-                 ours_ ? ": the file says itself what it holds" : " and --model: choose one");
+                 ours_ ? ": the file names its own content" : " and --model: choose one");
   }
 
   train::WeightsInfo describe() const {

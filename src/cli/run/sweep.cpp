@@ -225,7 +225,7 @@ void run_sets(const SweepOptions& options, const train::Sweep& sweep, const trai
 
 void run(const SweepOptions& options, const Given& given) {
   if (!options.sets.empty() && !options.data.empty())
-    fail_usage("tessera sweep: --data and --sets both say where the images are: give one");
+    fail_usage("tessera sweep: --data and --sets both name the images: give one");
   const train::Sweep sweep = train::read_sweep(options.file, options.recipes);
   train::SweepOptions how = sweep_options(options, given);
   if (options.dry_run && !options.sets.empty()) {

@@ -124,7 +124,7 @@ void train_tokeniser(const TokenTrainingOptions& options) {
   write_text_atomic(options.output, definition);
   std::cout << options.output << ": " << tokeniser.size() << " tokens";
   if (tokeniser.size() < options.size)
-    std::cout << " (" << options.size << " were asked for: no pair more occurs " << options.least
+    std::cout << " (" << options.size << " were requested: no further pair occurs " << options.least
               << " times)";
   std::cout << "\n";
 }

@@ -71,7 +71,7 @@ std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
 // Returns the size that the checkpoints share; "" without frozen weights.
 std::string shared_text(const train::RunPlan& plan) {
-  return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
+  return plan.shared_bytes > 0 ? text(" next to ", human_bytes(plan.shared_bytes), " that all share") : "";
 }
 
 // The run as a person watches it: a bar on a terminal, lines in a file.
@@ -219,7 +219,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
     std::cout << plan.steps << "\n";
   else
     std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
-              << "; how many steps the data will tell\n";
+              << "; the number of steps depends on the data\n";
   std::cout << "# images      "
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
@@ -316,7 +316,7 @@ void run(const TrainOptions& options, const Given& given) {
   if (options.recipes.empty()) {
     for (const std::string& setting : options.settings)
       if (setting.find('=') == std::string::npos)
-        fail_usage("tessera train: '", setting, "' stands among the values of --set: put RECIPE first");
+        fail_usage("tessera train: '", setting, "' is among the values of --set: put RECIPE first");
     fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
   }
   auto world = parallel::World::join();

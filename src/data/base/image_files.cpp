@@ -36,7 +36,7 @@ ImageFiles::ImageFiles(const std::vector<std::string>& paths,
   }
   const auto times = std::count(paths_.begin(), paths_.end(), kStandardInput);
   if (times > 1 && standard_input_)
-    fail_usage("'-' stands ", times, " times among the images: standard input can be read once");
+    fail_usage("'-' is ", times, " times among the images: standard input can be read once");
 }
 
 const std::string& ImageFiles::name(int64_t index) const {

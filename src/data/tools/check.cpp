@@ -197,7 +197,7 @@ class SetCheck {
     if (splits_.train && is_images_alone(*splits_.train))
       report_.set.add(text(
           config_.path, ": its folder images/ is read as a class of that name; masks of images belong into ",
-          "annotations/ beside it, boxes into annotations/instances_train.json"));
+          "annotations/ next to it, boxes into annotations/instances_train.json"));
     if (splits_.train) annotations_[0] = splits_.train->annotations();
     if (config_.val_path.empty() && annotations_[0] && annotations_[0]->one_split())
       splits_.validation.reset();

@@ -240,7 +240,7 @@ void Classify::open_unlabelled() {
 void Classify::open_teacher(const TaskSetup& setup) {
   const OpenedWeights opened = setup.opener->open(config_.distil.teacher, preprocess_.size);
   if (!opened.task->classifier())
-    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ", opened.name);
+    fail_usage("'", opened.file, "' has no classes: it was trained for task ", opened.name);
   if (const auto theirs = names_in(opened.metadata);
       !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");
