@@ -286,7 +286,7 @@ struct CostTables {
   }
 };
 
-Json json_of(const Cost& cost) {
+Json cost_json(const Cost& cost) {
   Json line = {{"size", cost.size}, {"macs", cost.macs}, {"exact_macs", cost.exact}};
   if (cost.masked > 0) line["masked_macs"] = cost.masked;
   if (cost.activations) {
@@ -306,10 +306,10 @@ Json json_of(const Cost& cost) {
   return line;
 }
 
-Json json_of(const Costed& costed) {
+Json model_json(const Costed& costed) {
   auto lines = Json::array();
   for (const Cost& cost : costed.costs)
-    if (cost.possible) lines.push_back(json_of(cost));
+    if (cost.possible) lines.push_back(cost_json(cost));
   Json model = {{"model", costed.name}, {"parameters", costed.parameters}, {"sizes", lines}};
   for (const auto& [module, count] : costed.modules) model["modules"][module] = count;
   return model;
@@ -325,7 +325,7 @@ void analyse(const AnalyseCostOptions& options) {
   for (const std::string& name : options.models) {
     models.push_back(cost_of(name, settings, sizes, options));
     tables.add(models.back());
-    json.push_back(json_of(models.back()));
+    json.push_back(model_json(models.back()));
   }
   AnalysisFindings out;
   out.title = "Cost";

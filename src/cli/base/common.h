@@ -65,7 +65,7 @@ std::string csv_of(const report::TableBlock& table);
 struct OutputPlace {
   std::string path;
   std::string option;      // the option with the path: "--overlay"
-  std::string input = {};  // the image that it is made of, "" where it is made of all of them
+  std::string input = {};  // the image that it is made of, "" if it is made of all of them
 };
 
 // Throws a usage error if two outputs are one file, or an output is an input, however their paths are
