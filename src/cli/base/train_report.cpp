@@ -8,6 +8,7 @@
 #include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
+#include "train/trainer.h"
 
 namespace tessera::cli {
 namespace {
