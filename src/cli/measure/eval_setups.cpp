@@ -109,7 +109,7 @@ std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string&
           settings.push_back(key + "=" + value);
         }
       }
-      setup.model_settings = model_settings(settings);
+      setup.model_settings = parse_model_settings(settings);
       if (sizes.empty()) setup.sizes = {weights[w].info.preprocess.size};
       check_setup(setup, weights[w].info);
       out.push_back(std::move(setup));
