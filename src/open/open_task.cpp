@@ -20,7 +20,7 @@
 #include "weights/hub_config.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {

@@ -16,7 +16,7 @@
 #include "text/text_preparation.h"
 #include "weights/load_tensors.h"
 #include "weights/preprocess_config.h"
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {

@@ -9,7 +9,6 @@
 #include "io/files/file.h"
 #include "models/base/tokeniser.h"
 #include "open/device.h"
-#include "train/compute.h"
 #include "train/memory.h"
 #include "train/setup.h"
 

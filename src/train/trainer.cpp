@@ -12,10 +12,7 @@
 #include "core/value.h"
 #include "io/files/file.h"
 #include "open/device.h"
-#include "open/gpu_library.h"
-#include "tasks/base/soundness.h"
-#include "train/collective.h"
-#include "train/picture_sheet.h"
+#include "tasks/base/validation_pass.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {

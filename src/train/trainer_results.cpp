@@ -9,7 +9,7 @@
 #include "io/files/file.h"
 #include "report/block.h"
 #include "report/grid.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 #include "train/trainer_run.h"
 #include "weights/load_tensors.h"
 

@@ -3,19 +3,23 @@
 #pragma once
 
 #include <torch/csrc/autograd/profiler_legacy.h>
-
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/progress.h"
+#include "data/loading/loader.h"
+#include "data/transforms/transform.h"
 #include "io/files/tensorboard.h"
+#include "io/images/image.h"
 #include "optim/loss_scale.h"
 #include "optim/noise_scale.h"
 #include "parallel/data_parallel.h"
+#include "parallel/world.h"
 #include "runs/checkpoint.h"
 #include "runs/meter.h"
+#include "tasks/base/task.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -139,5 +143,12 @@ class Trainer {
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };
+
+// `world` must outlive it.
+std::unique_ptr<tasks::Collective> make_collective(parallel::World& world);
+
+// Returns the first pictures of a batch (at most `count`), augmented and mixed, in rows of eight.
+// `preprocess` is their normalisation.
+Image picture_sheet(const data::Batch& batch, const data::Preprocess& preprocess, int64_t count = 16);
 
 }  // namespace tessera::train

@@ -1,12 +1,19 @@
-// Shared by several subcommands: compute options, metrics, CSV fields.
+// Shared by several subcommands: compute options, metrics, CSV fields, paths of outputs.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/base/arguments.h"
+#include "cli/base/output_places.h"
 #include "tasks/base/findings.h"
+
+namespace tessera::train {
+struct Recipe;
+struct RunSummary;
+}  // namespace tessera::train
 
 namespace tessera::cli {
 
@@ -59,5 +66,8 @@ std::string csv_field(const std::string& field);
 std::string csv_path(const std::string& path);
 // A table with its heads, a line a row.
 std::string csv_of(const report::TableBlock& table);
+
+// Writes report.html (self-contained) into the run directory; returns its path.
+std::string write_training_report(const train::RunSummary& summary);
 
 }  // namespace tessera::cli

@@ -1,14 +1,14 @@
-#include "cli/base/train_report.h"
+#include "cli/base/common.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "cli/base/common.h"
-#include "cli/base/version.h"
+#include "cli/base/command.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
+#include "train/trainer.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,18 +10,16 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/output_places.h"
-#include "cli/base/test_views.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/draw_objects.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/images/image.h"
 #include "open/device.h"
-#include "tasks/dense/object_tiles.h"
+#include "tasks/dense/object_finder.h"
 
 namespace tessera::cli {
 namespace {

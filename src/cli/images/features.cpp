@@ -133,6 +133,15 @@ void write_names(AtomicFile& file, const NamedImages& images, const train::Walke
   }
 }
 
+// Returns the shape of the features of `images` images.
+std::vector<int64_t> shape_of(Extractor& extractor, const data::Transform& transform, int64_t images) {
+  std::vector<int64_t> shape = transform.fields().at(0).shape;
+  shape.insert(shape.begin(), 1);
+  shape = extractor(torch::zeros(shape)).sizes().vec();
+  shape[0] = images;
+  return shape;
+}
+
 void extract(const FeaturesOptions& options) {
   check_request(options);
   const NamedImages images = open_images(options);
@@ -149,10 +158,7 @@ void extract(const FeaturesOptions& options) {
   const torch::InferenceMode inference;
   Extractor extractor(options, model);
 
-  std::vector<int64_t> shape = transform->fields().at(0).shape;
-  shape.insert(shape.begin(), 1);
-  shape = extractor(torch::zeros(shape)).sizes().vec();
-  shape[0] = source.size();
+  const std::vector<int64_t> shape = shape_of(extractor, *transform, source.size());
   const std::vector<int64_t> labels = labels_of(source, options.out);
   std::vector<ArraySpec> arrays = {{"features", DType::f32, shape}};
   if (!labels.empty()) arrays.push_back({"labels", DType::i64, {std::ssize(labels)}});

@@ -19,7 +19,7 @@
 #include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 
 namespace tessera::cli {
 namespace {

@@ -156,6 +156,21 @@ void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
     write_file_atomic(options.output, encode_image(report::image_grid(cells, layout), options.output));
 }
 
+// Returns the `top` rows most similar to the query, best first; undefined rows are no images.
+std::vector<Hit> best_hits(const tasks::PairedEmbedding& towers, const torch::Tensor& query,
+                           const std::vector<torch::Tensor>& rows, int64_t top) {
+  std::vector<Hit> hits;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].defined())
+      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
+  const auto before = [](const Hit& a, const Hit& b) {
+    return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
+  };
+  std::sort(hits.begin(), hits.end(), before);
+  hits.resize(std::min(hits.size(), static_cast<size_t>(top)));
+  return hits;
+}
+
 void retrieve(const RetrieveOptions& options) {
   if (options.words.empty() == options.image.empty())
     fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
@@ -174,16 +189,8 @@ void retrieve(const RetrieveOptions& options) {
   Index index(options.index, checksum_of_weights(model.file()));
   int64_t broken = 0;
   const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
-  std::vector<Hit> hits;
-  const auto& towers = model.require<tasks::PairedEmbedding>("retrieve");
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].defined())
-      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
-  const auto before = [](const Hit& a, const Hit& b) {
-    return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
-  };
-  std::sort(hits.begin(), hits.end(), before);
-  hits.resize(std::min(hits.size(), static_cast<size_t>(options.top)));
+  const std::vector<Hit> hits =
+      best_hits(model.require<tasks::PairedEmbedding>("retrieve"), query, rows, options.top);
   for (const Hit& hit : hits) {
     const std::string& file = images.paths()[hit.place];
     if (options.json)

@@ -8,7 +8,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/measure/fid_checkpoints.h"
-#include "cli/measure/fid_sources.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -17,7 +16,7 @@
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/image_walk.h"
-#include "open/open_extractor.h"
+#include "open/ready_task.h"
 #include "tasks/generate/generative_meter.h"
 #include "tasks/generate/generator_fid.h"
 
@@ -381,6 +380,36 @@ void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   std::cout << json_text(json) << "\n";
 }
 
+// Opens the extractor of --weights and prints its notes.
+train::OpenedExtractor open_extractor_of(const FidOptions& options) {
+  train::ExtractorOptions place{
+      .model = options.model,
+      .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
+  place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
+                   : options.protocol == "clean" ? models::FidProtocol::clean
+                                                 : models::FidProtocol::tf;
+  train::OpenedExtractor opened = train::open_extractor(options.weights, place);
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  if (!opened.inception && !options.protocol.empty())
+    fail_usage("--protocol ", options.protocol, " prepares images for Inception-v3, '", options.weights,
+               "' is another model: its images are prepared as it was trained");
+  check_extractor(options, *opened.extractor);
+  return opened;
+}
+
+// Throws unless the statistics of the reference are those of such features.
+void check_statistics(const FidOptions& options, const Measured& real,
+                      const tasks::FeatureExtractor& extractor) {
+  require_spatial(options, real, options.reference);
+  eval::require_same_origin(extractor.origin(), "the samples", real.statistics.origin, options.reference);
+  if (real.statistics.pooled.width() != extractor.width())
+    fail("'", options.reference, "' holds features of ", real.statistics.pooled.width(), " dimensions, ",
+         options.weights, " makes ", extractor.width());
+  if (!real.statistics.origin.known())
+    std::cerr << one_line(options.reference)
+              << " names no extractor and protocol: taken for those of the samples\n";
+}
+
 void fid(const FidOptions& options, const Given& given) {
   if (options.checkpoints) return fid_over_checkpoints(options, given);
   given.refuse_others(FidOptions::kMeasured, "SAMPLES are measured as they are");
@@ -402,29 +431,8 @@ void fid(const FidOptions& options, const Given& given) {
     reference = open_measured_images(options.reference, options.reference_split, options.reference_count);
   check_neighbours(options, metrics, *samples);
   if (reference) check_neighbours(options, metrics, *reference);
-  train::ExtractorOptions place{
-      .model = options.model,
-      .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
-  place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
-                   : options.protocol == "clean" ? models::FidProtocol::clean
-                                                 : models::FidProtocol::tf;
-  const train::OpenedExtractor opened = train::open_extractor(options.weights, place);
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  if (!opened.inception && !options.protocol.empty())
-    fail_usage("--protocol ", options.protocol, " prepares images for Inception-v3, '", options.weights,
-               "' is another model: its images are prepared as it was trained");
-  check_extractor(options, *opened.extractor);
-  if (from_statistics) {
-    require_spatial(options, real, options.reference);
-    eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
-                              options.reference);
-    if (real.statistics.pooled.width() != opened.extractor->width())
-      fail("'", options.reference, "' holds features of ", real.statistics.pooled.width(), " dimensions, ",
-           options.weights, " makes ", opened.extractor->width());
-    if (!real.statistics.origin.known())
-      std::cerr << one_line(options.reference)
-                << " names no extractor and protocol: taken for those of the samples\n";
-  }
+  const train::OpenedExtractor opened = open_extractor_of(options);
+  if (from_statistics) check_statistics(options, real, *opened.extractor);
 
   const torch::InferenceMode inference;
   const Measured fake = measure(options, metrics, *opened.extractor, *samples, "samples", workers, true);

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "cli/base/command.h"
-#include "cli/base/version.h"
 #include "cli/scale/plan_report.h"
 #include "core/config.h"
 #include "core/error.h"

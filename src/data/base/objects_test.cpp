@@ -1,6 +1,6 @@
 // Objects, from their files to the fields of a sample.
 #include "data/base/objects.h"
-#include "data/base/coco_classes.h"
+#include "data/base/class_names.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,10 @@
-#include "data/sources/object_source.h"
+#include "data/sources/annotated_source.h"
 
 #include <filesystem>
 
 #include "core/error.h"
 #include "data/base/annotations.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/draw_objects.h"
 
 namespace tessera::data {
 namespace {

@@ -12,8 +12,8 @@
 #include "data/base/image_files.h"
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/object_source.h"
 #include "data/sources/shard_files.h"
 #include "io/images/image.h"
 

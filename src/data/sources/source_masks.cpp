@@ -15,7 +15,7 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
-#include "data/sources/mask_source.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "io/images/index_png.h"

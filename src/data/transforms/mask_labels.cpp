@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/base/info.h"
 #include "data/transforms/transform.h"
 

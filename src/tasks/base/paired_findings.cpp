@@ -6,15 +6,17 @@
 #include <optional>
 #include <set>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "eval/captioning.h"
 #include "eval/classification.h"
 #include "eval/ranking.h"
-#include "tasks/base/classify_blocks.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/paired.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/zero_shot.h"
 
 namespace tessera::tasks {
+
 namespace {
 
 constexpr int64_t kRowsAtOnce = 256;
@@ -167,6 +169,31 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
   out.blocks.emplace_back(std::move(table));
   if (options.wants("pictures"))
     out.blocks.emplace_back(captioned_pictures(source, indices, captions, which, options.seed));
+}
+
+void CutTexts::add(const std::string& text, int64_t lost) {
+  if (count++ > 0) return;
+  first = text;
+  first_lost = lost;
+}
+
+std::string CutTexts::line() const {
+  const std::string begins = text("'", printable(first, 60), "'"), by = counted(first_lost, "token");
+  if (count == 1) return text("the text ", begins, " is ", by, " longer than the model reads");
+  return text(count, " texts are longer than the model reads, the first by ", by, ": ", begins);
+}
+
+void PairedEmbedding::set_templates(const std::vector<std::string>& given) {
+  templates_ = given.size() == 1 && given[0] == "imagenet" ? imagenet_templates() : given;
+  for (const std::string& pattern : templates_) fill_template(pattern, "");
+}
+
+std::vector<std::string> PairedEmbedding::names_of(const std::vector<std::string>& set_classes) const {
+  if (class_names_.empty()) return data::spoken_names(set_classes);
+  if (class_names_.size() != set_classes.size())
+    fail_usage("there are ", class_names_.size(), " names for the ", set_classes.size(),
+               " classes of the set, must be one for each, in their order");
+  return class_names_;
 }
 
 }  // namespace tessera::tasks

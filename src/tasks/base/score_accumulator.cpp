@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "eval/ranking.h"
-#include "tasks/base/byte_rows.h"
+#include "tasks/base/sample_rows.h"
 
 namespace tessera::tasks {
 namespace {

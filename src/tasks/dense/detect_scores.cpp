@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/sources/draw_objects.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/resize.h"
 
 namespace tessera::tasks {

@@ -8,15 +8,14 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/transforms/mask_labels.h"
 #include "models/base/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
-#include "tasks/base/backbone_maps.h"
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/dense/segment_blocks.h"
 
 namespace tessera::tasks {
 namespace {

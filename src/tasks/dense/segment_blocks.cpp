@@ -1,4 +1,4 @@
-#include "tasks/dense/segment_blocks.h"
+#include "tasks/dense/segment.h"
 
 #include <cmath>
 

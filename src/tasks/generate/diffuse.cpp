@@ -14,7 +14,7 @@
 #include "models/base/family.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/generate/generator_bits.h"
+#include "tasks/generate/generator_fid.h"
 #include "tasks/generate/generator_pictures.h"
 
 namespace tessera::tasks {

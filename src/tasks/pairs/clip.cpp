@@ -7,7 +7,6 @@
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"
-#include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/task_kind.h"
@@ -16,7 +15,7 @@
 #include "tasks/base/validation_pass.h"
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/caption_model.h"
-#include "tasks/pairs/late_interaction.h"
+#include "tasks/pairs/pair_loss.h"
 
 namespace tessera::tasks {
 namespace {

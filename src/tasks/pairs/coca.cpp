@@ -7,7 +7,6 @@
 #include "core/text.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"
-#include "tasks/base/image_streams.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/task_kind.h"

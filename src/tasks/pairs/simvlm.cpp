@@ -7,7 +7,6 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "models/pairs/simvlm.h"
-#include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"

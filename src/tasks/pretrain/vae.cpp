@@ -8,15 +8,14 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kReconstructions = 8;  // images shown in the report
+constexpr int64_t kShownImages = 8;  // images shown in the report
 constexpr double kMomentum = 0.02;  // for the latents' running mean and variance: about the last 50 steps
 constexpr double kLeastSquaredError = 1e-12;
 
@@ -153,7 +152,7 @@ report::PicturesBlock Vae::reconstructions(const torch::Tensor& images, const to
   report::PicturesBlock block{.heading = "Reconstructions",
                               .note = "Validation images, and each decoded from the mean of its latent.",
                               .together = 2};
-  for (int64_t i = 0; i < std::min(kReconstructions, images.size(0)); ++i) {
+  for (int64_t i = 0; i < std::min(kShownImages, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     block.pictures.push_back({picture_of(decoded[i], preprocess_), "decoded", ""});
   }

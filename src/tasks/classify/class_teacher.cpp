@@ -1,4 +1,4 @@
-#include "tasks/base/class_teacher.h"
+#include "tasks/classify/classify.h"
 
 #include "core/error.h"
 

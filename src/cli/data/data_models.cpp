@@ -1,19 +1,22 @@
-#include "cli/data/preview_matches.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "cli/data/data_models.h"
 #include "core/ability.h"
 #include "core/error.h"
+#include "core/progress.h"
 #include "core/text.h"
 #include "core/value.h"
+#include "data/base/annotations.h"
 #include "data/loading/loader.h"
-#include "data/sources/draw_objects.h"
+#include "data/sources/annotated_source.h"
+#include "open/ready_task.h"
 #include "recipe/recipe.h"
-#include "tasks/dense/anchor_matching.h"
+#include "tasks/dense/detect.h"
 #include "train/setup.h"
 
 namespace tessera::cli {
+
 namespace {
 
 // Planes [3, height, width] of normalised pixels as an image, each pixel `times` times as wide and high.
@@ -89,6 +92,28 @@ std::vector<report::Cell> matched_cells(const std::string& recipe_file, const da
                             boxes->values.narrow(0, from, objects), matched[i], recipe.preprocess, side));
   }
   return cells;
+}
+
+TextReader::TextReader(const std::string& weights)
+    : opened_(train::open_task(weights)), limit_(train::require<tasks::TextLimit>(opened_, "--weights")) {}
+
+void TextReader::add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const {
+  data::OpenSplits splits = data::open_splits(config);
+  const Interruptible stretch;
+  for (const auto* source : {splits.train.get(), splits.validation.get()}) {
+    if (source == nullptr) continue;
+    const auto annotations = source->annotations();
+    if (&annotations->images() != source) continue;  // documents
+    for (int64_t i = 0; i < source->size(); ++i) try {
+        if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+        const data::RawSample sample = source->read(i);
+        for (const tasks::LongText& one : limit_.long_texts(sample))
+          report.captions.add(one.line(sample.name));
+      } catch (const Error& error) {
+        if (error.kind != ErrorKind::failed) throw;  // the check has named it
+      }
+    if (config.val_path.empty() && annotations->one_split()) break;
+  }
 }
 
 }  // namespace tessera::cli
