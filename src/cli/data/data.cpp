@@ -241,7 +241,8 @@ struct PackOptions : DataOptions {
   template <class V>
   void visit(V& v) {
     DataOptions::visit(v);
-    v("output", pack.output, {.names = "-o", .required = true, .writes = Writes::file}, "folder for the shards; must not exist");
+    v("output", pack.output, {.names = "-o", .required = true, .writes = Writes::file},
+      "folder for the shards; must not exist");
     v("shard_size", pack.shard_size, "images in a shard");
     v("resize", pack.resize, "shrink images to this shorter side (0: keep)");
     v("quality", pack.quality, "JPEG quality of shrunk images");

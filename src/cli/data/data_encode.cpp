@@ -33,7 +33,8 @@ struct DataEncodeOptions : ComputeOptions {
     visit_set(v, source);
     v("weights", weights, {.names = "-w", .required = true},
       "the VAE: a run of task vae, a CompVis checkpoint, a file or folder of diffusers");
-    v("output", out, {.names = "-o", .required = true, .writes = Writes::file}, "folder for the latents; must not exist");
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
+      "folder for the latents; must not exist");
     visit_validation(v, source);
     v("class_names", source.class_names, "file with one class name in a line");
     v("size", size, between(1, 8192), "side of the centre crop in pixels (default: from the VAE)");

@@ -27,7 +27,8 @@ struct DataInstructOptions {
   void visit(V& v) {
     v("data", source.path, {.argument = "DATA", .required = true},
       "images with boxes, classes or captions: COCO, a folder, shapes:…");
-    v("output", output, {.names = "-o", .required = true, .writes = Writes::file}, "file to write: .jsonl or .json");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
+      "file to write: .jsonl or .json");
     visit_validation(v, source);
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
     v("kinds", kinds, "kinds of response");

@@ -49,7 +49,8 @@ struct DetectOptions : ComputeOptions {
     v("scales", scales,
       "merge results at these factors of the usual size: 0.75,1,1.25 (default: the recipe's)");
     v("flip", flip, "also mirror each scale");
-    v("overlay", overlay, {.writes = Writes::file}, "write the image with its objects: a file, for several images a folder");
+    v("overlay", overlay, {.writes = Writes::file},
+      "write the image with its objects: a file, for several images a folder");
     v("results", results, {.writes = Writes::file}, "write results in COCO's format to this file");
     v("ids", ids, "--results: COCO annotation file with the id of each image by its file_name");
     v("json", json, "one JSON object for each image");

@@ -36,7 +36,8 @@ struct RetrieveOptions : PairedOptions {
     v("image", image, "find images similar to this one instead");
     v("in", folders, {.required = true}, "images or folders of images to search");
     v("top", top, between(1, 100'000), "images to print");
-    v("output", output, {.names = "-o", .writes = Writes::file}, "a grid of the images: .png, .jpg, .webp or .svg");
+    v("output", output, {.names = "-o", .writes = Writes::file},
+      "a grid of the images: .png, .jpg, .webp or .svg");
     v("cell", cell, between(16, 2048), "side of an image in the grid, in pixels");
     v("index", index, {.writes = Writes::cache}, "file that caches the images' vectors");
     v("json", json, "one JSON object for each image");

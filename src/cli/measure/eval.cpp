@@ -79,7 +79,8 @@ struct EvalOptions : MeasureOptions {
     v("measures", measures,
       "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
     v("measured", measured, "");
-    v("keep_temperature", keep, {.writes = Writes::file}, "write the weights with the fitted temperature to this .safetensors file");
+    v("keep_temperature", keep, {.writes = Writes::file},
+      "write the weights with the fitted temperature to this .safetensors file");
     v("predictions", predictions, {.writes = Writes::file}, "write a CSV line for each sample to this file");
     v("set", setups.settings, "override settings of the model that change no tensor: --set model.rope_ntk=2");
     v("json", json, "one JSON object for each row");

@@ -104,7 +104,8 @@ struct TokenTrainingOptions {
   template <class V>
   void visit(V& v) {
     v("files", files, {.argument = "FILES", .required = true}, "texts, UTF-8");
-    v("output", output, {.names = "-o", .required = true, .writes = Writes::file}, "the tokenizer.json to write");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
+      "the tokenizer.json to write");
     v("size", size, between(257, 1 << 20), "size of the vocabulary");
     v("least", least, between(1, 1 << 20), "least occurrences of a merged pair");
     v("special", special, "tokens that are never split");

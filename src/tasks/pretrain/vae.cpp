@@ -16,7 +16,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr int64_t kShownImages = 8;  // images shown in the report
-constexpr double kMomentum = 0.02;  // for the latents' running mean and variance: about the last 50 steps
+constexpr double kMomentum = 0.02;   // for the latents' running mean and variance: about the last 50 steps
 constexpr double kLeastSquaredError = 1e-12;
 
 // Mean and variance over all latent values. The trainer averages buffers of these names over processes.
