@@ -34,6 +34,7 @@ void add_analyse_curves(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
+void add_export(Arguments&, Action&);
 void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
@@ -132,6 +133,8 @@ std::span<const Command> commands() {
        "tessera inspect runs/demo/model.safetensors --stats", add_inspect},
       {"convert", "convert weights of any format to safetensors with metadata",
        "tessera convert deit3_small.pth deit3_small.safetensors", add_convert},
+      {"export", "write trained weights as ONNX for other programs, checked before it is written",
+       "tessera export runs/demo -o demo.onnx", add_export},
       {"data info", "print sizes, classes, mean and std of a data set", "tessera data info photos/",
        add_data_info},
       {"data check", "read a whole data set and report all errors",

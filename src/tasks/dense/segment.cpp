@@ -13,7 +13,12 @@
 #include "models/base/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
+<<<<<<< HEAD
 #include "tasks/base/layer_features.h"
+=======
+#include "tasks/base/backbone_maps.h"
+#include "tasks/base/exported.h"
+>>>>>>> onnx
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
@@ -109,6 +114,13 @@ class Segment final : public Task, public Segmenter {
   Image segment(const Image& picture, const SegmentInference& how) override;
 
   Findings evaluate(const EvaluateOptions& options);
+  // Scores of the classes on the grid of the head, [batch, classes, rows, columns].
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {exported_part("", {image_input(channels, side, side)}, {"scores"}, [this](const auto& in) {
+      return std::vector<torch::Tensor>{head_->forward(head_maps(in[0], {}))};
+    })};
+  }
 
  private:
   Image segment_or_not(const Image& picture, const SegmentInference& how, bool& finite);

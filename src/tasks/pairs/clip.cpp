@@ -7,6 +7,11 @@
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"
+<<<<<<< HEAD
+=======
+#include "tasks/base/exported.h"
+#include "tasks/base/image_streams.h"
+>>>>>>> onnx
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/task_kind.h"
@@ -168,6 +173,15 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   bool averages_prompts() const override { return !by_tokens(); }
   torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return pair_->scale().item<double>(); }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {
+        exported_part("image", {image_input(channels, side, side)}, {"vector"},
+                      [this](const auto& in) { return std::vector<torch::Tensor>{image_rows(in[0], {})}; }),
+        exported_part(
+            "text", {token_input(config_.context_length, input_.size(), input_.start(), input_.end())},
+            {"vector"}, [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], {})}; })};
+  }
 
  private:
   bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }

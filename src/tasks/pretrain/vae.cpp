@@ -8,7 +8,13 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
+<<<<<<< HEAD
 #include "tasks/base/report_blocks.h"
+=======
+#include "tasks/base/exported.h"
+#include "tasks/base/image_streams.h"
+#include "tasks/base/patch_pictures.h"
+>>>>>>> onnx
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
@@ -65,6 +71,19 @@ class Vae final : public Task {
   }
 
   std::vector<Part> parts() const override { return {{"", model_}, {"latent_scale.", scale_}}; }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    onnx::FunctionInput latents =
+        image_input(codec_->latent_channels(), side / codec_->factor(), side / codec_->factor());
+    latents.name = "latents";
+    return {exported_part("encoder", {image_input(3, side, side)}, {"mean", "logvar"},
+                          [this](const auto& in) {
+                            const auto found = models::LatentDistribution::of_moments(codec_->moments(in[0]));
+                            return std::vector<torch::Tensor>{found.mean, found.logvar};
+                          }),
+            exported_part("decoder", {latents}, {"images"}, [this](const auto& in) {
+              return std::vector<torch::Tensor>{codec_->decode(in[0])};
+            })};
+  }
   std::vector<BackbonePart> backbones() const override { return {{"", model_, spec_}}; }
   int64_t macs(int64_t side) const override { return model_->macs(side, side); }
 
