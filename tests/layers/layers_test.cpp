@@ -31,13 +31,8 @@ const std::map<std::string, Layer> kLayers = {
     {"io", {1, true}}, {"kernels", {1, true}},
     {"ops", {2, false}}, {"text", {2, true}},
     {"nn", {3, false}},
-<<<<<<< HEAD
-    {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
-    {"report", {5, true}}, {"weights", {5, false}}, {"laws", {5, true}},
-=======
-    {"onnx", {4, false}}, {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
-    {"report", {5, true}}, {"weights", {5, false}},
->>>>>>> onnx
+    {"onnx", {4, false}}, {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}},
+    {"eval", {4, true}}, {"report", {5, true}}, {"weights", {5, false}}, {"laws", {5, true}},
     {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
     {"plan", {6, true}},
     {"runs", {7, false}},

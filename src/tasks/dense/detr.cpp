@@ -9,12 +9,8 @@
 #include "core/text.h"
 #include "nn/boxes.h"
 #include "ops/roi_align.h"
-<<<<<<< HEAD
-#include "tasks/base/layer_features.h"
-=======
-#include "tasks/base/backbone_maps.h"
 #include "tasks/base/exported.h"
->>>>>>> onnx
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/dense/object_task.h"
 #include "tasks/dense/set_loss.h"

@@ -13,12 +13,8 @@
 #include "models/base/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
-<<<<<<< HEAD
-#include "tasks/base/layer_features.h"
-=======
-#include "tasks/base/backbone_maps.h"
 #include "tasks/base/exported.h"
->>>>>>> onnx
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 

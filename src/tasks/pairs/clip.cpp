@@ -7,11 +7,7 @@
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"
-<<<<<<< HEAD
-=======
 #include "tasks/base/exported.h"
-#include "tasks/base/image_streams.h"
->>>>>>> onnx
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/task_kind.h"

@@ -8,13 +8,8 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
-<<<<<<< HEAD
-#include "tasks/base/report_blocks.h"
-=======
 #include "tasks/base/exported.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
->>>>>>> onnx
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
