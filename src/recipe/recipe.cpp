@@ -38,7 +38,8 @@ constexpr std::array kFreeKeys = {
     "train.output",           "train.device",          "train.threads",
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
     "train.max_skipped",      "train.eval_batch_size", "train.checkpoint_seconds",
-    "train.checkpoint_steps", "train.log_every",       "train.on_bad_image"};
+    "train.checkpoint_steps", "train.log_every",       "train.on_bad_image",
+    "train.noise_scale"};
 
 ModelSection read_model(const Value& table) {
   ModelSection model;
@@ -71,6 +72,9 @@ void check_train(const TrainConfig& t) {
     fail_usage("train.epochs = ", t.epochs, " and train.steps = ", t.steps,
                " contradict each other: give one");
   require(t.accumulate <= t.batch_size, "train.accumulate", t.accumulate, "at most train.batch_size");
+  if (t.noise_scale && t.accumulate < 2)
+    fail_usage("train.noise_scale compares a piece of a step with the whole: train.accumulate = ",
+               t.accumulate, ", must be at least 2");
   if (t.repeats > 1 && t.balanced_sampling)
     fail_usage("train.repeats and train.balanced_sampling both decide how often an image is drawn: give one");
   if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)

@@ -9,7 +9,6 @@
 #include "io/files/file.h"
 #include "models/base/tokeniser.h"
 #include "open/device.h"
-#include "train/compute.h"
 #include "train/memory.h"
 #include "train/setup.h"
 
@@ -19,14 +18,6 @@ namespace {
 // Fragmentation: blocks freed and requested again in each step leave gaps. Measured runs took 1.2 to 2.2
 // times the size of their activations.
 constexpr double kFragmentation = 1.8;
-
-// Builds a task without computation.
-std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
-                                          const Compute& compute) {
-  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
-  setup.meta = true;
-  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
-}
 
 // Texts without their tokeniser give no samples yet.
 bool can_be_counted(const RunData& data, const tasks::Task& task) {
@@ -177,6 +168,13 @@ ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan) {
   return {.lr = recipe.optimiser.lr_for(recipe.train.batch_size),
           .steps = plan.steps,
           .steps_per_epoch = plan.steps_per_epoch};
+}
+
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute) {
+  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
+  setup.meta = true;
+  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,

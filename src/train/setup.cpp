@@ -16,7 +16,6 @@
 #include "open/device.h"
 #include "open/load.h"
 #include "open/open_language.h"
-#include "open/select.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/language/language_part.h"
 #include "train/memory.h"

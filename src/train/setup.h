@@ -78,6 +78,9 @@ WeightsInfo describe_run(Recipe& recipe, const RunData& data);
 // Returns the plan of a run, using a task on the meta device: allocates nothing.
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes);
+// Builds the run's task on the meta device.
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute);
 tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
                             const Compute& compute);
 // Returns why the first weights are missing; "" if they are available.

@@ -158,6 +158,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   optimisation_.optimiser->load_state(state_.optimiser_steps, kept);
   task_.load_state(state_.task);
   if (loss_scale_.on()) loss_scale_.load(state_.loss_scale, where);
+  noise_scale_.load(state_.noise_scale, where);
   note(text("continuing from ", stored.directory));
 }
 

@@ -72,7 +72,7 @@ const ComputeOptions& checked(const ComputeOptions& compute, AnalysisPrecisions 
 
 AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed)
     : ImageModel({.weights = input.weights,
-                  .how = {.model = input.model, .raw = input.raw, .size = input.size},
+                  .how = {.model = input.model, .key = input.key, .raw = input.raw, .size = input.size},
                   .compute = checked(input, allowed)}) {}
 
 models::Classifier& AnalysedModel::classifier() const {

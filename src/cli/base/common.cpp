@@ -27,17 +27,17 @@ std::string escaped(std::string_view character) {
 
 }  // namespace
 
-std::string value_text(const tasks::Metric& metric) {
-  return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
+std::string value_text(const tasks::Metric& metric) { return value_text(metric, 1); }
+
+std::string value_text(const tasks::Metric& metric, int digits) {
+  if (!metric.measured) return "-";
+  return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, digits) + " %"
                                                 : fixed(metric.value, 4);
 }
 
 std::string metrics_text(const std::vector<tasks::Metric>& metrics) {
   std::string out;
-  for (const tasks::Metric& metric : metrics)
-    out += text("  ", metric.info.name, " ",
-                metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
-                                                       : fixed(metric.value, 4));
+  for (const tasks::Metric& metric : metrics) out += text("  ", metric.info.name, " ", value_text(metric, 2));
   return out;
 }
 

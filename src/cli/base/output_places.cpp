@@ -1,4 +1,4 @@
-#include "cli/base/output_places.h"
+#include "cli/base/common.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // Parsing, help, and the only place that turns errors into lines and exit codes.
+#include <torch/version.h>
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -6,7 +7,6 @@
 #include <memory>
 
 #include "cli/base/command.h"
-#include "cli/base/completion.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -14,6 +14,7 @@
 #include "core/text.h"
 
 namespace tessera::cli {
+
 namespace {
 
 struct Program {
@@ -218,5 +219,11 @@ int run_program(int argc, const char* const* argv) {
     return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));
   }
 }
+
+void add_version(Arguments&, Action& action) {
+  action = [] { std::cout << "tessera " << program_version() << " (LibTorch " << TORCH_VERSION << ")\n"; };
+}
+
+std::string program_version() { return TESSERA_VERSION; }
 
 }  // namespace tessera::cli

@@ -1,13 +1,14 @@
-#include "cli/base/train_report.h"
+#include "cli/base/common.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "cli/base/version.h"
+#include "cli/base/command.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
+#include "train/trainer.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,11 +47,8 @@ void add_chart(report::TrainingReport& page, const train::RunSummary& summary, c
 }
 
 void add_facts(report::TrainingReport& page, const train::RunSummary& summary) {
-  for (const tasks::Metric& metric : summary.final.metrics) {
-    const bool share = metric.info.unit == tasks::Unit::share;
-    page.facts.push_back(
-        {metric.info.name, share ? fixed(100 * metric.value, 2) + " %" : fixed(metric.value, 4), ""});
-  }
+  for (const tasks::Metric& metric : summary.final.metrics)
+    page.facts.push_back({metric.info.name, value_text(metric, 2), ""});
   page.facts.push_back({"parameters", human_count(static_cast<double>(summary.plan.parameters)), ""});
   page.facts.push_back({"training time", human_duration(summary.seconds), ""});
   page.facts.push_back({"images/s", fixed(summary.images_per_second, 0),
@@ -111,6 +109,7 @@ std::string write_training_report(const train::RunSummary& summary) {
   if (summary.bad_images)
     page.warnings.push_back(text(counted(summary.bad_images, "image"),
                                  " could not be read: replaced in training, left out of the evaluation"));
+  for (const std::string& note : summary.final.notes) page.warnings.push_back(note);
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));
   return path;

@@ -7,7 +7,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/images/drawn_patches.h"
+#include "cli/images/generate_output.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -18,7 +18,7 @@
 #include "open/device.h"
 #include "open/open_task.h"
 #include "report/grid.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 
 namespace tessera::cli {
 namespace {

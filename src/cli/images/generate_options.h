@@ -26,6 +26,7 @@ struct GenerateOptions : ComputeOptions {
   static constexpr const char *kDiffuse = "networks of task diffuse", *kPatches = "weights that draw tokens";
 
   std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks;
+  std::string key;
   bool raw = false, resume = false, json = false;
   int64_t count = 0, seed = 0, batch = 16, moments = 0, reuse = 1, shard_size = 0, tile = 0;
   diffusion::Guidance guidance = {.scale = 1.5};
@@ -72,6 +73,7 @@ struct GenerateOptions : ComputeOptions {
     v("shard_size", shard_size, between(1, kMostImages),
       "folders: shards (.tar) of this many images instead of PNGs");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("json", json, "one JSON object");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");

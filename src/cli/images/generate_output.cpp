@@ -6,12 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/common.h"
-#include "cli/images/generate_shards.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/npz.h"
 #include "io/files/path.h"
+#include "io/files/zip.h"
 #include "io/images/image.h"
 #include "io/weights/array_file.h"
 #include "report/grid.h"

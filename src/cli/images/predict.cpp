@@ -19,7 +19,7 @@
 #include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,6 +28,7 @@ struct PredictOptions : ComputeOptions {
   std::string weights;
   std::vector<std::string> images;
   int64_t top = 5, batch = 16;
+  std::string key;
   bool json = false, csv = false, raw = false;
   std::string model, class_names;
   double crop = 0;
@@ -43,6 +44,7 @@ struct PredictOptions : ComputeOptions {
     v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
     visit_class_names(v, class_names);
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
     ComputeOptions::visit(v);
@@ -129,10 +131,11 @@ void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
   const data::ImageFiles images = given_images(options.images);
-  ImageModelRequest request{.weights = options.weights,
-                            .how = {.model = options.model, .raw = options.raw, .crop = options.crop},
-                            .compute = options,
-                            .batch = options.batch};
+  ImageModelRequest request{
+      .weights = options.weights,
+      .how = {.model = options.model, .key = options.key, .raw = options.raw, .crop = options.crop},
+      .compute = options,
+      .batch = options.batch};
   if (!options.class_names.empty()) request.how.class_names = data::read_class_names(options.class_names);
   const ImageModel model(request);
   const torch::InferenceMode inference;

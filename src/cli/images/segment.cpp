@@ -7,8 +7,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/output_places.h"
-#include "cli/base/test_views.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

@@ -395,7 +395,7 @@ void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   label_counts(options);  // checks them before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
-  const train::WeightsInfo info = train::describe_weights(WeightFile(weights), options.model);
+  const train::WeightsInfo info = train::describe_weights(WeightFile(weights, options.key), options.model);
   const data::SourceConfig config = data_of(options, info);
   const std::shared_ptr<const data::Source> train = choose(data::open_source(config, data::Split::train),
                                                            options),
@@ -406,7 +406,7 @@ void probe(const ProbeOptions& options) {
     fail_usage("--neighbours ", options.neighbours, ": there are ", train->size(), " training images");
   std::optional<AtomicFile> page;  // opened before the work
   if (!options.report.empty()) page.emplace(options.report);
-  train::OpenOptions how{.model = options.model, .raw = options.raw};
+  train::OpenOptions how{.model = options.model, .key = options.key, .raw = options.raw};
   how.size = options.size == info.preprocess.size ? 0 : options.size;
   const train::OpenedTask opened = train::open_task(options.weights, how);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";

@@ -9,7 +9,7 @@
 #include "io/files/file.h"
 #include "open/open_language.h"
 #include "open/open_task.h"
-#include "weights/adapter.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::cli {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/train_report.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -202,34 +201,36 @@ std::string classes_line(const std::vector<std::string>& names) {
   return text(names.size(), " (", printable(join(shown, ", "), 400), names.size() > kShown ? ", …)" : ")");
 }
 
+void print_plan_json(const train::PlannedRun& planned, const std::vector<std::string>& classes_there) {
+  const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
+  const nlohmann::ordered_json total_macs =
+      plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
+  std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
+                                                {"parameters", plan.parameters},
+                                                {"trained_parameters", plan.trainable_parameters},
+                                                {"steps", plan.steps},
+                                                {"steps_per_epoch", plan.steps_per_epoch},
+                                                {"images", plan.images},
+                                                {"samples", plan.samples},
+                                                {"validation", plan.validation_samples},
+                                                {"training_macs", plan.training_macs},
+                                                {"total_macs", total_macs},
+                                                {"memory_bytes", plan.memory_bytes},
+                                                {"disk_bytes", plan.disk_bytes},
+                                                {"checkpoint_bytes", plan.checkpoint_bytes},
+                                                {"shared_bytes", plan.shared_bytes},
+                                                {"free_bytes", plan.free_bytes},
+                                                {"classes", classes_there},
+                                                {"missing_data", missing_data},
+                                                {"missing_weights", missing_weights}})
+            << "\n";
+}
+
 void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   const std::vector<std::string> classes_there = classes_of(planned);
-  if (json) {
-    const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
-    const nlohmann::ordered_json total_macs =
-        plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
-    std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
-                                                  {"parameters", plan.parameters},
-                                                  {"trained_parameters", plan.trainable_parameters},
-                                                  {"steps", plan.steps},
-                                                  {"steps_per_epoch", plan.steps_per_epoch},
-                                                  {"images", plan.images},
-                                                  {"samples", plan.samples},
-                                                  {"validation", plan.validation_samples},
-                                                  {"training_macs", plan.training_macs},
-                                                  {"total_macs", total_macs},
-                                                  {"memory_bytes", plan.memory_bytes},
-                                                  {"disk_bytes", plan.disk_bytes},
-                                                  {"checkpoint_bytes", plan.checkpoint_bytes},
-                                                  {"shared_bytes", plan.shared_bytes},
-                                                  {"free_bytes", plan.free_bytes},
-                                                  {"classes", classes_there},
-                                                  {"missing_data", missing_data},
-                                                  {"missing_weights", missing_weights}})
-              << "\n";
-    return;
-  }
+  if (json) return print_plan_json(planned, classes_there);
   const bool counted = missing_data.empty();
   std::cout << write_toml(train::recipe_table(recipe)) << "\n";
   if (!counted) std::cout << "# data        " << one_line(missing_data) << " (--data DIR)\n";
