@@ -1,4 +1,4 @@
-#include "open/diffusers_dit.h"
+#include "open/open_generator.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -16,7 +16,6 @@
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
 #include "weights/published_folder.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 namespace {

@@ -10,7 +10,6 @@
 #include "io/files/file.h"
 #include "io/weights/torch_archive.h"
 #include "models/base/denoiser.h"
-#include "open/diffusers_dit.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/generator_pictures.h"
 #include "tasks/pretrain/patch_drawing.h"

@@ -20,7 +20,6 @@
 #include "weights/hub_config.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 namespace {
@@ -274,9 +273,9 @@ std::string published_line(const models::ModelSpec& model, const data::Preproces
 void describe_to(std::vector<std::string>& notes, const WeightFile& file, const WeightsInfo& info,
                  const std::optional<HubConfig>& hub, const std::string& asked) {
   if (asked.empty())
-    notes.push_back(hub ? text(file.path(), " holds ", info.model.name, " (config.json next to it)")
-                        : text(file.path(), " does not name its model; its tensors are those of ",
-                               info.model.name));
+    notes.push_back(
+        hub ? text(file.path(), " holds ", info.model.name, " (config.json next to it)")
+            : text(file.path(), " does not name its model; its tensors are those of ", info.model.name));
   if (!hub || size_of(hub->model) != size_of(info.model.name)) {
     notes.push_back(file.path() + published_line(info.model, info.preprocess));
     return;

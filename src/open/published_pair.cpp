@@ -15,8 +15,8 @@
 #include "tasks/pairs/coca.h"
 #include "text/text_preparation.h"
 #include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 #include "weights/preprocess_config.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 namespace {

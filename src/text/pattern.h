@@ -89,6 +89,8 @@ class Pattern {
   };
 
  private:
+  struct Ways;
+
   Pattern() = default;
   // Returns the end of a match of the program at `start` from `at`, or nothing. Counts `left` down.
   std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const;

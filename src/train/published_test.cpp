@@ -12,7 +12,7 @@
 #include "open/weights.h"
 #include "recipe/recipe.h"
 #include "weights/hub_config.h"
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {

@@ -1,5 +1,3 @@
-#include "weights/adapter.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +8,6 @@
 #include "weights/adapter_config.h"
 #include "weights/language_files.h"
 #include "weights/load_tensors.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

@@ -1,5 +1,6 @@
 // The config.json that timm stores next to weights: the model with the arguments of its constructor, the
-// preprocessing of images, and the class names.
+// preprocessing of images, and the class names; and the model
+// in the metadata of our own files.
 #pragma once
 
 #include <optional>
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "core/value.h"
+#include "io/weights/safetensors.h"
+#include "models/base/model.h"
 #include "weights/published_folder.h"
 
 namespace tessera::train {
@@ -22,5 +25,8 @@ struct HubConfig {
 // Reads the config.json next to weights with a published name. Nothing for other files, or if it names no
 // architecture. Throws Error if it is not JSON, and usage errors that name a setting without an equivalent.
 std::optional<HubConfig> read_hub_config(PublishedFolder& folder);
+
+// Returns the model in the metadata of our files; nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.
+std::optional<models::ModelSpec> stored_model(const Metadata& metadata, const std::string& file);
 
 }  // namespace tessera::train

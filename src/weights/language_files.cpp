@@ -11,7 +11,6 @@
 #include "weights/name_tables.h"
 #include "weights/published_folder.h"
 #include "weights/tensors.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 Value read_language_config(const std::string& path) {

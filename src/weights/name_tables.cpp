@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "weights/names/tables.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 

@@ -10,10 +10,9 @@
 #include "io/weights/weight_file.h"
 #include "models/base/family.h"
 #include "weights/diffusers_folder.h"
+#include "weights/hub_config.h"
 #include "weights/load_tensors.h"
-#include "weights/metadata.h"
 #include "weights/name_tables.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {

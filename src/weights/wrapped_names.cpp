@@ -1,4 +1,4 @@
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 #include <algorithm>
 #include <array>

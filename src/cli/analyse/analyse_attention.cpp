@@ -8,7 +8,6 @@
 
 #include "analysis/attention.h"
 #include "cli/analyse/attention_taps.h"
-#include "cli/analyse/attention_terms.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"

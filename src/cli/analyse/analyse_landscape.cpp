@@ -38,7 +38,8 @@ struct AnalyseLandscapeOptions {
     v("points", points, between(2, 200), "points on each axis");
     v("reach", reach, between(1e-6, 1000), "length of the axes, in norms of the filters");
     v("seed", seed, "seed of the directions");
-    v("state", state, "file of the computed points, from which an interrupted run continues");
+    v("state", state, {.writes = Writes::cache},
+      "file of the computed points, from which an interrupted run continues");
     v("hessian", hessian, between(0, 10000), "most steps of power iteration (0: no eigenvalue)");
     v("probes", probes, between(0, 10000), "probes of the Hessian's trace (0: no trace)");
     v("output", output, "");

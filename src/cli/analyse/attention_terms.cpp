@@ -1,4 +1,4 @@
-#include "cli/analyse/attention_terms.h"
+#include "cli/analyse/attention_taps.h"
 
 #include <array>
 #include <cmath>

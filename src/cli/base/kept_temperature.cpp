@@ -1,7 +1,6 @@
 #include "cli/base/kept_temperature.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <sstream>
 
@@ -110,13 +109,6 @@ TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
       fit.unreadable.push_back(chosen ? chosen->index_in_whole(i) : i);
   }
   return fit;
-}
-
-void check_keep(const std::string& keep, const DescribedWeights& weights) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(weights.file, keep, ignored))
-    fail_usage("--keep-temperature ", keep, " is the file that is read: choose another name");
-  const AtomicFile can_be_written(keep);
 }
 
 void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/base/common.h"
+#include "core/options.h"
 #include "data/base/source.h"
 #include "data/loading/loader.h"
 #include "open/weights.h"
@@ -44,7 +45,27 @@ std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weigh
 // Returns the data of the run that made the weights; an empty path if they do not record it.
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);
 
+inline constexpr int64_t kMostPixels = 8192;  // of an image's side
+// Returns the sides of a list in words, "160,224,384". Throws a usage error that begins with `option`.
+std::vector<int64_t> parse_sides(const std::string& option, const std::string& list);
+// Returns the model's settings of --set. Throws a usage error for settings of anything else.
+Value parse_model_settings(const std::vector<std::string>& settings);
+
 // Prints every image that was left out and fails if there is one; `images` is the number of all images.
 void fail_on_broken(const data::BadImages& broken, int64_t images);
+
+// Options of commands that read a data set without weights.
+template <class V>
+void visit_set(V& v, data::SourceConfig& source) {
+  v("data", source.path, {.argument = "DATA", .required = true},
+    "a folder, shards, a table, CIFAR or IDX files, shapes:…");
+}
+
+template <class V>
+void visit_validation(V& v, data::SourceConfig& source) {
+  v("val_data", source.val_path, "the validation set, if it has a path of its own");
+  v("val_share", source.val_share, from_to_below(0, 1), "share for validation, if the data has no splits");
+  v("image_root", source.image_root, "tables: base folder of relative paths");
+}
 
 }  // namespace tessera::cli

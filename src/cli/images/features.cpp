@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -32,7 +33,7 @@ struct FeaturesOptions : ComputeOptions {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights file of any format, checkpoint or run directory");
     v("images", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "OUT.npy, OUT.npz or OUT.safetensors; the names go to OUT.txt");
     v("data", data, "data source, in the form of `tessera train --data`; its labels are written too");
     v("split", split, {.choices = {"validation", "train", "all"}},
@@ -50,12 +51,17 @@ struct FeaturesOptions : ComputeOptions {
   }
 };
 
+std::string names_file(const std::string& out) {
+  return std::filesystem::path(out).replace_extension(".txt").string();
+}
+
 void check_request(const FeaturesOptions& options) {
   if (options.images.empty() == options.data.empty())
     fail_usage(options.images.empty() ? "no images: name files or folders, or a data source with --data"
                                       : "IMAGES and --data both name the images: give one");
   if (!ArrayFile::knows(options.out))
     fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
+  guard_output({.path = names_file(options.out), .option = "--output"});
 }
 
 // The images, and the paths of those that are files.
@@ -118,10 +124,6 @@ std::vector<int64_t> labels_of(const data::Source& source, const std::string& ou
   return labels;
 }
 
-std::string names_file(const std::string& out) {
-  return std::filesystem::path(out).replace_extension(".txt").string();
-}
-
 // A line each, in the order of the rows.
 void write_names(AtomicFile& file, const NamedImages& images, const train::WalkedBatch& batch) {
   for (size_t i = 0; i < batch.names.size(); ++i) {
@@ -129,6 +131,15 @@ void write_names(AtomicFile& file, const NamedImages& images, const train::Walke
     const std::string& name = images.paths.empty() ? batch.names[i] : images.paths[place];
     file.write(printable(name.empty() ? text("image ", place) : name, kMostNameBytes) + "\n");
   }
+}
+
+// Returns the shape of the features of `images` images.
+std::vector<int64_t> shape_of(Extractor& extractor, const data::Transform& transform, int64_t images) {
+  std::vector<int64_t> shape = transform.fields().at(0).shape;
+  shape.insert(shape.begin(), 1);
+  shape = extractor(torch::zeros(shape)).sizes().vec();
+  shape[0] = images;
+  return shape;
 }
 
 void extract(const FeaturesOptions& options) {
@@ -147,10 +158,7 @@ void extract(const FeaturesOptions& options) {
   const torch::InferenceMode inference;
   Extractor extractor(options, model);
 
-  std::vector<int64_t> shape = transform->fields().at(0).shape;
-  shape.insert(shape.begin(), 1);
-  shape = extractor(torch::zeros(shape)).sizes().vec();
-  shape[0] = source.size();
+  const std::vector<int64_t> shape = shape_of(extractor, *transform, source.size());
   const std::vector<int64_t> labels = labels_of(source, options.out);
   std::vector<ArraySpec> arrays = {{"features", DType::f32, shape}};
   if (!labels.empty()) arrays.push_back({"labels", DType::i64, {std::ssize(labels)}});

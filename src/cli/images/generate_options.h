@@ -39,7 +39,7 @@ struct GenerateOptions : ComputeOptions {
   void visit(V& v) {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights of task diffuse or darl, a published DiT or SiT, or a diffusers folder");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)");
     v("vae", vae, {.only_for = kDiffuse},
       "VAE that decodes latents: weights of task vae, or a diffusers folder");

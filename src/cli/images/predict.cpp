@@ -1,4 +1,6 @@
 // `tessera predict IMAGES… --weights FILE`: classify images with a weights file.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -16,7 +19,7 @@
 #include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 
 namespace tessera::cli {
 namespace {
@@ -93,6 +96,14 @@ class PredictionPrinter {
     std::cout << json_text(line) << "\n";
   }
 
+  // Prints control characters of a path as they are, except on a terminal.
+  static void print_path(const std::string& file) {
+    if (isatty(STDOUT_FILENO))
+      std::cout << csv_path(file);
+    else
+      std::ostream(unfiltered(std::cout << std::flush)) << csv_path(file) << std::flush;
+  }
+
   void print_csv(const std::string& file, const tasks::Prediction& prediction) {
     if (!headed_ && !prediction.empty()) {
       std::cout << "file,rank";
@@ -101,7 +112,8 @@ class PredictionPrinter {
       headed_ = true;
     }
     for (size_t rank = 0; rank < prediction.size(); ++rank) {
-      std::cout << csv_field(file) << "," << rank + 1;
+      print_path(file);
+      std::cout << "," << rank + 1;
       for (const auto& [name, value] : prediction[rank].values)
         std::cout << ","
                   << (value.is_double()   ? fixed(value.as_double(), 6)

@@ -5,22 +5,21 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/image_model.h"
 #include "cli/base/kept_temperature.h"
 #include "cli/base/measure_options.h"
 #include "cli/base/paired_images.h"
 #include "cli/base/real_labels.h"
-#include "cli/base/test_views.h"
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
-#include "cli/measure/eval_tables.h"
 #include "core/ability.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
 #include "data/loading/loader.h"
 #include "data/sources/conversations.h"
@@ -29,7 +28,7 @@
 #include "open/device.h"
 #include "open/ready_task.h"
 #include "tasks/base/paired.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 #include "tasks/classify/class_evaluation.h"
 
 namespace tessera::cli {
@@ -47,6 +46,7 @@ struct EvalOptions : MeasureOptions {
   int64_t crops = 1;
   tasks::CaptionBeams beams;
   std::vector<std::string> templates;
+  std::optional<tasks::EvalCaptions> captions;
   bool json = false, per_class = false, measures = false, flip = false, bits = false,
        classes_in_order = false;
   bool views() const { return crops > 1 || flip || !scales.empty(); }
@@ -69,6 +69,8 @@ struct EvalOptions : MeasureOptions {
     v("templates", templates,
       "models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
       "(default: the weights')");
+    v("captions", captions, choice<tasks::EvalCaptions>(),
+      "captions of an image that count: its first, its first five, or all (default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
@@ -77,8 +79,9 @@ struct EvalOptions : MeasureOptions {
     v("measures", measures,
       "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
     v("measured", measured, "");
-    v("keep_temperature", keep, "write the weights with the fitted temperature to this .safetensors file");
-    v("predictions", predictions, "write a CSV line for each sample to this file");
+    v("keep_temperature", keep, {.writes = Writes::file},
+      "write the weights with the fitted temperature to this .safetensors file");
+    v("predictions", predictions, {.writes = Writes::file}, "write a CSV line for each sample to this file");
     v("set", setups.settings, "override settings of the model that change no tensor: --set model.rope_ntk=2");
     v("json", json, "one JSON object for each row");
     output.visit_files(v);
@@ -194,6 +197,8 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (options.views()) look_several_times(options, opened);
   if (opened.writer) opened.writer->set_beams(options.beams);
   if (!options.templates.empty()) opened.towers->set_templates(options.templates);
+  if (options.captions)
+    train::require<tasks::CaptionEvaluation>(opened, "--captions").set_eval_captions(*options.captions);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -339,7 +344,7 @@ class Evaluation {
       fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
     if (options_.keep.empty()) return;
     if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
-    check_keep(options_.keep, weights_[0]);
+    const AtomicFile can_be_written(options_.keep);
   }
 
   static const report::TableBlock& classes_of(const tasks::Findings& findings) {
@@ -377,13 +382,17 @@ class Evaluation {
     const auto& [weights, file, info] = weights_[setup.weights];
     train::OpenOptions how = {
         .model = options_.model, .key = options_.key, .raw = options_.raw, .settings = setup.model_settings};
-    if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
+    const bool by_names = tasks::find_task(tasks::task_name(info.task)).names_classes;
+    std::vector<std::string> names;
+    if (!options_.class_names.empty()) names = data::read_class_names(options_.class_names);
+    if (!by_names) how.class_names = names;
     if (options_.classes_in_order) how.class_names = set_classes(info, weights);
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
     EvaluatedTask opened(train::open_task(weights, how));
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     check_task(options_, opened);
+    if (by_names && !names.empty()) opened.towers->set_class_names(names);
     const data::ClassLabels* const labels = source_->class_labels();
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes with different names");
@@ -395,6 +404,8 @@ class Evaluation {
     if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
+    for (const std::string& note : row.findings.notes)
+      if (notes_.insert(note).second) std::cerr << one_line(note) << "\n";
     if (predictions) write_table(*predictions, named_table(row.findings, "samples", "--predictions"));
     add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
     if (row.measures) finish_temperature(weights_[setup.weights], opened, row.measures->temperature);
@@ -469,6 +480,7 @@ class Evaluation {
   std::optional<RealLabels> real_;
   train::SharedSource whole_, source_;  // the named set, and its part that no temperature was fitted on
   std::vector<EvaluatedRow> rows_;
+  std::set<std::string> notes_;  // printed ones
 };
 
 void evaluate(const EvalOptions& options) {

@@ -58,7 +58,7 @@ struct ProbeOptions : MeasureOptions {
     v("size", size, between(0, 8192), "input side in pixels (0: as trained)");
     v("cache", cache, between(0.001, 100000), "largest temporary file of features, in GB");
     v("json", json, "one JSON object");
-    v("report", report, "write an HTML page to this file");
+    v("report", report, {.writes = Writes::file}, "write an HTML page to this file");
   }
 };
 

@@ -9,7 +9,7 @@
 #include "io/files/file.h"
 #include "open/open_language.h"
 #include "open/open_task.h"
-#include "weights/adapter.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::cli {
 namespace {
@@ -21,7 +21,7 @@ struct SaveOptions {
   void visit(V& v) {
     v("weights", weights, {.names = "-w", .required = true},
       "run of task instruct, frozen or flamingo with LoRA");
-    v("output", output, {.names = "-o", .required = true}, "folder to write");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file}, "folder to write");
   }
 };
 
@@ -34,7 +34,7 @@ struct MergeOptions {
       "folder with config.json and weights of a language model");
     v("adapter", adapter, {.required = true},
       "folder with adapter_config.json and adapter_model.safetensors");
-    v("output", output, {.names = "-o", .required = true},
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
       "folder to write, with configuration and tokeniser, or a single .safetensors file; published names");
   }
 };

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/left_out.h"
 #include "data/base/source_kinds.h"
 #include "io/files/file.h"
 #include "io/files/path.h"

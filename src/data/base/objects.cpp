@@ -1,7 +1,7 @@
 #include "data/base/objects.h"
 
 #include "core/error.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 
 namespace tessera::data {
 

@@ -1,6 +1,5 @@
 // Language and vision-language models, from transformers and from their authors.
 #include "weights/names/tables.h"
-#include "weights/names/towers.h"
 
 namespace tessera::train {
 namespace {
