@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "models/base/causal_backbone.h"
 #include "optim/optimiser_groups.h"
-#include "train/compute.h"
+#include "train/memory.h"
 #include "train/setup.h"
 
 namespace tessera::train {

@@ -5,7 +5,7 @@
 
 #include "core/value.h"
 #include "tasks/base/registry.h"
-#include "train/compute.h"
+#include "train/memory.h"
 #include "train/train_testing.h"
 
 namespace tessera::train {

@@ -10,7 +10,6 @@
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
 #include "weights/published_folder.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 Value read_language_config(const std::string& path) {
