@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "eval/captioning.h"
 #include "eval/classification.h"
 #include "eval/ranking.h"
