@@ -14,7 +14,7 @@ struct TextPreparation {
   bool remove_punctuation = false;  // ASCII's
   bool lower = false;
   bool ends = false;  // the template is the text and the end token, whatever the SentencePiece model contains
-  std::string pad;    // token that pads a text, "" = the tokeniser's
+  std::string pad = {};  // token that pads a text, "" = the tokeniser's
 };
 
 // Reads transformers' tokenizer_config.json; an empty table means none.
