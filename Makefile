@@ -97,7 +97,7 @@ format-check: packages-lint  ## fail if `make format` would change a file
 lint: configure packages-lint  ## clang-tidy on files that differ from BASE=main (all with BASE=)
 	CLANG_TIDY=$(CLANG_TIDY) tools/lint $(BUILD) $(BASE)
 
-prose:  ## check sizes of the sources and the English of comments, messages and docs
+prose: packages  ## check sizes of the sources and the English of comments, messages and docs
 	tools/lint --house
 	tools/lint --prose
 

@@ -1,5 +1,5 @@
 #include "fuzz/fuzz.h"
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 
 // The header of an array, and the length that it declares.
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -25,6 +25,10 @@ MARKERS = [re.compile(pattern, re.I) for pattern in (
 )]
 
 
+# Literals there are questions and answers of generated data sets, not messages.
+QUESTIONS = ("src/data/sources/shapes.cpp", "src/data/tools/instruct.cpp")
+
+
 def files(*folders):
     """Returns the tracked and new files below `folders`, without what git ignores."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *folders]
@@ -105,7 +109,7 @@ def prose_of(name):
         lines = ((i + 1, line.strip().lstrip("# ")) for i, line in enumerate(source.split("\n")) if line.strip().startswith("#"))
         return [(i, text) for i, text in lines if not text.startswith("!")]
     found = list(comments(source))
-    return found if TEST.search(name) else found + list(messages(source))
+    return found if TEST.search(name) or name in QUESTIONS else found + list(messages(source))
 
 
 def prose_files():

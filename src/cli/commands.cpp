@@ -34,6 +34,7 @@ void add_analyse_curves(Arguments&, Action&);
 void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
+void add_export(Arguments&, Action&);
 void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
@@ -54,6 +55,8 @@ void add_adapter_save(Arguments&, Action&);
 void add_adapter_merge(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
+void add_plan(Arguments&, Action&);
+void add_laws_fit(Arguments&, Action&);
 void add_doctor(Arguments&, Action&);
 void add_version(Arguments&, Action&);
 
@@ -130,6 +133,8 @@ std::span<const Command> commands() {
        "tessera inspect runs/demo/model.safetensors --stats", add_inspect},
       {"convert", "convert weights of any format to safetensors with metadata",
        "tessera convert deit3_small.pth deit3_small.safetensors", add_convert},
+      {"export", "write trained weights as ONNX for other programs, checked before it is written",
+       "tessera export runs/demo -o demo.onnx", add_export},
       {"data info", "print sizes, classes, mean and std of a data set", "tessera data info photos/",
        add_data_info},
       {"data check", "read a whole data set and report all errors",
@@ -167,6 +172,10 @@ std::span<const Command> commands() {
        "tessera bench decode --precision int8 --prompt 512 --tokens 128", add_bench_decode},
       {"bench data", "the training loader on a folder of images", "tessera bench data photos/ --size 224",
        add_bench_data},
+      {"plan", "search layouts of a training on a cluster, with time, memory and traffic",
+       "tessera plan recipes/vil/table10_base.toml --cluster h100x64 --report plan.html", add_plan},
+      {"laws fit", "fit scaling laws to runs, sweeps or a table, for the best size of a budget",
+       "tessera laws fit runs/scaling --budget 1e18 --report laws.html", add_laws_fit},
       {"doctor", "print libraries, instruction sets, threads and GPU", "tessera doctor", add_doctor},
       {"completion", "print a script that completes commands and options in a shell",
        "source <(tessera completion bash)", add_completion},
@@ -176,6 +185,7 @@ std::span<const Command> commands() {
 }
 
 std::string_view group_summary(std::string_view group) {
+  if (group == "laws") return "scaling laws of trainings";
   if (group == "adapter") return "LoRA adapters: from runs, and into weights";
   if (group == "tokens") return "tokenise texts, and train tokenisers";
   if (group == "data") return "inspect, check, pack, encode and corrupt data sets";

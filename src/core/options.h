@@ -28,6 +28,10 @@
 
 namespace tessera {
 
+// The files that an option names: none or inputs, an output that replaces an older one, one that all processes of a run write
+// together, or a file that a later run reads and continues.
+enum class Writes { nothing, file, together, cache };
+
 // Rules of a field that the command line spells or checks in its own way.
 struct OptionRules {
   Range range = {};                       // for numbers
@@ -39,6 +43,7 @@ struct OptionRules {
   std::string sets = {};        // the recipe's key that the option sets: "train.epochs"
   std::string readers = {};     // before the meaning in help: "ddim: share of the noise"
   std::string only_for = {};    // the one reader of a field that not all readers of the config read
+  Writes writes = Writes::nothing;
 };
 
 // One field of a config, with its type erased.

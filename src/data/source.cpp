@@ -5,11 +5,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
-#include "data/tools/check_values.h"
+#include "data/tools/check.h"
 #include "io/files/path.h"
 
 namespace tessera::data {

@@ -113,6 +113,7 @@ TEST_F(MaskFolder, AMissingFolderIsNamedToWhoNeedsMasks) {
 }
 
 TEST_F(MaskFolder, MasksWithoutAnyClassAreAProblemOfTheSet) {
+  add("training", "d", gray(1));
   CheckReport report = check_data({.path = root_.string()});
   ASSERT_EQ(report.set.count, 1);
   EXPECT_NE(report.set.lines[0].find("(validation), 1 image, 3 classes: no mask has a pixel of a class"),
@@ -208,6 +209,37 @@ TEST(MaskTraining, ImageAndMaskMoveTogether) {
   larger->apply(sample, random, more);
   EXPECT_EQ(mask.back(), kIgnoredPixel);
   EXPECT_EQ(image.back(), 0);
+}
+
+// 255 is no class, though many programs write it for the second of two.
+TEST_F(MaskFolder, ClassesWithoutAPixelAreFound) {
+  write_text_atomic((root_ / "classes.txt").string(), "background\nobject\n");
+  for (const char* split : {"training", "validation"})
+    for (const char* name : {"a", "b", "c"}) {
+      Image mask = gray(0);
+      std::fill_n(mask.pixels.begin(), 30, uint8_t{255});
+      add(split, name, mask);
+    }
+  const auto lines = [&](const std::string& path) {
+    std::string all;
+    for (const std::string& line : check_data({.path = path}).set.lines) all += line + "\n";
+    return all;
+  };
+  EXPECT_NE(
+      lines(root_.string()).find("no mask has a pixel of the class 'object'; pixels of 255 have no class"),
+      std::string::npos);
+  const std::string described = (root_ / "set.toml").string();
+  write_text_atomic(described,
+                    "train = \"training\"\nvalidation = \"validation\"\nignore_index = 254\n"
+                    "class_map = { 0 = 0, 255 = 1 }\n");
+  EXPECT_EQ(lines(described), "");
+  const auto source = open_source({.path = described}, Split::train);
+  EXPECT_EQ(source->read(0).annotation.mask->pixels[0], 1);
+}
+
+TEST_F(MaskFolder, EndingsOfMasksMatchInAnyCase) {
+  fs::rename(root_ / "annotations/training/a.png", root_ / "annotations/training/a.PNG");
+  EXPECT_EQ(open(Split::train)->size(), 2);
 }
 
 }  // namespace

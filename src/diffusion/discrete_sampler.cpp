@@ -96,6 +96,9 @@ class Ddim final : public Sampler {
       alphas_.push_back(alphas[static_cast<size_t>(t)]);
       next_.push_back(t - stride >= 0 ? alphas[static_cast<size_t>(t - stride)] : end);
     }
+    if (options.next_level == NextLevel::diffusers) return;
+    std::copy(alphas_.begin() + 1, alphas_.end(), next_.begin());
+    next_.back() = end;
   }
   int64_t steps() const override { return static_cast<int64_t>(times_.size()); }
   bool draws_noise() const override { return options_.eta > 0; }

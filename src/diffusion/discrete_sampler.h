@@ -22,6 +22,9 @@ enum class Method { ddpm, ddim, dpm, dpm_sde, euler, euler_ancestral, heun };
 // The schedule's steps to take. leading: from 0 with an integer stride; trailing: down from the last with a
 // fractional stride; linspace: both ends.
 enum class Spacing { leading, trailing, linspace };
+// The noise level after a step of DDIM: that of the next step taken, or that of the step N / steps below, as in
+// diffusers. They differ for linspace, and for trailing if the steps do not divide the schedule's N.
+enum class NextLevel { listed, diffusers };
 // The noise levels of the steps, largest first.
 //   schedule     those of the steps of `spacing`
 //   karras       sigma^(1/7) evenly spaced (Karras et al. 2022, eq. 5)
@@ -49,6 +52,7 @@ struct DiscreteOptions {
   bool lower_order_final = true,
        euler_at_final = false;  // dpm: lower order in the last steps if steps are few
   Spacing spacing = Spacing::trailing;
+  NextLevel next_level = NextLevel::listed;      // ddim
   int64_t steps_offset = 0;                      // leading: added to every step
   SigmaSpacing sigmas = SigmaSpacing::schedule;  // dpm, euler, heun
   double sigma_min = 0, sigma_max = 0;        // euler, heun: ends of the other spacings; 0 = the schedule's
@@ -91,6 +95,10 @@ struct tessera::EnumNames<tessera::diffusion::Method> {
 template <>
 struct tessera::EnumNames<tessera::diffusion::Spacing> {
   static constexpr std::array names = {"leading", "trailing", "linspace"};
+};
+template <>
+struct tessera::EnumNames<tessera::diffusion::NextLevel> {
+  static constexpr std::array names = {"listed", "diffusers"};
 };
 template <>
 struct tessera::EnumNames<tessera::diffusion::SigmaSpacing> {

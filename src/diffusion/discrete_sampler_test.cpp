@@ -100,6 +100,36 @@ TEST(DiscreteSampler, SolverOfTheNoiseTakesAConstantNoiseAwayExactly) {
     }
 }
 
+// A step of DDIM arrives at the noise of the next step that it takes; diffusers' rule misses it for linspace, and
+// for trailing if the steps do not divide the schedule.
+TEST(DiscreteSampler, DdimArrivesAtTheNextStepsNoise) {
+  torch::manual_seed(4);
+  const Tensor noise = torch::randn({1, 3, 4, 4}, torch::kFloat64), clean = torch::rand_like(noise);
+  const auto furthest = [&](const DiscreteOptions& options) {
+    const auto sampler = make_discrete_sampler({}, {}, options);
+    const auto at = [&](int64_t step) {
+      return sampler->level(step).alpha * clean + sampler->level(step).sigma * noise;
+    };
+    double worst = 0;
+    int64_t step = 0;
+    const Network network = [&](const Tensor& x, const Tensor&) {
+      worst = std::max(worst, (x - at(step++)).abs().max().item<double>());
+      return noise;
+    };
+    sampler->run(network, at(0), {});
+    return worst;
+  };
+  for (const auto& [spacing, steps, differs] : {std::tuple{Spacing::linspace, 50, true},
+                                                {Spacing::trailing, 30, true},
+                                                {Spacing::trailing, 50, false},
+                                                {Spacing::leading, 30, false}}) {
+    DiscreteOptions options{.method = Method::ddim, .steps = steps, .spacing = spacing};
+    EXPECT_LT(furthest(options), 1e-9) << name_of(spacing) << " " << steps;
+    options.next_level = NextLevel::diffusers;
+    EXPECT_EQ(furthest(options) > 1e-6, differs) << name_of(spacing) << " " << steps;
+  }
+}
+
 // Every sampler ends at the image that the network predicts.
 TEST(DiscreteSampler, EndsAtTheImageThatTheNetworkKnows) {
   const std::vector<double> alphas = cumulative_alphas(make_betas({}));

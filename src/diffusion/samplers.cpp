@@ -17,6 +17,7 @@ std::unique_ptr<Sampler> discrete(const TrainedProcess& process, const SamplerCo
                                 .eta = config.eta,
                                 .order = order,
                                 .spacing = config.spacing,
+                                .next_level = config.next_level,
                                 .sigmas = config.karras ? SigmaSpacing::karras : SigmaSpacing::schedule,
                                 .clip = config.clip.value_or(0),
                                 .threshold = config.threshold.value_or(0)});
@@ -61,7 +62,7 @@ std::vector<SamplerRow>& table() {
       {"ddpm", diffusion, {"steps", "respacing", "clip"}, 1, 250, true, discrete<Method::ddpm>},
       {"ddim",
        diffusion,
-       {"steps", "spacing", "eta", "clip", "threshold"},
+       {"steps", "spacing", "next_level", "eta", "clip", "threshold"},
        1,
        50,
        true,
@@ -81,7 +82,7 @@ std::vector<SamplerRow>& table() {
   return rows;
 }
 
-// The names of the rows that `wanted` holds for, each once.
+// The names of the rows for which `wanted` is true, each once.
 template <class Wanted>
 std::vector<std::string> names_where(const Wanted& wanted) {
   std::vector<std::string> names;

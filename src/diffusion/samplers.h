@@ -30,6 +30,7 @@ struct SamplerConfig {
   double eta = 0;
   bool karras = false;
   Spacing spacing = Spacing::trailing;
+  NextLevel next_level = NextLevel::listed;
   DiffusionForm diffusion = DiffusionForm::sigma;
   LastStep last_step = LastStep::mean;
   double last_step_size = 0.04;
@@ -48,6 +49,8 @@ struct SamplerConfig {
     option("eta", eta, {.range = at_least(0)}, "share of the chain's noise");
     option("karras", karras, {}, "Karras' spacing of the noise levels");
     option("spacing", spacing, {}, "selection of the schedule's steps");
+    option("next_level", next_level, {},
+           "noise after a step: the next step's, or N / steps below (diffusers)");
     option("diffusion", diffusion, {}, "diffusion coefficient");
     option("last_step", last_step, {}, "last step");
     option("last_step_size", last_step_size,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -109,25 +110,34 @@ std::pair<double, double> mean_and_deviation(std::span<const double> values) {
 
 }  // namespace
 
-InceptionScoreMeter::InceptionScoreMeter(int64_t classes, int64_t samples, int64_t splits)
+InceptionScoreMeter::InceptionScoreMeter(int64_t classes, int64_t samples, int64_t splits,
+                                         std::optional<uint64_t> shuffle_seed)
     : classes_(classes),
       samples_(samples),
       negative_entropy_(static_cast<size_t>(splits), 0.0),
       sums_(static_cast<size_t>(splits * classes), 0.0) {
   if (splits < 1 || samples < splits)
     fail_usage("an Inception Score of ", samples, " samples cannot have ", splits, " splits");
+  if (shuffle_seed && splits > 1)
+    order_ = RandomStream(*shuffle_seed, "inception score").permutation(samples);
+}
+
+// The last split that begins at or before the sample's place.
+int64_t InceptionScoreMeter::split_of(int64_t sample) const {
+  const auto splits = std::ssize(negative_entropy_);
+  const int64_t place = order_.empty() ? sample : order_[static_cast<size_t>(sample)];
+  int64_t split = place * splits / samples_;
+  while (split + 1 < splits && (split + 1) * samples_ / splits <= place) ++split;
+  return split;
 }
 
 void InceptionScoreMeter::add(std::span<const double> probabilities) {
   const auto classes = static_cast<size_t>(classes_);
-  const auto splits = std::ssize(negative_entropy_);
   check(probabilities.size() % classes == 0, probabilities.size(), " probabilities are not whole samples of ",
         classes_, " classes");
   for (size_t at = 0; at < probabilities.size(); at += classes, ++count_) {
     check(count_ < samples_, "more than ", samples_, " samples");
-    // The last split that begins at or before this sample.
-    int64_t split = count_ * splits / samples_;
-    while (split + 1 < splits && (split + 1) * samples_ / splits <= count_) ++split;
+    const int64_t split = split_of(count_);
     double* sums = sums_.data() + split * classes_;
     for (size_t c = 0; c < classes; ++c) {
       const double p = probabilities[at + c];

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,7 +12,7 @@ namespace tessera::eval {
 
 // exp of the mean over samples of KL(p(y|x) || p(y)), for each split (Salimans et al. 2016, "Improved
 // techniques for training GANs"). Split i of n has the samples i N / n to (i + 1) N / n - 1, in the order in
-// which they are added.
+// which they are added, or shuffled: samples sorted by class have too few classes in a split.
 struct InceptionScore {
   double mean = 0, deviation = 0;  // over the splits; the variance is divided by their number
   std::vector<double> splits;
@@ -19,14 +20,19 @@ struct InceptionScore {
 class InceptionScoreMeter {
  public:
   // `samples`: number of samples to be added. Throws a usage error if it is below the number of splits.
-  InceptionScoreMeter(int64_t classes, int64_t samples, int64_t splits);
+  // `shuffle_seed` selects the order; without it samples keep their own.
+  InceptionScoreMeter(int64_t classes, int64_t samples, int64_t splits,
+                      std::optional<uint64_t> shuffle_seed = {});
   // Adds whole rows of `classes` probabilities.
   void add(std::span<const double> probabilities);
   // Throws Error unless all samples were added.
   InceptionScore score() const;
 
  private:
+  int64_t split_of(int64_t sample) const;
+
   int64_t classes_, samples_, count_ = 0;
+  std::vector<int64_t> order_;            // [samples] if shuffled
   std::vector<double> negative_entropy_;  // [splits], sums of p log p
   std::vector<double> sums_;              // [splits, classes], of p
 };

@@ -24,6 +24,22 @@ std::vector<double> probabilities(int64_t rows, int64_t classes) {
   return out;
 }
 
+// 200 sure samples of ten classes: 10 if each split has all classes, 1 if each has a single one.
+TEST(InceptionScore, OfSamplesSortedByClassNeedsShuffling) {
+  const auto score = [](std::optional<uint64_t> seed) {
+    InceptionScoreMeter meter(10, 200, 10, seed);
+    for (size_t i = 0; i < 200; ++i) {
+      std::vector<double> sure(10, 0.0);
+      sure[i / 20] = 1;
+      meter.add(sure);
+    }
+    return meter.score().mean;
+  };
+  EXPECT_NEAR(score({}), 1, 1e-9);
+  EXPECT_GT(score(0), 7);
+  EXPECT_EQ(score(3), score(3));
+}
+
 TEST(InceptionScore, IsItsDefinitionSplitBySplit) {
   const int64_t rows = 23, classes = 5, splits = 4;
   const std::vector<double> p = probabilities(rows, classes);

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/json.h"
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 #include "io/weights/array_file.h"
 
 namespace tessera::eval {

@@ -42,16 +42,16 @@ class Tridiagonal {
         p_(static_cast<size_t>(n)),
         partial_(static_cast<size_t>(n * kParts)) {
     diagonal.resize(static_cast<size_t>(n));
-    beside.assign(static_cast<size_t>(n), 0);
+    off_diagonal.assign(static_cast<size_t>(n), 0);
     for (int64_t k = 0; k < n; ++k) reduce(k);
   }
 
-  std::vector<double> diagonal, beside;  // beside[k] couples k and k + 1
+  std::vector<double> diagonal, off_diagonal;  // off_diagonal[k] couples k and k + 1
 
  private:
   double* row(int64_t i) { return a_.data() + i * n_; }
 
-  // Reduces column k below the diagonal to (beside, 0, …) by the reflection I - tau v v^T.
+  // Reduces column k below the diagonal to (off_diagonal, 0, …) by the reflection I - tau v v^T.
   void reduce(int64_t k) {
     diagonal[static_cast<size_t>(k)] = row(k)[k];
     if (k + 1 == n_) return;
@@ -59,7 +59,7 @@ class Tridiagonal {
     for (int64_t i = k + 1; i < n_; ++i) scale = std::max(scale, std::abs(row(i)[k]));
     const double first = row(k + 1)[k];
     if (k + 2 == n_ || scale == 0) {
-      beside[static_cast<size_t>(k)] = first;
+      off_diagonal[static_cast<size_t>(k)] = first;
       return;
     }
     for (int64_t i = k + 1; i < n_; ++i) {
@@ -69,7 +69,7 @@ class Tridiagonal {
     const double length = first >= 0 ? -std::sqrt(square) : std::sqrt(square);
     const double head = v_[static_cast<size_t>(k + 1)] - length;
     v_[static_cast<size_t>(k + 1)] = head;
-    beside[static_cast<size_t>(k)] = length * scale;
+    off_diagonal[static_cast<size_t>(k)] = length * scale;
     const double tau = -1 / (length * head);  // 2 / (v . v)
     multiply(k + 1);
     const double* v = v_.data() + k + 1;
@@ -124,11 +124,11 @@ class Tridiagonal {
 // is the number of negative pivots of T - x I (Sturm).
 class Bisection {
  public:
-  Bisection(std::vector<double> diagonal, const std::vector<double>& beside)
+  Bisection(std::vector<double> diagonal, const std::vector<double>& off_diagonal)
       : diagonal_(std::move(diagonal)), squares_(diagonal_.size(), 0.0) {
-    for (size_t i = 0; i + 1 < diagonal_.size(); ++i) squares_[i + 1] = beside[i] * beside[i];
+    for (size_t i = 0; i + 1 < diagonal_.size(); ++i) squares_[i + 1] = off_diagonal[i] * off_diagonal[i];
     for (size_t i = 0; i < diagonal_.size(); ++i) {  // Gershgorin
-      const double reach = (i > 0 ? std::abs(beside[i - 1]) : 0) + std::abs(beside[i]);
+      const double reach = (i > 0 ? std::abs(off_diagonal[i - 1]) : 0) + std::abs(off_diagonal[i]);
       spread_ = std::max(spread_, std::abs(diagonal_[i]) + reach);
     }
   }
@@ -185,7 +185,7 @@ std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int64_t n)
       check(std::isfinite(matrix[static_cast<size_t>(i * n + j)]), "a matrix of ", n, " x ", n,
             " has the value ", matrix[static_cast<size_t>(i * n + j)], " at [", i, ", ", j, "]");
   Tridiagonal form(std::move(matrix), n);
-  const Bisection bisection(std::move(form.diagonal), form.beside);
+  const Bisection bisection(std::move(form.diagonal), form.off_diagonal);
   std::vector<double> values(static_cast<size_t>(n));
   parallel_for((n + Bisection::kLanes - 1) / Bisection::kLanes, 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) bisection.find(block * Bisection::kLanes, values);

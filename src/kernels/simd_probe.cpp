@@ -1,4 +1,4 @@
-#include "kernels/simd_probe.h"
+#include "kernels/simd_testing.h"
 
 #include "kernels/simd.h"
 

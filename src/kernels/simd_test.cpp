@@ -3,7 +3,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/simd_probe.h"
+#include "kernels/simd_testing.h"
 #include "kernels/testing.h"
 
 namespace tessera::kernels {

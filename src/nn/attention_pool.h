@@ -17,10 +17,13 @@ struct AttentionPoolOptions {
   MlpForm mlp = MlpForm::gelu;
   bool rms = false;  // RMSNorm instead of LayerNorm before the MLP
   double norm_eps = 1e-6;
+  int64_t latents = 1;   // queries
+  bool mean = false;     // pooled: the mean of their results, else the first
+  bool qk_norm = false;  // LayerNorm of the queries and keys of each head
 };
 
 //   y = proj(softmax(q(latent) k(x)^T / sqrt(d)) v(x)),   pooled = y + mlp(norm(y))
-// Parameters latent [1, 1, width], q, kv, proj, norm, mlp, named as in timm's AttentionPoolLatent.
+// Parameters latent [1, latents, width], q, kv, q_norm, k_norm, proj, norm, mlp, named as in timm's AttentionPoolLatent.
 class AttentionPoolImpl : public torch::nn::Module {
  public:
   explicit AttentionPoolImpl(const AttentionPoolOptions& options);
@@ -29,9 +32,10 @@ class AttentionPoolImpl : public torch::nn::Module {
 
  private:
   int64_t heads_;
+  bool mean_;
   torch::Tensor latent_;
   Linear q_{nullptr}, kv_{nullptr}, proj_{nullptr};
-  LayerNorm norm_{nullptr};
+  LayerNorm norm_{nullptr}, q_norm_{nullptr}, k_norm_{nullptr};
   RmsNorm rms_{nullptr};
   AnyMlp mlp_{nullptr};
 };

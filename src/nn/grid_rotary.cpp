@@ -1,4 +1,4 @@
-#include "nn/grid_rotary.h"
+#include "nn/rope.h"
 
 #include <cmath>
 #include <numbers>

@@ -103,8 +103,8 @@ void check_input_step_sizes(const models::Backbone& model, const std::string& wh
     if (buffer.key().ends_with(kStepSize))
       if (const double step_size = std::exp(buffer.value().item<float>());
           !(step_size > 1e-30 && step_size < 1e30))
-        fail("'", where, "': tensor '", buffer.key(), "' says that inputs are rounded to multiples of ",
-             step_size, ", must be the logarithm of a step size");
+        fail("'", where, "': tensor '", buffer.key(), "' rounds inputs to multiples of ", step_size,
+             ", must be the logarithm of a step size");
 }
 
 }  // namespace tessera::train

@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "open/gpu_library.h"
 #include "parallel/world.h"
 
 namespace tessera::train {

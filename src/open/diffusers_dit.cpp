@@ -1,4 +1,4 @@
-#include "open/diffusers_dit.h"
+#include "open/open_generator.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -91,7 +91,7 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
   tasks::set_training(opened.task->parts(), false);
   const diffusion::ProcessConfig& process = tasks::generator_of(*opened.task)->process->config();
   opened.notes.push_back(text(opened.file,
-                              " holds DiT as diffusers writes it (config.json beside it), which predicts ",
+                              " holds DiT as diffusers writes it (config.json next to it), which predicts ",
                               name_of(process.predict), " by a ", name_of(process.schedule), " schedule of ",
                               process.steps, " steps", pipeline.empty() ? ", as published" : ""));
   return opened;

@@ -1,4 +1,4 @@
-#include "open/gpu_library.h"
+#include "open/device.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

@@ -15,7 +15,7 @@
 #include "open/weights.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/wrapped_names.h"
+#include "weights/published_folder.h"
 
 namespace tessera::train {
 namespace {
@@ -44,13 +44,18 @@ std::set<std::string> neutral_names(const tasks::Task& task) {
 }
 
 // Converts a stored tensor of another shape, by the rules of its backbone; undefined if it cannot fit.
-torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored,
-                     torch::IntArrayRef wanted) {
+torch::Tensor fitted_to_backbone(const tasks::Task& task, const std::string& name,
+                                 const torch::Tensor& stored) {
   for (const tasks::BackbonePart& part : task.backbones())
     if (name.starts_with(part.prefix))
       if (torch::Tensor fit = part.model->fit(name.substr(part.prefix.size()), stored); fit.defined())
         return fit;
-  return models::fit_input_channels(stored, wanted);
+  return {};
+}
+torch::Tensor fitted(const tasks::Task& task, const std::string& name, const torch::Tensor& stored,
+                     torch::IntArrayRef wanted) {
+  const torch::Tensor fit = fitted_to_backbone(task, name, stored);
+  return fit.defined() ? fit : models::fit_input_channels(stored, wanted);
 }
 
 std::string loaded_line(const LoadReport& report, const WeightFile& file) {
@@ -62,7 +67,7 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
   if (!report.fresh.empty())
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   if (!report.reshaped.empty())
-    report.lines.push_back("begin anew, of another shape in the file: " + some_of(report.reshaped));
+    report.lines.push_back("initialised, of another shape in the file: " + some_of(report.reshaped));
   // Such a head is kept only for its number of classes: it may have been trained for others.
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (!report.kept_outputs.empty() && !info.ours)
@@ -96,16 +101,25 @@ StoredTensors stored_for(const tasks::Task& task, const std::vector<TensorView>&
 }
 
 std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const StoredTensors& stored) {
-  return match_tensors(tasks::named_state(task.parts()), stored, {.misfit = misfit_of(task)});
+  return match_tensors(tasks::named_state(task.parts()), stored,
+                       {.misfit = misfit_of(task), .reshape = true});
 }
 
 LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
   LoadReport report;
-  report.loaded =
-      load_tensors(tasks::named_state(task.parts()),
-                   stored_for(task, file.tensors(), is_ours(file), file.path()), {.misfit = misfit_of(task)})
-          .count;
+  // Files of other programs may have axes of extent 1 more. A published configuration may give another image
+  // size than that of the stored positions.
+  LoadRules rules{.misfit = misfit_of(task), .reshape = !is_ours(file)};
+  if (!is_ours(file) && is_published_name(file.path()))
+    rules.fit = [&](const std::string& name, const torch::Tensor& value, torch::IntArrayRef) {
+      return fitted_to_backbone(task, name, value);
+    };
+  LoadedTensors loaded = load_tensors(tasks::named_state(task.parts()),
+                                      stored_for(task, file.tensors(), is_ours(file), file.path()), rules);
+  report.loaded = loaded.count;
+  report.interpolated = std::move(loaded.fitted);
   report.lines.push_back(loaded_line(report, file));
+  for (const std::string& one : report.interpolated) report.lines.push_back("positions interpolated: " + one);
   return report;
 }
 
@@ -193,7 +207,7 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
   }
   if (other.empty()) return "";
   return text("not of the model: ", counted(std::ssize(other), "tensor"), " (", some_of(other),
-              "), which belong to another part of what the file holds");
+              "), which belong to another part of the file");
 }
 
 namespace {
@@ -208,7 +222,11 @@ bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& s
     const StoredTensor* one = stored.find(name);
     if (one) ++found;
     if (head.contains(name)) continue;
-    if (!one || c10::IntArrayRef(one->shape) != tensor.sizes()) return false;
+    if (!one) return false;
+    const c10::IntArrayRef shape(one->shape);
+    const bool same_numbers = shape.size() != tensor.sizes().size() &&
+                              c10::multiply_integers(shape) == tensor.numel() && tensor.dim() > 1;
+    if (shape != tensor.sizes() && !same_numbers) return false;
   }
   return found == stored.tensors().size();
 }

@@ -21,7 +21,7 @@ struct LoadReport {
   std::vector<std::string> left_over;     // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
   // For people: "loaded 150 tensors from F (safetensors)", "new head for 2 classes (cat, dog): head.weight,
-  // head.bias", "begin anew, of another shape in the file: …", "positions interpolated: …", "not in the file,
+  // head.bias", "initialised, of another shape in the file: …", "positions interpolated: …", "not in the file,
   // of no effect at first: …", "not used: …".
   std::vector<std::string> lines;
 };
@@ -55,5 +55,14 @@ std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors);
 // Returns the families that have most of these names: the file may contain such a model with custom settings.
 // Empty if it contains another kind of model.
 std::vector<std::string> families_alike(const std::vector<TensorView>& tensors);
+
+// Initial weights cut from a larger model: weight selection (Xu et al. 2024, "Initializing models with larger
+// ones"). The source is a model of the same family, or LLaMA's decoder for iLLaMA.
+
+// Cuts each parameter that the file has under its name, or under LLaMA's (Meta's or Hugging Face's), to this
+// model's shape along each axis. Takes the first blocks of a deeper model. Parameters missing in the file,
+// and the head, keep their initial values: `fresh` of the report. Throws an error if no parameter is in the
+// file, or if a tensor is smaller than the model's.
+LoadReport select_pretrained(models::Backbone& model, const models::ModelSpec& spec, const WeightFile& file);
 
 }  // namespace tessera::train

@@ -103,6 +103,53 @@ int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
          blocks / config.every * models::count_parameters(*models::GatedCrossAttention(config.gated));
 }
 
+// Adds tokens like OpenFlamingo's code, then resizes the embeddings.
+void add_special_tokens(OpenedLanguage& out, const std::string& source, const Shapes& shapes,
+                        const std::string& file) {
+  std::vector<std::string> added = {"<|endofchunk|>", "<image>"};
+  if (out.tokeniser->special().pad < 0) added.push_back("<PAD>");
+  out.tokeniser = out.tokeniser->with_tokens(added);
+  const int64_t rows = embedding_rows(shapes, *out.language);
+  if (rows > 0 && rows < out.tokeniser->size())
+    fail("'", file, "' has embeddings for ", rows, " tokens, the tokeniser of '", source, "' ",
+         out.tokeniser->size(), " with those of OpenFlamingo: it was trained with another");
+  out.language->resize_vocabulary(rows > 0 ? rows : out.tokeniser->size());
+  if (rows == 0)
+    out.notes.push_back(text("'", file, "' brings no embeddings: those of <image> and <|endofchunk|> are 0"));
+}
+
+void check_language(const OpenedLanguage& out, const models::FlamingoConfig& config,
+                    const std::string& file) {
+  if (config.gated.dim != out.language->config().dim)
+    fail_usage("--language: '", out.file, "' has tokens of ", out.language->config().dim, " channels, '",
+               file, "' was trained with ", config.gated.dim);
+  if (config.every > out.language->config().depth)
+    fail_usage("--language: '", out.file, "' has ", out.language->config().depth, " blocks, '", file,
+               "' was trained with at least ", config.every);
+}
+
+std::shared_ptr<models::Backbone> tower_of(const OpenedTask& opened, const models::FlamingoConfig& config,
+                                           const std::string& file) {
+  const std::shared_ptr<models::Backbone> tower = opened.task->backbones().at(0).model;
+  const auto* const tokens = dynamic_cast<const models::TokenEncoder*>(tower.get());
+  if (tokens && tokens->token_width() != config.resampler.dim)
+    fail_usage("--tower: '", opened.file, "' has tokens of ", tokens->token_width(), " channels, '", file,
+               "' was trained with ", config.resampler.dim);
+  return tower;
+}
+
+// Returns the places of the file's tensors in the model, those of its decoder under our names for it.
+std::vector<NamePlace> places_for(const models::LanguageModel& language, const WeightFile& file) {
+  std::vector<NamePlace> places = places_in(file);
+  for (NamePlace& place : places)
+    if (place.ours.starts_with(kLanguage)) {
+      const NamePlace own = decoder_places({place.ours.substr(kLanguage.size())}, language).front();
+      place.ours = own.ours.empty() ? "" : std::string(kLanguage) + own.ours;
+      place.older = place.older || own.older;
+    }
+  return places;
+}
+
 }  // namespace
 
 bool is_open_flamingo(const WeightFile& file) {
@@ -118,47 +165,19 @@ OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& fil
   models::FlamingoConfig config = config_of(shapes, file.path());
   OpenedLanguage out = open_language({.weights = source.language, .tokenizer = source.tokenizer}, dtype);
   if (!out.language || out.images) fail_usage("--language: '", out.file, "' is no decoder of texts alone");
-  // Adds tokens like OpenFlamingo's code, before the embeddings are resized.
-  const bool padded = out.tokeniser->special().pad >= 0;
-  out.tokeniser =
-      out.tokeniser->with_tokens(padded ? std::vector<std::string>{"<|endofchunk|>", "<image>"}
-                                        : std::vector<std::string>{"<|endofchunk|>", "<image>", "<PAD>"});
-  const int64_t rows = embedding_rows(shapes, *out.language);
-  if (rows > 0 && rows < out.tokeniser->size())
-    fail("'", file.path(), "' has embeddings for ", rows, " tokens, the tokeniser of '", source.language,
-         "' ", out.tokeniser->size(), " with those of OpenFlamingo: it was trained with another");
-  out.language->resize_vocabulary(rows > 0 ? rows : out.tokeniser->size());
-  if (rows == 0)
-    out.notes.push_back(
-        text("'", file.path(), "' brings no embeddings: those of <image> and <|endofchunk|> are 0"));
-  if (config.gated.dim != out.language->config().dim)
-    fail_usage("--language: '", out.file, "' has tokens of ", out.language->config().dim, " channels, '",
-               file.path(), "' was trained with ", config.gated.dim);
-  if (config.every > out.language->config().depth)
-    fail_usage("--language: '", out.file, "' has ", out.language->config().depth, " blocks, '", file.path(),
-               "' was trained with at least ", config.every);
+  add_special_tokens(out, source.language, shapes, file.path());
+  check_language(out, config, file.path());
+  config.media_token = *out.tokeniser->find("<image>");
 
   const OpenedTask opened = open_task(source.tower);
-  const std::shared_ptr<models::Backbone> tower = opened.task->backbones().at(0).model;
-  const auto* const tokens = dynamic_cast<const models::TokenEncoder*>(tower.get());
-  if (tokens && tokens->token_width() != config.resampler.dim)
-    fail_usage("--tower: '", opened.file, "' has tokens of ", tokens->token_width(), " channels, '",
-               file.path(), "' was trained with ", config.resampler.dim);
+  const std::shared_ptr<models::Backbone> tower = tower_of(opened, config, file.path());
   check_claims(count_added(config, out.language->config().depth), file, kNotWhole);
   tower->to(dtype);
-  config.media_token = *out.tokeniser->find("<image>");
   const nn::ParameterType in_its_type(dtype);
   const auto model = std::make_shared<models::Flamingo>(config, tower, out.language);
   model->to(dtype);
-  std::vector<NamePlace> places = places_in(file);
-  for (NamePlace& place : places)
-    if (place.ours.starts_with(kLanguage)) {
-      const NamePlace own = decoder_places({place.ours.substr(kLanguage.size())}, *out.language).front();
-      place.ours = own.ours.empty() ? "" : std::string(kLanguage) + own.ours;
-      place.older = place.older || own.older;
-    }
   load_language(
-      *model, file, places, out.notes,
+      *model, file, places_for(*out.language, file), out.notes,
       [](const std::string& name) {
         return name.starts_with(kLanguage) || name.starts_with("vision_encoder.");
       },

@@ -10,7 +10,6 @@
 #include "io/files/file.h"
 #include "io/weights/torch_archive.h"
 #include "models/base/denoiser.h"
-#include "open/diffusers_dit.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/generator_pictures.h"
 #include "tasks/pretrain/patch_drawing.h"
@@ -94,7 +93,7 @@ OpenedTask open_average(const std::string& path, OpenOptions options) {
   options.key = kAverage;
   OpenedTask opened = open_task(path, options);
   opened.notes.push_back(text(path, " holds the moving average, '", kAverage,
-                              "', beside 'model': images are drawn with '", kAverage,
+                              "', next to 'model': images are drawn with '", kAverage,
                               "' (`tessera convert --key model` takes the other out)"));
   return opened;
 }
@@ -145,7 +144,7 @@ OpenedTask open_generator(const std::string& path, const OpenOptions& options) {
   for (const auto& [name, given] : {std::pair("--key", options.key), {"--model", options.model}})
     if (!folder.empty() && !given.empty())
       fail_usage(name, " ", printable(given), ": '", folder,
-                 "' is a folder of diffusers, which says itself what it holds: must be left out");
+                 "' is a folder of diffusers, which names its own content: must be left out");
   OpenedTask opened = !folder.empty()                              ? open_diffusers_dit(folder)
                       : options.key.empty() && holds_average(file) ? open_average(file, options)
                                                                    : open_task(path, options);

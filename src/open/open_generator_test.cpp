@@ -8,7 +8,6 @@
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
 #include "models/backbones/models_testing.h"
-#include "open/diffusers_dit.h"
 #include "tasks/generate/diffuse.h"
 
 namespace tessera::train {

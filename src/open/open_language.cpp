@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/config.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "io/files/file.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
@@ -12,6 +14,8 @@
 #include "open/weights.h"
 #include "weights/language_files.h"
 #include "weights/load_tensors.h"
+#include "weights/preprocess_config.h"
+#include "weights/published_folder.h"
 
 namespace tessera::train {
 namespace {
@@ -42,12 +46,25 @@ std::shared_ptr<models::Backbone> clip_tower(const Value& config) {
   return models::build_backbone(models::resolve_model("vit", settings), 0, models::Init::skip);
 }
 
-data::Preprocess clip_preprocess(int64_t size) {
+// Returns the preprocessing of CLIP's images, or that in the folder. LLaVA's config.json may pad images to a
+// square first.
+data::Preprocess llava_preprocess(int64_t size, const Value& config, const std::string& where,
+                                  PublishedFolder& folder) {
   data::Preprocess preprocess;
   preprocess.size = size;
   preprocess.crop = 1;
   preprocess.mean = {0.48145466, 0.4578275, 0.40821073};
   preprocess.std = {0.26862954, 0.26130258, 0.27577711};
+  if (const auto own = read_preprocess_config(folder, size))
+    preprocess = read_config<data::Preprocess>(*own, "preprocess", preprocess);
+  const std::string ratio = word_in(config, "image_aspect_ratio");
+  if (ratio == "pad") preprocess.crop_mode = "pad";
+  if (!ratio.empty() && ratio != "pad" && ratio != "square")
+    fail_usage(where, ": image_aspect_ratio is '", printable(ratio),
+               "', must be pad or square: an image is one square here");
+  if (preprocess.size != size)
+    fail_usage(where, ": the image tower reads ", size, " pixels a side, the image processor makes ",
+               preprocess.size);
   return preprocess;
 }
 
@@ -90,6 +107,7 @@ struct Folder {
   Value config;
   const WeightFile& file;
   torch::ScalarType dtype;
+  PublishedFolder& files;
 };
 
 // Checks that the file has as many numbers as the model that `make` returns.
@@ -163,7 +181,8 @@ LlavaParts open_llava(const Folder& folder, OpenedLanguage& out) {
                                 out.language->config().tied ? out.language->embedding_name() : ""),
                 out.notes);
   llava->eval();
-  out.preprocess = clip_preprocess(number_in(*vision_part, "image_size", 224));
+  out.preprocess = llava_preprocess(number_in(*vision_part, "image_size", 224), folder.config,
+                                    folder.config_file, folder.files);
   return {std::move(llava), std::move(text_config)};
 }
 
@@ -195,8 +214,10 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
       fs::is_directory(source.weights) ? source.weights : fs::path(source.weights).parent_path().string();
   const std::string config_file = (fs::path(path) / "config.json").string();
   if (!file_exists(config_file))
-    fail("'", source.weights, "' is no language model: there is no config.json that says what it is");
-  const Folder folder{path, config_file, read_language_config(config_file), file, dtype};
+    fail("'", source.weights, "' is no language model: it has no config.json that names its model");
+  PublishedFolder files(file.path());
+  for (const char* read : {"config.json", "generation_config.json"}) files.find({read});
+  const Folder folder{path, config_file, read_language_config(config_file), file, dtype, files};
   const std::string kind = word_in(folder.config, "model_type");
   const nn::ParameterType in_its_type(dtype);
   LlavaParts llava{.model = nullptr, .text_config = folder.config};
@@ -208,6 +229,12 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
     open_text_decoder(folder, out);
   if (out.language) note_extent(out);
   read_tokeniser(source.tokenizer, path, out);
+  if (source.tokenizer.empty())
+    if (const std::string own =
+            files.find({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"});
+        own.ends_with("vocab.json"))
+      files.find({"merges.txt"});
+  for (std::string& line : files.lines()) out.notes.push_back(std::move(line));
   if (llava.model) out.images = reading_of(llava.model, image_token_of(folder, *out.tokeniser));
   out.end_tokens = end_tokens_of(
       path, llava.text_config.find("eos_token_id") ? llava.text_config : folder.config, out.vocabulary);

@@ -10,6 +10,7 @@
 #include "data/base/class_names.h"
 #include "io/files/file.h"
 #include "models/base/model.h"
+#include "models/base/published_tag.h"
 #include "models/heads/class_head.h"
 #include "open/calibrate.h"
 #include "open/load.h"
@@ -137,14 +138,13 @@ std::string infer_size_from_tensors(const WeightFile& file) {
   if (const std::string heads = dense_heads(file); !heads.empty())
     fail_usage(
         "'", file.path(), "' has ", heads,
-        " and does not say which model it holds: write a file that "
+        " and does not name its model: write a file that "
         "does by `tessera convert FILE OUT.safetensors --recipe RECIPE`, with the recipe of such a run");
   if (sizes.size() > 1)
-    fail_usage("'", file.path(), "' does not say which model it holds, and its tensors are those of ",
+    fail_usage("'", file.path(), "' does not name its model, and its tensors are those of ",
                join(sizes, ", "), ": name it with --model");
   if (!families_alike(file.tensors()).empty())
-    fail_usage("'", file.path(),
-               "' does not say which model it holds: name it with --model (see `tessera models`)");
+    fail_usage("'", file.path(), "' does not name its model: name it with --model (see `tessera models`)");
   std::vector<std::string> first;
   for (const TensorView& tensor : file.tensors())
     if (first.size() < kNamesShown) first.push_back(printable(tensor.name));
@@ -229,16 +229,61 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
     return models::resolve_model(hub.model).name;
   } catch (const Error&) {
     fail("'", file.path(), "' holds ", printable(hub.model),
-         " (by the config.json beside it), which is no model of any family (`tessera models` lists them)");
+         " (by the config.json next to it), which is no model of any family (`tessera models` lists them)");
   }
+}
+
+std::string size_of(const std::string& name) { return models::split_published_name(name).size; }
+
+// Returns the name with torchvision's tag if the tensors have its names, for which weights were published with
+// other preprocessing.
+std::string with_program(const std::string& name, const WeightFile& file) {
+  const auto named = [&](std::string_view tensor) {
+    const std::vector<std::string> names = unwrap_names(names_of(file.tensors())).names;
+    return std::find(names.begin(), names.end(), tensor) != names.end();
+  };
+  const std::vector<std::string> tags = models::published_tags(name).others;
+  const bool has_tag = std::find(tags.begin(), tags.end(), models::kTorchvisionTag) != tags.end();
+  return has_tag && (named("conv_proj.weight") || named("features.0.0.weight"))
+             ? text(name, ".", models::kTorchvisionTag)
+             : name;
 }
 
 // Returns the model's published preprocessing. A config.json of the same architecture overrides it.
 data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
-  const auto size_of = [](const std::string& name) { return models::split_published_name(name).size; };
   Value keys = models::published_preprocess(model);
   if (hub && size_of(hub->model) == size_of(model.name)) merge(keys, hub->preprocess);
   return read_config<data::Preprocess>(keys, "preprocess");
+}
+
+// Returns "as published for resnet50.a1_in1k: …", with the tags of weights that were published with other
+// preprocessing.
+std::string published_line(const models::ModelSpec& model, const data::Preprocess& preprocess) {
+  const models::PublishedName name = models::split_published_name(model.name);
+  const models::PublishedTags tags = models::published_tags(name.size);
+  std::string line = text(" has no preprocessing; as published for ", model.name);
+  if (name.tag.empty() && !tags.usual.empty() && !tags.others.empty()) line += "." + tags.usual;
+  line += ": " + preprocess_text(preprocess);
+  if (name.tag.empty() && !tags.others.empty())
+    line += text("; others: --model ", name.size, ".TAG with ", some_of(tags.others));
+  return line;
+}
+
+// Adds lines on the content of a file of another program.
+void describe_to(std::vector<std::string>& notes, const WeightFile& file, const WeightsInfo& info,
+                 const std::optional<HubConfig>& hub, const std::string& asked) {
+  if (asked.empty())
+    notes.push_back(
+        hub ? text(file.path(), " holds ", info.model.name, " (config.json next to it)")
+            : text(file.path(), " does not name its model; its tensors are those of ", info.model.name));
+  if (!hub || size_of(hub->model) != size_of(info.model.name)) {
+    notes.push_back(file.path() + published_line(info.model, info.preprocess));
+    return;
+  }
+  notes.push_back(
+      text(file.path(), ": images are prepared as in its config.json: ", preprocess_text(info.preprocess)));
+  if (!hub->test_size.empty())
+    notes.push_back(text(file.path(), ": its config.json has another test: ", hub->test_size));
 }
 
 }  // namespace
@@ -251,7 +296,10 @@ std::string preprocess_text(const data::Preprocess& preprocess) {
   return join(parts, ", ");
 }
 
-WeightsInfo describe_weights(const WeightFile& file, const std::string& model, const std::string& tokenizer) {
+WeightsInfo describe_weights(const WeightFile& file, const std::string& model, const std::string& tokenizer,
+                             std::vector<std::string>* notes) {
+  std::vector<std::string> unused;
+  std::vector<std::string>& lines = notes ? *notes : unused;
   WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (info.ours) {
     if (!model.empty() && !is_of(info.model, model))
@@ -260,34 +308,51 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
     check_claimed_sides(file, info);
     return info;
   }
-  std::vector<std::string> notes;
+  PublishedFolder folder(file.path(), /*any_name=*/true);
   if (model.empty())
-    if (const auto pair = published_pair(file, notes)) return describe_pair(*pair, file, tokenizer);
-  const auto hub = read_hub_config(file.path());
-  const std::string name = !model.empty() ? model
-                           : hub          ? known_model(*hub, file)
-                                          : infer_size_from_tensors(file);
-  info.model = models::resolve_model(name);
+    if (const auto pair = published_pair(file, lines)) {
+      info = describe_pair(*pair, file, tokenizer, folder);
+      if (folder.find({"open_clip_config.json"}).empty()) folder.find({"config.json"});
+      if (!tokenizer.empty()) folder.count_as_read(tokenizer);
+      lines.push_back(text(file.path(), ": images: ", preprocess_text(info.preprocess)));
+      for (std::string& line : folder.lines()) lines.push_back(std::move(line));
+      return info;
+    }
+  folder = PublishedFolder(file.path());
+  const auto hub = read_hub_config(folder);
+  const std::string name = with_program(!model.empty() ? model
+                                        : hub          ? known_model(*hub, file)
+                                                       : infer_size_from_tensors(file),
+                                        file);
+  const bool as_hub = hub && size_of(hub->model) == size_of(name);
+  info.model = models::resolve_model(name, as_hub ? hub->settings : Value());
   const int64_t classes = classes_in(file, info.model);
   info.model.settings.set("classes", classes);
   info.preprocess = published_for(info.model, hub);
-  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int())
-    info.preprocess.size = size->as_int();
+  if (const Value* size = info.model.settings.find("image_size"); size && size->is_int() && !as_hub) {
+    if (const Value* of_tag = models::published_preprocess(info.model).find("size"))
+      info.model.settings.set("image_size", *of_tag);
+    else
+      info.preprocess.size = size->as_int();
+  }
   if (hub && std::ssize(hub->class_names) == classes && classes > 0)
     name_classes(info, hub->class_names, file.path());
   else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
     name_classes(info, known->names, file.path());
   describe_generator(info, file);
+  if (tasks::task_name(info.task) == tasks::default_task().name) describe_to(lines, file, info, hub, model);
+  for (std::string& line : folder.lines()) lines.push_back(std::move(line));
   return info;
 }
 
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model) {
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours) return info.preprocess;
   std::vector<std::string> notes;
-  if (const auto pair = info.ours ? std::nullopt : published_pair(file, notes))
-    return preprocess_of_pair(*pair);
-  return info.ours ? info.preprocess
-                   : published_for(models::resolve_model(model), read_hub_config(file.path()));
+  PublishedFolder folder(file.path(), /*any_name=*/true);
+  if (const auto pair = published_pair(file, notes)) return preprocess_of_pair(*pair, folder);
+  folder = PublishedFolder(file.path());
+  return published_for(models::resolve_model(with_program(model, file)), read_hub_config(folder));
 }
 
 int64_t class_count(const WeightsInfo& info) {
@@ -298,7 +363,7 @@ int64_t class_count(const WeightsInfo& info) {
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file) {
   const int64_t classes = class_count(info);
   if (std::ssize(names) != classes)
-    fail_usage(names.size(), " class names for '", file, "', whose model tells ", classes, " classes apart");
+    fail_usage(names.size(), " class names for '", file, "', which has ", classes, " classes");
   info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
 }
 
@@ -313,14 +378,16 @@ std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile
 }
 
 std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
-                                       const SharedSource& validation) {
+                                       const SharedSource& validation, std::vector<std::string>* lines) {
   auto task = build_for(file, info, validation);
   std::vector<std::string> notes;
   const bool classifier = tasks::task_name(info.task) == tasks::default_task().name;
-  if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes))
+  if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes)) {
     load_pair(*task, file, *pair);
-  else
-    load_weights(*task, file);
+  } else {
+    const LoadReport report = load_weights(*task, file);
+    if (lines) lines->insert(lines->end(), report.lines.begin() + 1, report.lines.end());
+  }
   finish(*task, file);
   return task;
 }
@@ -329,28 +396,14 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   OpenedTask opened;
   opened.file = weights_file_of(path, options.raw);
   const WeightFile file(opened.file, options.key);
-  opened.info = describe_weights(file, options.model, options.tokenizer);
+  if (file.form().find("' of '") != std::string::npos)
+    opened.notes.push_back(text(opened.file, ": ", file.form(), "; --key takes another"));
+  opened.info = describe_weights(file, options.model, options.tokenizer, &opened.notes);
   WeightsInfo& info = opened.info;
   const bool classifier = tasks::task_name(info.task) == tasks::default_task().name;
-  if (!info.ours && !classifier) {
-    published_pair(file, opened.notes);
-    if (options.size != 0 && options.size != info.preprocess.size)
-      fail_usage("'", opened.file, "': a published model of images and texts is opened at its own size, ",
-                 info.preprocess.size);
-  }
-  if (!info.ours && classifier && options.model.empty())
-    opened.notes.push_back(read_hub_config(opened.file)
-                               ? text(opened.file, " holds ", info.model.name, " (config.json beside it)")
-                               : text(opened.file,
-                                      " does not say which model it holds; its tensors are those of ",
-                                      info.model.name));
-  if (!info.ours)
-    opened.notes.push_back(
-        text(opened.file,
-             read_hub_config(opened.file)
-                 ? std::string(": images are prepared as its config.json says: ")
-                 : text(" says nothing of preprocessing; as published for ", info.model.name, ": "),
-             preprocess_text(info.preprocess)));
+  if (!info.ours && !classifier && options.size != 0 && options.size != info.preprocess.size)
+    fail_usage("'", opened.file, "': a published model of images and texts is opened at its own size, ",
+               info.preprocess.size);
   if (const std::string line = info.ours ? "" : beside_line(file, classifier ? info.model.family : "");
       !line.empty())
     opened.notes.push_back(line);
@@ -362,7 +415,7 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   }
   if (options.crop > 0) info.preprocess.crop = options.crop;
   if (options.size == 0) {
-    opened.task = read_task(file, info, options.validation);
+    opened.task = read_task(file, info, options.validation, &opened.notes);
     return opened;
   }
   info.model.settings.set("image_size", options.size);

@@ -54,8 +54,9 @@ std::string preprocess_text(const data::Preprocess& preprocess);
 // their number matches. Preprocessing is that of the published weights. Throws a usage error if the model
 // remains unknown, Error if the tensors belong to no family. Published models of images and texts
 // (published_pair.h) are opened as tasks clip and coca, with this tokeniser.
+// Adds lines for people to `notes`.
 WeightsInfo describe_weights(const WeightFile& file, const std::string& model = "",
-                             const std::string& tokenizer = "");
+                             const std::string& tokenizer = "", std::vector<std::string>* notes = nullptr);
 
 // Returns the image preprocessing in the file, else the published one of the model of that name.
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model);
@@ -71,9 +72,10 @@ void name_classes(WeightsInfo& info, const std::vector<std::string>& names, cons
 std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info);
 std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile& file);
 
-// Reads the task of a file, as described, in evaluation mode.
+// Reads the task of a file, as described, in evaluation mode. Adds lines for people to `notes`.
 std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo& info,
-                                       const SharedSource& validation = nullptr);
+                                       const SharedSource& validation = nullptr,
+                                       std::vector<std::string>* notes = nullptr);
 
 // Returns an opener of other weights for tasks.
 std::shared_ptr<const tasks::WeightsOpener> weights_opener();

@@ -2,133 +2,184 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
 
 #include "core/config.h"
 #include "core/error.h"
+#include "core/published_config.h"
 #include "core/text.h"
-#include "io/files/file.h"
-#include "io/files/json.h"
 #include "open/load.h"
 #include "tasks/base/registry.h"
 #include "tasks/base/text_input.h"
 #include "tasks/pairs/clip.h"
 #include "tasks/pairs/coca.h"
+#include "text/text_preparation.h"
 #include "weights/load_tensors.h"
+#include "weights/name_tables.h"
+#include "weights/preprocess_config.h"
 
 namespace tessera::train {
 namespace {
 
-namespace fs = std::filesystem;
-using Json = nlohmann::json;
+// One tower in transformers' config.json.
+struct TransformersTower {
+  int64_t num_attention_heads = 0, image_size = 0, eos_token_id = 0;
+  double layer_norm_eps = 0;
+  std::string hidden_act;
 
-constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 12, .max_keys = 200'000};
+  template <class V>
+  void visit(V& v) {
+    v("num_attention_heads", num_attention_heads, between(0, 4096), "heads");
+    v("image_size", image_size, between(0, 65536), "side in pixels");
+    v("eos_token_id", eos_token_id, "end of a text");
+    v("layer_norm_eps", layer_norm_eps, between(0, 1), "of all norms");
+    v("hidden_act", hidden_act, "activation of the MLPs");
+  }
+};
+struct TransformersPair {
+  std::string model_type;
+  TransformersTower vision_config, text_config;
 
-// Returns the first of these files that exists next to the weights; "" without one.
-std::string beside(const WeightFile& file, std::initializer_list<const char*> names) {
-  const fs::path folder = fs::path(file.path()).parent_path();
-  std::error_code error;
-  for (const char* name : names)
-    if (fs::is_regular_file(folder / name, error)) return (folder / name).string();
-  return "";
-}
+  template <class V>
+  void visit(V& v) {
+    v("model_type", model_type, "clip or siglip");
+    v("vision_config", vision_config, "image tower");
+    v("text_config", text_config, "text tower");
+  }
+};
 
-Json read_config_file(const std::string& path) {
-  if (path.empty()) return Json::object();
-  Json config = parse_json(read_text(path, kLimits.max_bytes), path, kLimits);
-  check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
-  return config;
-}
-
-int64_t number_in(const Json& table, const char* key) {
-  const auto found = table.is_object() ? table.find(key) : table.end();
-  return table.is_object() && found != table.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
-}
-
-Json part_of(const Json& table, const char* key) {
-  const auto found = table.is_object() ? table.find(key) : table.end();
-  return table.is_object() && found != table.end() && found->is_object() ? *found : Json::object();
-}
-
-double eps_in(const Json& table, const char* key = "layer_norm_eps") {
-  const auto found = table.find(key);
-  return found != table.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-// Reads Hugging Face's config.json.
-models::TowerHints hints_of_config(const Json& config) {
-  const Json image = part_of(config, "vision_config"), text = part_of(config, "text_config");
+models::TowerHints hints_of_config(const Value& config, const std::string& where) {
+  std::vector<std::string> unread;  // sizes, which the tensors have too, and settings of training
+  const auto pair = read_published<TransformersPair>(config, where, unread);
+  const TransformersTower &image = pair.vision_config, &text = pair.text_config;
   models::TowerHints hints;
-  hints.image_heads = number_in(image, "num_attention_heads");
-  hints.text_heads = number_in(text, "num_attention_heads");
-  hints.image_eps = eps_in(image), hints.text_eps = eps_in(text);
-  hints.image_side = number_in(image, "image_size");
+  hints.image_heads = image.num_attention_heads, hints.text_heads = text.num_attention_heads;
+  hints.image_eps = image.layer_norm_eps, hints.text_eps = text.layer_norm_eps;
+  hints.image_side = image.image_size;
   // transformers omits default values. SigLIP's default is the tanh approximation, recognised by its tensors.
-  const Json kind = config.value("model_type", Json());
-  const bool siglip = kind.is_string() && kind.get<std::string>().starts_with("siglip");
-  const auto activation = [&](const Json& tower) {
-    const auto found = tower.find("hidden_act");
-    if (found != tower.end() && found->is_string())
-      return models::published_activation(found->get<std::string>(), "hidden_act");
+  const bool siglip = pair.model_type.starts_with("siglip");
+  const auto activation = [&](const TransformersTower& tower) {
+    if (!tower.hidden_act.empty()) return models::published_activation(tower.hidden_act, "hidden_act");
     return siglip ? models::Activation::published : models::Activation::quick_gelu;
   };
   hints.image_activation = activation(image), hints.text_activation = activation(text);
   // Configurations from before 2023 contain 2 and mean the largest id.
-  if (const int64_t end = number_in(text, "eos_token_id"); end > 2) hints.end_token = end;
+  if (text.eos_token_id > 2) hints.end_token = text.eos_token_id;
   return hints;
 }
 
-// Reads OpenCLIP's open_clip_config.json.
-models::TowerHints hints_of_open_clip(const Json& config) {
-  const Json model = part_of(config, "model_cfg"), image = part_of(model, "vision_cfg"),
-             text = part_of(model, "text_cfg"), decoder = part_of(model, "multimodal_cfg");
+// open_clip_config.json.
+struct NormArguments {
+  double eps = 0;
+  template <class V>
+  void visit(V& v) {
+    v("eps", eps, between(0, 1), "of all norms");
+  }
+};
+struct ActArguments {
+  std::string approximate;
+  template <class V>
+  void visit(V& v) {
+    v("approximate", approximate, "of GELU");
+  }
+};
+struct TokenizerArguments {
+  std::string clean;
+  template <class V>
+  void visit(V& v) {
+    v("clean", clean, "of texts: whitespace, lower or canonicalize");
+  }
+};
+struct OpenClipTower {
+  int64_t width = 0, head_width = 0, heads = 0, attn_pooler_heads = 0, pad_id = 0, eos_id = -1;
+  std::string pool_type;
+  bool final_ln_after_pool = false, no_causal_mask = false;
+  Value image_size;
+  NormArguments norm_kwargs;
+  ActArguments act_kwargs;
+  TokenizerArguments tokenizer_kwargs;
+
+  template <class V>
+  void visit(V& v) {
+    v("width", width, between(0, 65536), "channels");
+    v("head_width", head_width, between(0, 65536), "channels of a head");
+    v("heads", heads, between(0, 4096), "heads");
+    v("attn_pooler_heads", attn_pooler_heads, between(0, 4096), "heads of CoCa's pooler");
+    v("pad_id", pad_id, between(0, 1 << 24), "padding of texts");
+    v("eos_id", eos_id, between(-1, 1 << 24), "end of a text");
+    v("pool_type", pool_type, "place that is read");
+    v("final_ln_after_pool", final_ln_after_pool, "norm after the mean");
+    v("no_causal_mask", no_causal_mask, "places see later ones");
+    v("image_size", image_size, "a side, or [height, width]");
+    v("norm_kwargs", norm_kwargs, "of norms");
+    v("act_kwargs", act_kwargs, "of activations");
+    v("tokenizer_kwargs", tokenizer_kwargs, "of the tokeniser");
+  }
+};
+struct OpenClipModel {
+  bool quick_gelu = false;
+  OpenClipTower vision_cfg, text_cfg, multimodal_cfg;
+
+  template <class V>
+  void visit(V& v) {
+    v("quick_gelu", quick_gelu, "activation of both towers");
+    v("vision_cfg", vision_cfg, "image tower");
+    v("text_cfg", text_cfg, "text tower");
+    v("multimodal_cfg", multimodal_cfg, "CoCa's decoder");
+  }
+};
+
+OpenClipModel read_open_clip(const Value& tree, const std::string& where) {
+  std::vector<std::string> unread;  // sizes, which the tensors have too, and settings of training
+  const Value* model = tree.find("model_cfg");
+  return read_published<OpenClipModel>(model ? *model : Value(Value::Table{}), where, unread);
+}
+
+models::TowerHints hints_of_open_clip(const Value& tree, const std::string& where) {
+  const OpenClipModel model = read_open_clip(tree, where);
+  const OpenClipTower &image = model.vision_cfg, &text = model.text_cfg;
   models::TowerHints hints;
-  if (const int64_t width = number_in(image, "width"), head = number_in(image, "head_width");
-      width > 0 && head > 0)
-    hints.image_heads = width / head;
-  hints.text_heads = number_in(text, "heads");
-  hints.decoder_heads = number_in(decoder, "heads");
-  hints.pooler_heads = number_in(image, "attn_pooler_heads");
-  const auto flag = [](const Json& table, const char* key) {
-    const auto found = table.find(key);
-    return found != table.end() && found->is_boolean() && found->get<bool>();
-  };
-  hints.text_told = !text.empty();
-  hints.mean_of_patches = image.value("pool_type", Json()) == "avg";
-  hints.norm_after_mean = flag(image, "final_ln_after_pool");
-  if (const auto size = image.find("image_size"); size != image.end() && size->is_array() &&
-                                                  size->size() == 2 && (*size)[0].is_number_integer() &&
-                                                  (*size)[1].is_number_integer())
-    hints.image_rows = (*size)[0].get<int64_t>(), hints.image_columns = (*size)[1].get<int64_t>();
-  hints.pad_token = number_in(text, "pad_id");
-  hints.text_read_first = text.value("pool_type", Json()) == "first";
-  hints.text_read_last = text.value("pool_type", Json()) == "last";
-  if (text.value("pool_type", Json()) == "eos") hints.end_token = number_in(text, "eos_id");
-  hints.image_eps = eps_in(part_of(image, "norm_kwargs"), "eps");
-  hints.text_eps = eps_in(part_of(text, "norm_kwargs"), "eps");
-  const auto takes_tanh = [](const Json& table) {
-    return part_of(table, "act_kwargs").value("approximate", Json()) == "tanh";
-  };
-  const auto activation = [&](const Json& tower) {
-    return takes_tanh(tower)           ? models::Activation::gelu_tanh
-           : flag(model, "quick_gelu") ? models::Activation::quick_gelu
-                                       : models::Activation::published;
+  if (image.width > 0 && image.head_width > 0) hints.image_heads = image.width / image.head_width;
+  hints.text_heads = text.heads, hints.decoder_heads = model.multimodal_cfg.heads;
+  hints.pooler_heads = image.attn_pooler_heads;
+  hints.text_told = tree.find("model_cfg.text_cfg") != nullptr;
+  hints.mean_of_patches = image.pool_type == "avg", hints.norm_after_mean = image.final_ln_after_pool;
+  if (image.image_size.is_array()) {
+    const models::Extent extent = models::extent_of(image.image_size, "image_size");
+    hints.image_rows = extent.height, hints.image_columns = extent.width;
+  }
+  hints.pad_token = text.pad_id;
+  hints.text_read_first = text.pool_type == "first", hints.text_read_last = text.pool_type == "last";
+  if (text.pool_type == "eos") hints.end_token = text.eos_id;
+  hints.image_eps = image.norm_kwargs.eps, hints.text_eps = text.norm_kwargs.eps;
+  const auto activation = [&](const OpenClipTower& tower) {
+    return tower.act_kwargs.approximate == "tanh" ? models::Activation::gelu_tanh
+           : model.quick_gelu                     ? models::Activation::quick_gelu
+                                                  : models::Activation::published;
   };
   hints.image_activation = activation(image), hints.text_activation = activation(text);
-  hints.text_sees_all = flag(text, "no_causal_mask");
+  hints.text_sees_all = text.no_causal_mask;
   return hints;
 }
 
 // True for OpenAI's own archives: they contain this number next to the weights, and use quick GELU.
 bool is_openai(const WeightFile& file) {
-  return std::any_of(file.tensors().begin(), file.tensors().end(),
-                     [](const TensorView& view) { return view.name == "input_resolution"; });
+  return std::any_of(file.tensors().begin(), file.tensors().end(), [](const TensorView& view) {
+    return without_wrappers(view.name) == "input_resolution";
+  });
 }
 
-models::PublishedShapes shapes_of(const WeightFile& file) {
+// Returns the towers with the file's own names, which may have the prefix of a larger or a parallel module.
+models::PublishedTowers towers_of(const WeightFile& file, const models::TowerHints& hints) {
+  const std::vector<std::string> names = unwrap_names(names_of(file.tensors())).names;
   models::PublishedShapes shapes;
-  for (const TensorView& view : file.tensors()) shapes.emplace_back(view.name, view.shape);
-  return shapes;
+  std::map<std::string, std::string> own;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!names[i].empty() && own.emplace(names[i], file.tensors()[i].name).second)
+      shapes.emplace_back(names[i], file.tensors()[i].shape);
+  models::PublishedTowers towers = models::describe_towers(shapes, hints);
+  for (NamePlace& place : towers.places) place.theirs = own.at(place.theirs);
+  return towers;
 }
 
 Value clip_settings(const models::PublishedTowers& towers) {
@@ -171,7 +222,7 @@ Value pair_settings(const models::PublishedTowers& towers, const std::string& fi
 
 }  // namespace
 
-data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers) {
+data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers, PublishedFolder& folder) {
   data::Preprocess images;
   const Value* side = towers.image.find("image_size");
   if (side && side->is_int()) images.size = side->as_int();
@@ -184,7 +235,8 @@ data::Preprocess preprocess_of_pair(const models::PublishedTowers& towers) {
     images.mean = {0.48145466, 0.4578275, 0.40821073};
     images.std = {0.26862954, 0.26130258, 0.27577711};
   }
-  return images;
+  const std::optional<Value> own = read_preprocess_config(folder, images.size);
+  return own ? read_config<data::Preprocess>(*own, "preprocess", images) : images;
 }
 
 StoredTensors stored_pair(const WeightFile& file, const models::PublishedTowers& towers) {
@@ -197,14 +249,15 @@ StoredTensors stored_pair(const WeightFile& file, const models::PublishedTowers&
 
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes) {
-  if (!models::tower_table(names_of(file.tensors()))) return std::nullopt;
-  const std::string own = beside(file, {"open_clip_config.json"}), hub = beside(file, {"config.json"});
-  models::TowerHints hints = !own.empty()   ? hints_of_open_clip(read_config_file(own))
-                             : !hub.empty() ? hints_of_config(read_config_file(hub))
+  if (!models::tower_table(unwrap_names(names_of(file.tensors())).names)) return std::nullopt;
+  PublishedFolder folder(file.path(), /*any_name=*/true);
+  const std::string own = folder.find({"open_clip_config.json"}), hub = folder.find({"config.json"});
+  models::TowerHints hints = !own.empty()   ? hints_of_open_clip(folder.read({"open_clip_config.json"}), own)
+                             : !hub.empty() ? hints_of_config(folder.read({"config.json"}), hub)
                                             : models::TowerHints{};
   if (is_openai(file)) hints.image_activation = hints.text_activation = models::Activation::quick_gelu;
   try {
-    models::PublishedTowers towers = models::describe_towers(shapes_of(file), hints);
+    models::PublishedTowers towers = towers_of(file, hints);
     const Value* quick = towers.image.find("mlp");
     notes.push_back(
         text(file.path(), " holds ",
@@ -219,19 +272,47 @@ std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
   }
 }
 
+namespace {
+
+// Returns the settings of the tokeniser in files next to the weights; OpenCLIP's prepare texts by `clean`.
+TextPreparation preparation_in(PublishedFolder& folder, const std::string& tokeniser) {
+  namespace fs = std::filesystem;
+  const fs::path config =
+      (fs::is_directory(tokeniser) ? fs::path(tokeniser) : fs::path(tokeniser).parent_path()) /
+      "tokenizer_config.json";
+  TextPreparation out = preparation_of(fs::is_regular_file(config) ? read_published_json(config.string())
+                                                                   : Value(Value::Table{}));
+  folder.find({"tokenizer_config.json"});
+  if (const std::string own = folder.find({"open_clip_config.json"}); !own.empty()) {
+    const std::string clean =
+        read_open_clip(folder.read({"open_clip_config.json"}), own).text_cfg.tokenizer_kwargs.clean;
+    out.remove_underscores = out.remove_punctuation = clean == "canonicalize";
+    out.lower = clean == "canonicalize" || clean == "lower";
+  }
+  return out;
+}
+
+}  // namespace
+
 WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFile& file,
-                          const std::string& tokenizer) {
+                          const std::string& tokenizer, PublishedFolder& folder) {
   WeightsInfo info;
   info.model = {towers.family, towers.family, towers.image};
   Value settings = pair_settings(towers, file.path());
-  info.preprocess = preprocess_of_pair(towers);
-  const std::string found =
-      !tokenizer.empty()
-          ? tokenizer
-          : beside(file, {"tokenizer.json", "vocab.json", "tokenizer.model", "bpe_simple_vocab_16e6.txt.gz"});
+  info.preprocess = preprocess_of_pair(towers, folder);
+  const std::string found = !tokenizer.empty()
+                                ? tokenizer
+                                : folder.find({"tokenizer.json", "vocab.json", "tokenizer.model",
+                                               "spiece.model", "bpe_simple_vocab_16e6.txt.gz"});
   if (!found.empty()) {
+    for (const char* part : {"merges.txt", "special_tokens_map.json", "added_tokens.json"})
+      folder.find({part});
     settings.set("tokenizer", found);
-    merge(info.task_metadata, tasks::TextInput(found, {}).metadata());
+    Value stored;
+    // A tower that reads the last place sees the padding, and the form of the text.
+    if (towers.towers.text.pool == models::TextPool::last)
+      stored.set("tokenizer", prepared(Tokeniser::load(found), preparation_in(folder, found)).definition());
+    merge(info.task_metadata, tasks::TextInput(found, stored).metadata());
   }
   info.task = tasks::resolve_task(settings);
   return info;

@@ -3,12 +3,15 @@
 
 #include "ops/torch.h"
 
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "core/ability.h"
 #include "core/error.h"
 #include "open/open_task.h"
 #include "tasks/base/inputs.h"
+#include "tasks/generate/feature_extractor.h"
 
 namespace tessera::train {
 
@@ -47,5 +50,21 @@ class ReadyTask {
   tasks::Precision precision_;
   OpenedTask opened_;
 };
+
+struct ExtractorOptions {
+  models::FidProtocol protocol = models::FidProtocol::tf;  // of Inception-v3
+  std::string model = {};                                  // size name, for files of other programs
+  tasks::ExtractorPlace place = {};
+};
+
+struct OpenedExtractor {
+  std::unique_ptr<tasks::FeatureExtractor> extractor;
+  bool inception = false;
+  std::vector<std::string> notes;  // for people
+};
+
+// Opens `path`: Inception-v3 of FID (pt_inception-2015-12-05, recognised by its tensors), or any file for
+// open_task.
+OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& options = {});
 
 }  // namespace tessera::train

@@ -1,10 +1,10 @@
-#include "open/select.h"
+#include "open/load.h"
 
 #include "core/error.h"
 #include "core/text.h"
 #include "models/backbones/illama.h"
+#include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

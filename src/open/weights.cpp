@@ -10,9 +10,9 @@
 #include "core/value.h"
 #include "io/files/json.h"
 #include "tasks/base/registry.h"
-#include "weights/metadata.h"
+#include "weights/hub_config.h"
+#include "weights/load_tensors.h"
 #include "weights/migrate.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {

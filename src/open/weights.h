@@ -12,8 +12,8 @@
 
 #include "data/transforms/transform.h"
 #include "models/base/model.h"
+#include "weights/load_tensors.h"
 #include "weights/quantise.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 

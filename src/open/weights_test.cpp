@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/config.h"
+#include "io/files/file.h"
 #include "io/files/io_testing.h"
 #include "io/files/json.h"
 #include "io/weights/safetensors_shards.h"
@@ -181,7 +182,7 @@ TEST_F(WeightsTest, FilesOfOtherProgramsNeedAModelName) {
   const std::string file = changed(
       saved("m.safetensors", 7), [](NamedTensors&) {}, /*with_metadata=*/false);
   EXPECT_EQ(error_of([&] { open_task(file); }),
-            "'" + file + "' does not say which model it holds: name it with --model (see `tessera models`)");
+            "'" + file + "' does not name its model: name it with --model (see `tessera models`)");
   EXPECT_NE(error_of([&] { open_task(file, {.model = "vit"}); }).find("does not fit vit"), std::string::npos);
 }
 
@@ -268,6 +269,53 @@ TEST_F(WeightsTest, WhatIsNotDrawnIsNotDrawn) {
              drawn = models::build_backbone(info().model, 7);
   EXPECT_EQ(model->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
   EXPECT_GT(drawn->named_parameters()["blocks.0.mlp.fc1.weight"].abs().max().item<float>(), 0);
+}
+
+// A folder as timm writes it: its config.json has the arguments of the constructor, its tensors have axes of
+// extent 1 more (convolutions in the MLPs) and the prefixes of wrappers.
+TEST_F(WeightsTest, AFolderOfAHubIsOpenedAsItsConfigurationSays) {
+  models::ModelSpec spec = models::resolve_model(
+      "convnext_tiny",
+      parse_json_value(R"({"dims": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "image_size": 64, "classes": 3})",
+                       "settings"));
+  const auto original = models::build_classifier(spec, 5);
+  original->backbone->eval();
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : named_state(*original->backbone))
+    tensors.emplace_back("model._orig_mod." + name,
+                         name.find(".mlp.fc") != std::string::npos && tensor.dim() == 2
+                             ? tensor.unsqueeze(-1).unsqueeze(-1)
+                             : tensor);
+  make_directories(path("hub"));
+  save_tensors(path("hub/model.safetensors"), tensors, {});
+  write_text_atomic(path("hub/config.json"),
+                    R"({"architecture": "convnext_tiny", "model_args": {"dims": [8, 8, 8, 8],
+      "depths": [1, 1, 1, 1], "conv_mlp": true, "global_pool": "avg"}, "label_names": ["a", "b", "c"],
+      "pretrained_cfg": {"input_size": [3, 64, 64], "crop_pct": 1.0, "crop_mode": "squash"}})");
+  write_text_atomic(path("hub/extra.bin"), "x");
+  const OpenedTask opened = open_task(path("hub"));
+  EXPECT_EQ(opened.info.preprocess.size, 64);
+  EXPECT_EQ(opened.info.preprocess.crop_mode, "squash");
+  const torch::Tensor images = torch::rand({2, 3, 64, 64});
+  EXPECT_TRUE(
+      torch::allclose(opened.task->classifier()->forward(images), original->forward(images), 1e-5, 1e-6));
+  EXPECT_EQ(opened.notes.back(), path("hub") + ": not read: extra.bin");
+  write_text_atomic(path("hub/config.json"),
+                    R"({"architecture": "convnext_tiny", "model_args": {"act_layer": "relu"}})");
+  EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("model_args.act_layer is relu"),
+            std::string::npos);
+}
+
+// The size of the configuration is another than that of the stored positions, as timm resamples them.
+TEST_F(WeightsTest, AFoldersSizeInterpolatesPositions) {
+  make_directories(path("hub"));
+  save_tensors(path("hub/model.safetensors"), read_tensors(SafetensorsFile(saved("m.safetensors", 7))), {});
+  write_text_atomic(path("hub/config.json"),
+                    R"({"architecture": "vit_tiny_patch16_224", "model_args": {"embed_dim": 16,
+      "depth": 1, "num_heads": 2, "img_size": 48}, "pretrained_cfg": {"fixed_input_size": true}})");
+  const OpenedTask opened = open_task(path("hub"));
+  EXPECT_EQ(opened.info.preprocess.size, 48);
+  EXPECT_EQ(opened.notes.back(), "positions interpolated: pos_embed [1, 5, 16] to [1, 10, 16]");
 }
 
 TEST_F(WeightsTest, AnotherInputSizeInterpolatesPositions) {

@@ -37,6 +37,12 @@ struct WarmupConfig {
     if (warmup_epochs > 0 && warmup_steps > 0)
       fail_usage(where, " has both warmup_epochs and warmup_steps, give one of them");
   }
+  // Shortens a warm-up that would last as long as the run to a tenth of it. Returns true if it did.
+  bool shorten(const ScheduleSpan& span) {
+    const bool whole = in_steps(span) > 0 && in_steps(span) >= static_cast<double>(span.steps);
+    if (whole) warmup_epochs = 0, warmup_steps = span.steps / 10;
+    return whole;
+  }
   double in_epochs(const ScheduleSpan& span) const {
     return warmup_steps > 0 ? static_cast<double>(warmup_steps) / static_cast<double>(span.steps_per_epoch)
                             : warmup_epochs;
@@ -297,11 +303,8 @@ Kind kind(const char* name) {
       name, describe_config(named, "schedule"),
       [read](const Value& settings, const std::string& where) { return write_config(read(settings, where)); },
       [read](const Value& settings, const ScheduleSpan& span, const std::string& where) {
-        const Config config = read(settings, where);
-        const double warmup = config.in_epochs(span) * static_cast<double>(span.steps_per_epoch);
-        if (warmup > static_cast<double>(span.steps))
-          fail_usage(where, ": the warm-up is ", shortest(warmup), " steps, longer than the run of ",
-                     span.steps);
+        Config config = read(settings, where);
+        config.shorten(span);
         return std::unique_ptr<Schedule>(std::make_unique<Implementation>(config, span));
       }};
 }
@@ -347,6 +350,16 @@ std::vector<KeyDescription> schedule_keys(const std::string& name) {
 
 Value resolve_schedule(const Value& settings, const std::string& where) {
   return find_kind(settings, where).resolve(settings, where);
+}
+
+std::string warmup_note(const Value& settings, const ScheduleSpan& span) {
+  WarmupConfig config;
+  if (const Value* epochs = settings.find("warmup_epochs")) config.warmup_epochs = epochs->as_double();
+  if (const Value* steps = settings.find("warmup_steps")) config.warmup_steps = steps->as_int();
+  const double asked = config.in_steps(span);
+  if (!config.shorten(span)) return "";
+  return text("the warm-up of ", counted(static_cast<int64_t>(asked), "step"), " is as long as the run of ",
+              span.steps, ": shortened to ", config.warmup_steps, " (schedule.warmup_steps)");
 }
 
 std::unique_ptr<Schedule> make_schedule(const Value& settings, const ScheduleSpan& span,

@@ -40,7 +40,10 @@ class Schedule {
 // Reads a recipe's table: `name` chooses the schedule, the other keys are its own. The result has every key.
 // An empty table is a cosine without warm-up.
 Value resolve_schedule(const Value& settings, const std::string& where = "schedule");
-// `settings` as given to or returned by resolve_schedule.
+// Returns a line for users if the warm-up would last as long as the run and is shortened to a tenth of it; else "".
+// `settings` as returned by resolve_schedule.
+std::string warmup_note(const Value& settings, const ScheduleSpan& span);
+// `settings` as given to or returned by resolve_schedule. Shortens a warm-up that would last as long as the run.
 std::unique_ptr<Schedule> make_schedule(const Value& settings, const ScheduleSpan& span,
                                         const std::string& where = "schedule");
 std::vector<std::string> schedule_names();

@@ -122,7 +122,23 @@ TEST(Schedule, SettingsAreCompleteAndSlipsNameTheNearest) {
   EXPECT_EQ(refusal("name = 'constant'\nmin_lr = 1"), "unknown key 'schedule.min_lr'");
   EXPECT_EQ(refusal("warmup_epochs = 1\nwarmup_steps = 1"),
             "schedule has both warmup_epochs and warmup_steps, give one of them");
-  EXPECT_EQ(refusal("warmup_epochs = 3"), "schedule: the warm-up is 15.0 steps, longer than the run of 10");
+}
+
+// A warm-up as long as the run would never reach the rate.
+TEST(Schedule, AWarmUpAsLongAsTheRunIsShortenedToATenth) {
+  const auto settings = [](const std::string& toml) { return resolve_schedule(parse_toml(toml, "test")); };
+  const ScheduleSpan span = {1, 20, 10};
+  const auto tenth = make("warmup_steps = 2", span);
+  for (const char* toml :
+       {"warmup_epochs = 2", "warmup_epochs = 5", "warmup_steps = 20", "warmup_steps = 300"}) {
+    const auto shortened = make(toml, span);
+    for (int64_t step = 0; step < 20; ++step) EXPECT_EQ(shortened->rate(step), tenth->rate(step)) << toml;
+    EXPECT_EQ(make(toml, {1, 5, 10})->rate(0), 1) << toml;  // too short for any
+  }
+  EXPECT_EQ(warmup_note(settings("warmup_epochs = 5"), span),
+            "the warm-up of 50 steps is as long as the run of 20: shortened to 2 (schedule.warmup_steps)");
+  EXPECT_EQ(warmup_note(settings("warmup_epochs = 1"), span), "");
+  EXPECT_EQ(warmup_note(settings("name = 'constant'"), span), "");
 }
 
 }  // namespace

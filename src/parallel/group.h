@@ -41,7 +41,7 @@ struct World::Group {
 // Returns a store that all processes of the world have joined; the leader's machine serves it on a free port.
 c10::intrusive_ptr<c10d::Store> meet(World& world);
 
-// --- mpi_backend.cpp, or no_mpi.cpp in a build without MPI
+// --- mpi_backend.cpp, or absent.cpp in a build without MPI
 
 struct Launched {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;

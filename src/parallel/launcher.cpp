@@ -1,10 +1,11 @@
-#include "parallel/group.h"
-
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "parallel/group.h"
+#include "parallel/started.h"
 
 namespace tessera::parallel {
 namespace {
@@ -17,13 +18,19 @@ int64_t number_in(const char* variable, int64_t otherwise) {
   return value ? parse_int(value).value_or(otherwise) : otherwise;
 }
 
-// Returns the number of processes of this Slurm job step; 1 outside Slurm.
+// Returns the number of processes that srun started; 1 outside Slurm, and in a batch script, which is a single
+// process however many SLURM_NTASKS the job has.
 int64_t slurm_tasks() {
   if (!std::getenv("SLURM_PROCID")) return 1;
-  return number_in("SLURM_STEP_NUM_TASKS", number_in("SLURM_NTASKS", 1));
+  const bool step = std::getenv("SLURM_STEP_ID") || std::getenv("SLURM_STEPID");
+  return number_in("SLURM_STEP_NUM_TASKS", step ? number_in("SLURM_NTASKS", 1) : 1);
 }
 
 }  // namespace
+
+int64_t started_processes() {
+  return number_in("OMPI_COMM_WORLD_SIZE", std::max(slurm_tasks(), number_in("PMI_SIZE", 1)));
+}
 
 bool launched() {
   if (std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK")) return true;

@@ -5,12 +5,19 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "parallel/group.h"
+#include "parallel/started.h"
 
 namespace tessera::parallel {
 namespace {
@@ -23,6 +30,40 @@ torch::Tensor tensor_of(const std::string& bytes, int64_t size) {
 
 std::string bytes_of(const torch::Tensor& tensor, int64_t size) {
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<size_t>(size)};
+}
+
+// Prints a line if MPI does not connect the processes within some seconds.
+class JoinNote {
+ public:
+  JoinNote() : thread_([this] { run(); }) {}
+  ~JoinNote() {
+    {
+      const std::lock_guard lock(mutex_);
+      joined_ = true;
+    }
+    ready_.notify_all();
+    thread_.join();
+  }
+  JoinNote(const JoinNote&) = delete;
+
+ private:
+  void run() {
+    constexpr std::chrono::seconds kPatience(10);
+    std::unique_lock lock(mutex_);
+    if (ready_.wait_for(lock, kPatience, [this] { return joined_; })) return;
+    std::cerr << text("tessera: waits for the other processes, ", started_processes(),
+                      " were started: all of them must be the same `tessera train`\n")
+              << std::flush;
+  }
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  bool joined_ = false;
+  std::thread thread_;
+};
+
+Launched launch(const std::shared_ptr<CollectiveLog>& log) {
+  const JoinNote note;
+  return launch_mpi(log);
 }
 
 }  // namespace
@@ -41,7 +82,7 @@ std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();
   if (!launched()) return world;  // a program started by hand never starts MPI
   auto log = std::make_shared<CollectiveLog>();
-  Launched mpi = launch_mpi(log);
+  Launched mpi = launch(log);
   refuse_lonely(mpi.size);
   world->rank_ = mpi.rank, world->size_ = mpi.size;
   world->local_rank_ = mpi.local_rank, world->local_size_ = mpi.local_size;

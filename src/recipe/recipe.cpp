@@ -38,7 +38,8 @@ constexpr std::array kFreeKeys = {
     "train.output",           "train.device",          "train.threads",
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
     "train.max_skipped",      "train.eval_batch_size", "train.checkpoint_seconds",
-    "train.checkpoint_steps", "train.log_every",       "train.on_bad_image"};
+    "train.checkpoint_steps", "train.log_every",       "train.on_bad_image",
+    "train.noise_scale"};
 
 ModelSection read_model(const Value& table) {
   ModelSection model;
@@ -71,6 +72,9 @@ void check_train(const TrainConfig& t) {
     fail_usage("train.epochs = ", t.epochs, " and train.steps = ", t.steps,
                " contradict each other: give one");
   require(t.accumulate <= t.batch_size, "train.accumulate", t.accumulate, "at most train.batch_size");
+  if (t.noise_scale && t.accumulate < 2)
+    fail_usage("train.noise_scale compares a piece of a step with the whole: train.accumulate = ",
+               t.accumulate, ", must be at least 2");
   if (t.repeats > 1 && t.balanced_sampling)
     fail_usage("train.repeats and train.balanced_sampling both decide how often an image is drawn: give one");
   if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)
@@ -230,12 +234,37 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
   }
 }
 
+namespace {
+
+// Returns the start of an error line if overrides choose another model than the files, which set keys of [model] for
+// their own: "--model resnet50: demo.toml sets model.dim for model vil"; else "".
+std::string other_model(const Value& files, const Value& asked, const std::string& where) {
+  const Value *own = files.find("model"), *name = asked.find("model.name");
+  if (!own || !own->is_table() || !name || !own->find("name") || *own->find("name") == *name) return "";
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : own->as_table())
+    if (key != "name" && key != "pretrained" && key != "select_from" && !asked.find("model." + key))
+      keys.push_back("model." + key);
+  if (keys.empty()) return "";
+  return text("--model ", toml_text(*name), ": ", where, " sets ", some_of(keys, 6), " for model ",
+              toml_text(*own->find("name")), "; take a recipe for this model, or override them with --set");
+}
+
+}  // namespace
+
 Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides) {
   Value table = read_based(paths);
   Value asked;
   for (const std::string& setting : overrides) apply_overrides(asked, parse_setting(setting));
+  const std::string where = join(paths, " + "), blamed = other_model(table, asked, where);
   apply_overrides(table, migrate_layer(asked));
-  return read_recipe(table, join(paths, " + "));
+  try {
+    return read_recipe(table, where);
+  } catch (const Error& error) {
+    const std::string line = error.what();
+    if (blamed.empty() || line.find("model.") == std::string::npos) throw;
+    throw Error(error.kind, text(blamed, " (", line, ")"));
+  }
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {

@@ -60,6 +60,7 @@ struct TrainConfig {
   int64_t checkpoint_steps = 0;
   int64_t keep_last = 2;
   int64_t log_every = 50;
+  bool noise_scale = false;
   BadImagePolicy on_bad_image = BadImagePolicy::replace;
   int64_t max_bad = 100;
   std::string output;
@@ -157,7 +158,9 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("checkpoint_seconds", checkpoint_seconds, at_least(0), "longest time between checkpoints, 0 = no limit");
   v("checkpoint_steps", checkpoint_steps, at_least(0), "steps between checkpoints, 0 = no such checkpoints");
   v("keep_last", keep_last, at_least(1), "checkpoints kept in addition to the best");
-  v("log_every", log_every, at_least(1), "steps between lines in metrics.jsonl");
+  v("log_every", log_every, at_least(1), "steps between lines in metrics.jsonl; at least a line an epoch");
+  v("noise_scale", noise_scale,
+    "measure the gradient noise scale by the first piece of each step (needs accumulate of 2 or more)");
   v("on_bad_image", on_bad_image, choice<BadImagePolicy>(), "how to treat a broken image");
   v("max_bad", max_bad, at_least(0), "broken images before the run is failed");
   v("output", output, "run directory");

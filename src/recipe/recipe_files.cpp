@@ -1,6 +1,7 @@
 #include "recipe/recipe_files.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "core/error.h"
@@ -17,17 +18,23 @@ constexpr size_t kMostLevels = 8;  // levels of bases
 constexpr int64_t kMostFiles = 100;
 constexpr uint64_t kMostBytes = 1 << 20;
 
-// An overlay that sets the training length in one way removes the other.
+// Keys that set one length in two ways: the last one given counts.
+constexpr std::array<std::array<const char*, 3>, 2> kRivals = {
+    {{"train", "epochs", "steps"}, {"schedule", "warmup_epochs", "warmup_steps"}}};
+
+// An overlay that sets a length in one way removes the other.
 void drop_rival(Value& base, const Value& over) {
-  Value* train = base.find("train");
-  if (!train || !train->is_table()) return;
-  const auto take_back = [&](const char* given, const char* rival) {
-    const Value* value = over.find(given);
-    if (value && *value != Value(0))
-      std::erase_if(train->as_table(), [&](const auto& entry) { return entry.first == rival; });
-  };
-  take_back("train.epochs", "steps");
-  take_back("train.steps", "epochs");
+  for (const auto& [section, one, other] : kRivals) {
+    Value* table = base.find(section);
+    if (!table || !table->is_table()) continue;
+    const auto take_back = [&](const char* given, const char* rival) {
+      const Value* value = over.find(text(section, ".", given));
+      if (value && *value != Value(0) && *value != Value(0.0))
+        std::erase_if(table->as_table(), [&](const auto& entry) { return entry.first == rival; });
+    };
+    take_back(one, other);
+    take_back(other, one);
+  }
 }
 
 std::vector<std::string> names_of(const Value& base, const std::string& path) {
@@ -79,6 +86,24 @@ class FileReader {
   int64_t files_ = 0;
 };
 
+// Returns the path of a recipe by a path or a short name ("demo", "shapes/dit"): here, in ./recipes, or among those that
+// came with the program. Returns `name` if there is none.
+std::string found_recipe(const std::string& name) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (name.empty() || fs::is_regular_file(name, error) || fs::path(name).is_absolute()) return name;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  const std::string inner =
+      name.starts_with("recipes/") ? name.substr(std::string_view("recipes/").size()) : name;
+  for (const fs::path& folder :
+       {fs::path("."), fs::path("recipes"), program / "../share/tessera/recipes", program / "../recipes"})
+    for (const char* ending : {"", ".toml"})
+      if (const fs::path path = (folder / (inner + ending)).lexically_normal();
+          fs::is_regular_file(path, error))
+        return path.string();
+  return name;
+}
+
 std::vector<std::string> dotted_keys() {
   std::vector<std::string> keys;
   const Value all = recipe_table(Recipe());
@@ -94,7 +119,7 @@ void apply_overrides(Value& base, const Value& over) {
   merge_layers(base, over);
 }
 
-Value read_based(const std::string& path) { return FileReader().read(path); }
+Value read_based(const std::string& path) { return FileReader().read(found_recipe(path)); }
 
 Value read_based(const std::vector<std::string>& paths) {
   Value merged;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "core/control_characters.h"
 #include "core/text.h"
 
 namespace tessera::report {
@@ -71,7 +72,7 @@ std::string escape(std::string_view words) {
     if (length == 1)
       append_escaped(out, words.front());
     else
-      out += length == 0 ? kReplacement : words.substr(0, length);
+      out += length == 0 || is_control(words.substr(0, length)) ? kReplacement : words.substr(0, length);
     words.remove_prefix(length == 0 ? 1 : length);
   }
   return out;

@@ -18,6 +18,10 @@ TEST(Escape, LeavesNothingThatMarkupWouldRead) {
 TEST(Escape, ReplacesControlCharactersAndBrokenUtf8) {
   const std::string r = "\xEF\xBF\xBD";
   EXPECT_EQ(escape(std::string_view("a\0b\x1b[31m", 8)), "a" + r + "b" + r + "[31m");
+  EXPECT_EQ(escape("a\xE2\x80\xAE"
+                   "b\xE2\x81\xA6"
+                   "c"),
+            "a" + r + "b" + r + "c");                    // change the writing direction
   EXPECT_EQ(escape("\xC3"), r);                          // truncated
   EXPECT_EQ(escape("\xC0\xAF"), r + r);                  // overlong '/'
   EXPECT_EQ(escape("\xE0\x80\xAF"), r + r + r);          // overlong '/' again

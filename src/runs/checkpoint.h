@@ -24,7 +24,7 @@
 #include "core/value.h"
 #include "io/weights/safetensors.h"
 #include "runs/manifest.h"
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 

@@ -93,7 +93,7 @@ size_t size_of(const Parts& parts) {
   return size;
 }
 
-// The bytes that a step may make of so many.
+// The bytes that a step may make of a given number.
 size_t most_of(size_t bytes) { return (size_t{1} << 20) + 64 * bytes; }
 
 [[noreturn]] void fail_too_long(const std::string& where) {

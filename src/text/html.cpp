@@ -52,7 +52,7 @@ const std::u32string* find(const std::unordered_map<std::u32string, std::u32stri
   return found == in.end() ? nullptr : &found->second;
 }
 
-// What a reference is replaced by, and its length after the "&"; 0: it is none.
+// The replacement of a reference, and its length after the "&"; 0: it is none.
 struct Resolved {
   std::u32string characters;
   size_t length = 0;

@@ -68,17 +68,38 @@ std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) con
   return run(0, text, at, left);
 }
 
-std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const {
-  // Where to resume if this way fails: at `place`, or, after a repeat, at every place from there up (lazy) or
-  // down (greedy) to `limit`. If `program` is kMany, marks[limit] was `place` before.
+// A way through a program, and the other ways to try if it fails.
+struct Pattern::Ways {
+  // Where to resume: at `place`, or, after a repeat, at every place from there up (lazy) or down (greedy) to
+  // `limit`. If `program` is kMany, marks[limit] was `place` before.
   struct Other {
     size_t program, place, limit;
     bool shrinks;
   };
-  std::vector<Other> others;
-  std::vector<size_t> marks(marks_);
-  size_t program = start;
-  const auto back = [&] {
+  size_t program, at;
+  std::vector<size_t> marks;
+  std::vector<Other> others = {};
+
+  void mark(size_t index) {
+    others.push_back({kMany, marks[index], index, true});
+    marks[index] = at;
+  }
+  // Repeats a set; returns false if there are too few of its characters. Takes its steps from `left`.
+  bool repeat(const Instruction& now, const Set& set, std::u32string_view text, uint64_t& left) {
+    const size_t most = now.max == kMany ? text.size() : std::min(text.size(), at + now.max);
+    size_t end = at;
+    while (end < most && set.holds(text[end])) ++end;
+    left -= std::min<uint64_t>(left, end - at);
+    const size_t least = at + now.min;
+    ++program;
+    if (end < least) return false;
+    at = now.mode == 'l' ? least : end;
+    if (now.mode == 'g' && end > least) others.push_back({program, end - 1, least, true});
+    if (now.mode == 'l' && end > least) others.push_back({program, least + 1, end, false});
+    return true;
+  }
+  // Resumes at the last other way; false if there is none.
+  bool back() {
     for (; !others.empty() && others.back().program == kMany; others.pop_back())
       marks[others.back().limit] = others.back().place;
     if (others.empty()) return false;
@@ -89,65 +110,57 @@ std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_
     else
       last.place += last.shrinks ? -1 : 1;
     return true;
-  };
+  }
+};
+
+std::optional<size_t> Pattern::run(size_t start, std::u32string_view text, size_t from,
+                                   uint64_t& left) const {
+  Ways way{start, from, std::vector<size_t>(marks_)};
   while (true) {
     if (left-- == 0)
       fail(where_, ": the splitting expression takes too long on this text: more than ", steps_for(0),
            " steps and ", steps_for(1) - steps_for(0), " a character");
-    const Instruction& now = program_[program];
+    const Instruction& now = program_[way.program];
     bool goes_on = true;
     switch (now.op) {
       case Op::match:
-        return at;
+        return way.at;
       case Op::line_begin:
       case Op::line_end:
       case Op::begin:
       case Op::end:
-        goes_on = is_boundary(now.op, text, at), ++program;
+        goes_on = is_boundary(now.op, text, way.at), ++way.program;
         break;
       case Op::jump:
-        program = now.x;
+        way.program = now.x;
         break;
       case Op::mark:
-        others.push_back({kMany, marks[now.x], now.x, true});
-        marks[now.x] = at, ++program;
+        way.mark(now.x), ++way.program;
         break;
       case Op::leave:
-        program = at == marks[now.x] ? now.y : program + 1;
+        way.program = way.at == way.marks[now.x] ? now.y : way.program + 1;
         break;
       case Op::split:
-        others.push_back({now.y, at, at, true});
-        program = now.x;
+        way.others.push_back({now.y, way.at, way.at, true});
+        way.program = now.x;
         break;
       case Op::set:
-        goes_on = at < text.size() && sets_[now.x].holds(text[at]);
-        ++at, ++program;
+        goes_on = way.at < text.size() && sets_[now.x].holds(text[way.at]);
+        ++way.at, ++way.program;
         break;
-      case Op::repeat: {
-        const size_t most = now.max == kMany ? text.size() : std::min(text.size(), at + now.max);
-        size_t end = at;
-        const Set& set = sets_[now.x];
-        while (end < most && set.holds(text[end])) ++end;
-        left -= std::min<uint64_t>(left, end - at);
-        const size_t least = at + now.min;
-        goes_on = end >= least;
-        ++program;
-        if (!goes_on) break;
-        at = now.mode == 'l' ? least : end;
-        if (now.mode == 'g' && end > least) others.push_back({program, end - 1, least, true});
-        if (now.mode == 'l' && end > least) others.push_back({program, least + 1, end, false});
+      case Op::repeat:
+        goes_on = way.repeat(now, sets_[now.x], text, left);
         break;
-      }
       case Op::look:
       case Op::atomic: {
-        const auto end = run(now.x, text, at, left);
+        const auto end = run(now.x, text, way.at, left);
         goes_on = now.op == Op::look ? end.has_value() != now.negated : end.has_value();
-        if (now.op == Op::atomic && end) at = *end;
-        program = now.y;
+        if (now.op == Op::atomic && end) way.at = *end;
+        way.program = now.y;
         break;
       }
     }
-    if (!goes_on && !back()) return std::nullopt;
+    if (!goes_on && !way.back()) return std::nullopt;
   }
 }
 

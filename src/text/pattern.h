@@ -32,7 +32,7 @@ class Pattern {
   // Returns a pattern that matches exactly these characters.
   static Pattern literal(std::u32string_view chars);
 
-  // Returns the number of steps for all matches of a text of so many characters. Published expressions take
+  // Returns the number of steps for all matches in a text of that many characters. Published expressions take
   // fewer than ten steps a character.
   static uint64_t steps_for(size_t characters) { return (uint64_t{1} << 24) + 256 * uint64_t{characters}; }
   // Returns the first match that starts at `from` or later; skips empty matches. Takes its steps from `steps`
@@ -89,6 +89,8 @@ class Pattern {
   };
 
  private:
+  struct Ways;
+
   Pattern() = default;
   // Returns the end of a match of the program at `start` from `at`, or nothing. Counts `left` down.
   std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const;

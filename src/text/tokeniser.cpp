@@ -132,6 +132,8 @@ Tokeniser::State::State(const json& tree, const std::string& of) : where(of) {
   read_added(tree);
   if (const json processor = part("post_processor"); !processor.is_null()) read_processor(processor);
   find_roles();
+  if (const json pad = part("pad_token"); pad.is_string())
+    if (const auto id = find(pad.get<std::string>())) roles.pad = *id;
   definition = tree.dump();
 }
 

@@ -77,7 +77,7 @@ TEST(Tokeniser, FitsAndSaysWhatWasCut) {
   EXPECT_THROW(tokeniser.fit("the", 1, 0), Error);
 }
 
-// Of a merge that is listed twice the last place counts.
+// If a merge is listed twice, its last place counts.
 TEST(Tokeniser, TheLastOfEqualMergesCounts) {
   Json tree = {{"model",
                 {{"type", "BPE"},

@@ -1,5 +1,4 @@
 // LoRA adapters as files: round trip, merged or separate from the weights, and errors.
-#include "weights/adapter.h"
 
 #include <nlohmann/json.hpp>
 

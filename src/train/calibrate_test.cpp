@@ -95,11 +95,10 @@ TEST_F(CalibrateTest, FixedScalesPredictWhatFloatDoes) {
   EXPECT_TRUE(torch::equal(scores(setup, again, tasks::Precision::int8), fixed));
   again.task->backbones()[0].model->named_buffers()["blocks.0.mlp.fc1.input_log_step"].fill_(std::nan(""));
   save_weights(path("broken.safetensors"), tasks::named_state(again.task->parts()), again.info);
-  EXPECT_EQ(
-      error_of([&] { open_task(path("broken.safetensors")); }),
-      "'" + path("broken.safetensors") +
-          "': tensor 'blocks.0.mlp.fc1.input_log_step' says that inputs are rounded to multiples of nan, "
-          "must be the logarithm of a step size");
+  EXPECT_EQ(error_of([&] { open_task(path("broken.safetensors")); }),
+            "'" + path("broken.safetensors") +
+                "': tensor 'blocks.0.mlp.fc1.input_log_step' rounds inputs to multiples of nan, "
+                "must be the logarithm of a step size");
   data::Loader others(*setup.data.train, data::make_eval_transform(setup.recipe.preprocess), {});
   EXPECT_EQ(error_of([&] { calibrate(*again.task, others, 40, [](int64_t) { return false; }); }),
             "interrupted");

@@ -1,4 +1,4 @@
-#include "train/collective.h"
+#include "train/trainer_run.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

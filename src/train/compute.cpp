@@ -1,4 +1,4 @@
-#include "train/compute.h"
+#include "train/memory.h"
 
 #include <algorithm>
 #include <map>

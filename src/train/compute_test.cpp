@@ -1,4 +1,4 @@
-#include "train/compute.h"
+#include "train/memory.h"
 
 #include <gtest/gtest.h>
 

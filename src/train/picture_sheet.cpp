@@ -1,4 +1,4 @@
-#include "train/picture_sheet.h"
+#include "train/trainer_run.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,6 @@
 #include "io/files/file.h"
 #include "models/base/tokeniser.h"
 #include "open/device.h"
-#include "train/compute.h"
 #include "train/memory.h"
 #include "train/setup.h"
 
@@ -19,14 +18,6 @@ namespace {
 // Fragmentation: blocks freed and requested again in each step leave gaps. Measured runs took 1.2 to 2.2
 // times the size of their activations.
 constexpr double kFragmentation = 1.8;
-
-// Builds a task without computation.
-std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
-                                          const Compute& compute) {
-  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
-  setup.meta = true;
-  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
-}
 
 // Texts without their tokeniser give no samples yet.
 bool can_be_counted(const RunData& data, const tasks::Task& task) {
@@ -46,7 +37,8 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
     plan.validation_data = validation->describe();
     if (plan.samples < train.batch_size)
       fail_usage("train.batch_size = ", train.batch_size,
-                 " is more than the training set holds: ", plan.train_data);
+                 " is more than the training set holds: ", plan.train_data, "; --batch-size ",
+                 std::max<int64_t>(1, plan.samples / 4), " gives several steps an epoch");
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
   constexpr int64_t kMostImages = int64_t{1} << 50;  // per run: later multiplications must not overflow
@@ -172,10 +164,17 @@ int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch) {
   return sizes[static_cast<size_t>(std::min(count - 1, epoch * count / epochs))];
 }
 
-std::unique_ptr<Schedule> schedule_of(const Recipe& recipe, const RunPlan& plan) {
-  return make_schedule(recipe.schedule, {.lr = recipe.optimiser.lr_for(recipe.train.batch_size),
-                                         .steps = plan.steps,
-                                         .steps_per_epoch = plan.steps_per_epoch});
+ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan) {
+  return {.lr = recipe.optimiser.lr_for(recipe.train.batch_size),
+          .steps = plan.steps,
+          .steps_per_epoch = plan.steps_per_epoch};
+}
+
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute) {
+  tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
+  setup.meta = true;
+  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
 }
 
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
@@ -199,7 +198,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
                " processes has");
   if (can_be_counted(data, *task)) {
     check_loading(*task, recipe, plan);
-    schedule_of(recipe, plan);
+    make_schedule(recipe.schedule, schedule_span(recipe, plan));
   }
   return plan;
 }

@@ -1,6 +1,8 @@
 // Files published by other programs: their names, preprocessing and class names.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/config.h"
 #include "data/base/class_names.h"
 #include "io/files/io_testing.h"
@@ -10,7 +12,7 @@
 #include "open/weights.h"
 #include "recipe/recipe.h"
 #include "weights/hub_config.h"
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 namespace tessera::train {
 namespace {
@@ -71,6 +73,15 @@ TEST(PublishedNames, MayHaveATag) {
   EXPECT_EQ(published("deit3_base_patch16_224.fb_in22k_ft_in1k").crop, 1.0);
   EXPECT_EQ(models::resolve_model("swin_tiny_patch4_window7_224.ms_in1k").settings,
             models::resolve_model("swin_tiny_patch4_window7_224").settings);
+  // torchvision resizes the short side to 232 for its second weights, timm's third ones have 160 pixels.
+  EXPECT_EQ(published("resnet50.tv2_in1k").interpolation, "bilinear");
+  EXPECT_EQ(std::floor(224 / published("resnet50.tv2_in1k").crop), 232);
+  EXPECT_EQ(published("resnet50.tv_in1k").crop, 0.875);
+  EXPECT_EQ(published("resnet50.a3_in1k").size, 160);
+  EXPECT_EQ(published("convnext_tiny.fb_in22k_ft_in1k_384").size, 384);
+  EXPECT_EQ(published("convnext_tiny.fb_in22k_ft_in1k_384").crop_mode, "squash");
+  EXPECT_EQ(published("vit_base_patch16_224.torchvision").mean, data::Preprocess().mean);
+  EXPECT_EQ(published("resnet50_clip.openai").crop, 1.0);
   EXPECT_EQ(error_of([] { models::resolve_model("twins_svt_small.in22k"); }),
             "'twins_svt_small' has no weights 'in22k', must be one of in1k");
   EXPECT_EQ(error_of([] { models::resolve_model("vil2-tiny.in1k"); }),
@@ -104,6 +115,15 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   EXPECT_EQ(unwrapped({"backbone.conv1.weight", "backbone.layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}),
             (Names{"conv1.weight", "layer1.0.conv1.weight", "rpn_head.rpn_cls.weight"}));
   EXPECT_EQ(unwrapped({"backbone.body.layer1.0.conv1.weight"}), Names{"backbone.body.layer1.0.conv1.weight"});
+  // Every family, nested wrappers, and those inside a name.
+  EXPECT_EQ(unwrapped({"model.stem.0.weight", "model.head.fc.bias"}),
+            (Names{"stem.0.weight", "head.fc.bias"}));
+  EXPECT_EQ(unwrapped({"model._orig_mod.module.stem.0.weight"}), Names{"stem.0.weight"});
+  EXPECT_EQ(unwrapped({"module.features.0.0.weight"}), Names{"features.0.0.weight"});
+  EXPECT_EQ(unwrapped({"module.visual.conv1.weight", "module.logit_scale"}),
+            (Names{"visual.conv1.weight", "logit_scale"}));
+  EXPECT_EQ(unwrapped({"patch_embed.proj.weight", "blocks.0._checkpoint_wrapped_module.norm1.weight"}),
+            (Names{"patch_embed.proj.weight", "blocks.0.norm1.weight"}));
   // A moving average next to the model is not mistaken for it.
   EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
             (Names{"", "patch_embed.proj.weight"}));
@@ -191,7 +211,7 @@ TEST_F(PublishedTest, ClassNamesOfOnesOwnMustBeAsManyAsTheClasses) {
   EXPECT_EQ(error_of([&] {
               open_task(file, {.class_names = {"a", "b"}});
             }),
-            "2 class names for '" + file + "', whose model tells 3 classes apart");
+            "2 class names for '" + file + "', which has 3 classes");
 }
 
 TEST_F(PublishedTest, WhatIsNoModelOfOursIsSaid) {

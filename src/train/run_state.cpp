@@ -73,6 +73,7 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("task_metadata", setup.model.info.task_metadata);
   out.set("task_state", state.task);
   if (state.loss_scale.find("scale")) out.set("loss_scale", state.loss_scale);
+  if (state.noise_scale.find("noise")) out.set("noise_scale", state.noise_scale);
   for (const auto& [name, value] : setup.model.fingerprints) out.set(name, value);
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.model.info.recipe);
@@ -107,6 +108,7 @@ RunState read_state(const Value& value, int64_t step, const std::string& where) 
   }
   if (value.find("task_state")) state.task = part(value, "task_state", &Value::is_table, where);
   if (value.find("loss_scale")) state.loss_scale = part(value, "loss_scale", &Value::is_table, where);
+  if (value.find("noise_scale")) state.noise_scale = part(value, "noise_scale", &Value::is_table, where);
   state.meter = part(value, "meter", &Value::is_table, where);
   return state;
 }

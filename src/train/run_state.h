@@ -22,6 +22,7 @@ struct RunState {
   Value meter;                 // Meter::state
   Value task;                  // Task::state
   Value loss_scale;            // LossScale::state; only for fp16
+  Value noise_scale;           // NoiseScale::state; only if the run measures it
   int64_t optimiser_steps = 0, ema_updates = 0;
   int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
   std::set<std::string> bad_pictures;       // replaced in any process: "name: reason"

@@ -16,7 +16,6 @@
 #include "open/device.h"
 #include "open/load.h"
 #include "open/open_language.h"
-#include "open/select.h"
 #include "tasks/base/text_limit.h"
 #include "tasks/language/language_part.h"
 #include "train/memory.h"
@@ -102,7 +101,7 @@ Compute choose_compute(const TrainConfig& train) {
 }
 
 RunData open_data(const Recipe& recipe, bool may_be_missing) {
-  if (recipe.data.path.empty()) fail_usage("data.path is empty: say where the images are (--data)");
+  if (recipe.data.path.empty()) fail_usage("data.path is empty: name the images (--data)");
   RunData data;
   try {
     data.train = data::open_source(recipe.data, data::Split::train);
@@ -114,9 +113,10 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
       std::error_code ignored;
       return path.empty() || std::filesystem::exists(path, ignored);
     };
-    if (!may_be_missing || error.kind == ErrorKind::usage) throw;
-    if (there(recipe.data.path) && there(recipe.data.val_path)) throw;
-    return {nullptr, nullptr, error.what()};
+    if (error.kind == ErrorKind::usage || (there(recipe.data.path) && there(recipe.data.val_path))) throw;
+    if (may_be_missing) return {nullptr, nullptr, error.what()};
+    throw Error(error.kind, text(error.what(), "; ", there(recipe.data.path) ? "--val-data" : "--data",
+                                 " names another"));
   }
   return data;
 }
@@ -304,7 +304,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   if (train.ema_decay > 0)
     made.ema =
         std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup}, model.state);
-  made.schedule = schedule_of(recipe, plan);
+  made.schedule = make_schedule(recipe.schedule, schedule_span(recipe, plan));
   if (train.clip_grad > 0)
     made.clip = {
         .mode = name_of(train.clip_mode), .value = train.clip_grad, .norm_type = train.clip_norm_type};
@@ -312,6 +312,15 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
 }
 
 // --- all of it
+
+// Returns a line if label smoothing has no effect, since samples have several classes; else "".
+std::string smoothing_note(const Value& task, const data::Source* train) {
+  const Value* smoothing = task.find("label_smoothing");
+  const data::ClassLabels* classes = train ? train->class_labels() : nullptr;
+  if (!classes || !classes->multi_label() || !smoothing || smoothing->as_double() == 0) return "";
+  return text("task.label_smoothing = ", shortest(smoothing->as_double()),
+              " has no effect: it is for one class an image, the data has several");
+}
 
 // Warns if a run is too short for its moving average, so that part of the first weights remains; else "".
 std::string average_note(const TrainConfig& train, int64_t steps) {
@@ -350,8 +359,11 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   if (!continued)
     for (const std::string& line : data::set_warnings(setup.data.train.get(), setup.data.validation.get()))
       setup.model.notes.push_back("warning: " + line);
-  if (const std::string line = average_note(recipe.train, setup.plan.steps); !line.empty())
-    setup.model.notes.push_back(line);
+  for (const std::string& line :
+       {average_note(recipe.train, setup.plan.steps),
+        smoothing_note(setup.recipe.task, setup.data.train.get()),
+        warmup_note(setup.recipe.schedule, schedule_span(setup.recipe, setup.plan))})
+    if (!line.empty()) setup.model.notes.push_back(line);
   return setup;
 }
 

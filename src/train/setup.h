@@ -66,8 +66,8 @@ struct Setup {
 // of the run.
 Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1);
 
-// Returns the learning-rate schedule of the run; throws if its warm-up is longer than the run.
-std::unique_ptr<Schedule> schedule_of(const Recipe& recipe, const RunPlan& plan);
+// Returns the run that its learning-rate schedule covers.
+ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan);
 
 // The parts of make_setup.
 Compute choose_compute(const TrainConfig& train);
@@ -78,6 +78,9 @@ WeightsInfo describe_run(Recipe& recipe, const RunData& data);
 // Returns the plan of a run, using a task on the meta device: allocates nothing.
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes);
+// Builds the run's task on the meta device.
+std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
+                                          const Compute& compute);
 tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
                             const Compute& compute);
 // Returns why the first weights are missing; "" if they are available.

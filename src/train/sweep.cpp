@@ -267,6 +267,9 @@ void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
     run.metric = summary.main_metric.name;
     run.larger_is_better = summary.main_metric.larger_is_better;
     run.value = summary.final.metric(run.metric);
+    if (std::isnan(run.value))
+      fail(run.metric, " has no value",
+           summary.final.notes.empty() ? "" : ": " + summary.final.notes.front());
     run.train_loss = last_train_loss(summary.history);
     for (const tasks::Metric& metric : summary.final.metrics)
       if (metric.info.name == "loss") run.test_loss = metric.value;

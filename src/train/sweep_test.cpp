@@ -138,8 +138,8 @@ recipe = "tiny.toml"
 [set]
 train.epochs = 1
 [[points]]
-name = "too long a warm-up"
-set = { schedule = { warmup_epochs = 3 } }
+name = "no such policy"
+set = { augment = { auto_augment = "rand-x9" } }
 [[points]]
 name = "short"
 set = { train = { steps = 3 } }
@@ -148,7 +148,7 @@ set = { train = { epochs = 2 } }
 )");
   const auto runs = run_sweep(read, path("runs"));
   ASSERT_EQ(runs.size(), 3u);
-  EXPECT_NE(runs[0].failure.find("longer than the run"), std::string::npos);
+  EXPECT_NE(runs[0].failure.find("rand-x9"), std::string::npos);
   EXPECT_EQ(load_recipe(path("runs/short/seed-0/recipe.toml")).train.steps, 3);
   EXPECT_EQ(load_recipe(path("runs/final/short/seed-0/recipe.toml")).train.epochs, 2);
   EXPECT_EQ(refusal("recipe = \"tiny.toml\"\n[[points]]\nname = \"..\""),

@@ -12,16 +12,14 @@
 #include "core/value.h"
 #include "io/files/file.h"
 #include "open/device.h"
-#include "open/gpu_library.h"
-#include "tasks/base/soundness.h"
-#include "train/collective.h"
-#include "train/picture_sheet.h"
+#include "tasks/base/validation_pass.h"
 #include "train/trainer_run.h"
 
 namespace tessera::train {
 namespace {
 
 constexpr int64_t kFirstProfiled = 2, kProfiledSteps = 10;
+constexpr const char* kUnfinishedTrace = ".part";
 constexpr uint64_t kMostTrace = uint64_t{1} << 36;  // bytes
 
 std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& metrics) {
@@ -80,7 +78,8 @@ void Trainer::profile() {
   if (done == std::min(kFirstProfiled, setup_.plan.steps - first_step_ - 1)) {
     world_.start_recording();
     profile_began_ = steady_seconds();
-    profiler_ = std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile);
+    profiler_ =
+        std::make_unique<torch::autograd::profiler::RecordProfile>(options_.profile + kUnfinishedTrace);
   }
   if (done == kFirstProfiled + kProfiledSteps) end_profile();
 }
@@ -89,7 +88,9 @@ void Trainer::profile() {
 void Trainer::end_profile() {
   if (!profiler_) return;
   profiler_.reset();
-  std::string trace = read_text(options_.profile, kMostTrace);
+  const std::string unfinished = options_.profile + kUnfinishedTrace;
+  std::string trace = read_text(unfinished, kMostTrace);
+  remove_all(unfinished);
   const size_t end = trace.rfind(']');
   check(end != std::string::npos, "the profiler left no list of events in '", options_.profile, "'");
   trace.resize(end);
@@ -165,6 +166,7 @@ void Trainer::train_step() {
   const StepMeans means = compute_gradients(inputs);
   if (world_.size() > 1) average(running, share);
   loss_scale_.unscale(optimisation_.trained);
+  if (setup_.recipe.train.noise_scale) measure_noise(whole);
   const Clipped clipped = clip_gradients(optimisation_.clip, optimisation_.clipped, optimisation_.unclipped);
   progress_.learning_rate = optimisation_.schedule->rate(state_.step);
   const bool finite = all_finite(means, clipped);
@@ -234,10 +236,36 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     const torch::Tensor scaled = factor == 1 ? mean : mean * factor;
     if (i + 1 == pieces) mean_.prepare(scaled);
     (loss_scale_.on() ? scaled * loss_scale_.scale() : scaled).backward();
+    if (i == 0 && train.noise_scale) measure_piece(factor * loss_scale_.scale(), piece.size());
     add_piece(means, mean.detach(), part, loss.terms,
               static_cast<double>(piece.size()) / static_cast<double>(inputs.size()));
   }
   return means;
+}
+
+// Stores the squared norm of the first piece's mean gradient; its graph had `factor` on the mean.
+void Trainer::measure_piece(double factor, int64_t samples) {
+  const double norm = norm_of_gradients() / factor;
+  piece_square_ = norm * norm, piece_samples_ = static_cast<double>(samples);
+}
+
+// Compares it with the whole step's gradient. Each process has a first piece: their squares are averaged.
+void Trainer::measure_noise(int64_t samples) {
+  const double norm = norm_of_gradients();
+  if (world_.size() > 1) {
+    const torch::Tensor sums = torch::tensor({piece_square_, piece_samples_}, torch::kFloat64);
+    world_.sum(sums);
+    piece_square_ = sums[0].item<double>() / world_.size(),
+    piece_samples_ = sums[1].item<double>() / world_.size();
+  }
+  noise_scale_.add(piece_square_, piece_samples_, norm * norm, static_cast<double>(samples));
+}
+
+double Trainer::norm_of_gradients() const {
+  std::vector<torch::Tensor> gradients;
+  for (const torch::Tensor& parameter : optimisation_.trained)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  return gradient_norm(gradients);
 }
 
 // Averages statistics, because each process saw only its share of the batch.
@@ -270,7 +298,9 @@ void Trainer::after_step() {
   last_evaluation_.reset();
   if (leader()) directory_.check_there();
   if (!state_.evaluation_pending) {
-    const bool logging = state_.step % setup_.recipe.train.log_every == 0;
+    // Small sets have a line an epoch at least.
+    const bool logging =
+        state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
     tell_progress(logging);
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();
@@ -295,6 +325,8 @@ void Trainer::log() {
   values.emplace_back("learning_rate", progress_.learning_rate);
   if (state_.skipped > 0) values.emplace_back("skipped_steps", static_cast<double>(state_.skipped));
   if (loss_scale_.on()) values.emplace_back("loss_scale", loss_scale_.scale());
+  if (const double scale = noise_scale_.value(); std::isfinite(scale))
+    values.emplace_back("noise_scale", scale);
   add_traffic(values);
   values.emplace_back("images_per_second", interval_.images_per_second());
   values.emplace_back("wait_share", interval_.wait_share());

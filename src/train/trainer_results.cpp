@@ -9,7 +9,7 @@
 #include "io/files/file.h"
 #include "report/block.h"
 #include "report/grid.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 #include "train/trainer_run.h"
 #include "weights/load_tensors.h"
 
@@ -115,6 +115,8 @@ tasks::Findings Trainer::run_evaluation(bool last) {
   tasks::set_training(model_.parts, true);
   for (const std::string& line : everyones_lines(world_, findings.broken.lines))
     if (bad_validation_.insert(line).second) note("left out of the evaluation, a broken image: " + line);
+  for (const std::string& line : findings.notes)
+    if (noted_.insert(line).second) note(line);
   return findings;
 }
 
@@ -173,6 +175,7 @@ void Trainer::checkpoint() {
   state_.position = loaders_[0]->position();
   state_.task = task_.state();
   if (loss_scale_.on()) state_.loss_scale = loss_scale_.state();
+  if (setup_.recipe.train.noise_scale) state_.noise_scale = noise_scale_.state();
   state_.meter = meter_.state(reduce());
   state_.optimiser_steps = optimisation_.optimiser->steps();
   state_.ema_updates = optimisation_.ema ? optimisation_.ema->updates() : 0;

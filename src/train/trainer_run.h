@@ -3,18 +3,23 @@
 #pragma once
 
 #include <torch/csrc/autograd/profiler_legacy.h>
-
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "core/progress.h"
+#include "data/loading/loader.h"
+#include "data/transforms/transform.h"
 #include "io/files/tensorboard.h"
+#include "io/images/image.h"
 #include "optim/loss_scale.h"
+#include "optim/noise_scale.h"
 #include "parallel/data_parallel.h"
+#include "parallel/world.h"
 #include "runs/checkpoint.h"
 #include "runs/meter.h"
+#include "tasks/base/task.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -58,6 +63,9 @@ class Trainer {
   std::vector<torch::Tensor> statistics() const;
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
+  void measure_piece(double factor, int64_t samples);
+  void measure_noise(int64_t samples);
+  double norm_of_gradients() const;
   void count_skipped(bool finite, const StepMeans& means);
   bool all_finite(const StepMeans& means, const Clipped& clipped);
   void after_step();
@@ -117,6 +125,9 @@ class Trainer {
   RunState state_;
   Meter meter_;
   LossScale loss_scale_;
+  NoiseScale noise_scale_;
+  double piece_square_ = 0,
+         piece_samples_ = 0;  // of the first piece of a step, if the noise scale is measured
   std::unique_ptr<tasks::Collective> collective_;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
@@ -128,9 +139,16 @@ class Trainer {
   int64_t first_step_ = 0, saved_step_ = -1;
   int64_t proven_step_ = -1;      // newest checkpoint with a finite loss, in this process
   std::vector<size_t> bad_read_;  // lines read from each loader
-  std::set<std::string> bad_validation_;
+  std::set<std::string> bad_validation_, noted_;
   bool new_best_ = false;
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };
+
+// `world` must outlive it.
+std::unique_ptr<tasks::Collective> make_collective(parallel::World& world);
+
+// Returns the first pictures of a batch (at most `count`), augmented and mixed, in rows of eight.
+// `preprocess` is their normalisation.
+Image picture_sheet(const data::Batch& batch, const data::Preprocess& preprocess, int64_t count = 16);
 
 }  // namespace tessera::train

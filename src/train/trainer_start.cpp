@@ -115,6 +115,8 @@ std::optional<StoredCheckpoint> Trainer::stored_checkpoint() {
   if (!stored && options_.resume == Resume::required)
     fail("run directory '", directory_.path(),
          "' has no checkpoint to continue from; --resume auto starts a new run");
+  if (!stored && options_.resume == Resume::automatic)
+    note(text("nothing to resume in '", directory_.path(), "': a new run begins"));
   for (const std::string& line : skipped) note(line);
   return stored;
 }
@@ -156,6 +158,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   optimisation_.optimiser->load_state(state_.optimiser_steps, kept);
   task_.load_state(state_.task);
   if (loss_scale_.on()) loss_scale_.load(state_.loss_scale, where);
+  noise_scale_.load(state_.noise_scale, where);
   note(text("continuing from ", stored.directory));
 }
 

@@ -335,7 +335,6 @@ TEST_F(TrainerTest, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
     EXPECT_FALSE(file_exists(path("run"))) << setting;
   };
   refused("augment.auto_augment=\"rand-x9\"", "rand-x9");
-  refused("schedule.warmup_epochs=50", "longer than the run");
   refused("task.class_weights=[1.0, 2.0]", "2 numbers, the data has");
   refused("train.sizes=[16, 32, 48, 64]", "4 sizes, more than the run has epochs, 3");
   const Recipe even = tiny("run", {"train.balanced_sampling=true", "task.class_weights=balanced"});

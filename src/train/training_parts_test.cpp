@@ -9,12 +9,12 @@
 #include "models/backbones/illama.h"
 #include "models/heads/class_head.h"
 #include "open/device.h"
+#include "open/load.h"
 #include "open/open_task.h"
-#include "open/select.h"
 #include "runs/checkpoint.h"
-#include "train/picture_sheet.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
+#include "train/trainer_run.h"
 
 namespace tessera::train {
 namespace {

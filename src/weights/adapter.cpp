@@ -1,5 +1,3 @@
-#include "weights/adapter.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -10,7 +8,6 @@
 #include "weights/adapter_config.h"
 #include "weights/language_files.h"
 #include "weights/load_tensors.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -42,7 +39,7 @@ int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const s
   }
   const int64_t layers =
       models::adapt_layers(model, [&](const std::string& name) { return config.layer(name); });
-  check(layers > 0, path, ": target_modules and what leaves layers out choose no linear layer");
+  check(layers > 0, path, ": target_modules and the keys that leave layers out choose no linear layer");
   return layers;
 }
 

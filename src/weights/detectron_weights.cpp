@@ -1,12 +1,10 @@
-#include "weights/detectron_weights.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
 
 #include "core/error.h"
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {

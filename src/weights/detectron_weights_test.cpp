@@ -1,4 +1,4 @@
-#include "weights/detectron_weights.h"
+#include "weights/load_tensors.h"
 
 #include <gtest/gtest.h>
 

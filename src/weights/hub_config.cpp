@@ -2,44 +2,63 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "core/error.h"
+#include "core/published_config.h"
 #include "core/text.h"
-#include "io/files/file.h"
-#include "io/files/json.h"
 #include "models/base/model.h"
+#include "weights/timm_arguments.h"
 
 namespace tessera::train {
 namespace {
 
-constexpr std::array kNames = {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                               "pytorch_model.bin.index.json"};
-constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 8, .max_keys = 200'000};
+// timm's description of weights, with its defaults.
+struct PretrainedConfig {
+  std::vector<int64_t> input_size = {3, 224, 224}, test_input_size;
+  bool fixed_input_size = false;
+  std::string interpolation = "bicubic", crop_mode = "center", tag, global_pool;
+  double crop_pct = 0.875, test_crop_pct = 0;
+  std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
+  Value label_names;
 
-std::string text_at(const nlohmann::json& table, const char* key) {
-  const auto value = table.find(key);
-  return value != table.end() && value->is_string() ? value->get<std::string>() : "";
-}
-
-// Reads the preprocessing of a configuration under our keys. Absent keys keep the defaults of the published
-// size.
-Value preprocess_in(const nlohmann::json& config) {
-  Value out;
-  if (const auto crop = config.find("crop_pct"); crop != config.end() && crop->is_number())
-    out.set("crop", crop->get<double>());
-  for (const char* key : {"interpolation", "crop_mode"})
-    if (const std::string word = text_at(config, key); !word.empty()) out.set(key, word);
-  for (const char* key : {"mean", "std"}) {
-    const auto list = config.find(key);
-    if (list == config.end() || !list->is_array()) continue;
-    Value::Array numbers;
-    for (const auto& number : *list)
-      if (number.is_number()) numbers.emplace_back(number.get<double>());
-    if (numbers.size() == list->size()) out.set(key, numbers);
+  template <class V>
+  void visit(V& v) {
+    v("input_size", input_size, between(1, 65536), "channels, height and width");
+    v("test_input_size", test_input_size, between(1, 65536), "of another test");
+    v("fixed_input_size", fixed_input_size, "the constructor gets the size");
+    v("interpolation", interpolation, "of resizing");
+    v("crop_mode", crop_mode, "as data::Preprocess");
+    v("crop_pct", crop_pct, above_to(0, 16), "test crop");
+    v("test_crop_pct", test_crop_pct, between(0, 16), "at the other size");
+    v("mean", mean, "per channel");
+    v("std", std, "per channel");
+    v("tag", tag, "which weights of this architecture");
+    v("global_pool", global_pool, "argument of the constructor");
+    v("label_names", label_names, "names of classes");
   }
-  return out;
-}
+};
+
+struct TimmConfig {
+  std::string architecture;
+  Value model_args = Value(Value::Table{}), label_names;
+  PretrainedConfig pretrained_cfg;
+
+  template <class V>
+  void visit(V& v) {
+    v("architecture", architecture, "name of the model");
+    v("model_args", model_args, "arguments of its constructor");
+    v("label_names", label_names, "names of classes");
+    v("pretrained_cfg", pretrained_cfg, "its weights");
+  }
+};
+
+// Keys that describe where weights are from, or repeat others.
+constexpr std::array kWithoutEffect = {
+    "num_classes",     "num_features", "global_pool",    "url",         "file",         "hf_hub_id",
+    "hf_hub_filename", "source",       "architecture",   "custom_load", "pool_size",    "first_conv",
+    "classifier",      "license",      "origin_url",     "paper_name",  "paper_ids",    "notes",
+    "description",     "tags",         "test_pool_size", "state_dict",  "label_offset", "label_descriptions",
+    "min_input_size"};
 
 // Returns "architecture.tag". A tag that is not in the table of published tags is dropped, since the
 // configuration contains all of its settings.
@@ -53,26 +72,109 @@ std::string model_name(const std::string& architecture, const std::string& tag) 
   }
 }
 
+std::vector<std::string> names_in(const Value& names) {
+  std::vector<std::string> out;
+  if (names.is_array())
+    for (const Value& name : names.as_array())
+      if (name.is_string()) out.push_back(name.as_string());
+  return out;
+}
+
+// Returns the side of a square [channels, height, width].
+int64_t side_of(const std::vector<int64_t>& size, const std::string& where) {
+  if (size.size() != 3 || size[1] != size[2])
+    fail_usage(where, " is ", toml_text(Value(Value::Array(size.begin(), size.end()))),
+               ", must be [channels, side, side]: images are prepared as squares");
+  return size[1];
+}
+
+// Returns the arguments that timm's constructor gets: those stored, and those that follow from the weights.
+Value all_arguments(const TimmConfig& config, bool fixed) {
+  const PretrainedConfig& weights = config.pretrained_cfg;
+  Value arguments{Value::Table{}};
+  if (weights.input_size[0] != 3) arguments.set("in_chans", weights.input_size[0]);
+  if (!weights.global_pool.empty()) arguments.set("global_pool", weights.global_pool);
+  if (fixed) arguments.set("img_size", Value::Array{weights.input_size[1], weights.input_size[2]});
+  for (const auto& [key, value] : config.model_args.as_table()) {
+    std::erase_if(arguments.as_table(), [&, &name = key](const auto& entry) { return entry.first == name; });
+    arguments.as_table().emplace_back(key, value);
+  }
+  return arguments;
+}
+
+// True if the constructor fixes the size of images.
+bool is_fixed(const TimmConfig& config) {
+  const auto is = [&](const char* key, bool wanted) {
+    const Value* found = config.model_args.find(key);
+    return found && *found == Value(wanted);
+  };
+  return config.pretrained_cfg.fixed_input_size && !is("dynamic_img_size", true) &&
+         !is("strict_img_size", false);
+}
+
+void read_model(HubConfig& out, const TimmConfig& config, const std::string& where) {
+  const std::string family = models::resolve_model(out.model).family;
+  const bool fixed = is_fixed(config);
+  out.settings = settings_of_timm(family, all_arguments(config, fixed), where);
+  const auto setting = [&](const char* key) {
+    const Value* found = out.settings.find(key);
+    return found ? std::optional<Value>(*found) : std::nullopt;
+  };
+  const std::optional<Value> given = setting("image_size"), stride = setting("output_stride");
+  int64_t side = side_of(config.pretrained_cfg.input_size, where + ": pretrained_cfg.input_size");
+  if (fixed && given && given->is_int()) side = given->as_int();
+  if (given && !given->is_int())
+    fail_usage(where, ": model_args.img_size is ", toml_text(*given), ", must be a square");
+  if (!given && (family == "resnet" || family == "convnext")) out.settings.set("image_size", side);
+  out.preprocess.set("size", side);
+  const Value model = models::resolve_model(out.model, out.settings).settings;
+  if (stride && *stride != Value(int64_t{32}) && *model.find("block") == Value("basic"))
+    fail_usage(where, ": model_args.output_stride is ", toml_text(*stride),
+               ", must be 32 in a ResNet of basic blocks");
+}
+
+void read_preprocess(HubConfig& out, const PretrainedConfig& weights) {
+  out.preprocess.set("crop", weights.crop_pct);
+  out.preprocess.set("crop_mode", weights.crop_mode);
+  out.preprocess.set("interpolation", weights.interpolation);
+  out.preprocess.set("mean", Value::Array(weights.mean.begin(), weights.mean.end()));
+  out.preprocess.set("std", Value::Array(weights.std.begin(), weights.std.end()));
+  if (weights.test_input_size.size() == 3 && weights.test_input_size != weights.input_size)
+    out.test_size = text("--size ", weights.test_input_size[1], " --crop ",
+                         weights.test_crop_pct > 0 ? weights.test_crop_pct : weights.crop_pct);
+}
+
 }  // namespace
 
-std::optional<HubConfig> read_hub_config(const std::string& weights_file) {
-  const std::filesystem::path file(weights_file);
-  if (std::find(kNames.begin(), kNames.end(), file.filename().string()) == kNames.end()) return std::nullopt;
-  const std::string path = (file.parent_path() / "config.json").string();
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
-  const nlohmann::json config = parse_json(read_text(path, kLimits.max_bytes), path, kLimits);
-  check(config.is_object(), path, " is ", config.type_name(), ", must be an object");
-  const std::string architecture = text_at(config, "architecture");
-  if (architecture.empty()) return std::nullopt;
-  const auto inner = config.find("pretrained_cfg");  // older files have all keys at the top level
-  const nlohmann::json& weights = inner != config.end() && inner->is_object() ? *inner : config;
+std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
+  const std::string where = folder.find({"config.json"});
+  Value tree = folder.read({"config.json"});
+  if (const Value* name = tree.find("architecture"); !name || !name->is_string()) return std::nullopt;
+  // Older files have all keys at the top level.
+  if (const Value* inner = tree.find("pretrained_cfg"); !inner || !inner->is_table()) {
+    Value nested{Value::Table{}};
+    for (const auto& [key, value] : tree.as_table())
+      nested.as_table().emplace_back(key == "labels" ? "label_names" : key, value);
+    tree = Value(Value::Table{{"architecture", *tree.find("architecture")}, {"pretrained_cfg", nested}});
+  }
+  std::vector<std::string> unread;
+  const TimmConfig config = read_published<TimmConfig>(tree, where, unread);
+  std::erase_if(unread, [](const std::string& key) {
+    const std::string last = key.substr(key.find('.') + 1);
+    return std::find(kWithoutEffect.begin(), kWithoutEffect.end(), last) != kWithoutEffect.end();
+  });
+  folder.note_unread(where, unread);
   HubConfig out;
-  out.model = model_name(architecture, text_at(weights, "tag"));
-  out.preprocess = preprocess_in(weights);
-  if (const auto names = config.find("label_names"); names != config.end() && names->is_array())
-    for (const auto& name : *names)
-      if (name.is_string()) out.class_names.push_back(name.get<std::string>());
+  out.model = model_name(config.architecture, config.pretrained_cfg.tag);
+  const Value& names = config.label_names.is_array() ? config.label_names : config.pretrained_cfg.label_names;
+  out.class_names = names_in(names);
+  try {
+    models::resolve_model(out.model);
+  } catch (const Error&) {
+    return out;  // the caller refuses it by name
+  }
+  read_model(out, config, where);
+  read_preprocess(out, config.pretrained_cfg);
   return out;
 }
 

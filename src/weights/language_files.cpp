@@ -6,37 +6,15 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/json.h"
 #include "nn/init.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/tensors.h"
+#include "weights/published_folder.h"
 
 namespace tessera::train {
-namespace {
-
-constexpr JsonLimits kLanguageConfigLimits = {
-    .max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
-
-// Returns a configuration without nulls, which mean "default".
-nlohmann::json without_nulls(const nlohmann::json& tree) {
-  if (!tree.is_object()) return tree;
-  nlohmann::json out = nlohmann::json::object();
-  for (const auto& [key, value] : tree.items())
-    if (!value.is_null()) out[key] = without_nulls(value);
-  return out;
-}
-
-}  // namespace
-
 Value read_language_config(const std::string& path) {
-  const nlohmann::json tree =
-      parse_json(read_text(path, kLanguageConfigLimits.max_bytes), path, kLanguageConfigLimits);
-  check(tree.is_object(), path, " is ", tree.type_name(), ", must be an object");
-  nlohmann::json plain = without_nulls(tree);
-  for (const char* key : {"task_specific_params", "label2id", "id2label", "quantization_config", "auto_map"})
-    plain.erase(key);
-  return parse_json_value(plain.dump(), path);
+  return read_published_json(
+      path, {"task_specific_params", "label2id", "id2label", "quantization_config", "auto_map"});
 }
 
 std::string word_in(const Value& tree, const char* key) {
@@ -56,7 +34,15 @@ double real_in(const Value& tree, const char* key, double otherwise) {
 
 std::vector<NamePlace> language_places(const std::vector<std::string>& names, const std::string& family,
                                        const std::string& embedding) {
-  std::vector<NamePlace> places = names_of_family(family).ours(names);
+  std::vector<std::string> bare;
+  for (const std::string& name : names) bare.push_back(without_wrappers(name));
+  std::vector<NamePlace> places;
+  std::vector<std::vector<NamePlace>> each = names_of_family(family).each(bare);
+  for (size_t i = 0; i < names.size(); ++i)
+    for (NamePlace& place : each[i]) {
+      place.theirs = names[i];
+      places.push_back(std::move(place));
+    }
   constexpr std::string_view kHead = "lm_head.weight";
   for (NamePlace& place : places)
     if (!embedding.empty() && place.ours.ends_with(kHead)) {

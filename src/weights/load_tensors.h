@@ -4,8 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "io/weights/safetensors.h"
+#include "io/weights/weight_file.h"
+#include "nn/named_tensors.h"
 #include "weights/stored_tensors.h"
 
 namespace tessera::train {
@@ -45,5 +49,29 @@ int64_t numbers_in(const std::vector<TensorView>& views);
 // Throws Error if a model with `needed` parameters is far larger than the file, so that wrong metadata cannot
 // cause a huge allocation. Interpolated positions may be larger than stored ones.
 void check_claims(int64_t needed, const WeightFile& file, const std::string& misfit);
+
+// Returns a tensor's element type in files. Throws Error with the tensor's name if safetensors lacks the
+// type.
+DType element_type(const torch::Tensor& tensor, const std::string& name);
+
+// Writes tensors of any device in their own dtype. Returns the XXH3-64 of the file.
+std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+// Copies a view of a file into a tensor that owns its memory.
+torch::Tensor to_tensor(const TensorView& view);
+NamedTensors read_tensors(const SafetensorsFile& file);
+NamedTensors read_tensors(const WeightFile& file);
+
+// Weights of detectron2's model zoo, Detectron and Caffe, which differ from PyTorch's in norms and channel
+// order.
+
+// Returns statistics for a ResNet's norms that are stored as scale and shift only, under the file's names.
+// Means of 0 and variances of 1 make a batch norm equivalent up to its epsilon (5e-6). Empty if the file has
+// statistics.
+NamedTensors absent_statistics(const std::vector<TensorView>& views);
+
+// Returns the name of the convolution that reads the image and its weights [out, 3, rows, columns] with the
+// input channels reversed. Throws Error with `path` unless exactly one exists.
+std::pair<std::string, torch::Tensor> turned_first_convolution(const std::vector<TensorView>& views,
+                                                               const std::string& path);
 
 }  // namespace tessera::train

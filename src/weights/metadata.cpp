@@ -1,4 +1,4 @@
-#include "weights/metadata.h"
+#include "weights/hub_config.h"
 
 #include "core/error.h"
 #include "io/files/json.h"

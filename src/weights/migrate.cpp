@@ -93,7 +93,7 @@ void refuse_contrast(const Value& table) {
   if (const Value* name = table.find("task.name"); name && *name == Value("contrast"))
     fail_usage(
         "task.name = \"contrast\" is now \"clip\": its text_length is context_length, two more for start and "
-        "end; weights of it are not read, train anew");
+        "end; weights of it are not read, train again");
 }
 
 }  // namespace

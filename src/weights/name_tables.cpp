@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "weights/names/tables.h"
-#include "weights/wrapped_names.h"
 
 namespace tessera::train {
 
@@ -56,6 +55,8 @@ std::vector<std::string> our_names(const std::vector<std::string>& theirs, const
 
 std::vector<NamePlace> places_of(const std::vector<std::string>& theirs, const std::string& family) {
   const std::vector<std::string> bare = unwrap_names(theirs).names;
+  std::vector<std::string> whole;
+  for (const std::string& name : theirs) whole.push_back(without_wrappers(name));
   std::vector<std::vector<NamePlace>> places = names_of_family(family).each(bare);
   const auto read = [&](const NameTable& table, const std::vector<std::string>& names) {
     std::vector<std::vector<NamePlace>> found = table.each(names);
@@ -65,8 +66,8 @@ std::vector<NamePlace> places_of(const std::vector<std::string>& theirs, const s
   read(names_of_family("segment"), bare);
   for (const NameTable& table : name_tables())
     if ((table.family() == "detect" || table.family() == "detr") && !table.rows().empty() &&
-        table.reads(theirs))
-      read(table, theirs);
+        table.reads(whole))
+      read(table, whole);
   std::vector<NamePlace> all;
   for (size_t i = 0; i < theirs.size(); ++i)
     for (NamePlace& place : places[i]) {

@@ -10,10 +10,9 @@
 #include "io/weights/weight_file.h"
 #include "models/base/family.h"
 #include "weights/diffusers_folder.h"
+#include "weights/hub_config.h"
 #include "weights/load_tensors.h"
-#include "weights/metadata.h"
 #include "weights/name_tables.h"
-#include "weights/tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -82,9 +81,8 @@ Value settings_from(const StoredTensors& stored) {
 double OpenedCodec::require_scale() const {
   if (!(scale > 0))
     fail_usage(
-        "'", file,
-        "' does not say the scale of its latents, which a generator needs: encode a data set with ",
-        "`tessera data encode`, which measures it, or write scaling_factor into the config.json beside it");
+        "'", file, "' has no scale of its latents, which a generator needs: encode a data set with ",
+        "`tessera data encode`, which measures it, or write scaling_factor into the config.json next to it");
   return scale;
 }
 

@@ -1,5 +1,3 @@
-#include "weights/program_names.h"
-
 #include <algorithm>
 #include <map>
 

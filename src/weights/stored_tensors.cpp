@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -166,8 +166,8 @@ NamedTensors by_names_of(const NameTable& table, const NamedTensors& ours) {
             "' of ", table.program());
       next = join.theirs.last;
     }
-    check(next == of_name.front().join.theirs.of, "of the tensors that make '", printable(name), "' of ",
-          table.program(), " only '", printable(of_name.front().ours), "' is there");
+    check(next == of_name.front().join.theirs.of, "'", printable(name), "' of ", table.program(),
+          " has more parts than '", printable(of_name.front().ours), "', which is its only one here");
     theirs.emplace_back(name, (parts.size() == 1 ? parts[0] : torch::cat(parts)).contiguous());
   }
   return theirs;

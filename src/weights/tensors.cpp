@@ -1,4 +1,4 @@
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 #include <cstring>
 

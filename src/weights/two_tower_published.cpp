@@ -37,14 +37,14 @@ class Shapes {
   // Returns one extent of a tensor. Throws Error if the file lacks it.
   int64_t extent(const std::string& name, size_t axis) const {
     const auto found = shapes_.find(name);
-    if (found == shapes_.end()) fail("the file holds no ", name, ", or what it is made of");
+    if (found == shapes_.end()) fail("the file holds neither ", name, " nor its parts");
     if (axis >= found->second.size() || found->second[axis] < 1)
       fail("tensor ", name, " has ", found->second.size(), " axes, must have more than ", axis);
     return found->second[axis];
   }
   int64_t numel(const std::string& name) const {
     int64_t count = 1;
-    if (!has(name)) fail("the file holds no ", name, ", or what it is made of");
+    if (!has(name)) fail("the file holds neither ", name, " nor its parts");
     for (const int64_t extent : shapes_.at(name)) count *= extent;
     return count;
   }

@@ -1,4 +1,4 @@
-#include "weights/wrapped_names.h"
+#include "weights/name_tables.h"
 
 #include <algorithm>
 #include <array>
@@ -12,13 +12,23 @@ namespace tessera::train {
 namespace {
 
 // The first layer, under the published names of all families.
-constexpr std::array kFirstLayers = {"patch_embed.proj.weight",
+constexpr std::array kFirstLayers = {"visual.trunk.patch_embed.proj.weight",
+                                     "visual.conv1.weight",
+                                     "visual.layer1.0.conv1.weight",
+                                     "vision_model.embeddings.patch_embedding.weight",
+                                     "x_embedder.proj.weight",
+                                     "encoder.conv_in.weight",
+                                     "blocks.input.weight",
+                                     "stem.0.weight",
+                                     "features.0.0.weight",
+                                     "downsample_layers.0.0.weight",
+                                     "patch_embed.proj.weight",
                                      "patch_embed.projection.weight",
                                      "patch_embeds.0.proj.weight",
                                      "conv_proj.weight",
                                      "embeddings.patch_embeddings.projection.weight",
                                      "layer1.0.conv1.weight"};
-constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network", "_orig_mod"};
+constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network"};
 constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
                                "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
 
@@ -51,20 +61,34 @@ std::optional<std::string> head_name(std::string_view name, std::string_view pre
 
 }  // namespace
 
-UnwrappedNames unwrap_names(const std::vector<std::string>& names) {
+std::string without_wrappers(const std::string& name) {
+  constexpr std::array kAnywhere = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"};
+  std::vector<std::string> parts = split(name, '.');
+  std::erase_if(parts, [&](const std::string& part) {
+    return std::find(kAnywhere.begin(), kAnywhere.end(), part) != kAnywhere.end();
+  });
+  const auto first =
+      std::find_if(parts.begin(), parts.end(), [](const std::string& part) { return part != "module"; });
+  return join(std::vector<std::string>(first, parts.end()), ".");
+}
+
+UnwrappedNames unwrap_names(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const std::string& name : given) names.push_back(without_wrappers(name));
   std::optional<std::string> prefix;
   for (const std::string& name : names)
     if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
       prefix = found;
   UnwrappedNames out{names, prefix.value_or(""), {}};
   if (out.prefix.empty()) return out;
-  for (std::string& name : out.names) {
+  for (size_t i = 0; i < out.names.size(); ++i) {
+    std::string& name = out.names[i];
     if (name.starts_with(out.prefix)) {
       name.erase(0, out.prefix.size());
     } else if (const auto head = head_name(name, out.prefix)) {
       name = *head;
     } else {
-      out.beside.push_back(name);
+      out.beside.push_back(given[i]);
       name.clear();
     }
   }

@@ -31,9 +31,10 @@ const std::map<std::string, Layer> kLayers = {
     {"io", {1, true}}, {"kernels", {1, true}},
     {"ops", {2, false}}, {"text", {2, true}},
     {"nn", {3, false}},
-    {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}}, {"eval", {4, true}},
-    {"report", {5, true}}, {"weights", {5, false}},
+    {"onnx", {4, false}}, {"models", {4, false}}, {"diffusion", {4, false}}, {"data", {4, true}},
+    {"eval", {4, true}}, {"report", {5, true}}, {"weights", {5, false}}, {"laws", {5, true}},
     {"tasks", {6, false}}, {"parallel", {6, false}}, {"analysis", {6, false}},
+    {"plan", {6, true}},
     {"runs", {7, false}},
     {"open", {8, false}}, {"optim", {8, false}},
     {"recipe", {9, false}},
@@ -44,7 +45,7 @@ const std::map<std::string, Layer> kLayers = {
 };
 // The rooms of each hall, and the siblings that a room may include in addition to `base`.
 const std::map<std::string, std::vector<std::string>> kSiblings = {
-    {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}},
+    {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}}, {"io/onnx", {"files"}},
     {"kernels/attention", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
     {"kernels/mlstm", {}}, {"kernels/mlstm_mixer", {"mlstm"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/winograd", {}},
@@ -56,7 +57,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"tasks/pairs", {}}, {"tasks/language", {}},
     {"weights/base", {}}, {"weights/names", {}},
     {"cli/base", {}}, {"cli/run", {}}, {"cli/measure", {}}, {"cli/images", {}}, {"cli/analyse", {}}, {"cli/data", {}},
-    {"cli/bench", {}},
+    {"cli/bench", {}}, {"cli/scale", {}},
 };
 // clang-format on
 const std::vector<std::string> kNeverTouchFiles = {"ops", "nn", "models", "diffusion"};

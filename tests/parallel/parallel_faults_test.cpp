@@ -89,7 +89,7 @@ TEST_F(ParallelTest, ProcessesThatCannotFindEachOtherDoNotMakeTheSameRunEach) {
     EXPECT_FALSE(fs::exists(path(name))) << name;
     return log(name);
   };
-  EXPECT_NE(refused("slurm", {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}})
+  EXPECT_NE(refused("slurm", {{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "4"}})
                 .find("srun started 4 processes that cannot find each other"),
             std::string::npos);
   EXPECT_NE(refused("pmi", {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}).find(kRightLauncher), std::string::npos);
@@ -100,6 +100,9 @@ TEST_F(ParallelTest, ProcessesThatCannotFindEachOtherDoNotMakeTheSameRunEach) {
   const Environment one(
       Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_STEP_NUM_TASKS", "1"}});
   EXPECT_EQ(run(1, "one", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("one");
+  // So is a batch script without srun: its job has several tasks, which nothing started.
+  const Environment script(Variables{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "7"}});
+  EXPECT_EQ(run(1, "script", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("script");
 }
 
 TEST_F(ParallelTest, OtherDataOnOneMachineIsSeenBeforeTheFirstStep) {

@@ -6,6 +6,7 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
+#include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -208,13 +209,21 @@ CaseResult check_attention_pool(const Golden& golden) {
   for (const auto& [part, config] : golden.config().items()) {
     if (!part.starts_with("timm_latent")) continue;
     const int64_t width = config["in_features"];
-    check(config.value("latent_len", 1) == 1 && !config.value("qk_norm", false), part,
-          ": our pooling has one query, and no norm of q and k");
+    ConfigReader given(config, part);
+    const auto pool_type = given.value("pool_type", "token");
+    check(pool_type == "token" || pool_type == "avg", part, ": pool_type '", pool_type,
+          "' is a setting unknown here");
     nn::AttentionPool pool(nn::AttentionPoolOptions{
         .width = width,
         .heads = config["num_heads"],
         .hidden = static_cast<int64_t>(static_cast<double>(width) * config.value("mlp_ratio", 4.0)),
-        .norm_eps = 1e-5});
+        .norm_eps = 1e-5,
+        .latents = given.value("latent_len", int64_t{1}),
+        .mean = pool_type == "avg",
+        .qk_norm = given.value("qk_norm", false)});
+    given.expect("qkv_bias", true);
+    given.pass_over({"in_features", "num_heads", "mlp_ratio", "pos_embed", "feat_size"});
+    given.finish();
     for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
       const auto run = [&, &part = part](const Inputs& inputs) {
         const std::string positions = part + "/param.pos_embed";

@@ -387,14 +387,27 @@ torch::Tensor boxes_tensor(const std::vector<data::Rectangle>& boxes) {
   return torch::tensor(at::ArrayRef<double>(values), torch::kFloat64).view({-1, 4});
 }
 
+// The values around an image and its mask; a value that is not printed is 0.
+std::pair<uint8_t, uint8_t> padding_of(const Json& config) {
+  std::pair<uint8_t, uint8_t> values{0, 0};
+  for (const std::string& line : config.at("transforms").get<std::vector<std::string>>()) {
+    std::smatch m;
+    static const std::regex image("[ (]pad_value=([0-9.]+)"), mask("seg_pad_value=([0-9.]+)");
+    if (std::regex_search(line, m, image)) values.first = static_cast<uint8_t>(std::stod(m[1]));
+    if (std::regex_search(line, m, mask)) values.second = static_cast<uint8_t>(std::stod(m[1]));
+  }
+  return values;
+}
+
 void check_view(Comparison& comparison, const Golden& golden, const std::string& name) {
   const Json& config = golden.config().at(name);
   const Image image = image_of(golden.view("input.image")), mask = image_of(golden.view("input.mask"));
   const data::ImageView view = view_of(comparison, name, config, image.width, image.height);
+  const auto [around_image, around_mask] = padding_of(config);
   expect_picture(comparison, golden, name + "/output.image",
-                 shown(image, view, data::Interpolation::bilinear, 128));
+                 shown(image, view, data::Interpolation::bilinear, around_image));
   expect_picture(comparison, golden, name + "/output.mask",
-                 shown(mask, view, data::Interpolation::nearest, 255));
+                 shown(mask, view, data::Interpolation::nearest, around_mask));
   const torch::Tensor given = golden.tensor("input.boxes", torch::kFloat64).contiguous();
   std::vector<data::Rectangle> raw, clipped, recomputed;
   std::vector<int64_t> kept;

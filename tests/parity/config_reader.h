@@ -33,12 +33,17 @@ class ConfigReader {
   std::string value(const std::string& key, const char* otherwise) {
     return value(key, std::string(otherwise));
   }
+  // A setting that we have in one form alone.
+  void expect(const std::string& key, const nlohmann::json& form) {
+    check(!has(key) || table_.at(key) == form, where_, ": '", key,
+          "' = ", has(key) ? table_.at(key).dump() : "", " is a setting unknown here, must be ", form.dump());
+  }
   // What changes no number that is compared.
   void pass_over(std::initializer_list<const char*> keys) { read_.insert(keys.begin(), keys.end()); }
 
   void finish() const {
     for (const auto& [key, value] : table_.items())
-      check(read_.contains(key), where_, ": '", key, "' = ", value.dump(), " is not known");
+      check(read_.contains(key), where_, ": '", key, "' = ", value.dump(), " is a setting unknown here");
   }
 
  private:

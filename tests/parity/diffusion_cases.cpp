@@ -116,6 +116,7 @@ DiscreteOptions diffusers_options(ConfigReader& config, const std::string& golde
   const bool ddim = golden.starts_with("model_diffusion_ddim");
   options.spacing = parse_enum<Spacing>(config.value("timestep_spacing", ddim ? "leading" : "linspace"),
                                         "timestep_spacing");
+  options.next_level = NextLevel::diffusers;
   options.steps_offset = config.value("steps_offset", int64_t{0});
   options.sigmas = diffusers_sigmas(config);
   if (config.value("thresholding", false)) {
@@ -199,6 +200,8 @@ CaseResult check_diffusion_schedules(const Golden& golden) {
     for (const std::string& table : golden.names("output." + name + ".")) {
       const std::string key = "output." + name + "." + table;
       const torch::Tensor got = table_of(schedule, table), want = golden.tensor(key);
+      // The published code leaves the clipped variance of a single step empty.
+      if (schedule.steps() == 1 && want.numel() == 0 && table.starts_with("posterior_log_variance")) continue;
       if (table == "timestep_map")
         comparison.equal(key, got, want);
       else  // 1 - a loses digits where a is close to 1

@@ -9,7 +9,7 @@
 #include "eval/frechet.h"
 #include "eval/generative.h"
 #include "eval/statistics_file.h"
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 #include "models/backbones/inception.h"
 #include "models/base/codec.h"
 #include "tests/parity/model_case.h"

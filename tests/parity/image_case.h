@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "data/base/draws.h"
+#include "data/base/draws_testing.h"
 #include "io/images/image.h"
 #include "tests/parity/case.h"
 

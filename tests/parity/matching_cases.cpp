@@ -2,7 +2,6 @@
 #include "eval/numerics.h"
 #include "nn/boxes.h"
 #include "tasks/base/losses.h"
-#include "tasks/dense/mask_losses.h"
 #include "tasks/dense/set_loss.h"
 #include "tests/parity/detr_tolerance.h"
 #include "tests/parity/model_case.h"

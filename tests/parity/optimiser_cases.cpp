@@ -53,7 +53,7 @@ CaseResult check_steps(const Golden& golden, const std::string& kind) {
   const Json& config = golden.config();
   const Value settings = optimiser_settings(kind, config);
   if (const std::string key = unknown_option(config, settings); !key.empty())
-    return CaseResult::skip("option '" + key + "' is not one of ours");
+    return CaseResult::fail("'" + key + "' is a setting unknown here");
   const train::OptimiserSpec spec = train::resolve_optimiser(settings);
   const double sign =
       config.value("maximize", false) ? -1 : 1;  // to climb is to descend against the gradient
@@ -178,7 +178,7 @@ CaseResult check_ema(const Golden& golden) {
   const train::EmaConfig config = {.decay = golden.config().at("decay").get<double>()};
   for (const auto& [key, value] : golden.config().items())
     if (key != "decay" && key != "updates")
-      return CaseResult::skip("option '" + key + "' is not one of ours");
+      return CaseResult::fail("'" + key + "' is a setting unknown here");
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     const auto model_at = [&](int64_t t) {

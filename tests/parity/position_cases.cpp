@@ -3,9 +3,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "nn/grid_rotary.h"
 #include "nn/position.h"
 #include "nn/relative_position.h"
+#include "nn/rope.h"
 #include "nn/rope_scaling.h"
 #include "ops/cached_attention.h"
 #include "tests/parity/case.h"

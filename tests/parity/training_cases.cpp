@@ -96,7 +96,7 @@ CaseResult check_trajectory(const Golden& golden) {
   const auto spec = model_spec(golden);
   if (!spec) return CaseResult::skip("this family comes with the other backbones");
   Recipe recipe;
-  if (const auto reason = read_recipe(golden, recipe)) return CaseResult::skip(*reason);
+  if (const auto reason = read_recipe(golden, recipe)) return CaseResult::fail(*reason);
   const models::Family& family = models::find_family(spec->family);
   Comparison comparison;
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {

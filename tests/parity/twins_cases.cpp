@@ -1,6 +1,7 @@
 // models/pyramid_*, components/model_twins_svt: pyramid VisionLLaMA and Twins-SVT.
 #include <numeric>
 
+#include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"
 
 namespace tessera::parity {
@@ -9,16 +10,16 @@ namespace {
 using Json = nlohmann::json;
 
 // Settings that both published classes name alike.
-Value stage_settings(const Json& config) {
+Value stage_settings(ConfigReader& config) {
   static const std::map<std::string, std::string> names = {
       {"in_chans", "in_channels"}, {"img_size", "image_size"}, {"patch_size", "patch_size"},
       {"num_classes", "classes"},  {"embed_dims", "dims"},     {"depths", "depths"},
       {"num_heads", "heads"},      {"qkv_bias", "qkv_bias"}};
   Value settings;
   for (const auto& [key, ours] : names)
-    if (config.contains(key)) settings.set(ours, to_value(config[key]));
+    if (config.has(key)) settings.set(ours, to_value(config.at(key)));
   // The classes read as many entries as there are stages, whose number `depths` tells.
-  const size_t stages = config.contains("depths") ? config["depths"].size() : 4;
+  const size_t stages = config.has("depths") ? config.at("depths").size() : 4;
   const auto of_stages = [&](const char* key, const Json& otherwise, const char* ours) {
     Value::Array entries;
     const Json list = config.value(key, otherwise);
@@ -36,23 +37,33 @@ Value stage_settings(const Json& config) {
 
 }  // namespace
 
-models::ModelSpec pyramid_spec(const Json& config) {
+models::ModelSpec pyramid_spec(const Json& table) {
+  ConfigReader config(table, "pyramid");
   Value settings = stage_settings(config);
   settings.set("auto_scale", config.value("auto_scale", false));
   settings.set("rope_ratio", config.value("rpe_ratio", 1.0));
   if (config.value("norm_layer", "LN") == "RMS") settings.set("norm", "rms");
   if (config.value("blk_cls", "GroupBlock") == "GroupBlockWoLS") settings.set("init_values", 0.0);
-  if (!config.contains("num_classes")) {  // the segmentation backbone
-    settings.set("stage_norms", config.value("norm_after_stage", true));
+  config.expect("mlp_ratio", 4);
+  config.expect("use_cls_token", false);
+  config.pass_over({"embed_dim", "depth", "input_hw"});  // of a base class, and of the input
+  const bool segmentation = !config.has("num_classes"), norms = config.value("norm_after_stage", true);
+  config.finish();
+  if (segmentation) {  // the segmentation backbone
+    settings.set("stage_norms", norms);
     settings.set("final_norm", false);
     settings.set("classes", 0);
   }
   return models::resolve_model("visionllama_pyramid", settings);
 }
 
-models::ModelSpec twins_spec(const Json& config) {
+models::ModelSpec twins_spec(const Json& table) {
+  ConfigReader config(table, "twins");
   Value settings = stage_settings(config);
-  if (config.contains("mlp_ratios")) settings.set("mlp_ratios", to_value(config["mlp_ratios"]));
+  if (config.has("mlp_ratios")) settings.set("mlp_ratios", to_value(config.at("mlp_ratios")));
+  config.expect("drop_path_rate", 0.0);
+  config.pass_over({"attn_types"});  // windows and sub-sampled attention in turn
+  config.finish();
   return models::resolve_model("twins_svt", settings);
 }
 

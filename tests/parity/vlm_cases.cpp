@@ -46,9 +46,13 @@ std::shared_ptr<Backbone> clip_tower(const Json& config) {
 
 // What transformers' config.json would say.
 Value llava_settings(const Json& config) {
+  const std::string select =
+      config.value("vision_feature_select_strategy", config.value("select", std::string("patch")));
+  const bool full = select.starts_with("full") || select.starts_with("cls_patch");
+  check(full || select.starts_with("patch") || select == "default", "select '", select,
+        "' is a setting unknown here");
   Json hub = {{"vision_feature_layer", config.at("select_layer")},
-              {"vision_feature_select_strategy",
-               config.value("select", "patch").starts_with("full") ? "full" : "default"}};
+              {"vision_feature_select_strategy", full ? "full" : "default"}};
   for (const char* key : {"projector_hidden_act", "multimodal_projector_bias"})
     if (config.contains(key)) hub[key] = config[key];
   return to_value(hub);

@@ -8,7 +8,6 @@
 
 #include "analysis/attention.h"
 #include "cli/analyse/attention_taps.h"
-#include "cli/analyse/attention_terms.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
@@ -200,7 +199,7 @@ AnalysisSection states_section(const std::vector<LayerSums>& layers) {
   AnalysisSection section{
       .heading = "States",
       .note =
-          "The cell's state behind the last token, means over heads and images: norms of the matrix c and of "
+          "The cell's state after the last token, means over heads and images: norms of the matrix c and of "
           "the "
           "vector n, both scaled by exp(-m), and m.",
       .table = {.name = "states", .columns = {{"layer"}, {"walks"}, {"c", true}, {"n", true}, {"m", true}}}};

@@ -11,6 +11,7 @@
 #include "analysis/counted_products.h"
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
+#include "cli/base/measure_options.h"
 #include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -168,7 +169,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
 
 // Adds the products that run, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
-  AnalysisSection whole{.heading = "What runs, counted",
+  AnalysisSection whole{.heading = "Operations that run",
                         .note =
                             "GMACs of the composed form, counted while it runs: products of activations with "
                             "weights, convolutions, and "
@@ -245,91 +246,93 @@ void add_forms(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(section));
 }
 
-std::vector<int64_t> parse_sizes(const std::string& list) {
-  std::vector<int64_t> sizes;
-  for (const std::string& part : split(list, ',')) {
-    const auto size = parse_int(trim(part));
-    if (!size || *size < 1 || *size > 8192)
-      fail_usage("--size: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
-    sizes.push_back(*size);
-  }
-  return sizes;
-}
-
-void analyse(const AnalyseCostOptions& options) {
-  const std::vector<int64_t> sizes = parse_sizes(options.sizes);
-  Value all;
-  for (const std::string& setting : options.settings) merge(all, train::parse_setting(setting));
-  for (const auto& [section, values] : all.as_table())
-    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
-  const Value settings = all.find("model") ? *all.find("model") : Value();
-  AnalysisWriter writer(options.output);
-  AnalysisFindings out;
-  out.title = "Cost";
-  out.subtitle = text(counted(std::ssize(options.models), "model"),
-                      ", multiply-adds of one image as the family's paper counts them");
-  AnalysisSection section{
+// Each model at each size, and its parameters by module.
+struct CostTables {
+  AnalysisSection sizes{
       .heading = "Multiply-adds",
       .note =
           "exact: every product that is carried out, where the paper leaves some away; masked: without those "
           "that a "
-          "mask makes needless; growth: the exponent of the side since the size in front."};
-  section.table = {.name = "cost",
-                   .columns = {{"model"},
-                               {"parameters", true},
-                               {"size", true},
-                               {"GMACs", true},
-                               {"exact", true},
-                               {"masked", true},
-                               {"growth", true}}};
-  AnalysisSection modules{.heading = "Parameters by module"};
-  modules.table = {.name = "modules",
-                   .columns = {{"model"}, {"module"}, {"parameters", true}, {"share", true}}};
+          "mask makes needless; growth: the exponent of the side since the size in front.",
+      .table = {.name = "cost",
+                .columns = {{"model"},
+                            {"parameters", true},
+                            {"size", true},
+                            {"GMACs", true},
+                            {"exact", true},
+                            {"masked", true},
+                            {"growth", true}}}};
+  AnalysisSection modules{
+      .heading = "Parameters by module",
+      .table = {.name = "modules",
+                .columns = {{"model"}, {"module"}, {"parameters", true}, {"share", true}}}};
   std::vector<report::Curve> curves;
+
+  void add(const Costed& costed) {
+    report::Curve curve{.name = costed.name};
+    for (size_t i = 0; i < costed.costs.size(); ++i) {
+      const Cost& cost = costed.costs[i];
+      sizes.table.rows.push_back({costed.name, text(costed.parameters), text(cost.size), giga(cost.macs),
+                                  cost.exact != cost.macs ? giga(cost.exact) : "", giga(cost.masked),
+                                  growth(costed.costs, i)});
+      if (cost.possible)
+        curve.points.push_back({static_cast<double>(cost.size), static_cast<double>(cost.macs) * 1e-9});
+    }
+    for (const auto& [module, count] : costed.modules)
+      modules.table.rows.push_back(
+          {costed.name, module, text(count),
+           fixed(static_cast<double>(count) / static_cast<double>(costed.parameters), 4)});
+    curves.push_back(std::move(curve));
+  }
+};
+
+Json cost_json(const Cost& cost) {
+  Json line = {{"size", cost.size}, {"macs", cost.macs}, {"exact_macs", cost.exact}};
+  if (cost.masked > 0) line["masked_macs"] = cost.masked;
+  if (cost.activations) {
+    line["training_bytes"] = cost.activations->training;
+    line["inference_bytes"] = cost.activations->inference;
+  }
+  if (!cost.counted.empty()) {
+    const analysis::CountedProducts sums = analysis::sum_of(cost.counted);
+    line["counted"] = {{"weights", sums.weights},
+                       {"convolutions", sums.convolutions},
+                       {"between_tokens", sums.between},
+                       {"sum", sums.sum()},
+                       {"attention_matrix_numbers", sums.scores}};
+  }
+  for (size_t form = 0; form < cost.cells.size(); ++form)
+    line["mlstm_macs"][kForms[form].first] = cost.cells[form];
+  return line;
+}
+
+Json model_json(const Costed& costed) {
+  auto lines = Json::array();
+  for (const Cost& cost : costed.costs)
+    if (cost.possible) lines.push_back(cost_json(cost));
+  Json model = {{"model", costed.name}, {"parameters", costed.parameters}, {"sizes", lines}};
+  for (const auto& [module, count] : costed.modules) model["modules"][module] = count;
+  return model;
+}
+
+void analyse(const AnalyseCostOptions& options) {
+  const std::vector<int64_t> sizes = parse_sides("--size", options.sizes);
+  const Value settings = parse_model_settings(options.settings);
+  AnalysisWriter writer(options.output);
+  CostTables tables;
   auto json = Json::array();
   std::vector<Costed> models;
   for (const std::string& name : options.models) {
     models.push_back(cost_of(name, settings, sizes, options));
-    const Costed& costed = models.back();
-    report::Curve curve{.name = name};
-    auto lines = Json::array();
-    for (size_t i = 0; i < costed.costs.size(); ++i) {
-      const Cost& cost = costed.costs[i];
-      section.table.rows.push_back({name, text(costed.parameters), text(cost.size), giga(cost.macs),
-                                    cost.exact != cost.macs ? giga(cost.exact) : "", giga(cost.masked),
-                                    growth(costed.costs, i)});
-      if (!cost.possible) continue;
-      curve.points.push_back({static_cast<double>(cost.size), static_cast<double>(cost.macs) * 1e-9});
-      Json line = {{"size", cost.size}, {"macs", cost.macs}, {"exact_macs", cost.exact}};
-      if (cost.masked > 0) line["masked_macs"] = cost.masked;
-      if (cost.activations) {
-        line["training_bytes"] = cost.activations->training;
-        line["inference_bytes"] = cost.activations->inference;
-      }
-      if (!cost.counted.empty()) {
-        const analysis::CountedProducts sums = analysis::sum_of(cost.counted);
-        line["counted"] = {{"weights", sums.weights},
-                           {"convolutions", sums.convolutions},
-                           {"between_tokens", sums.between},
-                           {"sum", sums.sum()},
-                           {"attention_matrix_numbers", sums.scores}};
-      }
-      for (size_t form = 0; form < cost.cells.size(); ++form)
-        line["mlstm_macs"][kForms[form].first] = cost.cells[form];
-      lines.push_back(line);
-    }
-    Json model = {{"model", name}, {"parameters", costed.parameters}, {"sizes", lines}};
-    for (const auto& [module, count] : costed.modules) {
-      modules.table.rows.push_back(
-          {name, module, text(count),
-           fixed(static_cast<double>(count) / static_cast<double>(costed.parameters), 4)});
-      model["modules"][module] = count;
-    }
-    json.push_back(model);
-    curves.push_back(std::move(curve));
+    tables.add(models.back());
+    json.push_back(model_json(models.back()));
   }
-  section.drawings = {over_sides(curves, "Multiply-adds over resolution", "GMACs")};
-  out.sections = {std::move(section), std::move(modules)};
+  AnalysisFindings out;
+  out.title = "Cost";
+  out.subtitle = text(counted(std::ssize(options.models), "model"),
+                      ", multiply-adds of one image as the family's paper counts them");
+  tables.sizes.drawings = {over_sides(tables.curves, "Multiply-adds over resolution", "GMACs")};
+  out.sections = {std::move(tables.sizes), std::move(tables.modules)};
   add_forms(models, out);
   if (options.count) add_counted(models, out);
   if (options.activations) add_activations(models, out);

@@ -64,7 +64,7 @@ CueSet files_set(const std::string& folder) {
   for (const std::string& path : files->paths()) {
     const std::vector<std::string> words = split(fs::path(path).stem().string(), '-');
     if (words.size() != 2 || without_number(words[0]).empty() || without_number(words[1]).empty())
-      fail(path, ": its name must be SHAPE-TEXTURE, as cat1-dog2, to say what conflicts");
+      fail(path, ": its name must be SHAPE-TEXTURE, as cat1-dog2, which names both cues");
     set.shapes.push_back(without_number(words[0])), set.textures.push_back(without_number(words[1]));
   }
   set.source = files;
@@ -87,6 +87,25 @@ CueSet shapes_set(const std::string& path) {
   return set;
 }
 
+// Reads the classes of each category, of a model with `classes` classes.
+eval::CueMapping read_mapping(const std::string& file, int64_t classes) {
+  eval::CueMapping mapping;
+  const Json table = parse_json<Json>(read_text(file), file);
+  check(table.is_object() && !table.empty(), file, ": must be {\"category\": [numbers of classes], …}");
+  for (const auto& [category, numbers] : table.items()) {
+    check(numbers.is_array() && !numbers.empty(), file, ": ", category, " must be a list of classes");
+    mapping.categories.push_back(category);
+    mapping.classes.emplace_back();
+    for (const Json& number : numbers) {
+      if (!number.is_number_integer() || number.get<int64_t>() < 0 || number.get<int64_t>() >= classes)
+        fail_usage(file, ": ", category, " holds ", number.dump(), ", the weights have the classes 0 to ",
+                   classes - 1);
+      mapping.classes.back().push_back(number.get<int64_t>());
+    }
+  }
+  return mapping;
+}
+
 // Reads the mapping from a file {"category": [classes]}, or from the one next to the images for ImageNet's
 // 1000 classes; else maps by the classes' names.
 eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedModel& model, bool shapes) {
@@ -96,23 +115,8 @@ eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedMod
     for (const fs::path& folder : {fs::path(options.input.data), fs::path(options.input.data).parent_path()})
       if (file.empty() && file_exists((folder / "categories_to_imagenet1k.json").string()))
         file = (folder / "categories_to_imagenet1k.json").string();
+  if (!file.empty()) return read_mapping(file, classes);
   eval::CueMapping mapping;
-  if (!file.empty()) {
-    const Json table = parse_json<Json>(read_text(file), file);
-    check(table.is_object() && !table.empty(), file, ": must be {\"category\": [numbers of classes], …}");
-    for (const auto& [category, numbers] : table.items()) {
-      check(numbers.is_array() && !numbers.empty(), file, ": ", category, " must be a list of classes");
-      mapping.categories.push_back(category);
-      mapping.classes.emplace_back();
-      for (const Json& number : numbers) {
-        if (!number.is_number_integer() || number.get<int64_t>() < 0 || number.get<int64_t>() >= classes)
-          fail_usage(file, ": ", category, " holds ", number.dump(), ", the weights know the classes 0 to ",
-                     classes - 1);
-        mapping.classes.back().push_back(number.get<int64_t>());
-      }
-    }
-    return mapping;
-  }
   const std::vector<std::string> names = model.class_names();
   if (!shapes) {
     mapping = eval::cue_mapping_of_names(names);
@@ -122,7 +126,7 @@ eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedMod
   }
   if (mapping.categories.empty())
     fail_usage(model.file(), ": its ", classes,
-               " classes are none of the 16 categories; --mapping FILE.json says which are: "
+               " classes are none of the 16 categories; name them by --mapping FILE.json: "
                "{\"cat\": [3, 4], …}");
   return mapping;
 }
@@ -176,7 +180,7 @@ AnalysisSection category_section(const std::vector<std::string>& weights,
                                  const std::vector<eval::ShapeBias>& found) {
   AnalysisSection section{
       .heading = "By category",
-      .note = "Shape bias by the category of the shape; a line stands at that of all images."};
+      .note = "Shape bias by the category of the shape; a line marks that of all images."};
   section.table = {.name = "categories", .columns = {{"category"}}};
   std::set<std::string> categories;
   for (const eval::ShapeBias& bias : found)
@@ -208,17 +212,17 @@ AnalysisSection category_section(const std::vector<std::string>& weights,
   return section;
 }
 
-void analyse(const AnalyseCuesOptions& options) {
-  if (options.input.data.empty())
-    fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
-  const bool shapes = options.input.data.starts_with("shapes");
-  if (std::error_code error; !shapes && !fs::exists(options.input.data, error))
-    fail("data path '", printable(options.input.data),
+// True for the built-in images. Throws if the path of others does not exist.
+bool takes_shapes(const std::string& data) {
+  if (data.empty()) fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
+  const bool shapes = data.starts_with("shapes");
+  if (std::error_code error; !shapes && !fs::exists(data, error))
+    fail("data path '", printable(data),
          "' does not exist: give the folder of the cue-conflict images, or shapes:cues=conflict");
-  const CueSet set = shapes ? shapes_set(options.input.data) : files_set(options.input.data);
-  AnalysisWriter writer(options.output);
-  const Interruptible stretch;
-  AnalysisFindings out;
+  return shapes;
+}
+
+AnalysisSection bias_section() {
   AnalysisSection all{.heading = "Shape bias",
                       .note = "Decisions by shape among those for either cue, with Wilson's 95 % interval."};
   all.table = {.name = "shape bias",
@@ -230,6 +234,16 @@ void analyse(const AnalyseCuesOptions& options) {
                            {"low", true},
                            {"high", true},
                            {"decided", true}}};
+  return all;
+}
+
+void analyse(const AnalyseCuesOptions& options) {
+  const bool shapes = takes_shapes(options.input.data);
+  const CueSet set = shapes ? shapes_set(options.input.data) : files_set(options.input.data);
+  AnalysisWriter writer(options.output);
+  const Interruptible stretch;
+  AnalysisFindings out;
+  AnalysisSection all = bias_section();
   std::vector<eval::ShapeBias> found;
   auto json = Json::array();
   for (const std::string& weights : options.weights) {

@@ -123,6 +123,39 @@ AnalysisSection compute_section(const std::vector<Run>& runs, const std::vector<
   return section;
 }
 
+// Adds the curves of one measure over the epochs, and its last values.
+void add_measure(const std::vector<Run>& runs, const Measure& measure, AnalysisSection& last,
+                 AnalysisSection& charts, Json& json) {
+  const std::string name = (measure.kind == "eval"    ? "validation "
+                            : measure.kind == "epoch" ? "training "
+                                                      : measure.kind + " ") +
+                           measure.name;
+  std::vector<report::Curve> curves;
+  std::vector<std::string> cells = {name};
+  double low = INFINITY, high = -INFINITY;
+  Json line = {{"kind", measure.kind}, {"name", measure.name}, {"runs", Json::array()}};
+  for (const Run& run : runs) {
+    const auto found =
+        std::find_if(run.curves.begin(), run.curves.end(), [&](const auto& c) { return c.first == measure; });
+    cells.push_back(found == run.curves.end() ? "" : fixed(found->second.points.back().y, 4));
+    if (found == run.curves.end()) continue;
+    auto points = Json::array();
+    for (const report::Point& point : found->second.points) {
+      if (std::isfinite(point.y)) low = std::min(low, point.y), high = std::max(high, point.y);
+      points.push_back({point.x, point.y});
+    }
+    line["runs"].push_back({{"run", run.name}, {"points", points}});
+    curves.push_back(found->second);
+  }
+  for (const Run& run : runs)
+    if (std::isfinite(run.mask_ends) && low <= high)
+      curves.push_back({.name = "soft mask ends", .points = {{run.mask_ends, low}, {run.mask_ends, high}}});
+  last.table.rows.push_back(std::move(cells));
+  charts.drawings.push_back(
+      line_drawing(curves, {.title = name, .x_label = "epoch", .y_label = measure.name}));
+  json.push_back(std::move(line));
+}
+
 void analyse(const AnalyseCurvesOptions& options) {
   AnalysisWriter writer(options.output);
   std::vector<Run> runs;
@@ -143,39 +176,9 @@ void analyse(const AnalyseCurvesOptions& options) {
   for (const Run& run : runs)
     if (std::isfinite(run.mask_ends)) masks.push_back(text(run.name, " in epoch ", run.mask_ends));
   if (!masks.empty()) charts.note = "Upright lines: the soft mask ends, of " + join(masks, "; ") + ".";
-  auto json = Json::array();
-  for (const Measure& measure : measures) {
-    const std::string name = (measure.kind == "eval"    ? "validation "
-                              : measure.kind == "epoch" ? "training "
-                                                        : measure.kind + " ") +
-                             measure.name;
-    std::vector<report::Curve> curves;
-    std::vector<std::string> cells = {name};
-    double low = INFINITY, high = -INFINITY;
-    Json line = {{"kind", measure.kind}, {"name", measure.name}, {"runs", Json::array()}};
-    for (const Run& run : runs) {
-      const auto found = std::find_if(run.curves.begin(), run.curves.end(),
-                                      [&](const auto& c) { return c.first == measure; });
-      cells.push_back(found == run.curves.end() ? "" : fixed(found->second.points.back().y, 4));
-      if (found == run.curves.end()) continue;
-      auto points = Json::array();
-      for (const report::Point& point : found->second.points) {
-        if (std::isfinite(point.y)) low = std::min(low, point.y), high = std::max(high, point.y);
-        points.push_back({point.x, point.y});
-      }
-      line["runs"].push_back({{"run", run.name}, {"points", points}});
-      curves.push_back(found->second);
-    }
-    for (const Run& run : runs)
-      if (std::isfinite(run.mask_ends) && low <= high)
-        curves.push_back({.name = "soft mask ends", .points = {{run.mask_ends, low}, {run.mask_ends, high}}});
-    last.table.rows.push_back(std::move(cells));
-    charts.drawings.push_back(
-        line_drawing(curves, {.title = name, .x_label = "epoch", .y_label = measure.name}));
-    json.push_back(std::move(line));
-  }
+  auto json = Json::array(), over_compute = Json::array();
+  for (const Measure& measure : measures) add_measure(runs, measure, last, charts, json);
   out.sections = {std::move(last), std::move(charts)};
-  auto over_compute = Json::array();
   AnalysisSection compute = compute_section(runs, measures, over_compute);
   if (!compute.drawings.empty()) out.sections.push_back(std::move(compute));
   out.json = {{"measures", json}, {"over_compute", over_compute}};

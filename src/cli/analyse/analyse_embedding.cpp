@@ -55,7 +55,7 @@ torch::Tensor embed(const AnalyseEmbeddingOptions& options, const AnalysedModel&
   return torch::cat(rows);
 }
 
-// Some images, each in front of those with the highest cosine similarity.
+// Some images, each followed by those with the highest cosine similarity.
 AnalysisSection neighbours_of(const AnalyseEmbeddingOptions& options, const AnalysedModel& model,
                               const AnalysedImages& images, const torch::Tensor& features,
                               const std::vector<std::string>& names) {
@@ -83,6 +83,23 @@ AnalysisSection neighbours_of(const AnalyseEmbeddingOptions& options, const Anal
   return section;
 }
 
+// Adds a table and a chart of the images' places [images, 1 or 2].
+void add_places(AnalysisSection& section, const AnalysedImages& images, const torch::Tensor& places,
+                const std::vector<std::string>& groups) {
+  section.table = {.name = "places", .columns = {{"image"}, {"class"}, {"x", true}, {"y", true}}};
+  std::vector<report::Dot> dots;
+  for (int64_t i = 0; i < images.count(); ++i) {
+    const double x = places[i][0].item<double>(), y = places.size(1) > 1 ? places[i][1].item<double>() : 0;
+    const int64_t label = images.labels[static_cast<size_t>(i)];
+    dots.push_back({x, y, static_cast<size_t>(std::max<int64_t>(0, label))});
+    section.table.rows.push_back({images.names[static_cast<size_t>(i)],
+                                  label >= 0 ? std::to_string(label) : "", fixed(x, 4), fixed(y, 4)});
+  }
+  section.drawings = {
+      {report::scatter_chart(dots, groups, {.title = section.heading, .width = 720, .height = 560}),
+       report::scatter_chart(dots, groups, {.title = section.heading, .width = 320, .height = 320})}};
+}
+
 void analyse(const AnalyseEmbeddingOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
@@ -108,19 +125,7 @@ void analyse(const AnalyseEmbeddingOptions& options) {
                             " % of the variance.")
                      : text("Perplexity ", options.perplexity, ", divergence ", fixed(divergence, 4),
                             "; distances between far groups mean little.");
-  section.table = {.name = "places", .columns = {{"image"}, {"class"}, {"x", true}, {"y", true}}};
-  std::vector<report::Dot> dots;
-  std::vector<std::string> groups = names;
-  for (int64_t i = 0; i < images.count(); ++i) {
-    const double x = places[i][0].item<double>(), y = places.size(1) > 1 ? places[i][1].item<double>() : 0;
-    const int64_t label = images.labels[static_cast<size_t>(i)];
-    dots.push_back({x, y, static_cast<size_t>(std::max<int64_t>(0, label))});
-    section.table.rows.push_back({images.names[static_cast<size_t>(i)],
-                                  label >= 0 ? std::to_string(label) : "", fixed(x, 4), fixed(y, 4)});
-  }
-  section.drawings = {
-      {report::scatter_chart(dots, groups, {.title = section.heading, .width = 720, .height = 560}),
-       report::scatter_chart(dots, groups, {.title = section.heading, .width = 320, .height = 320})}};
+  add_places(section, images, places, names);
   out.json = {{"weights", model.file()},
               {"data", images.source},
               {"images", images.count()},

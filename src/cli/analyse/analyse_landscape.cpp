@@ -38,7 +38,8 @@ struct AnalyseLandscapeOptions {
     v("points", points, between(2, 200), "points on each axis");
     v("reach", reach, between(1e-6, 1000), "length of the axes, in norms of the filters");
     v("seed", seed, "seed of the directions");
-    v("state", state, "file of the computed points, from which an interrupted run continues");
+    v("state", state, {.writes = Writes::cache},
+      "file of the computed points, from which an interrupted run continues");
     v("hessian", hessian, between(0, 10000), "most steps of power iteration (0: no eigenvalue)");
     v("probes", probes, between(0, 10000), "probes of the Hessian's trace (0: no trace)");
     v("output", output, "");
@@ -64,7 +65,7 @@ class ClassLoss {
         fail_usage(images.names[i], ": its class is ",
                    images.labels[i] < 0 ? "not known" : text(images.labels[i]),
                    ", and the loss needs one of the ", classes,
-                   " that the weights know: give a set with classes by --data");
+                   " of the weights: give a set with classes by --data");
     objective.parameters = model.backbone().parameters();
     objective.loss = [this] { return loss(); };
     for (torch::Tensor& parameter : objective.parameters) parameter.set_requires_grad(true);

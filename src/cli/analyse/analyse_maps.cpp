@@ -117,7 +117,7 @@ class MapMaker {
                    needs_attention(method) && attention_.names.empty()
                        ? " has no attention over one sequence of tokens"
                    : needs_gradient(method) ? "'s answers have no gradient to its implicit attention"
-                                            : " has no block whose values stand on a grid");
+                                            : " has no block with values on a grid");
       methods_.push_back(method);
     }
   }
@@ -217,12 +217,35 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
                                                    : text("class ", number);
 }
 
+// The sums of the images' areas under the score curve, by method.
+struct Faithful {
+  std::vector<double> deletion, insertion;
+};
+
+// Returns the means by method; `json` gets an object for each. Without portions they are not measured.
+AnalysisSection faithfulness_section(const std::vector<std::string>& methods, const Faithful& sums,
+                                     bool measured, nlohmann::ordered_json& json) {
+  AnalysisSection table{.heading = "Faithfulness",
+                        .note =
+                            "Mean probability of the answer while the most important places are replaced "
+                            "first (deletion, low is "
+                            "good) or put back first (insertion, high is good)."};
+  table.table = {.name = "methods", .columns = {{"method"}, {"deletion", true}, {"insertion", true}}};
+  for (size_t m = 0; m < methods.size(); ++m) {
+    json.push_back({{"method", methods[m]}});
+    if (!measured) continue;
+    table.table.rows.push_back({methods[m], fixed(sums.deletion[m], 4), fixed(sums.insertion[m], 4)});
+    json.back()["deletion"] = sums.deletion[m], json.back()["insertion"] = sums.insertion[m];
+  }
+  return table;
+}
+
 void analyse(const AnalyseMapsOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisWriter writer(options.output);
   const AnalysedImages images = read_images(options.input, model);
   if (options.shown_class >= model.classifier().classes())
-    fail_usage("--class ", options.shown_class, ": the weights know the classes 0 to ",
+    fail_usage("--class ", options.shown_class, ": the weights have the classes 0 to ",
                model.classifier().classes() - 1);
   const MapMaker maker(options, model, images.images.slice(0, 0, 1));
   const std::vector<std::string> names = model.class_names();
@@ -230,9 +253,10 @@ void analyse(const AnalyseMapsOptions& options) {
   ProgressLine::Options bar;
   bar.label = "maps", bar.total = images.count();
   ProgressLine progress(std::cerr, bar);
-  std::vector<double> deletion(maker.methods().size()), insertion(maker.methods().size());
+  const size_t methods = maker.methods().size();
+  Faithful sums{std::vector<double>(methods), std::vector<double>(methods)};
   AnalysisSection shown{.heading = "Maps",
-                        .note = "Red is what the answer depends on most, by each method's own measure."};
+                        .note = "The answer depends most on red places, by each method's own measure."};
   for (int64_t first = 0; first < images.count(); first += options.input.batch) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     const torch::Tensor batch = images.images.slice(0, first, first + options.input.batch);
@@ -242,8 +266,8 @@ void analyse(const AnalyseMapsOptions& options) {
       if (options.portions > 0) {
         const auto faithful =
             analysis::faithfulness(maker.score_of(classes), batch, maps[m], options.portions);
-        deletion[m] += faithful.deletion.sum().item<double>() / static_cast<double>(images.count());
-        insertion[m] += faithful.insertion.sum().item<double>() / static_cast<double>(images.count());
+        sums.deletion[m] += faithful.deletion.sum().item<double>() / static_cast<double>(images.count());
+        sums.insertion[m] += faithful.insertion.sum().item<double>() / static_cast<double>(images.count());
       }
       const torch::Tensor large = analysis::enlarged(maps[m], batch.size(2), batch.size(3));
       for (int64_t i = 0; i < batch.size(0) && first + i < options.pictures; ++i)
@@ -253,20 +277,8 @@ void analyse(const AnalyseMapsOptions& options) {
     progress.update(std::min(images.count(), first + options.input.batch), {});
   }
   progress.finish();
-  // All methods of an image next to each other; batches came method by method.
-  AnalysisSection table{.heading = "Faithfulness",
-                        .note =
-                            "Mean probability of the answer while the most important places are replaced "
-                            "first (deletion, low is "
-                            "good) or put back first (insertion, high is good)."};
-  table.table = {.name = "methods", .columns = {{"method"}, {"deletion", true}, {"insertion", true}}};
   auto json = nlohmann::ordered_json::array();
-  for (size_t m = 0; m < deletion.size(); ++m) {
-    json.push_back({{"method", maker.methods()[m]}});
-    if (options.portions == 0) continue;
-    table.table.rows.push_back({maker.methods()[m], fixed(deletion[m], 4), fixed(insertion[m], 4)});
-    json.back()["deletion"] = deletion[m], json.back()["insertion"] = insertion[m];
-  }
+  AnalysisSection table = faithfulness_section(maker.methods(), sums, options.portions > 0, json);
   AnalysisFindings out;
   out.title = "Maps of " + model.info().model.name;
   out.subtitle = text(model.file(), "; ", counted(images.count(), "image"), " of ", images.source);

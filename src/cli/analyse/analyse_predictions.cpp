@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/kept_temperature.h"
+#include "cli/base/measure_options.h"
 #include "cli/base/prediction_report.h"
 #include "cli/base/real_labels.h"
 #include "cli/base/scored_set.h"
@@ -55,22 +56,14 @@ void add_real_accuracy(const RealLabels& real, const ScoredSet& set, eval::Predi
 }
 
 std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
-  if (options.sizes.empty()) return {options.input.size};
-  std::vector<int64_t> sizes;
-  for (const std::string& part : split(options.sizes, ',')) {
-    const auto size = parse_int(trim(part));
-    if (!size || *size < 1 || *size > 8192)
-      fail_usage("--sizes: '", part, "' is no side in pixels (1 to 8192), as in 160,224,384");
-    sizes.push_back(*size);
-  }
-  return sizes;
+  return options.sizes.empty() ? std::vector{options.input.size} : parse_sides("--sizes", options.sizes);
 }
 
 // Without the images that a temperature of the weights was fitted on.
 std::shared_ptr<const data::Source> set_of(const AnalysePredictionsOptions& options,
                                            const AnalysedModel& first) {
   std::vector<std::string> notes;
-  const auto all = describe_all(options.weights, options.input.model, options.input.raw);
+  const auto all = describe_all(options.weights, options.input.model, options.input.raw, options.input.key);
   const auto set = without_fitted(open_set(options.input, first), all, notes);
   for (const std::string& note : notes) std::cerr << one_line(note) << "\n";
   return set;
@@ -98,67 +91,78 @@ AnalysisSection sizes_section(const std::vector<Judged>& judged,
   return section;
 }
 
-void analyse(const AnalysePredictionsOptions& options) {
-  const std::vector<int64_t> sizes = sizes_of(options);
-  std::optional<RealLabels> real;
-  if (!options.predictions.real.empty()) real.emplace(options.predictions.real);
+// The models at their sizes, measured on the same images.
+struct Measurement {
+  const AnalysePredictionsOptions& options;
+  std::vector<int64_t> sizes = sizes_of(options);
+  std::optional<RealLabels> real = {};
   eval::PredictionOptions measures = options.predictions.measures;
-  measures.seed = options.predictions.draws();
+  std::shared_ptr<const data::Source> source = {};
+  std::vector<Judged> judged = {};
+  std::vector<MeasuredPredictions> measured = {};
+  std::vector<NamedHits> hits = {};
+
+  void add(const std::string& weights, int64_t size) {
+    AnalysisInput input = options.input;
+    input.weights = weights, input.size = size;
+    const AnalysedModel model(input, AnalysisPrecisions::all);
+    if (!source) {
+      source = set_of(options, model);
+      say_whose_set(input, options.weights, *source);
+    }
+    const int64_t side = model.info().preprocess.size;
+    const std::string file = sizes.size() > 1 ? text(weights, " at ", side) : weights;
+    judged.push_back({model.info().model.name, weights, side,
+                      score_set(model, *source, input.batch, input.count, file, input.classes_in_order)});
+    const ScoredSet& set = judged.back().scored;
+    const bool alone = options.weights.size() * sizes.size() == 1;
+    measured.push_back({alone ? model.info().model.name : file,
+                        eval::measure_predictions({set.logits, set.labels, set.classes}, measures)});
+    if (const std::string line = search_end(measured.back().measures.temperature); !line.empty())
+      std::cerr << one_line(file) << ": " << line << "\n";
+    hits.push_back({file, set.hits()});
+    if (real) add_real_accuracy(*real, set, measured.back().measures);
+    if (set.names != judged[0].scored.names)
+      fail(weights, ": other images could be read than for ", judged[0].file,
+           ", and only the same can be compared");
+  }
+  Json models() const {
+    auto out = Json::array();
+    for (size_t m = 0; m < judged.size(); ++m) {
+      Json line = {{"weights", judged[m].file}, {"model", judged[m].name}, {"size", judged[m].size}};
+      line.update(measures_json(measured[m].measures));
+      out.push_back(line);
+    }
+    return out;
+  }
+};
+
+void analyse(const AnalysePredictionsOptions& options) {
+  Measurement all{options};
+  if (!options.predictions.real.empty()) all.real.emplace(options.predictions.real);
+  all.measures.seed = options.predictions.draws();
   AnalysisWriter writer(options.output);
   const Interruptible stretch;
-  std::shared_ptr<const data::Source> source;
-  std::vector<Judged> judged;
-  std::vector<MeasuredPredictions> measured;
-  std::vector<NamedHits> hits;
   for (const std::string& weights : options.weights)
-    for (const int64_t size : sizes) {
-      AnalysisInput input = options.input;
-      input.weights = weights, input.size = size;
-      const AnalysedModel model(input, AnalysisPrecisions::all);
-      if (!source) {
-        source = set_of(options, model);
-        say_whose_set(input, options.weights, *source);
-      }
-      const int64_t side = model.info().preprocess.size;
-      const std::string file = sizes.size() > 1 ? text(weights, " at ", side) : weights;
-      judged.push_back({model.info().model.name, weights, side,
-                        score_set(model, *source, input.batch, input.count, file, input.classes_in_order)});
-      const ScoredSet& set = judged.back().scored;
-      const bool alone = options.weights.size() * sizes.size() == 1;
-      measured.push_back({alone ? model.info().model.name : file,
-                          eval::measure_predictions({set.logits, set.labels, set.classes}, measures)});
-      if (const std::string line = search_end(measured.back().measures.temperature); !line.empty())
-        std::cerr << one_line(file) << ": " << line << "\n";
-      hits.push_back({file, set.hits()});
-      if (real) add_real_accuracy(*real, set, measured.back().measures);
-      if (set.names != judged[0].scored.names)
-        fail(weights, ": other images could be read than for ", judged[0].file,
-             ", and only the same can be compared");
-    }
-  const ScoredSet& set = judged[0].scored;
+    for (const int64_t size : all.sizes) all.add(weights, size);
+  const ScoredSet& set = all.judged[0].scored;
   AnalysisFindings out;
-  out.title = judged.size() == 1 ? "Predictions of " + judged[0].name
-                                 : text("Predictions of ", judged.size(), " models");
+  out.title = all.judged.size() == 1 ? "Predictions of " + all.judged[0].name
+                                     : text("Predictions of ", all.judged.size(), " models");
   out.subtitle = text(set.source, "; ", counted(set.images(), "image"), ", classes: ", set.mapping);
-  out.sections.push_back(measures_section(measured, measures.bins));
-  auto models = Json::array();
-  for (size_t m = 0; m < judged.size(); ++m) {
-    Json line = {{"weights", judged[m].file}, {"model", judged[m].name}, {"size", judged[m].size}};
-    line.update(measures_json(measured[m].measures));
-    models.push_back(line);
-  }
+  out.sections.push_back(measures_section(all.measured, all.measures.bins));
   out.json = {{"data", set.source},
               {"images", set.images()},
               {"classes", set.mapping},
               {"precision", options.input.precision},
-              {"models", models}};
-  if (sizes.size() > 1) out.sections.push_back(sizes_section(judged, measured));
-  if (judged.size() > 1) {
+              {"models", all.models()}};
+  if (all.sizes.size() > 1) out.sections.push_back(sizes_section(all.judged, all.measured));
+  if (all.judged.size() > 1) {
     auto pairs = Json::array();
-    out.sections.push_back(pairs_section(hits, measures.seed, pairs));
+    out.sections.push_back(pairs_section(all.hits, all.measures.seed, pairs));
     out.json["pairs"] = pairs;
   }
-  out.sections.push_back(bins_section(measured[0]));
+  out.sections.push_back(bins_section(all.measured[0]));
   writer.write(out);
 }
 

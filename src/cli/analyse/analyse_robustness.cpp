@@ -152,7 +152,7 @@ class RobustnessSets {
     } else if (both.size() != ours.size() || both.size() != theirs.size()) {
       fail_usage(corrupted.source, ": of its ", counted(corrupted.images(), "image"), " ", both.size(),
                  " by name are among the ", clean.images(), " of ", clean.source,
-                 ", and errors beside the clean one need the same images: ",
+                 ", and errors relative to the clean one need the same images: ",
                  options_.input.count > 0 ? "measure all, without --images, or leave --data out"
                                           : "give the set that was corrupted, or leave --data out");
     }

@@ -80,6 +80,40 @@ void check_same_images(const AnalysedModel& model, const AnalysedImages& images,
              ", and only models of the same images can be compared: give one set to both by --data");
 }
 
+// Returns the CKA of all pairs as a table and a chart; `json` gets its rows.
+AnalysisSection cka_section(const NamedFeatures& rows, const NamedFeatures& columns, const char* row_kind,
+                            const std::string& row_label, const std::string& column_label,
+                            nlohmann::ordered_json& json) {
+  report::Matrix matrix{rows.names, columns.names, {}};
+  report::TableBlock table{.name = "similarity", .columns = {{row_kind}}};
+  for (const std::string& name : matrix.columns) table.columns.push_back({name, true});
+  json = nlohmann::ordered_json::array();
+  for (size_t r = 0; r < rows.values.size(); ++r) {
+    std::vector<std::string> cells = {matrix.rows[r]};
+    auto line = nlohmann::ordered_json::array();
+    for (const torch::Tensor& column : columns.values) {
+      const double value = tasks::linear_cka(rows.values[r], column);
+      matrix.values.push_back(value);
+      cells.push_back(fixed(value, 3));
+      line.push_back(value);
+    }
+    table.rows.push_back(cells);
+    json.push_back(line);
+  }
+  AnalysisSection section{.heading = "Linear CKA",
+                          .note =
+                              "From the mean over each block's places: 1 if one is a rotation of the other, "
+                              "0 if they share nothing.",
+                          .table = std::move(table)};
+  section.drawings.push_back(same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",
+                                                                        .row_label = row_label,
+                                                                        .column_label = column_label,
+                                                                        .low = 0,
+                                                                        .high = 1,
+                                                                        .whole_range = false})));
+  return section;
+}
+
 void analyse(const AnalyseSimilarityOptions& options) {
   const AnalysedModel model(options.input);
   AnalysisInput second_input = options.input;
@@ -100,22 +134,6 @@ void analyse(const AnalyseSimilarityOptions& options) {
   const NamedFeatures rows = features_of_all(options, model, images);
   const NamedFeatures columns = options.other.empty() ? rows : features_of_all(options, second, others);
 
-  report::Matrix matrix{rows.names, columns.names, {}};
-  report::TableBlock table{.name = "similarity", .columns = {{by_name ? "place" : "block"}}};
-  for (const std::string& name : matrix.columns) table.columns.push_back({name, true});
-  auto json = nlohmann::ordered_json::array();
-  for (size_t r = 0; r < rows.values.size(); ++r) {
-    std::vector<std::string> cells = {matrix.rows[r]};
-    auto line = nlohmann::ordered_json::array();
-    for (const torch::Tensor& column : columns.values) {
-      const double value = tasks::linear_cka(rows.values[r], column);
-      matrix.values.push_back(value);
-      cells.push_back(fixed(value, 3));
-      line.push_back(value);
-    }
-    table.rows.push_back(cells);
-    json.push_back(line);
-  }
   AnalysisFindings out;
   out.title =
       options.other.empty()
@@ -123,19 +141,9 @@ void analyse(const AnalyseSimilarityOptions& options) {
           : "Similarity of " + model.info().model.name + " and " + second.info().model.name;
   out.subtitle = text(model.file(), options.other.empty() ? "" : " and " + second.file(), "; ",
                       counted(images.count(), "image"), " of ", images.source);
-  AnalysisSection section{.heading = "Linear CKA",
-                          .note =
-                              "Of the mean over each block's places: 1 where one is a rotation of the other, "
-                              "0 where they share nothing.",
-                          .table = std::move(table)};
-  section.drawings.push_back(
-      same_drawing(report::matrix_chart(matrix, {.title = "Linear CKA",
-                                                 .row_label = model.info().model.name,
-                                                 .column_label = second.info().model.name,
-                                                 .low = 0,
-                                                 .high = 1,
-                                                 .whole_range = false})));
-  out.sections.push_back(std::move(section));
+  nlohmann::ordered_json json;
+  out.sections.push_back(cka_section(rows, columns, by_name ? "place" : "block", model.info().model.name,
+                                     second.info().model.name, json));
   out.json = {{"weights", model.file()},
               {"other", second.file()},
               {"data", images.source},

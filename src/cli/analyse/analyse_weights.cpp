@@ -62,30 +62,27 @@ Spectrum spectrum_of(const torch::Tensor& tensor, int64_t largest) {
 
 std::string number(double value) { return std::isfinite(value) ? fixed(value, 4) : ""; }
 
-void analyse(const AnalyseWeightsOptions& options) {
-  AnalysisWriter writer(options.output);
-  const std::string file = train::weights_file_of(options.weights, options.raw);
-  const auto own = tensors_of(file);
-  std::map<std::string, torch::Tensor> others;
-  if (!options.other.empty()) others = tensors_of(train::weights_file_of(options.other, options.raw));
-  const bool paired = !options.other.empty();
-  AnalysisFindings out;
-  out.title = "Weights";
-  out.subtitle = paired ? file + " beside " + options.other : file;
+// The table, curve and JSON of a file's tensors, compared with those of another file if there is one.
+struct TensorTable {
+  const AnalyseWeightsOptions& options;
+  const std::map<std::string, torch::Tensor> others =
+      options.other.empty() ? std::map<std::string, torch::Tensor>()
+                            : tensors_of(train::weights_file_of(options.other, options.raw));
+  bool paired = !options.other.empty();
   AnalysisSection section{.heading = "Tensors",
-                          .note = "Stable rank: the squared norm over the squared largest singular value."};
-  section.table = {.name = "weights",
-                   .columns = {{"tensor"},
-                               {"shape"},
-                               {"norm", true},
-                               {"deviation", true},
-                               {"largest singular value", true},
-                               {"stable rank", true}}};
-  if (paired) section.table.columns.insert(section.table.columns.end(), {{"change", true}, {"cosine", true}});
+                          .note = "Stable rank: the squared norm over the squared largest singular value.",
+                          .table = {.name = "weights",
+                                    .columns = {{"tensor"},
+                                                {"shape"},
+                                                {"norm", true},
+                                                {"deviation", true},
+                                                {"largest singular value", true},
+                                                {"stable rank", true}}}};
   report::Curve norms{.name = "norm / root of the count"}, changes{.name = "change"};
-  auto json = Json::array();
+  Json json = Json::array();
   int64_t place = 0, shared = 0;
-  for (const auto& [name, tensor] : own) {
+
+  void add(const std::string& name, const torch::Tensor& tensor) {
     const Spectrum spectrum = spectrum_of(tensor, options.largest);
     const double norm = tensor.norm().item<double>(),
                  deviation = tensor.numel() > 1 ? tensor.std().item<double>() : 0;
@@ -100,34 +97,48 @@ void analyse(const AnalyseWeightsOptions& options) {
       line["largest_singular_value"] = spectrum.largest, line["stable_rank"] = spectrum.stable_rank;
     norms.points.push_back(
         {static_cast<double>(++place), norm / std::sqrt(static_cast<double>(tensor.numel()))});
-    if (paired) {
-      const auto other = others.find(name);
-      const bool fits = other != others.end() && other->second.sizes() == tensor.sizes();
-      double change = NAN, cosine = NAN;
-      if (fits) {
-        ++shared;
-        const double length = other->second.norm().item<double>();
-        change = norm > 0 ? (other->second - tensor).norm().item<double>() / norm : NAN;
-        cosine =
-            norm > 0 && length > 0 ? (other->second * tensor).sum().item<double>() / (norm * length) : NAN;
-        line["change"] = change, line["cosine"] = cosine;
-        changes.points.push_back({static_cast<double>(place), change});
-      }
-      cells.push_back(number(change)), cells.push_back(number(cosine));
-    }
+    if (paired) add_change(name, tensor, norm, cells, line);
     section.table.rows.push_back(std::move(cells));
     json.push_back(std::move(line));
   }
+  void add_change(const std::string& name, const torch::Tensor& tensor, double norm,
+                  std::vector<std::string>& cells, Json& line) {
+    const auto other = others.find(name);
+    double change = NAN, cosine = NAN;
+    if (other != others.end() && other->second.sizes() == tensor.sizes()) {
+      ++shared;
+      const double length = other->second.norm().item<double>();
+      change = norm > 0 ? (other->second - tensor).norm().item<double>() / norm : NAN;
+      cosine = norm > 0 && length > 0 ? (other->second * tensor).sum().item<double>() / (norm * length) : NAN;
+      line["change"] = change, line["cosine"] = cosine;
+      changes.points.push_back({static_cast<double>(place), change});
+    }
+    cells.push_back(number(change)), cells.push_back(number(cosine));
+  }
+};
+
+void analyse(const AnalyseWeightsOptions& options) {
+  AnalysisWriter writer(options.output);
+  const std::string file = train::weights_file_of(options.weights, options.raw);
+  const auto own = tensors_of(file);
+  TensorTable tensors{options};
+  const bool paired = tensors.paired;
+  AnalysisSection& section = tensors.section;
+  if (paired) section.table.columns.insert(section.table.columns.end(), {{"change", true}, {"cosine", true}});
+  for (const auto& [name, tensor] : own) tensors.add(name, tensor);
   if (own.empty()) fail(file, ": holds no weights");
-  if (paired && shared == 0)
+  if (paired && tensors.shared == 0)
     fail_usage(file, " and ", options.other,
                " share no tensor of one name and shape: both must be one architecture");
   section.drawings = {line_drawing(
-      paired ? std::vector{changes} : std::vector{norms},
+      {paired ? tensors.changes : tensors.norms},
       {.title = paired ? "Change by tensor, |other - own| / |own|" : "Root mean square by tensor",
        .x_label = "tensor, in the order of the table",
        .y_label = ""})};
-  out.json = {{"weights", file}, {"other", options.other}, {"tensors", json}};
+  AnalysisFindings out;
+  out.title = "Weights";
+  out.subtitle = paired ? file + " next to " + options.other : file;
+  out.json = {{"weights", file}, {"other", options.other}, {"tensors", tensors.json}};
   out.sections = {std::move(section)};
   writer.write(out);
 }

@@ -1,10 +1,12 @@
 // The layers of a model whose mixing of tokens can be analysed.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/base/analysis_input.h"
+#include "cli/base/analysis_output.h"
 
 namespace tessera::cli {
 
@@ -20,5 +22,17 @@ AttentionTaps attention_taps(const AnalysedModel& model, const torch::Tensor& im
 
 // "block 3" of "blocks.3.attention"; "block 3.mixing_rev" keeps a direction's name.
 std::string layer_name(const std::string& tap);
+
+// `tessera analyse attention --terms`: how much of attention's scores is content, position, and one for the other.
+
+// The terms of analysis/score_terms.h: a table, a chart by depth and one by distance; the same numbers for each tap.
+struct ScoreTermsFound {
+  AnalysisSection section;
+  std::vector<nlohmann::ordered_json> layers;
+};
+// Makes two passes over the images, `batch` at a time. Throws a usage error if the attention has no visible
+// queries and keys.
+ScoreTermsFound find_score_terms(const AnalysedModel& model, const AnalysedImages& images,
+                                 const AttentionTaps& taps, int64_t batch);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-#include "cli/analyse/attention_terms.h"
+#include "cli/analyse/attention_taps.h"
 
 #include <array>
 #include <cmath>
@@ -185,7 +185,7 @@ ScoreTermsFound find_score_terms(const AnalysedModel& model, const AnalysedImage
                                  const AttentionTaps& taps, int64_t batch) {
   if (taps.implicit)
     fail_usage("--terms: ", model.info().model.name,
-               " has no queries and keys whose scores a softmax weighs: it goes with attention");
+               " has no softmax over scores of queries and keys: it goes with attention");
   if (images.count() < 2)
     fail_usage(
         "--terms needs two images or more: what they have in common at a place is its position's share");

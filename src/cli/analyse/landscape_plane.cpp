@@ -35,7 +35,7 @@ report::Drawing plane_drawing(const LossPlane& plane) {
 }
 
 AnalysisSection checkpoints_section(const std::vector<PlaneMark>& marks) {
-  AnalysisSection section{.heading = "Checkpoints", .note = "Where they stand on the plane."};
+  AnalysisSection section{.heading = "Checkpoints", .note = "Their places on the plane."};
   section.table = {.name = "checkpoints",
                    .columns = {{"mark"}, {"weights"}, {"first", true}, {"second", true}, {"loss", true}}};
   for (const PlaneMark& mark : marks)

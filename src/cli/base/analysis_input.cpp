@@ -31,7 +31,7 @@ data::SourceConfig config_of(const AnalysisInput& input, const AnalysedModel& mo
     if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
   }
   if (config.path.empty())
-    fail_usage(model.file(), ": says nothing about its data; name images, or give --data");
+    fail_usage(model.file(), ": has no record of its data; name images, or give --data");
   return config;
 }
 
@@ -72,13 +72,13 @@ const ComputeOptions& checked(const ComputeOptions& compute, AnalysisPrecisions 
 
 AnalysedModel::AnalysedModel(const AnalysisInput& input, AnalysisPrecisions allowed)
     : ImageModel({.weights = input.weights,
-                  .how = {.model = input.model, .raw = input.raw, .size = input.size},
+                  .how = {.model = input.model, .key = input.key, .raw = input.raw, .size = input.size},
                   .compute = checked(input, allowed)}) {}
 
 models::Classifier& AnalysedModel::classifier() const {
   const auto classifier = task().classifier();
   if (!classifier || classifier->classes() == 0)
-    fail_usage(file(), ": these weights tell no classes apart, and this analysis needs their scores");
+    fail_usage(file(), ": these weights do not classify, and this analysis needs their scores");
   return *classifier;
 }
 

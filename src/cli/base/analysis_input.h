@@ -27,6 +27,7 @@ struct AnalysisInput : ComputeOptions {
   std::string weights, model, data, split = "validation";
   std::vector<std::string> images;
   int64_t count = 30, size = 0, batch = 8;
+  std::string key;
   bool raw = false, classes_in_order = false;
 
   template <class V>
@@ -40,6 +41,7 @@ struct AnalysisInput : ComputeOptions {
     v("images", count, between(1, 100000), "images to analyse, evenly spread over the set");
     v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, between(1, 4096), "images at a time");
     ComputeOptions::visit(v);
@@ -54,6 +56,7 @@ struct AnalysisInput : ComputeOptions {
     v("images", count, between(0, 1000000000), "most images, evenly spread over the set (0: all)");
     v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, between(1, 65536), "images at a time");
     ComputeOptions::visit(v);

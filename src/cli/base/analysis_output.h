@@ -18,9 +18,9 @@ struct AnalysisOutput {
 
   template <class V>
   void visit_files(V& v) {
-    v("csv", csv, "write the first table to this file");
-    v("svg", svg, "write the first drawing to this file");
-    v("report", report, "write a page with everything to this .html file");
+    v("csv", csv, {.writes = Writes::file}, "write the first table to this file");
+    v("svg", svg, {.writes = Writes::file}, "write the first drawing to this file");
+    v("report", report, {.writes = Writes::file}, "write a page with everything to this .html file");
   }
   template <class V>
   void visit(V& v) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -37,6 +38,14 @@ std::string default_text(const OptionField& field) {
   return join(words, " ");
 }
 
+// Returns the value of "data.path='photos'", without quotes.
+std::string_view after_equals(std::string_view setting) {
+  std::string_view value = trim(setting.substr(setting.find('=') + 1));
+  if (value.size() > 1 && (value.front() == '"' || value.front() == '\''))
+    value = value.substr(1, value.size() - 2);
+  return value;
+}
+
 }  // namespace
 
 Given Arguments::declare(std::vector<OptionField> fields) {
@@ -64,6 +73,28 @@ Given Arguments::declare(std::vector<OptionField> fields) {
 bool Given::has(std::string_view key) const {
   return std::ranges::any_of(
       declared_, [&](const Declared& one) { return one.field.key == key && one.option->count() > 0; });
+}
+
+void Given::guard_outputs() const {
+  std::vector<std::string> inputs;
+  std::vector<OutputPlace> outputs;
+  for (const auto& [field, option] : declared_) {
+    const std::optional<Value> value = option->count() > 0 ? field.get() : std::nullopt;
+    if (!value) continue;
+    std::vector<std::string> words;
+    if (value->is_string()) words.push_back(value->as_string());
+    if (value->is_array())
+      for (const Value& word : value->as_array()) words.push_back(word.as_string());
+    const bool replaces = field.rules.writes != Writes::cache && !has("resume");
+    const bool alone = field.rules.writes != Writes::together && !has("part");
+    for (const std::string& word : words) {
+      if (field.rules.writes == Writes::nothing)
+        inputs.push_back(field.key == "set" ? std::string(after_equals(word)) : word);
+      else if (!word.empty())
+        outputs.push_back({.path = word, .option = field.name(), .replaces = replaces, .alone = alone});
+    }
+  }
+  cli::guard_outputs(inputs, outputs);
 }
 
 std::vector<std::string> Given::recipe_settings() const {

@@ -31,6 +31,8 @@ class Given {
   // `also`: keys that this reader reads all the same.
   void refuse_others(std::string_view reader, const std::string& why,
                      const std::vector<std::string>& also = {}) const;
+  // Throws a usage error if an output that was given would replace an input or another output (output_places.h).
+  void guard_outputs() const;
   // "train.epochs=3" for each given option that sets a key of the recipe.
   std::vector<std::string> recipe_settings() const;
 
@@ -65,13 +67,18 @@ using Action = std::function<void()>;
 template <class Options>
 Action with_options(Arguments& command, void (*run)(const Options&)) {
   const auto options = std::make_shared<Options>();
-  command.add(*options);
-  return [options, run] { run(*options); };
+  return [options, run, given = command.add(*options)] {
+    given.guard_outputs();
+    run(*options);
+  };
 }
 template <class Options>
 Action with_options(Arguments& command, void (*run)(const Options&, const Given&)) {
   const auto options = std::make_shared<Options>();
-  return [options, run, given = command.add(*options)] { run(*options, given); };
+  return [options, run, given = command.add(*options)] {
+    given.guard_outputs();
+    run(*options, given);
+  };
 }
 
 }  // namespace tessera::cli

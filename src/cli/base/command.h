@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/base/arguments.h"
 
@@ -19,7 +20,7 @@ namespace tessera::cli {
 struct Command {
   const char* name;     // "train", or "data check" for a command inside a group
   const char* summary;  // one line for the overview
-  const char* example;  // what a user would type, shown under the options
+  const char* example;  // an example command line, shown under the options
   void (*add)(Arguments& command, Action& action);
 };
 
@@ -30,5 +31,23 @@ std::string_view group_summary(std::string_view group);
 
 // Runs the program; returns the exit code (0 done, 1 failed, 2 wrong usage, 130 interrupted).
 int run_program(int argc, const char* const* argv);
+
+// Shells complete commands and options by a script that the program writes.
+
+struct CommandWords {
+  std::string name, summary;  // "train", or "data check"
+  struct Option {
+    std::string name, help;  // "--set"
+  };
+  std::vector<Option> options;
+};
+
+// The words of every command, from the table of commands.
+std::vector<CommandWords> command_words();
+
+// The script for "bash", "zsh" or "fish".
+std::string completion_script(const std::string& shell, const std::vector<CommandWords>& commands);
+
+std::string program_version();
 
 }  // namespace tessera::cli

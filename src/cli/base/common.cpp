@@ -27,17 +27,17 @@ std::string escaped(std::string_view character) {
 
 }  // namespace
 
-std::string value_text(const tasks::Metric& metric) {
-  return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 1) + " %"
+std::string value_text(const tasks::Metric& metric) { return value_text(metric, 1); }
+
+std::string value_text(const tasks::Metric& metric, int digits) {
+  if (!metric.measured) return "-";
+  return metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, digits) + " %"
                                                 : fixed(metric.value, 4);
 }
 
 std::string metrics_text(const std::vector<tasks::Metric>& metrics) {
   std::string out;
-  for (const tasks::Metric& metric : metrics)
-    out += text("  ", metric.info.name, " ",
-                metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
-                                                       : fixed(metric.value, 4));
+  for (const tasks::Metric& metric : metrics) out += text("  ", metric.info.name, " ", value_text(metric, 2));
   return out;
 }
 
@@ -100,11 +100,28 @@ std::string csv_of(const report::TableBlock& table) {
   return out;
 }
 
-std::string csv_field(const std::string& field) {
+namespace {
+
+// True if a spreadsheet would run the field as a formula.
+bool is_formula(const std::string& field) {
+  if (field.size() < 2 || std::string_view("=+-@\t\r").find(field[0]) == std::string_view::npos) return false;
+  const bool percent = field.ends_with(" %");
+  return !parse_double(field.substr(field[0] == '+', field.size() - (field[0] == '+') - (percent ? 2 : 0)));
+}
+
+std::string csv_quoted(const std::string& field) {
   if (field.find_first_of(",\"\r\n") == std::string::npos) return field;
   std::string out = "\"";
   for (const char c : field) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + '"';
 }
+
+}  // namespace
+
+std::string csv_field(const std::string& field) {
+  return csv_quoted((is_formula(field) ? "'" : "") + without_controls(field));
+}
+
+std::string csv_path(const std::string& path) { return csv_quoted((is_formula(path) ? "./" : "") + path); }
 
 }  // namespace tessera::cli

@@ -1,12 +1,19 @@
-// Shared by several subcommands: compute options, metrics, CSV fields.
+// Shared by several subcommands: compute options, metrics, CSV fields, paths of outputs.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/base/arguments.h"
+#include "cli/base/output_places.h"
 #include "tasks/base/findings.h"
+
+namespace tessera::train {
+struct Recipe;
+struct RunSummary;
+}  // namespace tessera::train
 
 namespace tessera::cli {
 
@@ -37,8 +44,9 @@ void visit_classes_in_order(V& v, bool& in_order) {
   v("classes_in_order", in_order, "match the set's classes to the weights' by number instead of by name");
 }
 
-// "95.4 %" of a share, "0.1234" of another number.
+// "95.4 %" of a share, "0.1234" of another number, "-" without a value. `digits` are those of a percentage.
 std::string value_text(const tasks::Metric& metric);
+std::string value_text(const tasks::Metric& metric, int digits);
 // "  top1 81.25 %  loss 0.6531".
 std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 
@@ -57,9 +65,15 @@ std::string one_line(const std::string& name);
 
 // Throws a usage error if the folder of an output file does not exist.
 void require_folder_of(const std::string& out);
-// Returns the field, quoted by RFC 4180 if needed.
+// Returns the field, quoted by RFC 4180 if needed. Control characters become \xNN; a word that a spreadsheet would run
+// as a formula begins with an apostrophe.
 std::string csv_field(const std::string& field);
+// Returns the path, byte by byte the one of the file, quoted if needed; "=a.png" is "./=a.png".
+std::string csv_path(const std::string& path);
 // A table with its heads, a line a row.
 std::string csv_of(const report::TableBlock& table);
+
+// Writes report.html (self-contained) into the run directory; returns its path.
+std::string write_training_report(const train::RunSummary& summary);
 
 }  // namespace tessera::cli

@@ -1,5 +1,4 @@
 // `tessera completion SHELL`: a script with which bash, zsh or fish complete commands and options.
-#include "cli/base/completion.h"
 
 #include <iostream>
 #include <map>

@@ -67,8 +67,7 @@ data::ImageFiles given_images(const std::vector<std::string>& words) {
 void require_described(const std::string& weights, bool raw, const std::string& example) {
   const std::string file = train::weights_file_of(weights, raw);
   if (const WeightFile opened(file); !train::read_weights_info(opened.metadata(), file).ours)
-    fail_usage("'", file,
-               "' does not say which model and heads it holds: write a file that does by `tessera convert ",
+    fail_usage("'", file, "' does not name its model and heads: write a file that does by `tessera convert ",
                file, " OUT.safetensors --recipe RECIPE`, with the recipe of such a run (as ", example, ")");
 }
 

@@ -9,6 +9,8 @@
 #include "data/base/image_files.h"
 #include "open/image_walk.h"
 #include "open/ready_task.h"
+#include "tasks/dense/object_finder.h"
+#include "tasks/dense/segment.h"
 
 namespace tessera::cli {
 
@@ -50,5 +52,10 @@ void require_described(const std::string& weights, bool raw, const std::string& 
 
 // Fails with the number of images that could not be read, if there are any.
 void fail_for_broken(int64_t broken, int64_t images);
+
+// Overrides the recipe's views by --scales "0.75,1,1.25" and --flip; scales without --flip are not mirrored.
+// Throws a usage error for a part that is not a number, or views that the task refuses.
+void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip);
+void choose_views(tasks::ObjectFinder& finder, const std::string& scales, bool flip);
 
 }  // namespace tessera::cli

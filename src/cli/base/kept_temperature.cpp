@@ -1,7 +1,6 @@
 #include "cli/base/kept_temperature.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <sstream>
 
@@ -76,8 +75,8 @@ std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::S
   for (const DescribedWeights& one : weights) {
     const std::vector<TemperatureFit> fits = fits_in(one.info.task_metadata, one.file);
     if (std::any_of(fits.begin(), fits.end(), [](const TemperatureFit& fit) { return fit.data.empty(); }))
-      notes.push_back(
-          text(one.file, " does not say which images its temperature was fitted on: measure it on others"));
+      notes.push_back(text(
+          one.file, " has no record of the images that its temperature was fitted on: measure it on others"));
     const std::vector<int64_t> images = fitted_images(one.info.task_metadata, *set, one.file);
     if (images.empty()) continue;
     for (const int64_t image : images) fitted[static_cast<size_t>(image)] = true;
@@ -110,13 +109,6 @@ TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
       fit.unreadable.push_back(chosen ? chosen->index_in_whole(i) : i);
   }
   return fit;
-}
-
-void check_keep(const std::string& keep, const DescribedWeights& weights) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(weights.file, keep, ignored))
-    fail_usage("--keep-temperature ", keep, " is the file that is read: choose another name");
-  const AtomicFile can_be_written(keep);
 }
 
 void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,

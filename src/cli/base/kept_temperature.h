@@ -44,9 +44,6 @@ std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::S
 TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
                       const tasks::ScoredSamples& scored, double share, int64_t seed);
 
-// Throws a usage error if `keep` cannot be written or is the file that is read.
-void check_keep(const std::string& keep, const DescribedWeights& weights);
-
 // The weights with the temperature, times one that they have, among their metadata, by which scores are divided.
 void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,
                       const TemperatureFit& fit);

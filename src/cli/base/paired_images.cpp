@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 PairedModel::PairedModel(const PairedOptions& options)
     : ImageModel({.weights = options.weights,
-                  .how = {.raw = options.raw, .tokenizer = options.tokenizer},
+                  .how = {.key = options.key, .raw = options.raw, .tokenizer = options.tokenizer},
                   .compute = options,
                   .batch = options.batch}) {
   if (!options.tokenizer.empty() && info().ours)

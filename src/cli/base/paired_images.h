@@ -19,6 +19,7 @@ namespace tessera::cli {
 struct PairedOptions : ComputeOptions {
   std::string weights, tokenizer;
   int64_t batch = 64;
+  std::string key;
   bool raw = false;
 
   template <class V>
@@ -28,6 +29,7 @@ struct PairedOptions : ComputeOptions {
     v("tokenizer", tokenizer, "tokeniser file, for weights of other programs without one");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     ComputeOptions::visit(v);
   }
 };

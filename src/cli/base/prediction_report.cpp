@@ -91,7 +91,7 @@ AnalysisSection pairs_section(const std::vector<NamedHits>& models, uint64_t see
   AnalysisSection section{
       .heading = "Pairs",
       .note =
-          "Each model beside the first one, on the same images: the difference of accuracy with its 95 % "
+          "Each model next to the first one, on the same images: the difference of accuracy with its 95 % "
           "interval from 10,000 bootstrap draws, and McNemar's exact test."};
   section.table = {.name = "pairs",
                    .columns = {{"model"},

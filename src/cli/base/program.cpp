@@ -1,11 +1,12 @@
 // Parsing, help, and the only place that turns errors into lines and exit codes.
+#include <torch/version.h>
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 
 #include "cli/base/command.h"
-#include "cli/base/completion.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/memory.h"
@@ -13,6 +14,7 @@
 #include "core/text.h"
 
 namespace tessera::cli {
+
 namespace {
 
 struct Program {
@@ -91,7 +93,7 @@ std::string usage_line(CLI::App& app, const CLI::ParseError& error) {
                 did_you_mean(word, possible_words(at, option)));
   }
   if (error.get_name() == "RequiredError" && !possible_words(at, false).empty())
-    return text(full_name(at), ": say which: ", join(possible_words(at, false), ", "));
+    return text(full_name(at), ": choose one: ", join(possible_words(at, false), ", "));
   return text(full_name(at), ": ", plain_words(error));
 }
 
@@ -204,6 +206,9 @@ int run_program(int argc, const char* const* argv) {
     return run_parsed(program, static_cast<int>(words.size()), words.data());
   } catch (const Error& error) {
     return report(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(Error(ErrorKind::failed,
+                        text("'", printable(error.path1().string()), "': ", error.code().message())));
   } catch (const std::exception& error) {
     if (const auto wanted = failed_allocation(error))
       return report(
@@ -214,5 +219,11 @@ int run_program(int argc, const char* const* argv) {
     return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));
   }
 }
+
+void add_version(Arguments&, Action& action) {
+  action = [] { std::cout << "tessera " << program_version() << " (LibTorch " << TORCH_VERSION << ")\n"; };
+}
+
+std::string program_version() { return TESSERA_VERSION; }
 
 }  // namespace tessera::cli

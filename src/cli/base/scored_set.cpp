@@ -93,7 +93,7 @@ std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const A
     const Value recipe = parse_toml(model.info().recipe, model.file());
     if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
   }
-  if (config.path.empty()) fail_usage(model.file(), ": says nothing about its data; give --data");
+  if (config.path.empty()) fail_usage(model.file(), ": has no record of its data; give --data");
   const bool held_out = input.split == "validation";
   if (!input.data.empty() && held_out) config.val_path = config.path;
   if (input.split == "all") config.val_share = 0;

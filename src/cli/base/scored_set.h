@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/base/analysis_input.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/base/source.h"
 
 namespace tessera::cli {

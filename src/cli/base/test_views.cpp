@@ -1,4 +1,4 @@
-#include "cli/base/test_views.h"
+#include "cli/base/image_model.h"
 
 #include "core/error.h"
 #include "core/text.h"

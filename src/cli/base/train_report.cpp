@@ -1,13 +1,14 @@
-#include "cli/base/train_report.h"
+#include "cli/base/common.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "cli/base/version.h"
+#include "cli/base/command.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "io/files/file.h"
 #include "report/training_report.h"
+#include "train/trainer.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,11 +47,8 @@ void add_chart(report::TrainingReport& page, const train::RunSummary& summary, c
 }
 
 void add_facts(report::TrainingReport& page, const train::RunSummary& summary) {
-  for (const tasks::Metric& metric : summary.final.metrics) {
-    const bool share = metric.info.unit == tasks::Unit::share;
-    page.facts.push_back(
-        {metric.info.name, share ? fixed(100 * metric.value, 2) + " %" : fixed(metric.value, 4), ""});
-  }
+  for (const tasks::Metric& metric : summary.final.metrics)
+    page.facts.push_back({metric.info.name, value_text(metric, 2), ""});
   page.facts.push_back({"parameters", human_count(static_cast<double>(summary.plan.parameters)), ""});
   page.facts.push_back({"training time", human_duration(summary.seconds), ""});
   page.facts.push_back({"images/s", fixed(summary.images_per_second, 0),
@@ -91,7 +89,7 @@ void add_metric_charts(report::TrainingReport& page, const train::RunSummary& su
 
 }  // namespace
 
-std::string write_training_report(const train::Recipe& recipe, const train::RunSummary& summary) {
+std::string write_training_report(const train::RunSummary& summary) {
   report::TrainingReport page;
   page.title = summary.plan.model;
   page.subtitle = text(summary.plan.train_data, "; validation: ", summary.plan.validation_data);
@@ -102,7 +100,7 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   add_chart(page, summary, "learning_rate", "", {.title = "Learning rate", .y_label = "rate"});
   add_chart(page, summary, "images_per_second", "", {.title = "Speed", .y_label = "images/s", .y_min = 0});
   page.blocks = summary.final.blocks;
-  page.recipe = write_toml(train::recipe_table(recipe));
+  page.recipe = read_text(summary.output + "/recipe.toml");
   page.environment = {{"tessera", program_version()},
                       {"device", summary.plan.device},
                       {"threads", std::to_string(summary.plan.threads)},
@@ -111,6 +109,7 @@ std::string write_training_report(const train::Recipe& recipe, const train::RunS
   if (summary.bad_images)
     page.warnings.push_back(text(counted(summary.bad_images, "image"),
                                  " could not be read: replaced in training, left out of the evaluation"));
+  for (const std::string& note : summary.final.notes) page.warnings.push_back(note);
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));
   return path;

@@ -104,6 +104,18 @@ Round run_once(models::LanguageModel& model, const torch::Tensor& prompt, int64_
   return {read - start, steady_seconds() - read};
 }
 
+torch::Tensor random_prompt(const BenchDecodeOptions& options, int64_t vocabulary) {
+  RandomStream random(0, "prompt");
+  torch::Tensor prompt = torch::empty({options.batch, options.prompt}, torch::kInt64);
+  for (int64_t i = 0; i < prompt.numel(); ++i)
+    prompt.data_ptr<int64_t>()[i] = random.integer(0, vocabulary - 1);
+  return prompt;
+}
+
+double fastest(const std::vector<double>& seconds) {
+  return *std::min_element(seconds.begin(), seconds.end());
+}
+
 void decode(const BenchDecodeOptions& options) {
   const BenchDtype dtype = parse_bench_dtype(options.precision);
   const int threads = train::use_threads(options.threads);
@@ -114,10 +126,7 @@ void decode(const BenchDecodeOptions& options) {
   if (options.prompt + options.tokens > config.context)
     fail_usage("--prompt ", options.prompt, " and --tokens ", options.tokens, ": the model reads ",
                config.context, " tokens");
-  RandomStream random(0, "prompt");
-  torch::Tensor prompt = torch::empty({options.batch, options.prompt}, torch::kInt64);
-  for (int64_t i = 0; i < prompt.numel(); ++i)
-    prompt.data_ptr<int64_t>()[i] = random.integer(0, config.vocabulary - 1);
+  const torch::Tensor prompt = random_prompt(options, config.vocabulary);
   run_once(*model, prompt, 2);  // packs the weights
   const double bytes = bytes_a_step(*model, options, dtype);
   const MemoryReader memory(bytes);
@@ -127,9 +136,6 @@ void decode(const BenchDecodeOptions& options) {
     prefill.push_back(one.prefill), step.push_back(one.decode / static_cast<double>(options.tokens));
     for (int i = 0; i < kReadings; ++i) reading.push_back(memory());
   }
-  const auto fastest = [](const std::vector<double>& seconds) {
-    return *std::min_element(seconds.begin(), seconds.end());
-  };
   const double rows = static_cast<double>(options.batch);
   const nlohmann::ordered_json line = {
       {"bench", "decode"},

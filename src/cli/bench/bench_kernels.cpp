@@ -214,53 +214,57 @@ struct AttentionExtras {
   torch::Tensor angles, cos, sin, seen;
 };
 
+// Adds the forms in one element type.
+void add_attention(std::vector<Form>& forms, const AttentionShape& s, torch::ScalarType type,
+                   const AttentionExtras& extras) {
+  const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
+                                      s.tokens, s.head_dim, 1 / std::sqrt(static_cast<float>(s.head_dim))};
+  const torch::Tensor lse = torch::empty({s.batch, s.heads, s.tokens});
+  const std::string name = type == torch::kFloat32 ? "fp32" : "bf16";
+  const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}).to(type); };
+  const torch::Tensor q = make(), k = make(), v = make(), o = make(), d = make(), dq = make(), dk = make(),
+                      dv = make();
+  const auto forward = [=] {
+    kernels::attention_forward({shape,
+                                extras.mask,
+                                in(q),
+                                in(k),
+                                in(v),
+                                out(o),
+                                extras.rotary,
+                                extras.rotary,
+                                {},
+                                lse.mutable_data_ptr<float>()});
+  };
+  forms.push_back({name + " forward", forward});
+  forms.push_back({name + " forward and backward", [=] {
+                     forward();
+                     kernels::attention_backward({shape,
+                                                  extras.mask,
+                                                  in(q),
+                                                  in(k),
+                                                  in(v),
+                                                  in(o),
+                                                  lse.const_data_ptr<float>(),
+                                                  in(d),
+                                                  out(dq),
+                                                  out(dk),
+                                                  out(dv),
+                                                  extras.rotary,
+                                                  extras.rotary,
+                                                  {}});
+                   }});
+  forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
+}
+
 void attention(const AttentionShape& s) {
   if (s.rope && s.head_dim % 2 != 0)
     fail_usage("--rope rotates pairs of channels: --head-dim ", s.head_dim, " must be even");
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
   std::vector<Form> forms;
-  const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
-                                      s.tokens, s.head_dim, 1 / std::sqrt(static_cast<float>(s.head_dim))};
-  const torch::Tensor lse = torch::empty({s.batch, s.heads, s.tokens});
   const AttentionExtras extras(s);
-  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
-    const std::string name = type == torch::kFloat32 ? "fp32" : "bf16";
-    const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}).to(type); };
-    const torch::Tensor q = make(), k = make(), v = make(), o = make(), d = make(), dq = make(), dk = make(),
-                        dv = make();
-    const auto forward = [=] {
-      kernels::attention_forward({shape,
-                                  extras.mask,
-                                  in(q),
-                                  in(k),
-                                  in(v),
-                                  out(o),
-                                  extras.rotary,
-                                  extras.rotary,
-                                  {},
-                                  lse.mutable_data_ptr<float>()});
-    };
-    forms.push_back({name + " forward", forward});
-    forms.push_back({name + " forward and backward", [=] {
-                       forward();
-                       kernels::attention_backward({shape,
-                                                    extras.mask,
-                                                    in(q),
-                                                    in(k),
-                                                    in(v),
-                                                    in(o),
-                                                    lse.const_data_ptr<float>(),
-                                                    in(d),
-                                                    out(dq),
-                                                    out(dk),
-                                                    out(dv),
-                                                    extras.rotary,
-                                                    extras.rotary,
-                                                    {}});
-                     }});
-    forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
-  }
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) add_attention(forms, s, type, extras);
   Json line = describe("attention", kernels::attention_table(), s, threads);
   const bool pairs = kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
   line["kernel_bf16"] = pairs ? kernels::name_of(kernels::active_isa()) : line["kernel"].get<std::string>();

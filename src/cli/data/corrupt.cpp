@@ -24,7 +24,7 @@ struct CorruptOptions {
   void visit(V& v) {
     v("set", source.path, {.argument = "SET", .required = true},
       "a folder, shards, a table, CIFAR or IDX files, shapes:…");
-    v("output", corrupt.output, {.names = "-o", .required = true},
+    v("output", corrupt.output, {.names = "-o", .required = true, .writes = Writes::file},
       "folder for CORRUPTION/SEVERITY/CLASS; must not exist");
     v("val_data", source.val_path, "the validation set, if it has a path of its own");
     v("split", split, {.choices = {"validation", "train", "all"}},

@@ -8,9 +8,8 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/data/data_options.h"
-#include "cli/data/data_texts.h"
-#include "cli/data/preview_matches.h"
+#include "cli/base/measure_options.h"
+#include "cli/data/data_models.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -18,9 +17,7 @@
 #include "data/base/annotations.h"
 #include "data/base/source_kinds.h"
 #include "data/tools/check.h"
-#include "data/tools/check_values.h"
 #include "data/tools/pack.h"
-#include "data/tools/preview.h"
 #include "io/files/file.h"
 #include "io/images/image.h"
 #include "report/grid.h"
@@ -251,7 +248,8 @@ struct PackOptions : DataOptions {
   template <class V>
   void visit(V& v) {
     DataOptions::visit(v);
-    v("output", pack.output, {.names = "-o", .required = true}, "folder for the shards; must not exist");
+    v("output", pack.output, {.names = "-o", .required = true, .writes = Writes::file},
+      "folder for the shards; must not exist");
     v("shard_size", pack.shard_size, "images in a shard");
     v("resize", pack.resize, "shrink images to this shorter side (0: keep)");
     v("quality", pack.quality, "JPEG quality of shrunk images");
@@ -282,7 +280,7 @@ struct PreviewOptions : DataOptions {
   template <class V>
   void visit(V& v) {
     DataOptions::visit(v);
-    v("out", output, {.argument = "OUT", .required = true},
+    v("out", output, {.argument = "OUT", .required = true, .writes = Writes::file},
       "file to write: .png, .jpg, .webp, .svg or .html");
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
     v("count", count, {.range = between(1, 10000), .names = "-n"}, "images");
@@ -324,6 +322,23 @@ std::string write_preview(const std::string& path, const std::string& kind,
   return path;
 }
 
+// Sets `by_number` if a picture shows numbers of classes, since it cannot show their names.
+std::vector<report::Cell> sample_cells(const PreviewOptions& options, const data::Source& source,
+                                       const std::string& kind, bool& by_number) {
+  std::vector<report::Cell> cells;
+  for (data::PreviewCell& cell : data::preview_cells(
+           source, options.count, static_cast<uint64_t>(options.seed), static_cast<int>(options.cell))) {
+    if (cell.error.empty()) {
+      const bool drawn = kind != "image" || report::has_glyphs(cell.caption);
+      by_number = by_number || !drawn;
+      cells.push_back({std::move(cell.picture), drawn ? std::move(cell.caption) : std::move(cell.numbers)});
+    } else {
+      std::cerr << "left out: " << one_line(cell.error) << "\n";
+    }
+  }
+  return cells;
+}
+
 void preview(const PreviewOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   constexpr int64_t kMostPixels = 500'000'000;  // of the sheet
@@ -343,18 +358,8 @@ void preview(const PreviewOptions& options) {
   if (const char* others = data::find_source_kind(options.source.path).without_images)
     fail_usage("'", options.source.path, "' holds ", others, ": `tessera data info` describes them");
   const auto source = data::open_source(options.source, parse_split(options.split));
-  std::vector<report::Cell> cells;
   bool by_number = false;
-  for (data::PreviewCell& cell : data::preview_cells(
-           *source, options.count, static_cast<uint64_t>(options.seed), static_cast<int>(options.cell))) {
-    if (cell.error.empty()) {
-      const bool drawn = kind != "image" || report::has_glyphs(cell.caption);
-      by_number = by_number || !drawn;
-      cells.push_back({std::move(cell.picture), drawn ? std::move(cell.caption) : std::move(cell.numbers)});
-    } else {
-      std::cerr << "left out: " << one_line(cell.error) << "\n";
-    }
-  }
+  const std::vector<report::Cell> cells = sample_cells(options, *source, kind, by_number);
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
   std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": "
             << cells.size() << " of " << counted(source->size(), "image") << "\n";

@@ -6,7 +6,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/data/data_options.h"
+#include "cli/base/measure_options.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -33,7 +33,8 @@ struct DataEncodeOptions : ComputeOptions {
     visit_set(v, source);
     v("weights", weights, {.names = "-w", .required = true},
       "the VAE: a run of task vae, a CompVis checkpoint, a file or folder of diffusers");
-    v("output", out, {.names = "-o", .required = true}, "folder for the latents; must not exist");
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
+      "folder for the latents; must not exist");
     visit_validation(v, source);
     v("class_names", source.class_names, "file with one class name in a line");
     v("size", size, between(1, 8192), "side of the centre crop in pixels (default: from the VAE)");
@@ -169,11 +170,8 @@ data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encod
   return shards;
 }
 
-// Latents are measured after all of them were made, so that the description is written last; the folder gets its name
-// only then.
-void encode(const DataEncodeOptions& options) {
-  if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
-  const int workers = train::use_threads_for_walk(options.threads);
+// Returns the splits of a set of images with at most one class each; throws for any other set.
+data::OpenSplits open_images(const DataEncodeOptions& options) {
   data::OpenSplits splits = data::open_splits(options.source);
   const std::vector<std::string> problems = splits.problems();
   if (!splits.train) fail(problems.empty() ? options.source.path + " has no images" : problems.front());
@@ -183,21 +181,34 @@ void encode(const DataEncodeOptions& options) {
     if (source && source->class_labels() && source->class_labels()->multi_label())
       fail_usage("'", options.source.path, "' has several classes an image, latents have one");
   }
-  train::OpenedCodec opened = train::open_codec(options.weights);
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  models::LatentCodec& codec = *opened.codec;
-  const int64_t size = options.size > 0 ? options.size : opened.image_size;
+  return splits;
+}
+
+data::LatentInfo info_of(const DataEncodeOptions& options, const train::OpenedCodec& opened, int64_t size) {
+  const models::LatentCodec& codec = *opened.codec;
   for (const auto& [option, side] : {std::pair{"--size", size}, {"--tile", options.tile}})
     if (side % codec.factor() != 0)
       fail_usage(option, " ", side, ": the VAE takes multiples of ", codec.factor(), " pixels");
-  data::LatentInfo info{.codec = opened.spec.name,
-                        .checksum = opened.checksum,
-                        .scale = options.scale > 0 ? options.scale : opened.scale,
-                        .factor = codec.factor(),
-                        .channels = codec.latent_channels(),
-                        .rows = size / codec.factor(),
-                        .columns = size / codec.factor(),
-                        .views = options.no_flip ? 1 : 2};
+  return {.codec = opened.spec.name,
+          .checksum = opened.checksum,
+          .scale = options.scale > 0 ? options.scale : opened.scale,
+          .factor = codec.factor(),
+          .channels = codec.latent_channels(),
+          .rows = size / codec.factor(),
+          .columns = size / codec.factor(),
+          .views = options.no_flip ? 1 : 2};
+}
+
+// Latents are measured after all of them were made, so that the description is written last; the folder gets its name
+// only then.
+void encode(const DataEncodeOptions& options) {
+  if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
+  const int workers = train::use_threads_for_walk(options.threads);
+  const data::OpenSplits splits = open_images(options);
+  train::OpenedCodec opened = train::open_codec(options.weights);
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  const int64_t size = options.size > 0 ? options.size : opened.image_size;
+  data::LatentInfo info = info_of(options, opened, size);
   const torch::InferenceMode inference;
   Encoder encoder(options, opened, size);
   const std::string partial = options.out + ".partial";

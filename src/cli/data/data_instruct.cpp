@@ -6,7 +6,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/data/data_options.h"
+#include "cli/base/measure_options.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -27,7 +27,8 @@ struct DataInstructOptions {
   void visit(V& v) {
     v("data", source.path, {.argument = "DATA", .required = true},
       "images with boxes, classes or captions: COCO, a folder, shapes:…");
-    v("output", output, {.names = "-o", .required = true}, "file to write: .jsonl or .json");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
+      "file to write: .jsonl or .json");
     visit_validation(v, source);
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
     v("kinds", kinds, "kinds of response");
@@ -36,34 +37,20 @@ struct DataInstructOptions {
   }
 };
 
-void instruct(const DataInstructOptions& options) {
-  set_num_threads(static_cast<int>(options.threads));
-  if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
-    fail_usage("'", options.output, "': the name must end in .jsonl or .json");
-  require_folder_of(options.output);
-  std::vector<bool> wanted(names_of<data::ResponseKind>().size());
-  for (const std::string& kind : options.kinds)
-    wanted[static_cast<size_t>(parse_enum<data::ResponseKind>(kind, "--kinds"))] = true;
-  const auto source = data::open_source(
-      options.source, options.split == "train" ? data::Split::train : data::Split::validation);
-  data::require_something_to_say(*source);
-  const Interruptible stretch;
-  ProgressLine::Options bar;
-  bar.label = "instruct", bar.total = source->size();
-  ProgressLine progress(std::cerr, bar);
-  constexpr int64_t kPiece = 1024;  // images between two looks at interrupts
-  std::vector<std::string> lines, broken;
-  std::vector<int64_t> counts(wanted.size());
-  int64_t without = 0;
-  for (int64_t first = 0; first < source->size(); first += kPiece) {
-    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-    std::vector<std::vector<data::Instruction>> made(
-        static_cast<size_t>(std::min(kPiece, source->size() - first)));
+// The conversations about a set's images, of the requested kinds.
+struct Instructions {
+  std::vector<bool> kinds = std::vector<bool>(names_of<data::ResponseKind>().size());  // the requested ones
+  std::vector<std::string> lines = {}, broken = {};
+  std::vector<int64_t> counts = std::vector<int64_t>(kinds.size());  // by kind
+  int64_t without = 0;                                               // images without a conversation
+
+  // Adds those of `count` images from `first` on.
+  void add(const data::Source& source, int64_t first, int64_t count, uint64_t seed) {
+    std::vector<std::vector<data::Instruction>> made(static_cast<size_t>(count));
     std::vector<std::string> errors(made.size());
-    parallel_for(std::ssize(made), 1, [&](int64_t begin, int64_t end) {
+    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) try {
-          made[i] = data::instructions_of(*source, first + static_cast<int64_t>(i),
-                                          static_cast<uint64_t>(options.seed));
+          made[i] = data::instructions_of(source, first + static_cast<int64_t>(i), seed);
         } catch (const Error& error) {
           errors[i] = error.what();
         }
@@ -72,24 +59,46 @@ void instruct(const DataInstructOptions& options) {
       if (!errors[i].empty()) broken.push_back(errors[i]);
       without += errors[i].empty() && made[i].empty();
       for (const data::Instruction& one : made[i]) {
-        if (!wanted[static_cast<size_t>(one.kind)]) continue;
+        if (!kinds[static_cast<size_t>(one.kind)]) continue;
         ++counts[static_cast<size_t>(one.kind)];
         lines.push_back(data::instruction_line(one, std::ssize(lines)));
       }
     }
-    progress.update(first + std::ssize(made), {});
+  }
+};
+
+void instruct(const DataInstructOptions& options) {
+  set_num_threads(static_cast<int>(options.threads));
+  if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
+    fail_usage("'", options.output, "': the name must end in .jsonl or .json");
+  require_folder_of(options.output);
+  Instructions found;
+  for (const std::string& kind : options.kinds)
+    found.kinds[static_cast<size_t>(parse_enum<data::ResponseKind>(kind, "--kinds"))] = true;
+  const auto source = data::open_source(
+      options.source, options.split == "train" ? data::Split::train : data::Split::validation);
+  data::require_something_to_say(*source);
+  const Interruptible stretch;
+  ProgressLine progress(std::cerr, {.label = "instruct", .total = source->size()});
+  constexpr int64_t kPiece = 1024;  // images between two looks at interrupts
+  for (int64_t first = 0; first < source->size(); first += kPiece) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const int64_t count = std::min(kPiece, source->size() - first);
+    found.add(*source, first, count, static_cast<uint64_t>(options.seed));
+    progress.update(first + count, {});
   }
   progress.finish();
+  const std::vector<std::string>&lines = found.lines, &broken = found.broken;
   if (!broken.empty()) fail(broken[0], broken.size() > 1 ? text(" (and ", broken.size() - 1, " more)") : "");
-  if (lines.empty()) fail(source->describe(), ": there is nothing to say of any image");
+  if (lines.empty()) fail(source->describe(), ": no image has anything to describe");
   const bool array = options.output.ends_with(".json");
   write_text_atomic(options.output, array ? "[" + join(lines, ",\n") + "]\n" : join(lines, "\n") + "\n");
   std::vector<std::string> parts;
-  for (size_t kind = 0; kind < counts.size(); ++kind)
-    if (wanted[kind])
-      parts.push_back(text(counts[kind], " ", name_of(static_cast<data::ResponseKind>(kind))));
+  for (size_t kind = 0; kind < found.counts.size(); ++kind)
+    if (found.kinds[kind])
+      parts.push_back(text(found.counts[kind], " ", name_of(static_cast<data::ResponseKind>(kind))));
   std::cout << one_line(options.output) << ": " << counted(std::ssize(lines), "conversation") << " about "
-            << counted(source->size() - without, "image") << " (" << join(parts, ", ") << ")\n";
+            << counted(source->size() - found.without, "image") << " (" << join(parts, ", ") << ")\n";
 }
 
 }  // namespace

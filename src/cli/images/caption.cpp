@@ -31,7 +31,7 @@ struct CaptionOptions : PairedOptions {
     v("repetition_penalty", request.repetition_penalty, between(1, 100),
       "divisor for scores of tokens that occurred");
     v("prompt", request.prompt, "first words of the text (SimVLM)");
-    v("attention", attention,
+    v("attention", attention, {.writes = Writes::file},
       "file for the attention of each word, for one image: .png, .jpg, .webp or .svg");
     v("json", json, "one JSON object for each image");
     PairedOptions::visit(v);

@@ -22,7 +22,7 @@
 #include "ops/linear.h"
 #include "text/conversation.h"
 #include "text/unicode.h"
-#include "weights/adapter.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::cli {
 namespace {
@@ -230,34 +230,57 @@ class Chat {
     return models::next_token_model(*opened_.language, {}, options_.beams);
   }
 
-  Answer generate(const std::vector<int64_t>& given, bool shows) {
-    const double began = steady_seconds();
-    std::vector<int64_t> ids = given;
+  // Returns the tokens that the model reads, with those of the images in their places.
+  std::vector<int64_t> tokens_to_read(std::vector<int64_t> ids) const {
     if (opened_.images) std::replace(ids.begin(), ids.end(), kImageId, opened_.images->image_token);
     if (features_.defined())
       ids =
           models::expand_image_tokens(ids, opened_.images->image_token, opened_.images->places_of(features_));
     if (ids.empty()) fail_usage("the prompt is empty");
-    const int64_t context = opened_.context;
-    if (context > 0 && std::ssize(ids) >= context)
-      fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", context);
+    if (opened_.context > 0 && std::ssize(ids) >= opened_.context)
+      fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", opened_.context);
+    return ids;
+  }
+
+  // An answer that grows token by token, up to a word of --stop.
+  struct Growing {
+    const Chat& chat;
+    bool shows;
+    Answer out = {};
+    StreamDecoder stream{chat.tokeniser_};
+    size_t printed = 0;  // bytes of the answer
+    bool cut = false;    // a word of --stop came
+
+    // The space between the template and an answer belongs to neither: the next turn would have two.
+    void add(std::string piece) {
+      if (chat.template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
+      out.text += piece;
+      cut = chat.cut_at_stop(out);
+    }
+    void add_token(int64_t id) {
+      ++out.tokens;
+      add(stream.push(static_cast<int32_t>(id)));
+    }
+    void show(size_t end) {
+      if (!shows || end <= printed) return;
+      std::cout << harmless(std::string_view(out.text).substr(printed, end - printed)) << std::flush;
+      printed = end;
+    }
+  };
+
+  Answer generate(const std::vector<int64_t>& given, bool shows) {
+    const double began = steady_seconds();
+    const std::vector<int64_t> ids = tokens_to_read(given);
     const torch::Tensor read = torch::tensor(ids, torch::kInt64).unsqueeze(0);
     // The answer is appended to this.
     const torch::Tensor prompt =
         opened_.encoder_decoder ? torch::full({1, 1}, opened_.start_token, torch::kInt64) : read;
 
-    Answer out;
+    Growing growing{*this, shows};
+    Answer& out = growing.out;
     out.prompt_tokens = std::ssize(ids);
     models::GenerationOptions search =
-        search_options(context > 0 ? context - std::ssize(ids) : options_.max_tokens);
-    StreamDecoder stream(tokeniser_);
-    size_t printed = 0;  // bytes of the answer
-    bool cut = false;    // a word of --stop came
-    // The space between the template and an answer belongs to neither: the next turn would have two.
-    const auto add = [&](std::string piece) {
-      if (template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
-      out.text += piece;
-    };
+        search_options(opened_.context > 0 ? opened_.context - std::ssize(ids) : options_.max_tokens);
     search.stopped = [&] {
       if (interrupted()) out.end = "interrupted";
       return interrupted();
@@ -268,37 +291,27 @@ class Chat {
     search.progress = [&](const std::vector<int64_t>& tokens) {
       if (interrupted()) return out.end = "interrupted", false;
       if (is_end(tokens[0])) return out.end = "stop", true;
-      ++out.tokens;
-      add(stream.push(static_cast<int32_t>(tokens[0])));
-      cut = cut_at_stop(out);
-      if (const size_t sure = certain(out.text); shows && sure > printed) {
-        std::cout << harmless(std::string_view(out.text).substr(printed, sure - printed)) << std::flush;
-        printed = sure;
-      }
+      growing.add_token(tokens[0]);
+      growing.show(certain(out.text));
       return std::string_view(out.end) != "stop";
     };
     const models::NextTokenModel next = model_of(read);
     const models::Generated generated = models::generate(next, prompt, search);
     if (options_.beams > 1) {
       const torch::Tensor row = generated.ids[0].slice(0, prompt.size(1)).contiguous();
-      for (int64_t i = 0; i < row.numel(); ++i) {
+      for (int64_t i = 0; i < row.numel() && !growing.cut; ++i) {
         const auto id = row[i].item<int64_t>();
         if (is_end(id)) {
           out.end = "stop";
           break;
         }
-        ++out.tokens;
-        add(stream.push(static_cast<int32_t>(id)));
-        if (cut = cut_at_stop(out); cut) break;
+        growing.add_token(id);
       }
     }
-    if (!cut) {
-      add(stream.finish());
-      cut_at_stop(out);
-    }
-    if (shows && out.text.size() > printed) std::cout << harmless(std::string_view(out.text).substr(printed));
+    if (!growing.cut) growing.add(growing.stream.finish());
+    growing.show(out.text.size());
     out.seconds = steady_seconds() - began;
-    return out;
+    return std::move(out);
   }
 
   const ChatOptions& options_;
@@ -323,9 +336,9 @@ void check_options(const ChatOptions& options) {
                                     {options.top_p != 1, "--top-p"},
                                     {options.min_p > 0, "--min-p"}})
     if (given && options.beams > 1)
-      fail_usage("--beams and ", name, ": beams search, ", name, " says how tokens are drawn: choose one");
+      fail_usage("--beams and ", name, ": beams search, ", name, " sets how tokens are drawn: choose one");
     else if (given && !draws)
-      fail_usage(name, " says how tokens are drawn: it goes with --temperature");
+      fail_usage(name, " sets how tokens are drawn: it goes with --temperature");
   if (std::ranges::find(options.stops, "") != options.stops.end())
     fail_usage("--stop is empty, must be words that end an answer");
   if (options.prompt && trim(*options.prompt).empty()) fail_usage("--prompt is empty, must be a question");

@@ -7,7 +7,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/images/drawn_patches.h"
+#include "cli/images/generate_output.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -18,7 +18,7 @@
 #include "open/device.h"
 #include "open/open_task.h"
 #include "report/grid.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,8 +39,8 @@ struct CompleteOptions : ComputeOptions {
     v("images", images, {.argument = "IMAGES"},
       "images to complete, or folders of them; without IMAGES and --data images are drawn from nothing");
     v("data", data, "complete validation images of a data source, in the form of `tessera train --data`");
-    v("output", out, {.names = "-o"}, "a sheet of all images, .png, .jpg or .webp");
-    v("folder", folder, "new folder for every drawn image as a PNG");
+    v("output", out, {.names = "-o", .writes = Writes::file}, "a sheet of all images, .png, .jpg or .webp");
+    v("folder", folder, {.writes = Writes::file}, "new folder for every drawn image as a PNG");
     v("count", count, {.range = between(1, 1000000), .names = "-n"},
       "most images to complete, or images to draw from nothing");
     v("samples", samples, between(1, 1000), "completions of each image");
@@ -71,7 +71,7 @@ void check_request(const CompleteOptions& options) {
   std::error_code ignored;
   if (!options.folder.empty() && std::filesystem::exists(options.folder, ignored) &&
       !std::filesystem::is_empty(options.folder, ignored))
-    fail_usage("--folder ", options.folder, " is there already and not an empty folder");
+    fail_usage("--folder ", options.folder, " exists and is not an empty folder");
 }
 
 Beginnings read_beginnings(const CompleteOptions& options, const train::OpenedTask& opened) {

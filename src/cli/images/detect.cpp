@@ -10,18 +10,16 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/output_places.h"
-#include "cli/base/test_views.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/draw_objects.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/images/image.h"
 #include "open/device.h"
-#include "tasks/dense/object_tiles.h"
+#include "tasks/dense/object_finder.h"
 
 namespace tessera::cli {
 namespace {
@@ -34,7 +32,7 @@ constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // size limit for annota
 struct DetectOptions : ComputeOptions {
   std::string weights, overlay, results, ids, scales;
   std::vector<std::string> images;
-  double threshold = 0.5;
+  std::optional<double> threshold;
   int64_t tile = 0;
   bool json = false, raw = false, flip = false;
 
@@ -44,19 +42,30 @@ struct DetectOptions : ComputeOptions {
       "weights of task detect: a file, a checkpoint or a run directory");
     v("images", images, {.argument = "IMAGES", .required = true},
       "images, folders of images, or - for standard input");
-    v("threshold", threshold, between(0, 1), "objects below this score are left out");
+    v("threshold", threshold, between(0, 1),
+      "objects below this score are left out (default: 0.5; of --results the weights' own, as in an "
+      "evaluation)");
     v("tile", tile, between(64, 16384), "large images: detect in overlapping tiles of this side in pixels");
     v("scales", scales,
       "merge results at these factors of the usual size: 0.75,1,1.25 (default: the recipe's)");
     v("flip", flip, "also mirror each scale");
-    v("overlay", overlay, "write the image with its objects: a file, for several images a folder");
-    v("results", results, "write results in COCO's format to this file");
+    v("overlay", overlay, {.writes = Writes::file},
+      "write the image with its objects: a file, for several images a folder");
+    v("results", results, {.writes = Writes::file}, "write results in COCO's format to this file");
     v("ids", ids, "--results: COCO annotation file with the id of each image by its file_name");
     v("json", json, "one JSON object for each image");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
     ComputeOptions::visit(v);
   }
 };
+
+// The least score of a printed or drawn object.
+double shown_score(const DetectOptions& options) { return options.threshold.value_or(0.5); }
+
+// The least score of any object that is needed; below 0: the weights' own.
+double found_score(const DetectOptions& options) {
+  return options.threshold || options.results.empty() ? shown_score(options) : -1;
+}
 
 class Printer {
  public:
@@ -158,12 +167,13 @@ class AnnotatedIds {
     int64_t id;
   };
   void add(const nlohmann::json& image, const std::string& where) {
-    if (!image.is_object() || !image.contains("id") || !image["id"].is_number_integer())
-      fail(where, " has no whole number 'id'");
+    const auto id =
+        image.is_object() && image.contains("id") ? data::whole_number(image["id"]) : std::nullopt;
+    if (!id) fail(where, " has no whole number 'id'");
     if (!image.contains("file_name") || !image["file_name"].is_string())
       fail(where, " has no text 'file_name'");
     const fs::path file = fs::path(image["file_name"].get<std::string>()).lexically_normal();
-    by_name_.emplace(file.filename().string(), Entry{file.generic_string(), image["id"].get<int64_t>()});
+    by_name_.emplace(file.filename().string(), Entry{file.generic_string(), *id});
   }
 
   std::string path_;
@@ -171,22 +181,31 @@ class AnnotatedIds {
 };
 
 // Returns COCO's number of each image: from --ids, else the number in the file's name, else the index in the
-// list. None without results.
+// list, with a note. None without results.
 std::vector<int64_t> image_numbers(const DetectOptions& options, const data::ImageFiles& images) {
   std::vector<int64_t> numbers;
   if (options.results.empty()) return numbers;
   std::optional<AnnotatedIds> ids;
   if (!options.ids.empty()) ids.emplace(options.ids);
   std::unordered_map<int64_t, int64_t> places;
+  std::vector<std::string> unnumbered;
   for (int64_t i = 0; i < images.size(); ++i) {
     const std::string& file = images.name(i);
-    numbers.push_back(ids ? ids->id_of(file) : parse_int(fs::path(file).stem().string()).value_or(i + 1));
+    const auto own = ids ? ids->id_of(file) : parse_int(fs::path(file).stem().string());
+    if (!own) unnumbered.push_back(file);
+    numbers.push_back(own.value_or(i + 1));
     if (const auto [other, first] = places.try_emplace(numbers.back(), i); !first)
       fail_usage("--results: '", images.name(other->second), "' and '", file, "' would both be image ",
                  numbers.back(), ": ",
                  ids ? "give each image once"
                      : "say the id of each by --ids FILE, or give them names of other numbers");
   }
+  if (!unnumbered.empty())
+    std::cerr << one_line(text("--results: ", counted(std::ssize(unnumbered), "image"),
+                               " without a number for a name (", some_of(unnumbered, 2),
+                               "), whose id is the place in the list, from 1; --ids FILE ",
+                               "gives the ids of an annotation file"))
+              << "\n";
   return numbers;
 }
 
@@ -215,13 +234,15 @@ void detect(const DetectOptions& options) {
   const Printer printer(options, finder, images.size());
   std::vector<data::CocoResult> results;
   const int64_t broken = model.for_each_image(images, {}, [&](int64_t index, const Image& image) {
-    const std::vector<FoundObject> found =
-        options.tile > 0 ? tasks::find_in_tiles(finder, image, static_cast<int>(options.tile),
-                                                options.threshold, model.device(), model.precision())
-                         : finder.find(image, options.threshold, model.device(), model.precision());
+    const double least = found_score(options);
+    std::vector<FoundObject> found = options.tile > 0
+                                         ? tasks::find_in_tiles(finder, image, static_cast<int>(options.tile),
+                                                                least, model.device(), model.precision())
+                                         : finder.find(image, least, model.device(), model.precision());
+    if (!numbers.empty()) add_results(finder, found, numbers[static_cast<size_t>(index)], results);
+    std::erase_if(found, [&](const FoundObject& one) { return one.score < shown_score(options); });
     printer.print(images.name(index), found);
     if (!overlays.empty()) write_overlay(image, found, overlays[static_cast<size_t>(index)]);
-    if (!numbers.empty()) add_results(finder, found, numbers[static_cast<size_t>(index)], results);
   });
   if (!options.results.empty() && broken < images.size()) data::write_coco_results(options.results, results);
   fail_for_broken(broken, images.size());

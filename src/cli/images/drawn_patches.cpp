@@ -1,5 +1,3 @@
-#include "cli/images/drawn_patches.h"
-
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +9,7 @@
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/ready_task.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 
 namespace tessera::cli {
 namespace {
@@ -19,10 +17,35 @@ namespace {
 constexpr int64_t kStandardCount = 16, kStandardSteps = 100, kMostSteps = 1000;
 
 std::vector<AskedImage> asked_images(const GenerateOptions& options) {
+  check_count(options.out, options.count);
   std::vector<AskedImage> asked;
   for (int64_t i = 0; i < (options.count > 0 ? options.count : kStandardCount); ++i)
     asked.push_back({.index = i, .seed = static_cast<uint64_t>(options.seed + i), .caption = ""});
   return asked;
+}
+
+// Returns the steps of a patch. Throws a usage error if there are too many, or if patches have none.
+int64_t steps_of(const GenerateOptions& options, const tasks::DrawsPatches& drawer, const std::string& file) {
+  const int64_t steps = options.sampler.steps.value_or(kStandardSteps);
+  if (steps > kMostSteps)
+    fail_usage("--steps ", steps, ": a patch has at most ", kMostSteps, " noise levels");
+  if (drawer.draws_tokens() && options.sampler.steps)
+    fail_usage("--steps is for weights that draw pixels; '", file, "' draws a token for each patch");
+  return steps;
+}
+
+// Returns everything that determines the images.
+nlohmann::ordered_json settings_of(const GenerateOptions& options, const train::OpenedTask& opened,
+                                   const tasks::DrawsPatches& drawer, int64_t steps) {
+  nlohmann::ordered_json settings = {
+      {"model", opened.info.model.name}, {"weights", checksum_of_weights(opened.file)},
+      {"size", drawer.image_size()},     {"precision", options.precision},
+      {"batch", options.batch},          {"first_seed", options.seed}};
+  if (drawer.draws_tokens())
+    settings["temperature"] = options.temperature;
+  else
+    settings["steps"] = steps;
+  return settings;
 }
 
 }  // namespace
@@ -48,24 +71,13 @@ torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest requ
 
 void generate_patches(const GenerateOptions& options, const train::OpenedTask& opened) {
   tasks::DrawsPatches& drawer = patch_drawer(opened, options.temperature);
-  const int64_t steps = options.sampler.steps.value_or(kStandardSteps);
-  if (steps > kMostSteps)
-    fail_usage("--steps ", steps, ": a patch has at most ", kMostSteps, " noise levels");
-  if (drawer.draws_tokens() && options.sampler.steps)
-    fail_usage("--steps is for weights that draw pixels; '", opened.file, "' draws a token for each patch");
+  const int64_t steps = steps_of(options, drawer, opened.file);
   const DrawnPart part = drawn_part_of(options.part, options.out, options.resume);
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
   const auto [height, width] = drawer.image_size();
   const std::vector<AskedImage> asked = asked_images(options);
-  nlohmann::ordered_json settings = {
-      {"model", opened.info.model.name}, {"weights", checksum_of_weights(opened.file)},
-      {"size", {height, width}},         {"precision", options.precision},
-      {"batch", options.batch},          {"first_seed", options.seed}};
-  if (drawer.draws_tokens())
-    settings["temperature"] = options.temperature;
-  else
-    settings["steps"] = steps;
+  nlohmann::ordered_json settings = settings_of(options, opened, drawer, steps);
   const ShardLayout shards{.images = options.shard_size};
   check_shards(shards, options.out, options.batch);
   const auto output =
@@ -99,17 +111,14 @@ void generate_patches(const GenerateOptions& options, const train::OpenedTask& o
   output->finish();
   progress.finish();
   const double seconds = steady_seconds() - began;
-  if (options.json) {
-    settings["images"] = drawn;
-    settings["seconds"] = seconds;
-    settings["output"] = options.out;
+  settings.update({{"images", drawn}, {"seconds", seconds}, {"output", options.out}});
+  if (options.json)
     std::cout << json_text(settings) << "\n";
-    return;
-  }
-  std::cout << one_line(options.out) << ": " << counted(drawn, "image") << " of "
-            << counted(drawer.patches(), "patch", "patches") << ", "
-            << (drawer.draws_tokens() ? "a token" : counted(steps, "step")) << " each, " << fixed(seconds, 1)
-            << " s\n";
+  else
+    std::cout << one_line(options.out) << ": " << counted(drawn, "image") << " of "
+              << counted(drawer.patches(), "patch", "patches") << ", "
+              << (drawer.draws_tokens() ? "a token" : counted(steps, "step")) << " each, "
+              << fixed(seconds, 1) << " s\n";
 }
 
 }  // namespace tessera::cli

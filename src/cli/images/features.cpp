@@ -8,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -24,6 +25,7 @@ struct FeaturesOptions : ComputeOptions {
   std::vector<std::string> images;
   int64_t layer = -1, size = 0, batch = 16;
   double crop = 0;
+  std::string key;
   bool tokens = false, raw = false;
 
   template <class V>
@@ -31,7 +33,7 @@ struct FeaturesOptions : ComputeOptions {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights file of any format, checkpoint or run directory");
     v("images", images, {.argument = "IMAGES"}, "images or folders of images; or --data");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "OUT.npy, OUT.npz or OUT.safetensors; the names go to OUT.txt");
     v("data", data, "data source, in the form of `tessera train --data`; its labels are written too");
     v("split", split, {.choices = {"validation", "train", "all"}},
@@ -42,11 +44,16 @@ struct FeaturesOptions : ComputeOptions {
     v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
     v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, between(1, 4096), "images at a time");
     ComputeOptions::visit(v);
   }
 };
+
+std::string names_file(const std::string& out) {
+  return std::filesystem::path(out).replace_extension(".txt").string();
+}
 
 void check_request(const FeaturesOptions& options) {
   if (options.images.empty() == options.data.empty())
@@ -54,6 +61,7 @@ void check_request(const FeaturesOptions& options) {
                                       : "IMAGES and --data both name the images: give one");
   if (!ArrayFile::knows(options.out))
     fail_usage("'", options.out, "' must end in .npy, .npz or .safetensors");
+  guard_output({.path = names_file(options.out), .option = "--output"});
 }
 
 // The images, and the paths of those that are files.
@@ -116,10 +124,6 @@ std::vector<int64_t> labels_of(const data::Source& source, const std::string& ou
   return labels;
 }
 
-std::string names_file(const std::string& out) {
-  return std::filesystem::path(out).replace_extension(".txt").string();
-}
-
 // A line each, in the order of the rows.
 void write_names(AtomicFile& file, const NamedImages& images, const train::WalkedBatch& batch) {
   for (size_t i = 0; i < batch.names.size(); ++i) {
@@ -129,23 +133,32 @@ void write_names(AtomicFile& file, const NamedImages& images, const train::Walke
   }
 }
 
+// Returns the shape of the features of `images` images.
+std::vector<int64_t> shape_of(Extractor& extractor, const data::Transform& transform, int64_t images) {
+  std::vector<int64_t> shape = transform.fields().at(0).shape;
+  shape.insert(shape.begin(), 1);
+  shape = extractor(torch::zeros(shape)).sizes().vec();
+  shape[0] = images;
+  return shape;
+}
+
 void extract(const FeaturesOptions& options) {
   check_request(options);
   const NamedImages images = open_images(options);
   const data::Source& source = *images.source;
-  const ImageModel model(
-      {.weights = options.weights,
-       .how = {.model = options.model, .raw = options.raw, .size = options.size, .crop = options.crop},
-       .compute = options,
-       .batch = options.batch});
+  const ImageModel model({.weights = options.weights,
+                          .how = {.model = options.model,
+                                  .key = options.key,
+                                  .raw = options.raw,
+                                  .size = options.size,
+                                  .crop = options.crop},
+                          .compute = options,
+                          .batch = options.batch});
   const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::InferenceMode inference;
   Extractor extractor(options, model);
 
-  std::vector<int64_t> shape = transform->fields().at(0).shape;
-  shape.insert(shape.begin(), 1);
-  shape = extractor(torch::zeros(shape)).sizes().vec();
-  shape[0] = source.size();
+  const std::vector<int64_t> shape = shape_of(extractor, *transform, source.size());
   const std::vector<int64_t> labels = labels_of(source, options.out);
   std::vector<ArraySpec> arrays = {{"features", DType::f32, shape}};
   if (!labels.empty()) arrays.push_back({"labels", DType::i64, {std::ssize(labels)}});

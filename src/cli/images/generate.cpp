@@ -9,7 +9,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/images/drawn_patches.h"
 #include "cli/images/generate_options.h"
 #include "cli/images/generate_output.h"
 #include "core/error.h"
@@ -24,7 +23,7 @@
 #include "open/device.h"
 #include "open/open_generator.h"
 #include "ops/inference.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/generator_pictures.h"
 #include "tasks/generate/image_generator.h"
@@ -46,6 +45,7 @@ std::vector<AskedImage> asked_images(const GenerateOptions& options, const tasks
   const int64_t count = options.count > 0         ? options.count
                         : options.classes.empty() ? std::min<int64_t>(std::ssize(classes), 16)
                                                   : std::ssize(classes);
+  check_count(options.out, count);
   std::vector<AskedImage> asked;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t label = classes[static_cast<size_t>(i % std::ssize(classes))];
@@ -378,8 +378,8 @@ void check_absent(const GenerateOptions& options) {
 void generate(const GenerateOptions& options, const Given& given) {
   check_absent(options);
   train::use_threads(options.threads);
-  const train::OpenedTask opened =
-      train::open_generator(options.weights, {.model = options.model, .raw = options.raw});
+  const train::OpenedTask opened = train::open_generator(
+      options.weights, {.model = options.model, .key = options.key, .raw = options.raw});
   const auto print_notes = [&] {  // once nothing is refused
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   };

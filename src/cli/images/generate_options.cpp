@@ -118,7 +118,7 @@ std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator
                last = dash == std::string::npos ? first : parse_int(word.substr(dash + 1));
     if (word == "none") {
       if (!generator.network->has_null_label())
-        fail_usage(option, ": the network knows no image without a class");
+        fail_usage(option, ": the network has no embedding for an image without a class");
       classes.push_back(generator.network->null_label());
     } else if (first && last) {
       if (*last < *first || *last - *first >= count)

@@ -26,6 +26,7 @@ struct GenerateOptions : ComputeOptions {
   static constexpr const char *kDiffuse = "networks of task diffuse", *kPatches = "weights that draw tokens";
 
   std::string weights, model, out, classes, part, vae, size, from_class, reuse_blocks;
+  std::string key;
   bool raw = false, resume = false, json = false;
   int64_t count = 0, seed = 0, batch = 16, moments = 0, reuse = 1, shard_size = 0, tile = 0;
   diffusion::Guidance guidance = {.scale = 1.5};
@@ -38,7 +39,7 @@ struct GenerateOptions : ComputeOptions {
   void visit(V& v) {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights of task diffuse or darl, a published DiT or SiT, or a diffusers folder");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "a grid (.png, .jpg, .webp), a folder of PNGs, a batch (.npz), or values (.npy, .safetensors)");
     v("vae", vae, {.only_for = kDiffuse},
       "VAE that decodes latents: weights of task vae, or a diffusers folder");
@@ -62,7 +63,7 @@ struct GenerateOptions : ComputeOptions {
     v("strength", strength, {.range = above_to(0, 1), .only_for = kDiffuse},
       "--start: share of the steps to run (default: 0.7, with --from-class 1)");
     v("inpaint", inpaint, {.only_for = kDiffuse}, "keep this image except where --mask is white");
-    v("mask", mask, {.only_for = kDiffuse}, "image of the same size as the drawn ones: white is drawn anew");
+    v("mask", mask, {.only_for = kDiffuse}, "image of the same size as the drawn ones: white is drawn");
     v("reuse", reuse, {.range = between(1, 1000), .only_for = kDiffuse},
       "run the inner blocks only at every n-th step; 1 = at each");
     v("reuse_blocks", reuse_blocks, {.only_for = kDiffuse},
@@ -72,6 +73,7 @@ struct GenerateOptions : ComputeOptions {
     v("shard_size", shard_size, between(1, kMostImages),
       "folders: shards (.tar) of this many images instead of PNGs");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("json", json, "one JSON object");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");

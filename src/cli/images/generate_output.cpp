@@ -6,12 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/common.h"
-#include "cli/images/generate_shards.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "io/files/npz.h"
 #include "io/files/path.h"
+#include "io/files/zip.h"
 #include "io/images/image.h"
 #include "io/weights/array_file.h"
 #include "report/grid.h"
@@ -21,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostInGrid = 1024;
+constexpr int64_t kMostInGrid = 1024;
 
 std::span<const std::byte> bytes_of(const void* data, size_t size) {
   return {static_cast<const std::byte*>(data), size};
@@ -29,12 +28,8 @@ std::span<const std::byte> bytes_of(const void* data, size_t size) {
 
 class GridOutput final : public GenerateOutput {
  public:
-  GridOutput(std::string path, size_t count, std::string settings)
-      : path_(std::move(path)), settings_(std::move(settings)) {
-    if (count > kMostInGrid)
-      fail_usage("a grid of ", count, " images was asked for, must be at most ", kMostInGrid,
-                 ": name a folder or an .npz with -o");
-  }
+  GridOutput(std::string path, std::string settings)
+      : path_(std::move(path)), settings_(std::move(settings)) {}
   bool has(const AskedImage&) override { return false; }
   void add(const AskedImage& asked, const DrawnImage& drawn) override {
     side_ = std::max({side_, drawn.picture.width, drawn.picture.height});
@@ -337,8 +332,14 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
   } catch (const Error& error) {
     const std::string left = output.left();
     if (left.empty()) throw;
-    throw Error(error.kind, text(error.what(), "; ", left, ": --resume goes on behind them"));
+    throw Error(error.kind, text(error.what(), "; ", left, ": --resume continues after them"));
   }
+}
+
+void check_count(const std::string& path, int64_t count) {
+  if (is_image_name(path) && count > kMostInGrid)
+    fail_usage("a grid of ", count, " images was requested, must be at most ", kMostInGrid,
+               ": name a folder or an .npz with -o");
 }
 
 bool takes_values(const std::string& path) { return ArrayFile::knows(path) && !path.ends_with(".npz"); }
@@ -348,7 +349,7 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::string& settings, const BatchLayout& layout,
                                                      int64_t channels, bool resume,
                                                      const ShardLayout& shards) {
-  if (is_image_name(path)) return std::make_unique<GridOutput>(path, asked.size(), settings);
+  if (is_image_name(path)) return std::make_unique<GridOutput>(path, settings);
   if (path.ends_with(".npz")) return std::make_unique<BatchOutput>(path, asked, settings, layout, resume);
   if (takes_values(path))
     return std::make_unique<ValuesOutput>(path, asked.size(), layout.width, layout.height, channels);

@@ -10,7 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/images/generate_options.h"
 #include "io/images/image.h"
+#include "open/open_task.h"
+#include "tasks/base/task.h"
+#include "tasks/pretrain/patch_drawing.h"
 
 namespace tessera::cli {
 
@@ -77,6 +81,9 @@ using DrawBatch = std::function<std::vector<DrawnImage>(std::span<const AskedIma
 int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw);
 
+// Throws a usage error if the path is a grid, which has no room for as many images.
+void check_count(const std::string& path, int64_t count);
+
 // True if the path's ending is for the network's numbers.
 bool takes_values(const std::string& path);
 
@@ -89,5 +96,26 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const std::string& settings, const BatchLayout& layout,
                                                      int64_t channels, bool resume,
                                                      const ShardLayout& shards = {});
+
+// A folder of samples-00000.tar, …: KEY.png of each image and, if every image has a class, KEY.cls; class
+// names in classes.txt. A shard exists whole or not at all.
+std::unique_ptr<GenerateOutput> open_shard_output(const std::string& path,
+                                                  const std::vector<AskedImage>& asked,
+                                                  const std::string& settings, const ShardLayout& shards,
+                                                  bool resume);
+
+// Images that a model of task darl draws patch by patch, for `complete` and `generate`.
+
+// The opened task as one that draws patches; usage errors name the file and why its weights draw no images, or not at a
+// temperature.
+tasks::DrawsPatches& patch_drawer(const train::OpenedTask& opened, double temperature);
+
+// Returns the images of a request, [batch, 3, height, width] float32 on the CPU in the model's range,
+// computed on this device in this precision. Fails if a pixel is not finite.
+torch::Tensor drawn_patches(tasks::DrawsPatches& drawer, tasks::DrawRequest request, torch::Device device,
+                            tasks::Precision precision);
+
+// Draws images from nothing into a grid, a folder, a batch or values, and prints a summary.
+void generate_patches(const GenerateOptions& options, const train::OpenedTask& opened);
 
 }  // namespace tessera::cli

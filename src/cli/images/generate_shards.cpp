@@ -1,4 +1,4 @@
-#include "cli/images/generate_shards.h"
+#include "cli/images/generate_output.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,6 @@
 // `tessera predict IMAGES… --weights FILE`: classify images with a weights file.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,6 +8,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -16,7 +19,7 @@
 #include "io/files/json.h"
 #include "open/device.h"
 #include "open/open_task.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,6 +28,7 @@ struct PredictOptions : ComputeOptions {
   std::string weights;
   std::vector<std::string> images;
   int64_t top = 5, batch = 16;
+  std::string key;
   bool json = false, csv = false, raw = false;
   std::string model, class_names;
   double crop = 0;
@@ -40,6 +44,7 @@ struct PredictOptions : ComputeOptions {
     v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
     visit_class_names(v, class_names);
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "images at a time");
     ComputeOptions::visit(v);
@@ -91,6 +96,14 @@ class PredictionPrinter {
     std::cout << json_text(line) << "\n";
   }
 
+  // Prints control characters of a path as they are, except on a terminal.
+  static void print_path(const std::string& file) {
+    if (isatty(STDOUT_FILENO))
+      std::cout << csv_path(file);
+    else
+      std::ostream(unfiltered(std::cout << std::flush)) << csv_path(file) << std::flush;
+  }
+
   void print_csv(const std::string& file, const tasks::Prediction& prediction) {
     if (!headed_ && !prediction.empty()) {
       std::cout << "file,rank";
@@ -99,7 +112,8 @@ class PredictionPrinter {
       headed_ = true;
     }
     for (size_t rank = 0; rank < prediction.size(); ++rank) {
-      std::cout << csv_field(file) << "," << rank + 1;
+      print_path(file);
+      std::cout << "," << rank + 1;
       for (const auto& [name, value] : prediction[rank].values)
         std::cout << ","
                   << (value.is_double()   ? fixed(value.as_double(), 6)
@@ -117,10 +131,11 @@ void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
   if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
   const data::ImageFiles images = given_images(options.images);
-  ImageModelRequest request{.weights = options.weights,
-                            .how = {.model = options.model, .raw = options.raw, .crop = options.crop},
-                            .compute = options,
-                            .batch = options.batch};
+  ImageModelRequest request{
+      .weights = options.weights,
+      .how = {.model = options.model, .key = options.key, .raw = options.raw, .crop = options.crop},
+      .compute = options,
+      .batch = options.batch};
   if (!options.class_names.empty()) request.how.class_names = data::read_class_names(options.class_names);
   const ImageModel model(request);
   const torch::InferenceMode inference;

@@ -36,9 +36,10 @@ struct RetrieveOptions : PairedOptions {
     v("image", image, "find images similar to this one instead");
     v("in", folders, {.required = true}, "images or folders of images to search");
     v("top", top, between(1, 100'000), "images to print");
-    v("output", output, {.names = "-o"}, "a grid of the images: .png, .jpg, .webp or .svg");
+    v("output", output, {.names = "-o", .writes = Writes::file},
+      "a grid of the images: .png, .jpg, .webp or .svg");
     v("cell", cell, between(16, 2048), "side of an image in the grid, in pixels");
-    v("index", index, "file that caches the images' vectors");
+    v("index", index, {.writes = Writes::cache}, "file that caches the images' vectors");
     v("json", json, "one JSON object for each image");
     v("strict", strict, "refuse a text longer than the context");
     PairedOptions::visit(v);
@@ -53,7 +54,7 @@ class Index {
     const SafetensorsFile file(path);
     const auto found = file.metadata().find("tessera.index");
     if (found == file.metadata().end())
-      fail_usage("--index ", path, " is there and is no index: name another file");
+      fail_usage("--index ", path, " exists and is not an index: name another file");
     const auto made_by = file.metadata().find("tessera.weights");
     if (made_by == file.metadata().end() || made_by->second != weights)
       return;  // from other weights: rebuild
@@ -156,10 +157,25 @@ void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
     write_file_atomic(options.output, encode_image(report::image_grid(cells, layout), options.output));
 }
 
+// Returns the `top` rows most similar to the query, best first; undefined rows are no images.
+std::vector<Hit> best_hits(const tasks::PairedEmbedding& towers, const torch::Tensor& query,
+                           const std::vector<torch::Tensor>& rows, int64_t top) {
+  std::vector<Hit> hits;
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].defined())
+      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
+  const auto before = [](const Hit& a, const Hit& b) {
+    return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
+  };
+  std::sort(hits.begin(), hits.end(), before);
+  hits.resize(std::min(hits.size(), static_cast<size_t>(top)));
+  return hits;
+}
+
 void retrieve(const RetrieveOptions& options) {
   if (options.words.empty() == options.image.empty())
     fail_usage(options.image.empty() ? "nothing to look for: give a text, or an image with --image"
-                                     : "a text and --image both say what to look for: give one");
+                                     : "a text and --image are both queries: give one");
   if (!options.output.empty() && !is_image_name(options.output) && !lower(options.output).ends_with(".svg"))
     fail_usage("'", options.output, "': the name must end in .png, .jpg, .webp or .svg");
   for (const std::string& file : {options.output, options.index})
@@ -174,16 +190,8 @@ void retrieve(const RetrieveOptions& options) {
   Index index(options.index, checksum_of_weights(model.file()));
   int64_t broken = 0;
   const std::vector<torch::Tensor> rows = vectors_of(model, images, index, broken);
-  std::vector<Hit> hits;
-  const auto& towers = model.require<tasks::PairedEmbedding>("retrieve");
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].defined())
-      hits.push_back({i, towers.similarities(query, rows[i].unsqueeze(0)).item<double>()});
-  const auto before = [](const Hit& a, const Hit& b) {
-    return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
-  };
-  std::sort(hits.begin(), hits.end(), before);
-  hits.resize(std::min(hits.size(), static_cast<size_t>(options.top)));
+  const std::vector<Hit> hits =
+      best_hits(model.require<tasks::PairedEmbedding>("retrieve"), query, rows, options.top);
   for (const Hit& hit : hits) {
     const std::string& file = images.paths()[hit.place];
     if (options.json)

@@ -7,8 +7,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/output_places.h"
-#include "cli/base/test_views.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -37,7 +35,7 @@ struct SegmentOptions : ComputeOptions {
       "weights of task segment: a file, a checkpoint or a run directory");
     v("images", images, {.argument = "IMAGES", .required = true},
       "images, folders of images, or - for standard input");
-    v("output", output, {.names = "-o", .required = true},
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
       "NAME.png for one image, else a folder: for each image a PNG of class indices, with a palette");
     v("overlay", overlay, "also NAME_overlay.png: the image under its mask");
     v("json", json, "one JSON object for each image");

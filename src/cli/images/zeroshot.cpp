@@ -1,4 +1,4 @@
-// `tessera zeroshot IMAGES… --weights FILE --classes FILE`: classes that are nothing but names.
+// `tessera zeroshot IMAGES… --weights FILE --classes FILE`: classes given by their names alone.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -5,22 +5,21 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/image_model.h"
 #include "cli/base/kept_temperature.h"
 #include "cli/base/measure_options.h"
 #include "cli/base/paired_images.h"
 #include "cli/base/real_labels.h"
-#include "cli/base/test_views.h"
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
-#include "cli/measure/eval_tables.h"
 #include "core/ability.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/loading/loader.h"
@@ -30,7 +29,7 @@
 #include "open/device.h"
 #include "open/ready_task.h"
 #include "tasks/base/paired.h"
-#include "tasks/base/soundness.h"
+#include "tasks/base/validation_pass.h"
 #include "tasks/classify/class_evaluation.h"
 
 namespace tessera::cli {
@@ -48,6 +47,7 @@ struct EvalOptions : MeasureOptions {
   int64_t crops = 1;
   tasks::CaptionBeams beams;
   std::vector<std::string> templates;
+  std::optional<tasks::EvalCaptions> captions;
   bool json = false, per_class = false, measures = false, flip = false, bits = false,
        classes_in_order = false;
   bool views() const { return crops > 1 || flip || !scales.empty(); }
@@ -70,6 +70,8 @@ struct EvalOptions : MeasureOptions {
     v("templates", templates,
       "models of images and texts: texts with {} for the name of a class, or imagenet for OpenAI's 80 "
       "(default: the weights')");
+    v("captions", captions, choice<tasks::EvalCaptions>(),
+      "captions of an image that count: its first, its first five, or all (default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
     visit_class_order(v, data.class_order);
@@ -79,8 +81,9 @@ struct EvalOptions : MeasureOptions {
     v("measures", measures,
       "balanced accuracy, kappa, MCC, AUROC, average precision, calibration, with their curves");
     v("measured", measured, "");
-    v("keep_temperature", keep, "write the weights with the fitted temperature to this .safetensors file");
-    v("predictions", predictions, "write a CSV line for each sample to this file");
+    v("keep_temperature", keep, {.writes = Writes::file},
+      "write the weights with the fitted temperature to this .safetensors file");
+    v("predictions", predictions, {.writes = Writes::file}, "write a CSV line for each sample to this file");
     v("set", setups.settings, "override settings of the model that change no tensor: --set model.rope_ntk=2");
     v("json", json, "one JSON object for each row");
     output.visit_files(v);
@@ -108,7 +111,7 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     config.class_order = options.data.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
-    fail_usage(weights, ": says nothing about its data; give --data");
+    fail_usage(weights, ": has no record of its data; give --data");
   return config;
 }
 
@@ -198,6 +201,8 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   if (options.views()) look_several_times(options, opened);
   if (opened.writer) opened.writer->set_beams(options.beams);
   if (!options.templates.empty()) opened.towers->set_templates(options.templates);
+  if (options.captions)
+    train::require<tasks::CaptionEvaluation>(opened, "--captions").set_eval_captions(*options.captions);
   tasks::move(opened.task->parts(), how.device, train::parameter_type(how.precision));
   tasks::Findings findings;
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
@@ -260,8 +265,8 @@ void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
     if (labels->label(i) != first) return;
   std::cerr << one_line(text("all ", source.size(), " images are of the class '",
                              labels->class_names().at(static_cast<size_t>(first)),
-                             "': an accuracy on them says how often the weights name it, not how well they "
-                             "tell classes apart"))
+                             "': an accuracy on them is how often the weights name it, not how well it "
+                             "separates classes"))
             << "\n";
 }
 
@@ -311,7 +316,7 @@ void check_options(const EvalOptions& options) {
   if (!options.keep.empty() && !options.keep.ends_with(".safetensors"))
     fail_usage("--keep-temperature '", options.keep, "' must end in .safetensors");
   if (options.classes_in_order && !options.class_names.empty())
-    fail_usage("--classes-in-order and --class-names both say what the classes are called: give one");
+    fail_usage("--classes-in-order and --class-names both name the classes: give one");
   if (options.crops != 1 && options.crops != 5) fail_usage("--crops ", options.crops, ": there are 1 or 5");
 }
 
@@ -320,7 +325,7 @@ class Evaluation {
  public:
   explicit Evaluation(const EvalOptions& options)
       : options_(options),
-        weights_(describe_all(options.weights, options.model, options.raw)),
+        weights_(describe_all(options.weights, options.model, options.raw, options.key)),
         setups_(setups_of(options.setups, options.precision, weights_)),
         columns_(columns_of(setups_, weights_)),
         writer_(options.output) {
@@ -356,7 +361,7 @@ class Evaluation {
       fail_usage("--svg: one row of task ", kind.name, " has no drawing; several --size have a curve");
     if (options_.keep.empty()) return;
     if (rows > 1) fail_usage("--keep-temperature goes with one --weights and one --size");
-    check_keep(options_.keep, weights_[0]);
+    const AtomicFile can_be_written(options_.keep);
   }
 
   static const report::TableBlock& classes_of(const tasks::Findings& findings) {
@@ -392,17 +397,22 @@ class Evaluation {
 
   const EvaluatedRow& measure(const EvalSetup& setup, int64_t size) {
     const auto& [weights, file, info] = weights_[setup.weights];
-    train::OpenOptions how = {.model = options_.model, .raw = options_.raw, .settings = setup.model_settings};
-    if (!options_.class_names.empty()) how.class_names = data::read_class_names(options_.class_names);
+    train::OpenOptions how = {
+        .model = options_.model, .key = options_.key, .raw = options_.raw, .settings = setup.model_settings};
+    const bool by_names = tasks::find_task(tasks::task_name(info.task)).names_classes;
+    std::vector<std::string> names;
+    if (!options_.class_names.empty()) names = data::read_class_names(options_.class_names);
+    if (!by_names) how.class_names = names;
     if (options_.classes_in_order) how.class_names = set_classes(info, weights);
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
     EvaluatedTask opened(train::open_task(weights, how));
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     check_task(options_, opened);
+    if (by_names && !names.empty()) opened.towers->set_class_names(names);
     const data::ClassLabels* const labels = source_->class_labels();
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
-      fail_usage("--templates: ", source_->describe(), " has no classes that names tell apart");
+      fail_usage("--templates: ", source_->describe(), " has no classes with different names");
     if (rows_.empty()) note_one_class(opened, *source_);
     if (rows_.empty()) note_order(opened, *source_, options_.classes_in_order);
     std::optional<AtomicFile> predictions;  // opened before the work
@@ -412,6 +422,8 @@ class Evaluation {
     if (!tasks::gives_numbers(row.findings, opened.task->main_metric()))
       fail(opened.file,
            ": the model's outputs are not finite: its training went astray, or the file is damaged");
+    for (const std::string& note : row.findings.notes)
+      if (notes_.insert(note).second) std::cerr << one_line(note) << "\n";
     if (predictions) write_table(*predictions, named_table(row.findings, "samples", "--predictions"));
     add_class_findings(options_, real_ ? &*real_ : nullptr, *source_, opened, row);
     if (row.measures) finish_temperature(weights_[setup.weights], opened, row.measures->temperature);
@@ -484,8 +496,9 @@ class Evaluation {
   RowColumns columns_;
   AnalysisWriter writer_;
   std::optional<RealLabels> real_;
-  train::SharedSource whole_, source_;  // what is named, and what of it no temperature was fitted on
+  train::SharedSource whole_, source_;  // the named set, and its part that no temperature was fitted on
   std::vector<EvaluatedRow> rows_;
+  std::set<std::string> notes_;  // printed ones
 };
 
 void evaluate(const EvalOptions& options) {

@@ -58,7 +58,8 @@ report::TableBlock table_of(const std::vector<EvaluatedRow>& rows, const RowColu
     for (const auto& [key, value] : row.settings) cells.push_back(value);
     cells.insert(cells.end(), {text(row.size), text(row.findings.samples)});
     for (const tasks::Metric& metric : rows[0].findings.metrics) {
-      cells.push_back(fixed(row.findings.metric(metric.info.name), 4));
+      const double value = row.findings.metric(metric.info.name);
+      cells.push_back(std::isnan(value) ? "-" : fixed(value, 4));
       if (const auto* interval = interval_of(row, metric.info.name))
         cells.insert(cells.end(), {fixed(interval->low, 4), fixed(interval->high, 4)});
     }
@@ -133,9 +134,7 @@ void RowPrinter::print(const EvaluatedRow& row, bool header) const {
   for (const tasks::Metric& metric : row.findings.metrics) {
     const std::string& name = metric.info.name;
     head << width(name, 12) << name;
-    line << width(name, 12)
-         << (metric.info.unit == tasks::Unit::share ? fixed(100 * metric.value, 2) + " %"
-                                                    : fixed(metric.value, 4));
+    line << width(name, 12) << value_text(metric, 2);
     if (const auto* interval = interval_of(row, name)) {
       head << std::setw(14) << "95 % of it";
       line << std::setw(14) << interval_text(*interval);

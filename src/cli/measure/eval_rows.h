@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/prediction_report.h"
+#include "io/files/file.h"
 #include "tasks/base/findings.h"
 
 namespace tessera::cli {
@@ -60,5 +62,19 @@ nlohmann::ordered_json row_json(const EvaluatedRow& row, const std::string& data
 // blocks of the first row's findings.
 std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows, const RowColumns& columns,
                                           const PredictionSettings& settings);
+
+// Tables among the findings of `tessera eval`: of the classes, of the samples.
+
+// Throws a usage error with the option's name if the task has no such table.
+const report::TableBlock& named_table(const tasks::Findings& findings, const char* name, const char* option);
+
+// As CSV, which is then in its place.
+void write_table(AtomicFile& file, const report::TableBlock& table);
+
+// In columns; shares as percentages, counts as they are.
+void print_table(const report::TableBlock& table);
+
+// {"cat": {"samples": 10, "recall": 0.9}}, by the first column.
+nlohmann::ordered_json table_json(const report::TableBlock& table);
 
 }  // namespace tessera::cli

@@ -12,29 +12,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kModelSection = "model.";
-constexpr int64_t kMostPixels = 8192;  // of an image's side
-
-std::vector<int64_t> parse_sizes(const std::string& list) {
-  std::vector<int64_t> sizes;
-  for (const std::string& part : split(list, ',')) {
-    const auto size = parse_int(trim(part));
-    if (!size || *size < 1 || *size > kMostPixels)
-      fail_usage("--size: '", part, "' is no side in pixels (1 to ", kMostPixels, "), as in 160,224,384");
-    sizes.push_back(*size);
-  }
-  return sizes;
-}
-
-// Returns the model's settings of --set, which takes no others.
-Value model_settings(const std::vector<std::string>& settings) {
-  Value all;
-  for (const std::string& setting : settings) merge(all, train::parse_setting(setting));
-  for (const auto& [section, values] : all.as_table())
-    if (section != "model") fail_usage("--set ", section, ".…: only settings of the model, model.key=value");
-  const Value* model = all.find("model");
-  return model ? *model : Value();
-}
-
 // True for a setting that the model has, such as "model.rope_ntk", and for keys that are no model settings.
 bool knows(const DescribedWeights& weights, const std::string& key) {
   return !key.starts_with(kModelSection) ||
@@ -116,7 +93,7 @@ std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string&
   const std::vector<VariedSettings> all = vary(request.varied);
   check_keys(all.at(0), weights);
   const std::vector<int64_t> sizes =
-      request.sizes.empty() ? std::vector<int64_t>() : parse_sizes(request.sizes);
+      request.sizes.empty() ? std::vector<int64_t>() : parse_sides("--size", request.sizes);
   std::vector<EvalSetup> out;
   for (size_t w = 0; w < weights.size(); ++w)
     for (const VariedSettings& varied : varied_for(weights[w], all)) {
@@ -132,7 +109,7 @@ std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string&
           settings.push_back(key + "=" + value);
         }
       }
-      setup.model_settings = model_settings(settings);
+      setup.model_settings = parse_model_settings(settings);
       if (sizes.empty()) setup.sizes = {weights[w].info.preprocess.size};
       check_setup(setup, weights[w].info);
       out.push_back(std::move(setup));

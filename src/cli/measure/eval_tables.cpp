@@ -1,4 +1,4 @@
-#include "cli/measure/eval_tables.h"
+#include "cli/measure/eval_rows.h"
 
 #include <algorithm>
 #include <iomanip>

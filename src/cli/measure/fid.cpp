@@ -8,7 +8,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/measure/fid_checkpoints.h"
-#include "cli/measure/fid_sources.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -17,7 +16,7 @@
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/image_walk.h"
-#include "open/open_extractor.h"
+#include "open/ready_task.h"
 #include "tasks/generate/generative_meter.h"
 #include "tasks/generate/generator_fid.h"
 
@@ -32,7 +31,7 @@ struct FidOptions : ComputeOptions {
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32;
-  bool json = false, checkpoints = false;
+  bool json = false, checkpoints = false, in_order = false;
   CheckpointDrawing drawing;
 
   template <class V>
@@ -43,12 +42,12 @@ struct FidOptions : ComputeOptions {
     v("reference", reference,
       "real images, in the same forms; or statistics of them (.npz with mu and sigma)");
     v("weights", weights, {.names = "-w"},
-      "Inception-v3 of FID (pt_inception-2015-12-05), or a model whose features are compared");
+      "Inception-v3 of FID (pt_inception-2015-12-05), or a model that gives the features");
     v("protocol", protocol, {.choices = {"tf", "pytorch", "clean"}, .only_for = kMeasured},
       "Inception-v3: preprocessing of the images (default: tf)");
     v("metrics", metrics, {.only_for = kMeasured},
       "some of fid, sfid, is, kid, pr (precision, recall, density, coverage), all");
-    v("output", out, {.names = "-o", .only_for = kMeasured},
+    v("output", out, {.names = "-o", .only_for = kMeasured, .writes = Writes::file},
       "OUT.npz gets the statistics of SAMPLES, a reference for later");
     v("split", split, {.choices = {"train", "validation", "all"}, .only_for = kMeasured},
       "split of SAMPLES; all of a set without splits, else its training images");
@@ -57,6 +56,8 @@ struct FidOptions : ComputeOptions {
     v("count", count, {.range = between(0, 1'000'000'000), .names = "-n"}, "only the first samples (0: all)");
     v("reference_count", reference_count, between(0, 1'000'000'000), "the same of the reference (0: all)");
     v("splits", splits, {.range = between(1, 1000), .only_for = kMeasured}, "splits of the Inception Score");
+    v("splits_in_order", in_order, {.only_for = kMeasured},
+      "splits of the Inception Score: the samples in their order, as OpenAI's evaluator (default: shuffled)");
     v("neighbours", neighbours, {.range = between(1, 1000), .only_for = kMeasured},
       "precision, recall, density, coverage: radius to the k-th neighbour");
     v("compared", keep, {.range = between(2, 1'000'000), .only_for = kMeasured},
@@ -64,7 +65,8 @@ struct FidOptions : ComputeOptions {
     v("kid_subsets", subsets, {.range = between(1, 100'000), .only_for = kMeasured}, "random subsets of KID");
     v("kid_subset_size", subset_size, {.range = between(2, 100'000), .only_for = kMeasured},
       "images of a subset");
-    v("seed", seed, {.only_for = kMeasured}, "seed of the subsets of KID");
+    v("seed", seed, {.only_for = kMeasured},
+      "seed of the subsets of KID and of the splits of the Inception Score");
     v("checkpoints", checkpoints,
       "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
     v("drawing", drawing, {.only_for = kDrawn}, "");
@@ -116,10 +118,12 @@ Measured measure(const FidOptions& options, const Metrics& metrics, tasks::Featu
                  const data::Source& source, const char* label, int workers, bool wants_score) {
   Measured out;
   out.described = source.describe();
-  tasks::MeterOptions wanted{.samples = source.size(),
-                             .splits = wants_score && metrics.score ? options.splits : 0,
-                             .keep = metrics.compares_samples() ? options.keep : 0,
-                             .spatial = metrics.sfid};
+  tasks::MeterOptions wanted{
+      .samples = source.size(),
+      .splits = wants_score && metrics.score ? options.splits : 0,
+      .shuffle_seed = options.in_order ? std::nullopt : std::optional(static_cast<uint64_t>(options.seed)),
+      .keep = metrics.compares_samples() ? options.keep : 0,
+      .spatial = metrics.sfid};
   if (extractor.classes() == 0) wanted.splits = 0;
   out.meter = std::make_unique<tasks::GenerativeMeter>(extractor, wanted);
   ProgressLine progress(std::cerr, {.label = label, .total = source.size()});
@@ -176,6 +180,9 @@ void add_comparisons(std::vector<Line>& lines, const Metrics& metrics, const Fid
                           " subsets of ", size, ")"),
                      distance.mean});
     lines.push_back({"kid_std", "", distance.deviation});
+    if (size < options.subset_size)
+      std::cerr << "KID: subsets of " << size << " images, all of the smaller set, not of --kid-subset-size "
+                << options.subset_size << "\n";
   }
   if (!metrics.manifold) return;
   const eval::ManifoldScores scores = eval::manifold_scores(a, b, width, options.neighbours);
@@ -269,11 +276,11 @@ void note_origins(const FidOptions& options, Measured& fake, const Measured& rea
   eval::FeatureOrigin& drawn = fake.statistics.origin;
   const eval::FeatureOrigin& truth = real.statistics.origin;
   const auto taken = [](const std::string& file, const std::string& other) {
-    return text("'", file, "' does not say its extractor and protocol: taken for those of '", other, "'");
+    return text("'", file, "' names no extractor and protocol: taken for those of '", other, "'");
   };
   if (!drawn.known() && !truth.known())
     notes.push_back(text("neither '", options.samples, "' nor '", options.reference,
-                         "' says its extractor and protocol: the distance means something only where both ",
+                         "' names its extractor and protocol: the distance means something only where both ",
                          "were made by the same"));
   else if (!truth.known())
     notes.push_back(taken(options.reference, options.samples));
@@ -328,7 +335,7 @@ void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& e
                options.weights, "' holds another model");
   if (options.asks("is") && extractor.classes() == 0)
     fail_usage("--metrics ", options.metrics, ": the Inception Score needs classes, '", options.weights,
-               "' tells none apart");
+               "' has none");
 }
 
 // The radius to the k-th neighbour needs more images than that.
@@ -342,7 +349,7 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
 // FID of images that each checkpoint of a run draws.
 void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   if (options.reference.empty() || options.weights.empty())
-    fail_usage("--checkpoints needs --reference, real images, and --weights, whose features are compared");
+    fail_usage("--checkpoints needs --reference, real images, and --weights, the model of the features");
   if (holds_statistics(options.reference) && !holds_images(options.reference))
     fail_usage("--checkpoints compares with images, '", options.reference, "' holds statistics");
   given.refuse_others(
@@ -373,6 +380,36 @@ void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   std::cout << json_text(json) << "\n";
 }
 
+// Opens the extractor of --weights and prints its notes.
+train::OpenedExtractor open_extractor_of(const FidOptions& options) {
+  train::ExtractorOptions place{
+      .model = options.model,
+      .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
+  place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
+                   : options.protocol == "clean" ? models::FidProtocol::clean
+                                                 : models::FidProtocol::tf;
+  train::OpenedExtractor opened = train::open_extractor(options.weights, place);
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  if (!opened.inception && !options.protocol.empty())
+    fail_usage("--protocol ", options.protocol, " prepares images for Inception-v3, '", options.weights,
+               "' is another model: its images are prepared as it was trained");
+  check_extractor(options, *opened.extractor);
+  return opened;
+}
+
+// Throws unless the statistics of the reference are those of such features.
+void check_statistics(const FidOptions& options, const Measured& real,
+                      const tasks::FeatureExtractor& extractor) {
+  require_spatial(options, real, options.reference);
+  eval::require_same_origin(extractor.origin(), "the samples", real.statistics.origin, options.reference);
+  if (real.statistics.pooled.width() != extractor.width())
+    fail("'", options.reference, "' holds features of ", real.statistics.pooled.width(), " dimensions, ",
+         options.weights, " makes ", extractor.width());
+  if (!real.statistics.origin.known())
+    std::cerr << one_line(options.reference)
+              << " names no extractor and protocol: taken for those of the samples\n";
+}
+
 void fid(const FidOptions& options, const Given& given) {
   if (options.checkpoints) return fid_over_checkpoints(options, given);
   given.refuse_others(FidOptions::kMeasured, "SAMPLES are measured as they are");
@@ -394,29 +431,8 @@ void fid(const FidOptions& options, const Given& given) {
     reference = open_measured_images(options.reference, options.reference_split, options.reference_count);
   check_neighbours(options, metrics, *samples);
   if (reference) check_neighbours(options, metrics, *reference);
-  train::ExtractorOptions place{
-      .model = options.model,
-      .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
-  place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
-                   : options.protocol == "clean" ? models::FidProtocol::clean
-                                                 : models::FidProtocol::tf;
-  const train::OpenedExtractor opened = train::open_extractor(options.weights, place);
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  if (!opened.inception && !options.protocol.empty())
-    fail_usage("--protocol ", options.protocol, " prepares images for Inception-v3, '", options.weights,
-               "' is another model: its images are prepared as it was trained");
-  check_extractor(options, *opened.extractor);
-  if (from_statistics) {
-    require_spatial(options, real, options.reference);
-    eval::require_same_origin(opened.extractor->origin(), "the samples", real.statistics.origin,
-                              options.reference);
-    if (real.statistics.pooled.width() != opened.extractor->width())
-      fail("'", options.reference, "' holds features of ", real.statistics.pooled.width(), " dimensions, ",
-           options.weights, " makes ", opened.extractor->width());
-    if (!real.statistics.origin.known())
-      std::cerr << one_line(options.reference)
-                << " does not say its extractor and protocol: taken for those of the samples\n";
-  }
+  const train::OpenedExtractor opened = open_extractor_of(options);
+  if (from_statistics) check_statistics(options, real, *opened.extractor);
 
   const torch::InferenceMode inference;
   const Measured fake = measure(options, metrics, *opened.extractor, *samples, "samples", workers, true);

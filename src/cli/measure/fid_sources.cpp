@@ -1,4 +1,4 @@
-#include "cli/measure/fid_sources.h"
+#include "cli/measure/fid_checkpoints.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "data/sources/latents.h"
 #include "io/files/file.h"
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 #include "runs/run_directory.h"
 
 namespace tessera::cli {

@@ -58,7 +58,7 @@ struct ProbeOptions : MeasureOptions {
     v("size", size, between(0, 8192), "input side in pixels (0: as trained)");
     v("cache", cache, between(0.001, 100000), "largest temporary file of features, in GB");
     v("json", json, "one JSON object");
-    v("report", report, "write an HTML page to this file");
+    v("report", report, {.writes = Writes::file}, "write an HTML page to this file");
   }
 };
 
@@ -93,7 +93,7 @@ data::SourceConfig data_of(const ProbeOptions& options, const train::WeightsInfo
   data::SourceConfig config = data_of_run(options.weights, info);
   if (!options.data.path.empty()) config = options.data;
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
-  if (config.path.empty()) fail_usage(options.weights, ": says nothing about its data; give --data");
+  if (config.path.empty()) fail_usage(options.weights, ": has no record of its data; give --data");
   return config;
 }
 
@@ -395,7 +395,7 @@ void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   label_counts(options);  // checks them before the work
   const std::string weights = train::weights_file_of(options.weights, options.raw);
-  const train::WeightsInfo info = train::describe_weights(WeightFile(weights), options.model);
+  const train::WeightsInfo info = train::describe_weights(WeightFile(weights, options.key), options.model);
   const data::SourceConfig config = data_of(options, info);
   const std::shared_ptr<const data::Source> train = choose(data::open_source(config, data::Split::train),
                                                            options),
@@ -406,7 +406,7 @@ void probe(const ProbeOptions& options) {
     fail_usage("--neighbours ", options.neighbours, ": there are ", train->size(), " training images");
   std::optional<AtomicFile> page;  // opened before the work
   if (!options.report.empty()) page.emplace(options.report);
-  train::OpenOptions how{.model = options.model, .raw = options.raw};
+  train::OpenOptions how{.model = options.model, .key = options.key, .raw = options.raw};
   how.size = options.size == info.preprocess.size ? 0 : options.size;
   const train::OpenedTask opened = train::open_task(options.weights, how);
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";

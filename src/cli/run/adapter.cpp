@@ -9,7 +9,7 @@
 #include "io/files/file.h"
 #include "open/open_language.h"
 #include "open/open_task.h"
-#include "weights/adapter.h"
+#include "weights/adapter_config.h"
 
 namespace tessera::cli {
 namespace {
@@ -21,7 +21,7 @@ struct SaveOptions {
   void visit(V& v) {
     v("weights", weights, {.names = "-w", .required = true},
       "run of task instruct, frozen or flamingo with LoRA");
-    v("output", output, {.names = "-o", .required = true}, "folder to write");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file}, "folder to write");
   }
 };
 
@@ -34,7 +34,7 @@ struct MergeOptions {
       "folder with config.json and weights of a language model");
     v("adapter", adapter, {.required = true},
       "folder with adapter_config.json and adapter_model.safetensors");
-    v("output", output, {.names = "-o", .required = true},
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
       "folder to write, with configuration and tokeniser, or a single .safetensors file; published names");
   }
 };
@@ -92,14 +92,15 @@ void merge(const MergeOptions& options) {
   if (!fs::exists(given)) fail("cannot open '", options.weights, "'");
   if (!file_exists((from / "config.json").string()))
     fail_usage("'", options.weights,
-               "' has no config.json that says what it is; of a run the adapter stays beside the "
+               "' has no config.json that names its model; the adapter of a run stays next to the "
                "weights, `tessera chat --adapter`");
   if (!alone && fs::exists(options.output) &&
       !(fs::is_directory(options.output) && fs::is_empty(options.output)))
     fail_usage("'", options.output, "' must be a .safetensors file, or a folder that is new or empty");
   const train::OpenedLanguage opened = train::open_decoder(options.weights, torch::kFloat32);
   if (opened.images)
-    fail_usage(opened.file, " reads images too: `tessera chat --adapter` has its adapter beside the weights");
+    fail_usage(opened.file,
+               " reads images too: `tessera chat --adapter` has its adapter next to the weights");
   const int64_t layers = train::read_adapter(*opened.language, options.adapter, /*merged=*/true);
   NamedTensors tensors;
   for (const auto& entry : opened.language->named_parameters())

@@ -6,27 +6,26 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/output_places.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/value.h"
 #include "data/base/class_names.h"
-#include "data/base/coco_classes.h"
 #include "data/loading/loader.h"
 #include "io/files/file.h"
 #include "io/weights/safetensors_shards.h"
 #include "io/weights/weight_file.h"
 #include "open/calibrate.h"
-#include "open/diffusers_dit.h"
 #include "open/load.h"
 #include "open/open_generator.h"
 #include "open/open_task.h"
 #include "train/setup.h"
-#include "weights/detectron_weights.h"
 #include "weights/diffusers_folder.h"
 #include "weights/hub_config.h"
-#include "weights/program_names.h"
+#include "weights/load_tensors.h"
+#include "weights/name_tables.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,7 +45,7 @@ struct ConvertOptions {
     v("in", in, {.argument = "IN", .required = true},
       "weights: .safetensors, .safetensors.index.json, PyTorch's .pth, .pt, .bin, .th; numpy's arrays in a "
       ".pkl; a run directory, a checkpoint or a model hub's folder");
-    v("out", out, {.argument = "OUT", .required = true},
+    v("out", out, {.argument = "OUT", .required = true, .writes = Writes::file},
       "NAME.safetensors, or NAME.safetensors.index.json for several files");
     v("model", model, "model name (see `tessera models`), if the file does not name it");
     v("recipe", recipe, {.only_for = kSafetensors},
@@ -117,7 +116,7 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
     views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
   if (!statistics.empty())
     std::cout << "norms   " << std::ssize(statistics) / 2
-              << " of scale and shift alone: means of 0 and variances of 1 stand for their statistics\n";
+              << " of scale and shift alone: means of 0 and variances of 1 replace their statistics\n";
   if (!bgr) return views;
   const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
   for (TensorView& view : views)
@@ -200,6 +199,26 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
             << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
 }
 
+// The existing files that an OUT of several files replaces are outputs too.
+void guard_several(const ConvertOptions& options) {
+  const fs::path out = options.out, parent = fs::path(".") / out.parent_path();
+  const std::string stem = options.out.substr(0, options.out.size() - std::string(kShardIndexEnding).size());
+  const std::string shard = fs::path(stem).filename().string() + "-";
+  const auto written = [&](const std::string& name) {
+    if (!options.diffusers) return name.starts_with(shard) && name.ends_with(".safetensors");
+    return name.starts_with("diffusion_pytorch_model") || name.ends_with("config.json") ||
+           name == "model_index.json";
+  };
+  const std::vector<fs::path> folders =
+      options.diffusers ? std::vector{out, out / "transformer", out / "vae", out / "scheduler"}
+                        : std::vector{parent};
+  std::error_code error;
+  for (const fs::path& folder : folders)
+    for (const auto& entry : fs::directory_iterator(folder, error))
+      if (written(entry.path().filename().string()))
+        guard_output({.path = entry.path().string(), .option = "OUT"});
+}
+
 // Folders of diffusers, in and out.
 void convert_generator(const ConvertOptions& options, const Given& given) {
   given.refuse_others("folders of diffusers", "convert folders of diffusers to .safetensors first");
@@ -215,99 +234,152 @@ void convert_generator(const ConvertOptions& options, const Given& given) {
   std::cout << "written " << one_line(options.out) << "\n";
 }
 
-void run(const ConvertOptions& options, const Given& given) {
+// Throws usage errors for options that do not go together.
+void check_options(const ConvertOptions& options, const Given& given) {
   if (given.has("calibrate_images") && options.calibrate.empty())
     fail_usage("--calibrate-images goes with --calibrate");
   if (given.has("shard_size") && !options.out.ends_with(kShardIndexEnding))
     fail_usage("--shard-size goes with an OUT that ends in ", kShardIndexEnding);
   if (!options.vae.empty() && !options.diffusers) fail_usage("--vae goes with --diffusers");
-  if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
-    return convert_generator(options, given);
-  const bool sharded = options.out.ends_with(kShardIndexEnding);
-  if (!sharded && !options.out.ends_with(".safetensors"))
-    fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
-               " for several files");
-  const WeightFile file(train::weights_file_of(options.in), options.key);
-  if (fs::exists(options.out) && fs::equivalent(file.path(), options.out))
-    fail_usage("'", options.out, "' is the file that is read: choose another name");
-  std::cout << one_line(file.path()) << ": " << file.form() << ", "
-            << counted(std::ssize(file.tensors()), "tensor") << "\n";
+}
 
+Value parse_preprocess(const std::vector<std::string>& settings) {
   Value asked;
-  for (const std::string& setting : options.preprocess) {
+  for (const std::string& setting : settings) {
     const size_t equals = setting.find('=');
     if (equals == std::string::npos)
       fail_usage("--preprocess '", setting, "': must be key=value, such as crop=1.0");
     asked.set(setting.substr(0, equals), parse_toml_value(setting.substr(equals + 1)));
   }
-  const bool ours = train::read_weights_info(file.metadata(), file.path()).ours;
-  const auto hub = ours ? std::nullopt : train::read_hub_config(file.path());
-  const bool told = !ours && options.model.empty() && !hub;
-  const auto sizes = told ? train::sizes_that_fit(file.tensors()) : std::vector{options.model};
-  Tensors tensors;
-  Metadata metadata = file.metadata();
-  const bool by_recipe = !options.recipe.empty();
-  if (!options.names.empty() && !options.calibrate.empty())
-    fail_usage("--names ", options.names, " and --calibrate: no other program reads fixed scales");
-  if (options.bgr && ours)
-    fail_usage("--bgr: '", options.in, "' was written by tessera, whose images are red first");
-  if (by_recipe && (ours || !options.model.empty()))
-    fail_usage("--recipe ", options.recipe,
-               ours ? ": the file says itself what it holds" : " and --model: choose one");
-  if (sizes.size() == 1 || by_recipe) {
-    train::WeightsInfo info =
-        by_recipe ? info_of_recipe(options, file) : train::describe_weights(file, sizes.front());
-    info.preprocess = read_config(asked, "preprocess", info.preprocess);
-    data::make_eval_transform(info.preprocess);  // checks it
-    if (!options.class_names.empty() && !by_recipe)
-      train::name_classes(info, data::read_class_names(options.class_names), file.path());
-    const auto meta = train::meta_task(info, file);
-    const std::vector<TensorView> views = ours ? file.tensors() : completed_views(file, options.bgr, tensors);
-    const train::StoredTensors stored = train::stored_for(*meta, views, ours, file.path());
-    tensors.views = train::views_of(train::match_weights(*meta, stored), tensors.kept);
-    const int64_t classes = train::class_count(info);
-    const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
-    std::cout << "model   " << one_line(info.model.name) << (told && !by_recipe ? ", by its tensors" : "")
-              << ", "
-              << (other_task    ? text("task ", tasks::task_name(info.task), ", ", meta->outputs())
-                  : classes > 0 ? text(classes, " classes")
-                                : "no head")
-              << ", images of " << info.preprocess.size << "\n";
-    if (!ours || !options.preprocess.empty())
-      std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
-    const bool classifier = !by_recipe && !other_task;
-    if (const std::string line = ours ? "" : train::beside_line(file, classifier ? info.model.family : "");
-        !line.empty())
-      std::cout << line << "\n";
-    metadata = train::weights_metadata(info);
-    if (!options.calibrate.empty()) add_calibration(tensors, options, file, info);
-    if (!options.names.empty()) metadata = rename_for_program(tensors, options.names, info);
-  } else if (!options.calibrate.empty()) {
-    fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
-  } else {
+  return asked;
+}
+
+// One file of weights on its way to safetensors.
+class Conversion {
+ public:
+  explicit Conversion(const ConvertOptions& options)
+      : options_(options), file_(train::weights_file_of(options.in), options.key) {
+    std::cout << one_line(file_.path()) << ": " << file_.form() << ", "
+              << counted(std::ssize(file_.tensors()), "tensor") << "\n";
+    preprocess_ = parse_preprocess(options.preprocess);
+    metadata_ = file_.metadata();
+    ours_ = train::read_weights_info(metadata_, file_.path()).ours;
+    train::PublishedFolder folder(file_.path());
+    by_tensors_ = !ours_ && options.model.empty() && !train::read_hub_config(folder);
+    sizes_ = by_tensors_ ? train::sizes_that_fit(file_.tensors()) : std::vector{options.model};
+    check_file();
+  }
+
+  // Takes the tensors of a known model under our names, or all of the file under theirs.
+  void take(const Given& given) {
+    if (sizes_.size() == 1 || by_recipe()) return take_model();
+    if (!options_.calibrate.empty())
+      fail_usage("--calibrate runs the model: name it with --model (see `tessera models`)");
     given.refuse([](const OptionField& option) {
       const bool kept = option.key == "preprocess" || option.key == "bgr" || option.key == "class_names";
       return kept ? "is kept with a known model: name it with --model" : "";
     });
-    tensors.views = file.tensors();
-    std::cout << "model   " << (sizes.empty() ? "unknown" : join(sizes, " or "))
+    tensors_.views = file_.tensors();
+    std::cout << "model   " << (sizes_.empty() ? "unknown" : join(sizes_, " or "))
               << ": names stay as they are; with --model they become those of `tessera predict`\n";
   }
-  convert_elements(tensors, options.precision);
-  const Interruptible stretch;
-  const auto go_on = [&] {
-    if (interrupted())
-      throw Error(ErrorKind::interrupted, "interrupted: '" + options.out + "' is not written");
-  };
-  if (sharded)
-    write_sharded_safetensors(options.out, tensors.views, metadata,
-                              static_cast<uint64_t>(options.shard_gigabytes * 1e9), go_on);
-  else
-    write_safetensors(options.out, tensors.views, metadata, go_on);
-  uint64_t bytes = 0;
-  for (const TensorView& view : tensors.views) bytes += view.bytes.size();
-  std::cout << "written " << one_line(options.out) << ": " << counted(std::ssize(tensors.views), "tensor")
-            << ", " << human_bytes(bytes) << "\n";
+
+  void write() {
+    convert_elements(tensors_, options_.precision);
+    const Interruptible stretch;
+    const auto go_on = [&] {
+      if (interrupted())
+        throw Error(ErrorKind::interrupted, "interrupted: '" + options_.out + "' is not written");
+    };
+    if (options_.out.ends_with(kShardIndexEnding))
+      write_sharded_safetensors(options_.out, tensors_.views, metadata_,
+                                static_cast<uint64_t>(options_.shard_gigabytes * 1e9), go_on);
+    else
+      write_safetensors(options_.out, tensors_.views, metadata_, go_on);
+    uint64_t bytes = 0;
+    for (const TensorView& view : tensors_.views) bytes += view.bytes.size();
+    std::cout << "written " << one_line(options_.out) << ": " << counted(std::ssize(tensors_.views), "tensor")
+              << ", " << human_bytes(bytes) << "\n";
+  }
+
+ private:
+  bool by_recipe() const { return !options_.recipe.empty(); }
+
+  // Throws usage errors for options that this file excludes.
+  void check_file() const {
+    if (!options_.names.empty() && !options_.calibrate.empty())
+      fail_usage("--names ", options_.names, " and --calibrate: no other program reads fixed scales");
+    if (options_.bgr && ours_)
+      fail_usage("--bgr: '", options_.in, "' was written by tessera, whose images are red first");
+    if (by_recipe() && (ours_ || !options_.model.empty()))
+      fail_usage("--recipe ", options_.recipe,
+                 ours_ ? ": the file names its own content" : " and --model: choose one");
+  }
+
+  train::WeightsInfo describe() const {
+    train::WeightsInfo info =
+        by_recipe() ? info_of_recipe(options_, file_) : train::describe_weights(file_, sizes_.front());
+    info.preprocess = read_config(preprocess_, "preprocess", info.preprocess);
+    data::make_eval_transform(info.preprocess);  // checks it
+    if (!options_.class_names.empty() && !by_recipe())
+      train::name_classes(info, data::read_class_names(options_.class_names), file_.path());
+    return info;
+  }
+
+  void take_model() {
+    const train::WeightsInfo info = describe();
+    const auto meta = train::meta_task(info, file_);
+    const std::vector<TensorView> views =
+        ours_ ? file_.tensors() : completed_views(file_, options_.bgr, tensors_);
+    const train::StoredTensors stored = train::stored_for(*meta, views, ours_, file_.path());
+    tensors_.views = train::views_of(train::match_weights(*meta, stored), tensors_.kept);
+    size_t at = 0;  // the model's shape: others may have more axes
+    for (const auto& [name, tensor] : tasks::named_state(meta->parts()))
+      tensors_.views[at++].shape = tensor.sizes().vec();
+    print(info, *meta);
+    metadata_ = train::weights_metadata(info);
+    if (!options_.calibrate.empty()) add_calibration(tensors_, options_, file_, info);
+    if (!options_.names.empty()) metadata_ = rename_for_program(tensors_, options_.names, info);
+  }
+
+  void print(const train::WeightsInfo& info, const tasks::Task& task) const {
+    const int64_t classes = train::class_count(info);
+    const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
+    std::cout << "model   " << one_line(info.model.name)
+              << (by_tensors_ && !by_recipe() ? ", by its tensors" : "") << ", "
+              << (other_task    ? text("task ", tasks::task_name(info.task), ", ", task.outputs())
+                  : classes > 0 ? text(classes, " classes")
+                                : "no head")
+              << ", images of " << info.preprocess.size << "\n";
+    if (!ours_ || !options_.preprocess.empty())
+      std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
+    const bool classifier = !by_recipe() && !other_task;
+    if (const std::string line = ours_ ? "" : train::beside_line(file_, classifier ? info.model.family : "");
+        !line.empty())
+      std::cout << line << "\n";
+  }
+
+  const ConvertOptions& options_;
+  const WeightFile file_;
+  Value preprocess_;
+  Metadata metadata_;
+  bool ours_ = false;               // the file was written by tessera
+  bool by_tensors_ = false;         // only the tensors describe the model
+  std::vector<std::string> sizes_;  // models that it may be
+  Tensors tensors_;
+};
+
+void run(const ConvertOptions& options, const Given& given) {
+  check_options(options, given);
+  if (options.diffusers || options.out.ends_with(kShardIndexEnding)) guard_several(options);
+  if (options.diffusers || !train::diffusers_part(options.in, "transformer").empty())
+    return convert_generator(options, given);
+  if (!options.out.ends_with(kShardIndexEnding) && !options.out.ends_with(".safetensors"))
+    fail_usage("'", options.out, "' must end in .safetensors, or in ", kShardIndexEnding,
+               " for several files");
+  Conversion conversion(options);
+  conversion.take(given);
+  conversion.write();
 }
 
 }  // namespace

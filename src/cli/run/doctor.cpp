@@ -8,13 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
-#include "cli/base/version.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "io/files/file.h"
 #include "kernels/linear/linear.h"
-#include "open/gpu_library.h"
+#include "open/device.h"
 
 namespace tessera::cli {
 namespace {

@@ -5,12 +5,14 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/onnx/onnx_model.h"
 #include "io/weights/weight_file.h"
 
 namespace tessera::cli {
@@ -106,6 +108,57 @@ Stats stats_of(const TensorView& tensor) {
   return stats;
 }
 
+std::string shape_text(const std::vector<OnnxDimension>& shape) {
+  std::vector<std::string> sides;
+  for (const OnnxDimension& side : shape)
+    sides.push_back(side.name.empty() ? std::to_string(side.size) : printable(side.name));
+  return "[" + join(sides, ", ") + "]";
+}
+
+Json values_json(const std::vector<OnnxValue>& values) {
+  Json out = Json::array();
+  for (const OnnxValue& value : values)
+    out.push_back({{"name", value.name}, {"dtype", name_of(value.type)}, {"shape", shape_text(value.shape)}});
+  return out;
+}
+
+// Prints inputs, outputs, operations and sizes of a model of ONNX.
+void inspect_onnx(const InspectOptions& options) {
+  const OnnxModel model = read_onnx(options.path);
+  std::map<std::string, int64_t> operations;
+  for (const OnnxNode& node : model.graph.nodes) ++operations[node.operation];
+  uint64_t bytes = 0;
+  for (const OnnxTensor& tensor : model.graph.weights) bytes += tensor.bytes.size();
+  if (options.json) {
+    std::cout << Json{{"file", options.path},
+                      {"form", "ONNX"},
+                      {"opset", model.opset},
+                      {"producer", model.producer + " " + model.producer_version},
+                      {"inputs", values_json(model.graph.inputs)},
+                      {"outputs", values_json(model.graph.outputs)},
+                      {"operations", operations},
+                      {"weight_bytes", bytes},
+                      {"metadata", model.metadata}}
+                     .dump(2)
+              << "\n";
+    return;
+  }
+  std::cout << options.path << " (ONNX, opset " << model.opset << ", " << printable(model.producer) << " "
+            << printable(model.producer_version)
+            << "): " << counted(std::ssize(model.graph.nodes), "operation") << ", " << human_bytes(bytes)
+            << " of weights\n";
+  for (const OnnxValue& value : model.graph.inputs)
+    std::cout << "  in   " << printable(value.name) << " " << name_of(value.type) << " "
+              << shape_text(value.shape) << "\n";
+  for (const OnnxValue& value : model.graph.outputs)
+    std::cout << "  out  " << printable(value.name) << " " << name_of(value.type) << " "
+              << shape_text(value.shape) << "\n";
+  for (const auto& [operation, count] : operations)
+    std::cout << std::setw(6) << count << "  " << printable(operation) << "\n";
+  for (const auto& [key, value] : model.metadata)
+    std::cout << printable(key) << ": " << printable(value, 500) << "\n";
+}
+
 void print_json(const WeightFile& file, const InspectOptions& options) {
   Json out;
   out["file"] = file.path();
@@ -177,6 +230,7 @@ std::vector<std::string> files_of(const std::string& path) {
 }
 
 void inspect(const InspectOptions& options) {
+  if (is_onnx_name(options.path)) return inspect_onnx(options);
   for (const std::string& path : files_of(options.path)) {
     const WeightFile file(path);
     options.json ? print_json(file, options) : print_table(file, options);

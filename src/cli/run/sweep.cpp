@@ -29,7 +29,7 @@ struct SweepOptions {
       "TOML file with a recipe and a [grid] or [[points]]");
     v("recipe", recipes, {.argument = "RECIPE"},
       "recipe files that override the sweep's recipe, such as a scale");
-    v("output", output, {.names = "-o"}, "folder for the runs and results.csv");
+    v("output", output, {.names = "-o", .writes = Writes::file}, "folder for the runs and results.csv");
     v("set", settings, "override keys of every run: --set train.epochs=3");
     v("final_set", final_settings, "override keys of the final runs, of the best point");
     v("data", data, {.sets = "data.path"}, "the images (data.path)");
@@ -225,7 +225,7 @@ void run_sets(const SweepOptions& options, const train::Sweep& sweep, const trai
 
 void run(const SweepOptions& options, const Given& given) {
   if (!options.sets.empty() && !options.data.empty())
-    fail_usage("tessera sweep: --data and --sets both say where the images are: give one");
+    fail_usage("tessera sweep: --data and --sets both name the images: give one");
   const train::Sweep sweep = train::read_sweep(options.file, options.recipes);
   train::SweepOptions how = sweep_options(options, given);
   if (options.dry_run && !options.sets.empty()) {

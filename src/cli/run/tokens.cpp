@@ -55,6 +55,26 @@ std::vector<int32_t> read_ids(std::string list) {
   return ids;
 }
 
+// Prints piece by piece, so that a long text needs no tree of all its tokens.
+void print_json(const Tokeniser& tokeniser, const Encoding& encoding) {
+  const auto list = [&](const char* before, const auto& item) {
+    constexpr size_t kPiece = 4096;
+    std::cout << before;
+    for (size_t first = 0; first < encoding.ids.size(); first += kPiece) {
+      Json piece = Json::array();
+      for (size_t i = first; i < std::min(first + kPiece, encoding.ids.size()); ++i) piece.push_back(item(i));
+      const std::string printed = json_text(piece);
+      std::cout << (first > 0 ? "," : "") << std::string_view(printed).substr(1, printed.size() - 2);
+    }
+  };
+  list("{\"ids\":[", [&](size_t i) { return Json(encoding.ids[i]); });
+  list("],\"tokens\":[", [&](size_t i) { return Json(tokeniser.token(encoding.ids[i])); });
+  list("],\"offsets\":[", [&](size_t i) {
+    return Json({encoding.offsets[i].start, encoding.offsets[i].end});
+  });
+  std::cout << "],\"size\":" << tokeniser.size() << "}\n";
+}
+
 void show(const ShowOptions& options) {
   const Tokeniser tokeniser = Tokeniser::load(options.tokenizer);
   if (!options.decode.empty()) {
@@ -68,27 +88,7 @@ void show(const ShowOptions& options) {
   if (options.text.empty() == options.file.empty()) fail_usage("give either TEXT or --file");
   const std::string text = options.file.empty() ? options.text : read_text(options.file, kLongestText);
   const Encoding encoding = tokeniser.encode_with_offsets(text, !options.no_special);
-  if (options.json) {
-    // Piece by piece, so that a long text needs no tree of all its tokens.
-    const auto list = [&](const char* before, const auto& item) {
-      constexpr size_t kPiece = 4096;
-      std::cout << before;
-      for (size_t first = 0; first < encoding.ids.size(); first += kPiece) {
-        Json piece = Json::array();
-        for (size_t i = first; i < std::min(first + kPiece, encoding.ids.size()); ++i)
-          piece.push_back(item(i));
-        const std::string printed = json_text(piece);
-        std::cout << (first > 0 ? "," : "") << std::string_view(printed).substr(1, printed.size() - 2);
-      }
-    };
-    list("{\"ids\":[", [&](size_t i) { return Json(encoding.ids[i]); });
-    list("],\"tokens\":[", [&](size_t i) { return Json(tokeniser.token(encoding.ids[i])); });
-    list("],\"offsets\":[", [&](size_t i) {
-      return Json({encoding.offsets[i].start, encoding.offsets[i].end});
-    });
-    std::cout << "],\"size\":" << tokeniser.size() << "}\n";
-    return;
-  }
+  if (options.json) return print_json(tokeniser, encoding);
   for (size_t i = 0; i < encoding.ids.size(); ++i)
     std::cout << std::setw(8) << encoding.ids[i] << std::setw(8) << encoding.offsets[i].start << std::setw(8)
               << encoding.offsets[i].end << "  " << one_line(tokeniser.token(encoding.ids[i])) << "\n";
@@ -104,7 +104,8 @@ struct TokenTrainingOptions {
   template <class V>
   void visit(V& v) {
     v("files", files, {.argument = "FILES", .required = true}, "texts, UTF-8");
-    v("output", output, {.names = "-o", .required = true}, "the tokenizer.json to write");
+    v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
+      "the tokenizer.json to write");
     v("size", size, between(257, 1 << 20), "size of the vocabulary");
     v("least", least, between(1, 1 << 20), "least occurrences of a merged pair");
     v("special", special, "tokens that are never split");
@@ -124,7 +125,7 @@ void train_tokeniser(const TokenTrainingOptions& options) {
   write_text_atomic(options.output, definition);
   std::cout << options.output << ": " << tokeniser.size() << " tokens";
   if (tokeniser.size() < options.size)
-    std::cout << " (" << options.size << " were asked for: no pair more occurs " << options.least
+    std::cout << " (" << options.size << " were requested: no further pair occurs " << options.least
               << " times)";
   std::cout << "\n";
 }

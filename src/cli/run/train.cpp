@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <thread>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/train_report.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -16,6 +16,7 @@
 #include "core/value.h"
 #include "io/files/json.h"
 #include "parallel/world.h"
+#include "report/markup.h"
 #include "train/memory.h"
 #include "train/trainer.h"
 
@@ -38,7 +39,8 @@ struct TrainOptions {
     v("data", data, {.sets = "data.path"}, "the images (data.path)");
     v("val_data", val_data, {.sets = "data.val_path"},
       "the validation set, if it has a path of its own (data.val_path)");
-    v("output", output, {.names = "-o", .sets = "train.output"}, "run directory (train.output)");
+    v("output", output, {.names = "-o", .sets = "train.output", .writes = Writes::together},
+      "run directory (train.output)");
     v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
     v("pretrained", pretrained, {.sets = "model.pretrained"},
       "initial weights of any format (model.pretrained)");
@@ -50,7 +52,7 @@ struct TrainOptions {
     v("crop", crop, {.range = between(0.01, 1), .sets = "preprocess.crop"},
       "test-crop ratio (preprocess.crop)");
     v("resume", resume, {.optional_value = true},
-      "continue the run in the output directory: auto (or start a new one), required");
+      "continue the run in the output directory: auto (or start a new one), required; or a run directory");
     v("allow_other_threads", other_threads, "continue with another number of threads (not bit for bit)");
     v("device", device, {.sets = "train.device"}, "cpu, cuda or auto (train.device)");
     v("precision", precision,
@@ -61,7 +63,8 @@ struct TrainOptions {
     v("on_bad_image", on_bad_image, {.sets = "train.on_bad_image"}, "replace or fail (train.on_bad_image)");
     v("max_bad", max_bad, {.range = between(0, 1000000000), .sets = "train.max_bad"},
       "broken images before the run fails (train.max_bad)");
-    v("profile", profile, "file for a Chrome trace of ten steps (chrome://tracing)");
+    v("profile", profile, {.writes = Writes::together},
+      "file for a Chrome trace of ten steps (chrome://tracing)");
     v("dry_run", dry_run, "print the resolved recipe and the cost of the run");
     v("help_recipe", keys, "every recipe key with its default and meaning");
     v("json", json, "the result as one JSON object");
@@ -72,7 +75,7 @@ std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
 // Returns the size that the checkpoints share; "" without frozen weights.
 std::string shared_text(const train::RunPlan& plan) {
-  return plan.shared_bytes > 0 ? text(" besides ", human_bytes(plan.shared_bytes), " that all share") : "";
+  return plan.shared_bytes > 0 ? text(" next to ", human_bytes(plan.shared_bytes), " that all share") : "";
 }
 
 // The run as a person watches it: a bar on a terminal, lines in a file.
@@ -143,12 +146,36 @@ train::Resume parse_resume(const std::optional<std::string>& value) {
   if (!value) return train::Resume::never;
   if (value->empty() || *value == "auto") return train::Resume::automatic;
   if (*value == "required") return train::Resume::required;
-  fail_usage("--resume is '", *value, "', must be auto (continue if there is something) or required");
+  fail_usage("--resume is '", *value,
+             "', must be auto (continue if there is something), required, or a run directory");
+}
+
+std::string recipe_in(const std::string& run) { return run + "/recipe.toml"; }
+
+// `--resume RUN` continues the run in this directory. Without RECIPE, the run's own recipe is read.
+TrainOptions with_run(TrainOptions options) {
+  if (!options.resume) return options;
+  if (file_exists(recipe_in(*options.resume))) {
+    if (!options.output.empty() && options.output != *options.resume)
+      fail_usage("--resume ", *options.resume, " and --output ", options.output, " are two runs: give one");
+    options.output = *options.resume;
+    options.resume = "required";
+  }
+  parse_resume(options.resume);  // refuses other words
+  if (!options.recipes.empty()) return options;
+  if (options.output.empty())
+    fail_usage("tessera train: --resume without RECIPE needs the run: --resume RUN, or --output RUN");
+  if (!file_exists(recipe_in(options.output)))
+    fail_usage("tessera train: nothing to resume in '", options.output,
+               "', which has no recipe.toml: give RECIPE");
+  options.recipes = {recipe_in(options.output)};
+  return options;
 }
 
 train::Recipe recipe_of(const TrainOptions& options, const Given& given) {
   std::vector<std::string> settings = options.settings;
   for (std::string& setting : given.recipe_settings()) settings.push_back(std::move(setting));
+  if (!options.output.empty()) settings.push_back("train.output=" + toml_text(Value(options.output)));
   return train::load_recipe(options.recipes, settings);
 }
 
@@ -174,34 +201,36 @@ std::string classes_line(const std::vector<std::string>& names) {
   return text(names.size(), " (", printable(join(shown, ", "), 400), names.size() > kShown ? ", …)" : ")");
 }
 
+void print_plan_json(const train::PlannedRun& planned, const std::vector<std::string>& classes_there) {
+  const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
+  const nlohmann::ordered_json total_macs =
+      plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
+  std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
+                                                {"parameters", plan.parameters},
+                                                {"trained_parameters", plan.trainable_parameters},
+                                                {"steps", plan.steps},
+                                                {"steps_per_epoch", plan.steps_per_epoch},
+                                                {"images", plan.images},
+                                                {"samples", plan.samples},
+                                                {"validation", plan.validation_samples},
+                                                {"training_macs", plan.training_macs},
+                                                {"total_macs", total_macs},
+                                                {"memory_bytes", plan.memory_bytes},
+                                                {"disk_bytes", plan.disk_bytes},
+                                                {"checkpoint_bytes", plan.checkpoint_bytes},
+                                                {"shared_bytes", plan.shared_bytes},
+                                                {"free_bytes", plan.free_bytes},
+                                                {"classes", classes_there},
+                                                {"missing_data", missing_data},
+                                                {"missing_weights", missing_weights}})
+            << "\n";
+}
+
 void print_plan(const train::PlannedRun& planned, bool json) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   const std::vector<std::string> classes_there = classes_of(planned);
-  if (json) {
-    const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
-    const nlohmann::ordered_json total_macs =
-        plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
-    std::cout << json_text(nlohmann::ordered_json{{"recipe", table},
-                                                  {"parameters", plan.parameters},
-                                                  {"trained_parameters", plan.trainable_parameters},
-                                                  {"steps", plan.steps},
-                                                  {"steps_per_epoch", plan.steps_per_epoch},
-                                                  {"images", plan.images},
-                                                  {"samples", plan.samples},
-                                                  {"validation", plan.validation_samples},
-                                                  {"training_macs", plan.training_macs},
-                                                  {"total_macs", total_macs},
-                                                  {"memory_bytes", plan.memory_bytes},
-                                                  {"disk_bytes", plan.disk_bytes},
-                                                  {"checkpoint_bytes", plan.checkpoint_bytes},
-                                                  {"shared_bytes", plan.shared_bytes},
-                                                  {"free_bytes", plan.free_bytes},
-                                                  {"classes", classes_there},
-                                                  {"missing_data", missing_data},
-                                                  {"missing_weights", missing_weights}})
-              << "\n";
-    return;
-  }
+  if (json) return print_plan_json(planned, classes_there);
   const bool counted = missing_data.empty();
   std::cout << write_toml(train::recipe_table(recipe)) << "\n";
   if (!counted) std::cout << "# data        " << one_line(missing_data) << " (--data DIR)\n";
@@ -218,7 +247,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
     std::cout << plan.steps << "\n";
   else
     std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
-              << "; how many steps the data will tell\n";
+              << "; the number of steps depends on the data\n";
   std::cout << "# images      "
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
@@ -234,10 +263,27 @@ void print_plan(const train::PlannedRun& planned, bool json) {
       << "\n";
 }
 
-void print_summary(const train::RunSummary& summary, const std::string& report, bool json) {
+// Returns the command that uses the weights of a task.
+std::string next_command(const std::string& task, const std::string& weights) {
+  static const std::map<std::string, std::pair<const char*, const char*>> words = {
+      {"generate", {"", " -o grid.png"}},
+      {"segment", {" IMAGE", " -o mask.png"}},
+      {"detect", {" IMAGE", " --overlay found.png"}},
+      {"complete", {" IMAGE", " -o completed.png"}},
+      {"zeroshot", {" IMAGE", " --classes NAMES.txt"}},
+      {"caption", {" IMAGE", ""}},
+      {"chat", {"", ""}}};
+  const char* command = tasks::find_task(task).command;
+  const auto found = command ? words.find(command) : words.end();
+  if (found == words.end()) return "tessera eval --weights " + weights;
+  return text("tessera ", command, found->second.first, " --weights ", weights, found->second.second);
+}
+
+void print_summary(const train::RunSummary& summary, const std::string& page, const train::Recipe& recipe,
+                   bool json) {
   if (json) {
     nlohmann::ordered_json line = {
-        {"output", summary.output}, {"model", summary.model_file}, {"report", report}};
+        {"output", summary.output}, {"model", summary.model_file}, {"report", page}};
     for (const tasks::Metric& metric : summary.final.metrics) line[metric.info.name] = metric.value;
     line["best_step"] = summary.best_step;
     line["images_per_second"] = summary.images_per_second;
@@ -257,9 +303,17 @@ void print_summary(const train::RunSummary& summary, const std::string& report, 
     std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
               << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
   if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
+  if (!summary.best_file.empty())
+    std::cout << "best     epoch "
+              << report::compact(static_cast<double>(summary.best_step) /
+                                 static_cast<double>(summary.plan.steps_per_epoch))
+              << ", " << summary.main_metric.name << " "
+              << value_text({summary.main_metric, summary.best_metric}) << ": " << one_line(summary.best_file)
+              << "\n";
   std::cout << "weights  " << one_line(summary.model_file) << "\n"
-            << "report   " << one_line(report) << "\n"
-            << "try      tessera eval --weights " << one_line(summary.model_file) << "\n";
+            << "report   " << one_line(page) << "\n"
+            << "try      " << next_command(tasks::task_name(recipe.task), one_line(summary.model_file))
+            << "\n";
 }
 
 void train_here(const TrainOptions& options, const Given& given, parallel::World& world) {
@@ -278,7 +332,7 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
   if (world.leader()) how.observers = {&watcher};
   const train::RunSummary summary = train::run_training(recipe, how);
   watcher.done();
-  if (world.leader()) print_summary(summary, write_training_report(recipe, summary), options.json);
+  if (world.leader()) print_summary(summary, write_training_report(summary), recipe, options.json);
 }
 
 // One process' failure ends all of them. Most failures happen to all alike: the leader gets time to report
@@ -307,7 +361,8 @@ void train_together(const TrainOptions& options, const Given& given, std::unique
   }
 }
 
-void run(const TrainOptions& options, const Given& given) {
+void run(const TrainOptions& asked, const Given& given) {
+  const TrainOptions options = with_run(asked);
   if (options.keys) {
     std::cout << train::describe_recipe_keys();
     return;
@@ -315,7 +370,7 @@ void run(const TrainOptions& options, const Given& given) {
   if (options.recipes.empty()) {
     for (const std::string& setting : options.settings)
       if (setting.find('=') == std::string::npos)
-        fail_usage("tessera train: '", setting, "' stands among the values of --set: put RECIPE first");
+        fail_usage("tessera train: '", setting, "' is among the values of --set: put RECIPE first");
     fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
   }
   auto world = parallel::World::join();

@@ -18,8 +18,7 @@ std::string class_lines(const std::vector<std::string>& classes) {
   std::string lines;
   for (const std::string& name : classes) {
     if (name.empty() || name != trim(name) || name.find('\n') != std::string::npos)
-      fail("the class '", name,
-           "' cannot stand on a line of classes.txt: blanks around it or a line end in it");
+      fail("the class '", name, "' is no line of classes.txt: blanks around it or a line end in it");
     lines += name + "\n";
   }
   return lines;

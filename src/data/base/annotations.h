@@ -70,6 +70,8 @@ class Annotations {
   virtual Classes classes() const;
   // Throws an error that names the first difference between the annotations of two splits.
   virtual void require_same(const Source& train, const Source& validation) const;
+  // Returns one line for each kind of annotation that training leaves out.
+  virtual std::vector<std::string> left_out() const { return {}; }
   // Describes the set; reads at most `sample` of its samples.
   virtual Facts facts(int64_t sample) const;
   // Throws a usage error if the set cannot be packed.

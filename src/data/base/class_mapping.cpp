@@ -1,5 +1,3 @@
-#include "data/base/class_mapping.h"
-
 #include <algorithm>
 #include <cctype>
 #include <map>

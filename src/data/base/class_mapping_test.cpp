@@ -1,5 +1,3 @@
-#include "data/base/class_mapping.h"
-
 #include <gtest/gtest.h>
 
 #include "core/error.h"

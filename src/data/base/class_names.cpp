@@ -85,6 +85,29 @@ const ImageNetClasses* imagenet_classes(int64_t count) {
   return &lists[static_cast<size_t>(list - kLists.begin())];
 }
 
+std::vector<std::string> spoken_names(const std::vector<std::string>& classes) {
+  static const std::map<std::string, std::string> words_of = [] {
+    std::map<std::string, std::string> all;
+    for (const std::string& line : split(imagenet_table(), '\n'))
+      if (!line.empty()) all.emplace("n" + line.substr(0, 8), line.substr(11));
+    return all;
+  }();
+  std::vector<std::string> spoken;
+  for (const std::string& name : classes) {
+    const auto found = words_of.find(name);
+    spoken.push_back(found == words_of.end() ? name : found->second.substr(0, found->second.find(',')));
+  }
+  const auto lengthen_shared = [&](const auto& longer) {
+    std::map<std::string, int> count;
+    for (const std::string& name : spoken) ++count[name];
+    for (size_t i = 0; i < spoken.size(); ++i)
+      if (count[spoken[i]] > 1 && words_of.contains(classes[i])) spoken[i] = longer(i);
+  };
+  lengthen_shared([&](size_t i) { return words_of.at(classes[i]); });
+  lengthen_shared([&](size_t i) { return text(words_of.at(classes[i]), " (", classes[i], ")"); });
+  return spoken;
+}
+
 bool same_classes(const std::vector<std::string>& one, const std::vector<std::string>& other) {
   if (one == other) return true;
   const ImageNetClasses* known = one.size() == other.size() ? imagenet_classes(std::ssize(one)) : nullptr;

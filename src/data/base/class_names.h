@@ -24,8 +24,41 @@ struct ImageNetClasses {
 // ImageNet-21k), 11221 (its cleaned form, Ridnik et al. 2021). Returns null for other counts.
 const ImageNetClasses* imagenet_classes(int64_t count);
 
+// Returns names that a text can use: for synsets of ImageNet their first words ("tench" of n01440764), the whole
+// name if two classes share them. Other lists are returned unchanged.
+std::vector<std::string> spoken_names(const std::vector<std::string>& classes);
+
 // True if two lists contain the same classes in the same order: equal, or ImageNet's by synset in one and by
 // name in the other.
 bool same_classes(const std::vector<std::string>& one, const std::vector<std::string>& other);
+
+// The model's class for each class of a set.
+struct ClassMapping {
+  std::vector<int64_t> model_class;  // by the set's class
+  std::string how;  // "the same classes", "by name", "by synset", "by number", "in their order"
+};
+// Maps classes by name, ImageNet's also by synset, or by number if the names are numbers of the model's
+// classes (ImageNet V2). Maps them in order if the model has as many classes without names of their own, or
+// if `in_order` is set. A set may have fewer classes than the model (ImageNet-A, -R). Otherwise throws a
+// usage error with the classes that the model lacks, likely matches, and a mapping that would fit.
+ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t model_classes,
+                         const std::vector<std::string>& set_names, const std::string& set,
+                         bool in_order = false);
+
+// Returns the first difference between two lists of classes, with `of_what` after the class number: "class 1
+// is 'cat' in A, but absent in B". Returns "" if they are equal.
+std::string first_difference(const std::vector<std::string>& a, const std::string& in_a,
+                             const std::vector<std::string>& b, const std::string& in_b,
+                             const std::string& of_what = "");
+
+struct ObjectClassNames {
+  std::vector<std::string> names;
+  std::vector<int64_t> numbers;  // category_id of COCO's annotation files
+};
+
+// Returns the names of a detector's `count` classes without the background. For 80: COCO's in order. For 90
+// (from 1, as in torchvision) and 91 (from 0, as in DETR): by category_id, with "unused 12" for unassigned
+// ids. Otherwise: "class 1", "class 2", ….
+ObjectClassNames published_object_classes(int64_t count);
 
 }  // namespace tessera::data

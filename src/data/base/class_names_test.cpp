@@ -36,6 +36,16 @@ TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {
   EXPECT_EQ(names[517], "crane (n03126707)");
 }
 
+TEST(ImageNetClassNames, SynsetsAreSpokenByTheirFirstWords) {
+  EXPECT_EQ(spoken_names({"n01440764", "n01443537", "n04008634", "n03773504"}),
+            (std::vector<std::string>{"tench", "goldfish", "projectile", "missile"}));
+  EXPECT_EQ(spoken_names({"n02012849", "n03126707", "n01440764"}),
+            (std::vector<std::string>{"crane (n02012849)", "crane (n03126707)", "tench"}));
+  EXPECT_EQ(spoken_names({"cat", "n99999999"}), (std::vector<std::string>{"cat", "n99999999"}));
+  const std::vector<std::string> all = spoken_names(imagenet_classes(1000)->synsets);
+  EXPECT_EQ(std::set(all.begin(), all.end()).size(), 1000u);
+}
+
 TEST(ImageNetClassNames, FoldersOfSynsetsAreTheSameClasses) {
   const ImageNetClasses& known = *imagenet_classes(1000);
   EXPECT_TRUE(same_classes(known.names, known.synsets));

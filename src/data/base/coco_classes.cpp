@@ -1,4 +1,4 @@
-#include "data/base/coco_classes.h"
+#include "data/base/class_names.h"
 
 #include <algorithm>
 #include <array>

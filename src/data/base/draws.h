@@ -1,11 +1,8 @@
-// The source of random numbers for augmentation: a stream in training, a list in tests. A list makes results
-// comparable with other libraries.
+// The source of random numbers for augmentation: a stream in training, recorded numbers in tests
+// (draws_testing.h).
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "core/random.h"
 
@@ -30,28 +27,6 @@ class StreamDraws final : public Draws {
 
  private:
   RandomStream& stream_;
-};
-
-// Returns recorded numbers in their order. Throws if a draw has another kind or range than its record.
-struct RecordedDraw {
-  std::string kind;  // random (fraction), uniform, randint (integer), normal
-  double low = 0, high = 1, value = 0;
-};
-class ListedDraws final : public Draws {
- public:
-  explicit ListedDraws(std::vector<RecordedDraw> draws) : draws_(std::move(draws)) {}
-  double fraction() override { return next("random", 0, 1); }
-  double uniform(double low, double high) override { return next("uniform", low, high); }
-  int64_t integer(int64_t low, int64_t high) override {
-    return static_cast<int64_t>(next("randint", static_cast<double>(low), static_cast<double>(high)));
-  }
-  double normal() override { return next("normal", 0, 1); }
-  bool used_up() const { return at_ == draws_.size(); }
-
- private:
-  double next(const std::string& kind, double low, double high);
-  std::vector<RecordedDraw> draws_;
-  size_t at_ = 0;
 };
 
 }  // namespace tessera::data

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "data/base/draws_testing.h"
 #include "io/files/file.h"
 
 namespace tessera::data {

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/left_out.h"
 #include "data/base/source_kinds.h"
 #include "io/files/file.h"
 #include "io/files/path.h"
@@ -37,7 +36,7 @@ ImageFiles::ImageFiles(const std::vector<std::string>& paths,
   }
   const auto times = std::count(paths_.begin(), paths_.end(), kStandardInput);
   if (times > 1 && standard_input_)
-    fail_usage("'-' stands ", times, " times among the images: standard input can be read once");
+    fail_usage("'-' is ", times, " times among the images: standard input can be read once");
 }
 
 const std::string& ImageFiles::name(int64_t index) const {

@@ -33,7 +33,7 @@ TEST(ImageFiles, StandardInputIsReadByWhoeverAllowsIt) {
   EXPECT_EQ(error_of([] {
               ImageFiles({"-", "-"}, [] { return std::vector<std::byte>(); });
             }),
-            "'-' stands 2 times among the images: standard input can be read once");
+            "'-' is 2 times among the images: standard input can be read once");
 }
 
 // Each of these would exhaust memory or block for ever.

@@ -1,4 +1,4 @@
-#include "data/base/left_out.h"
+#include "data/base/image_files.h"
 
 #include <algorithm>
 #include <array>

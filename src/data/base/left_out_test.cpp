@@ -1,4 +1,4 @@
-#include "data/base/left_out.h"
+#include "data/base/image_files.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 
 namespace tessera::data {
 

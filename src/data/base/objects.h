@@ -35,8 +35,10 @@ class ObjectLabels {
  public:
   virtual ~ObjectLabels() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
-  // True if every object has an outline.
+  // True if an object has an outline.
   virtual bool has_outlines() const = 0;
+  // Returns one line for each reason why objects, or parts of them, are not used in training.
+  virtual std::vector<std::string> left_out() const { return {}; }
   // Returns the objects of a sample without reading its image.
   virtual const std::vector<ObjectAnnotation>& objects(int64_t index) const = 0;
   // Returns the index of the sample that read() gives this name; throws if it is unknown.

@@ -1,6 +1,6 @@
 // Objects, from their files to the fields of a sample.
 #include "data/base/objects.h"
-#include "data/base/coco_classes.h"
+#include "data/base/class_names.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "data/base/annotations.h"
 #include "data/base/data_testing.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/shapes_objects.h"
@@ -64,10 +65,71 @@ TEST_F(CocoFiles, BadAnnotationsAreDroppedAndCounted) {
       R"({"id":5,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[[1,2,3,4]]},)"
       R"({"id":6,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":{"size":[10,20],"counts":"0"}},)"
       R"({"id":7,"image_id":7,"category_id":5,"bbox":[1,2,3,4]})")));
-  EXPECT_EQ(read.annotations.size(), 1u);
+  EXPECT_EQ(read.annotations.size(), 3u);  // the last three; masks that cannot be read leave the boxes
   int64_t dropped = 0;
   for (const auto& [reason, count] : read.dropped) dropped += count;
-  EXPECT_EQ(dropped, 6);
+  EXPECT_EQ(dropped, 4);
+  EXPECT_EQ(read.cut, (std::map<std::string, int64_t>{{"a polygon of fewer than 3 points", 1},
+                                                      {"runs that do not fill their mask", 1}}));
+}
+
+// As in pycocotools and detectron2: a bad polygon takes neither the good ones nor the box with it.
+TEST_F(CocoFiles, ObjectsKeepTheirGoodPolygonsAndBoxes) {
+  const CocoFile read = read_coco(write(file(
+      R"({"id":1,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[[1,2,4,2,4,6],[1,2,3,4]]},)"
+      R"({"id":2,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[]},)"
+      R"({"id":3,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":null},)"
+      R"({"id":4,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[1,2,4,2,4,6]},)"
+      R"({"id":5,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":{"size":[5,5],"counts":[20,5]}},)"
+      R"({"id":6,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[[1,2,4,"x",4,6]]})")));
+  ASSERT_EQ(read.annotations.size(), 6u);
+  EXPECT_TRUE(read.dropped.empty());
+  EXPECT_EQ(read.annotations[0].outline.polygons, (std::vector<std::vector<double>>{{1, 2, 4, 2, 4, 6}}));
+  EXPECT_EQ(read.annotations[3].outline.polygons, read.annotations[0].outline.polygons);
+  for (const size_t without : {1, 2, 4, 5}) EXPECT_TRUE(read.annotations[without].outline.empty());
+  EXPECT_EQ(read.cut.size(), 3u);
+}
+
+TEST_F(CocoFiles, WholeNumbersAndFlagsHaveSeveralForms) {
+  const CocoFile read = read_coco(write(
+      R"({"images":[{"id":7.0,"file_name":"a.png","width":64.0,"height":"48"},{"id":"9","file_name":"b.png","width":null}],)"
+      R"("categories":[{"id":5.0,"name":"dog"}],"annotations":[)"
+      R"({"id":1,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"iscrowd":"1"},)"
+      R"({"id":2.0,"image_id":"7","category_id":"5","bbox":[1,2,3,4],"iscrowd":"0"},)"
+      R"({"id":3,"image_id":9,"category_id":5,"bbox":[1,2,3,4],"iscrowd":null},)"
+      R"({"id":4,"image_id":9,"category_id":5,"bbox":[1,2,3,4],"iscrowd":"many"}]})"));
+  EXPECT_EQ(read.images[0].width, 64);
+  EXPECT_EQ(read.images[0].height, 48);
+  EXPECT_EQ(read.images[1].number, 9);
+  ASSERT_EQ(read.annotations.size(), 4u);
+  EXPECT_TRUE(read.annotations[0].crowd);
+  EXPECT_FALSE(read.annotations[1].crowd || read.annotations[2].crowd || read.annotations[3].crowd);
+  ASSERT_EQ(read.problems.size(), 1u);
+  EXPECT_NE(read.problems[0].find("'iscrowd' is \"many\""), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_coco(write(file(R"({"id":1.5,"image_id":7,"category_id":5,"bbox":[1,2,3,4]})")));
+            }).find("'id' is 1.5, must be a whole number"),
+            std::string::npos);
+}
+
+TEST_F(CocoFiles, ImagesWithoutASizeGetThatOfTheirFiles) {
+  Image image(20, 10);
+  write_file_atomic((folder_ / "images" / "a.png").string(), encode_image(image, "a.png"));
+  write(R"({"images":[{"id":7,"file_name":"a.png"}],"categories":[{"id":5,"name":"dog"}],"annotations":[)"
+        R"({"id":1,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[[1,2,4,2,4,6]]},)"
+        R"({"id":2,"image_id":7,"category_id":5,"bbox":[1,2,3,4]},)"
+        R"({"id":3,"image_id":7,"category_id":5,"bbox":[30,2,3,4]}]})");
+  const auto source = open_source({.path = folder_.string(), .val_share = 0}, Split::train);
+  const ObjectLabels& labels = require_objects(*source, "test");
+  EXPECT_EQ(labels.image_extent(0).width, 20);
+  EXPECT_EQ(labels.image_extent(0).height, 10);
+  EXPECT_EQ(labels.objects(0).size(), 2u);
+  EXPECT_TRUE(labels.has_outlines());
+  const std::vector<std::string> lines = labels.left_out();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("1 object with a box outside of its image"), std::string::npos);
+  EXPECT_NE(lines[1].find("1 object without one"), std::string::npos);
+  EXPECT_EQ(source->annotations()->left_out(), lines);
 }
 
 // Python's json module writes these.
@@ -175,6 +237,14 @@ TEST_F(CocoFiles, TheFirstClassThatDiffersIsNamed) {
   EXPECT_NE(
       error_of([&] { require_same_objects(*open(train), *open(fewer)); }).find("but absent in COCO " + fewer),
       std::string::npos);
+}
+
+// Pillow's nearest of two pixels in seven: its sum of steps rounds the middle to the left.
+TEST(ObjectViews, ResampleMasksAsPillow) {
+  const Outline outline{.runs = runs_of_mask(std::vector<uint8_t>{1, 0}, 1, 2)};
+  const ImageView view{
+      .width = 2, .height = 1, .resized_width = 7, .resized_height = 1, .out_width = 7, .out_height = 1};
+  EXPECT_EQ(mask_of_runs(outline_in_view(outline, view).runs), (std::vector<uint8_t>{1, 1, 1, 1, 0, 0, 0}));
 }
 
 // A view transforms a box and its outline alike.

@@ -10,16 +10,25 @@
 namespace tessera::data {
 namespace {
 
+// Returns the source of each pixel of a resized side. Pillow adds up steps, whose rounding decides between two
+// pixels at equal distance.
+std::vector<int> nearest_pixels(int size, int resized) {
+  std::vector<int> sources;
+  const double step = static_cast<double>(size) / resized;
+  for (double at = step * 0.5; std::ssize(sources) < resized; at += step)
+    sources.push_back(std::min(static_cast<int>(at), size - 1));
+  return sources;
+}
+
 // Returns the pixels of a mask in the view, [out_height, out_width].
 std::vector<uint8_t> mask_in_view(const std::vector<uint8_t>& mask, const ImageView& view) {
   std::vector<uint8_t> out(static_cast<size_t>(view.out_width) * static_cast<size_t>(view.out_height));
-  const auto source = [](int pixel, int size, int resized) {
-    return std::min(static_cast<int>((pixel + 0.5) * size / resized), size - 1);
-  };
+  const std::vector<int> rows = nearest_pixels(view.height, view.resized_height),
+                         columns = nearest_pixels(view.width, view.resized_width);
   for (int y = 0; y < view.shown_height(); ++y) {
-    const int row = source(y + view.top, view.height, view.resized_height);
+    const int row = rows[static_cast<size_t>(y + view.top)];
     for (int x = 0; x < view.shown_width(); ++x) {
-      int column = source(x + view.left, view.width, view.resized_width);
+      int column = columns[static_cast<size_t>(x + view.left)];
       if (view.mirrored) column = view.width - 1 - column;
       out[static_cast<size_t>(y) * static_cast<size_t>(view.out_width) + static_cast<size_t>(x)] =
           mask[static_cast<size_t>(row) * static_cast<size_t>(view.width) + static_cast<size_t>(column)];

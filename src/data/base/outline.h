@@ -13,6 +13,7 @@ struct Outline {
   std::vector<std::vector<double>> polygons = {};  // x0, y0, x1, y1, … in pixels of the image
   RunLengths runs = {};                            // instead of polygons, of the image's size
   bool has_runs() const { return !runs.counts.empty(); }
+  bool empty() const { return polygons.empty() && !has_runs(); }
 };
 
 struct Rectangle {

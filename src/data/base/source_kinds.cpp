@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "core/text.h"
+#include "data/base/chosen_samples.h"
 #include "data/base/source_labels.h"
 #include "io/files/file.h"
 
@@ -256,5 +257,13 @@ void Fingerprint::add(const std::vector<std::string>& parts) {
 }
 
 uint64_t Fingerprint::value() const { return XXH3_64bits_digest(&state_->hash); }
+
+uint64_t ChosenSamples::fingerprint() const {
+  Fingerprint print;
+  print.add("chosen samples 1");
+  print.add(static_cast<int64_t>(whole_->fingerprint()));
+  for (const int64_t index : indices_) print.add(index);
+  return print.value();
+}
 
 }  // namespace tessera::data

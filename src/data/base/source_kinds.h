@@ -147,4 +147,16 @@ class Fingerprint {
   std::unique_ptr<State> state_;
 };
 
+// Comma- or tab-separated text by RFC 4180. Internal to this folder.
+
+struct CsvRow {
+  int64_t line = 0;  // first line of the row, from 1
+  std::vector<std::string> fields;
+};
+
+// Parses CSV. Quoted fields may contain separators, line ends and doubled quotes. Lines end in LF or CRLF.
+// Blank lines and a byte order mark are skipped. Throws an Error with `name` and the line for a quote inside
+// an unquoted field, text after a closing quote, or a missing closing quote.
+std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name);
+
 }  // namespace tessera::data

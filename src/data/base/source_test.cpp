@@ -8,7 +8,6 @@
 
 #include "data/base/data_testing.h"
 #include "data/base/source_kinds.h"
-#include "data/sources/source_csv.h"
 
 namespace tessera::data {
 namespace {

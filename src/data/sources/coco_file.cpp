@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -128,11 +129,34 @@ std::set<std::string> read_elements(const std::string& path, const ElementReader
   return reader.sections();
 }
 
-int64_t whole_number(const Json& element, const char* key, const std::string& where) {
+std::string shown(const Json& value) {
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 40);
+}
+
+int64_t number_at(const Json& element, const char* key, const std::string& where) {
   const auto found = element.find(key);
-  check(found != element.end() && found->is_number_integer(), where, ": '", key, "' is ",
-        found == element.end() ? "missing" : found->type_name(), ", must be a whole number");
-  return found->get<int64_t>();
+  const auto number = found == element.end() ? std::nullopt : whole_number(*found);
+  check(number.has_value(), where, ": '", key, "' is ", found == element.end() ? "missing" : shown(*found),
+        ", must be a whole number");
+  return *number;
+}
+
+// Returns a side in pixels, 0 if it is missing or null.
+int64_t side_of(const Json& element, const char* key, const std::string& where) {
+  const auto found = element.find(key);
+  return found == element.end() || found->is_null() ? 0 : number_at(element, key, where);
+}
+
+// True for true, a number other than 0, and such a number as text. Nothing if it is something else.
+std::optional<bool> flag_of(const Json& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value != 0;
+  if (!value.is_string()) return std::nullopt;
+  const std::string word = lower(trim(value.get_ref<const std::string&>()));
+  if (word == "true" || word == "false") return word == "true";
+  const auto number = parse_int(word);
+  return number ? std::optional(*number != 0) : std::nullopt;
 }
 
 // The reason for dropping an annotation.
@@ -163,21 +187,36 @@ RunLengths runs_of(const Json& value) {
   }
 }
 
-Outline outline_of(const Json& value) {
+std::vector<double> polygon_of(const Json& value) {
+  if (!value.is_array() || value.size() < 6 || value.size() % 2 != 0)
+    throw Dropped{"a polygon of fewer than 3 points"};
+  std::vector<double> points;
+  points.reserve(value.size());
+  for (const Json& at : value) {
+    points.push_back(number(at));
+    if (std::abs(points.back()) > kFarthestPoint) throw Dropped{"a polygon far outside of its image"};
+  }
+  return points;
+}
+
+// Counts in `cut` what cannot be read: runs, or some of the polygons.
+Outline outline_of(const Json& value, std::map<std::string, int64_t>& cut) {
   Outline outline;
-  if (value.is_object()) {
-    outline.runs = runs_of(value);
-  } else if (value.is_array()) {
-    for (const Json& polygon : value) {
-      if (!polygon.is_array() || polygon.size() < 6 || polygon.size() % 2 != 0)
-        throw Dropped{"a polygon of fewer than 3 points"};
-      std::vector<double>& points = outline.polygons.emplace_back();
-      points.reserve(polygon.size());
-      for (const Json& at : polygon) {
-        points.push_back(number(at));
-        if (std::abs(points.back()) > kFarthestPoint) throw Dropped{"a polygon far outside of its image"};
-      }
+  const auto take = [&](const auto& read) {
+    try {
+      read();
+    } catch (const Dropped& dropped) {
+      ++cut[dropped.reason];
     }
+  };
+  if (value.is_object()) {
+    take([&] { outline.runs = runs_of(value); });
+  } else if (value.is_array() && !value.empty() && value[0].is_number()) {  // one polygon without its list
+    take([&] { outline.polygons.push_back(polygon_of(value)); });
+  } else if (value.is_array()) {
+    for (const Json& polygon : value) take([&] { outline.polygons.push_back(polygon_of(polygon)); });
+  } else if (!value.is_null()) {
+    ++cut["a 'segmentation' that is neither polygons nor runs"];
   }
   return outline;
 }
@@ -193,11 +232,12 @@ class Reader {
     if (section == "annotations" && element.is_object()) add_annotation(element);
   }
 
-  CocoFile finish(const std::set<std::string>& sections) {
+  CocoFile finish(const std::set<std::string>& sections, const MeasureImages& measure) {
     for (const char* name : {"images", "annotations", "categories"})
       if (!sections.contains(name))
         fail(path_, " has no list '", name, "'; COCO's files have images, annotations and categories");
-    std::erase_if(file_.annotations, [&](const CocoAnnotation& a) { return !belongs(a); });
+    if (measure) measure(file_.images);
+    std::erase_if(file_.annotations, [&](CocoAnnotation& a) { return !belongs(a); });
     return std::move(file_);
   }
 
@@ -210,12 +250,11 @@ class Reader {
 
   void add_image(const Json& element) {
     CocoImage image;
-    image.number = whole_number(element, "id", text(path_, ": image ", file_.images.size()));
+    image.number = number_at(element, "id", text(path_, ": image ", file_.images.size()));
     const std::string where = text(path_, ": image ", image.number);
     const auto name = element.find("file_name");
     if (name != element.end() && name->is_string()) image.file = name->get<std::string>();
-    if (element.contains("width")) image.width = whole_number(element, "width", where);
-    if (element.contains("height")) image.height = whole_number(element, "height", where);
+    image.width = side_of(element, "width", where), image.height = side_of(element, "height", where);
     if (!images_.emplace(image.number, file_.images.size()).second)
       problem("the image number ", image.number, " occurs twice");
     file_.images.push_back(std::move(image));
@@ -223,7 +262,7 @@ class Reader {
 
   void add_category(const Json& element) {
     CocoCategory category;
-    category.number = whole_number(element, "id", text(path_, ": category ", file_.categories.size()));
+    category.number = number_at(element, "id", text(path_, ": category ", file_.categories.size()));
     const auto name = element.find("name");
     category.name = name != element.end() && name->is_string() ? name->get<std::string>()
                                                                : std::to_string(category.number);
@@ -235,17 +274,18 @@ class Reader {
   void add_annotation(const Json& element) {
     CocoAnnotation a;
     const std::string where = text(path_, ": annotation ", file_.annotations.size());
-    if (element.contains("id")) a.number = whole_number(element, "id", where);
-    a.image = whole_number(element, "image_id", where);
-    a.category = whole_number(element, "category_id", where);
+    if (element.contains("id")) a.number = number_at(element, "id", where);
+    a.image = number_at(element, "image_id", where);
+    a.category = number_at(element, "category_id", where);
     if (element.contains("id") && !numbers_.insert(a.number).second)
       problem("the annotation number ", a.number, " occurs twice");
     try {
       const auto crowd = element.find("iscrowd");
-      if (crowd != element.end())
-        a.crowd = crowd->is_boolean() ? crowd->get<bool>() : crowd->is_number() && *crowd != 0;
+      const auto is_crowd = crowd == element.end() ? std::optional(false) : flag_of(*crowd);
+      if (!is_crowd) problem("annotation ", a.number, ": 'iscrowd' is ", shown(*crowd), ", must be 0 or 1");
+      a.crowd = is_crowd.value_or(false);
       const auto outline = element.find("segmentation");
-      if (outline != element.end()) a.outline = outline_of(*outline);
+      if (outline != element.end()) a.outline = outline_of(*outline, file_.cut);
       const auto box = element.find("bbox");
       if (box != element.end()) {
         a.box = box_of(*box);
@@ -262,7 +302,7 @@ class Reader {
     }
   }
 
-  bool belongs(const CocoAnnotation& a) {
+  bool belongs(CocoAnnotation& a) {
     const auto image = images_.find(a.image);
     if (image == images_.end()) {
       problem("annotation ", a.number, " is of the image ", a.image, ", which is not in the list of images");
@@ -280,9 +320,10 @@ class Reader {
         ++file_.dropped["a box outside of its image"];
         return false;
       }
-      if (a.outline.has_runs() && (a.outline.runs.width != of.width || a.outline.runs.height != of.height)) {
-        ++file_.dropped["a mask of another size than its image"];
-        return false;
+      if (!of.measured && a.outline.has_runs() &&
+          (a.outline.runs.width != of.width || a.outline.runs.height != of.height)) {
+        ++file_.cut["a mask of another size than its image"];
+        a.outline = {};
       }
     }
     return true;
@@ -296,11 +337,21 @@ class Reader {
 
 }  // namespace
 
-CocoFile read_coco(const std::string& path) {
+std::optional<int64_t> whole_number(const Json& value) {
+  constexpr double kMost = 9007199254740992;  // 2^53
+  if (value.is_string()) return parse_int(value.get_ref<const std::string&>());
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  if (std::abs(number) > kMost || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
+
+CocoFile read_coco(const std::string& path, const MeasureImages& measure) {
   Reader reader(path);
   const auto sections = read_elements(
       path, [&](const std::string& section, const Json& element) { reader.take(section, element); });
-  return reader.finish(sections);
+  return reader.finish(sections, measure);
 }
 
 std::string coco_image_folder(const std::string& file) {
@@ -321,8 +372,8 @@ std::vector<CocoResult> read_coco_results(const std::string& path) {
       fail(path, " is no list of results; COCO's result files are one list");
     const std::string where = text(path, ": result ", results.size());
     CocoResult result;
-    result.image = whole_number(element, "image_id", where);
-    result.category = whole_number(element, "category_id", where);
+    result.image = number_at(element, "image_id", where);
+    result.category = number_at(element, "category_id", where);
     const auto score = element.find("score");
     check(score != element.end() && score->is_number(), where, ": 'score' is missing or no number");
     result.score = score->get<double>();

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +22,7 @@ struct CocoImage {
   int64_t number = 0;
   int64_t height = 0, width = 0;  // 0 if the file lacks them
   std::string file = {};
+  bool measured = false;  // the size is that of the image file
 };
 struct CocoCategory {
   int64_t number = 0;
@@ -38,19 +42,26 @@ struct CocoFile {
   std::vector<CocoAnnotation> annotations = {};
   // Problems of the set: repeated ids, annotations of unknown images or categories.
   std::vector<std::string> problems = {};
-  // Counts of dropped annotations by reason: a box without area, outside its image or not of numbers, a
-  // polygon of too few points, runs that do not fill their mask.
+  // Counts of dropped annotations by reason: a box without area, outside its image or not of numbers.
   std::map<std::string, int64_t> dropped = {};
+  // Counts of outlines, or polygons of them, that are left out of annotations that keep their boxes, by reason.
+  std::map<std::string, int64_t> cut = {};
 };
+// Completes the images of a file that have no size, before annotations are compared with them.
+using MeasureImages = std::function<void(std::vector<CocoImage>& images)>;
 // Throws an error with the file and the byte if it is not JSON. Also throws if images, categories or
-// annotations are missing.
-CocoFile read_coco(const std::string& path);
+// annotations are missing. Whole numbers may be written as 64.0 or "64". Polygons of fewer than three points
+// are left out, as in detectron2; the annotation keeps its others and its box, as in pycocotools.
+CocoFile read_coco(const std::string& path, const MeasureImages& measure = {});
+
+// Reads 64, 64.0 and "64" alike, as other programs write ids and sizes. Nothing if it is no whole number.
+std::optional<int64_t> whole_number(const nlohmann::json& value);
 
 // Returns the image folder of a file, or the file's own folder. It is next to the file or one level up, and
 // named "images" or after the split (the text after the last "_" in the file's name).
 std::string coco_image_folder(const std::string& file);
 
-// Writes such a file, with run-length masks compressed. Ignores `problems` and `dropped`.
+// Writes such a file, with run-length masks compressed. Ignores `problems`, `dropped` and `cut`.
 void write_coco(const std::string& path, const CocoFile& file);
 
 // One line of a result file. A missing box is computed from the mask; the mask may be missing.

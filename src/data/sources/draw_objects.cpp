@@ -1,4 +1,4 @@
-#include "data/sources/draw_objects.h"
+#include "data/sources/annotated_source.h"
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,6 @@
 #include "data/base/annotations.h"
 #include "data/base/data_testing.h"
 #include "data/tools/check.h"
-#include "data/tools/preview.h"
 #include "io/files/tar.h"
 #include "io/images/image.h"
 

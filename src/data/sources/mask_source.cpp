@@ -1,4 +1,4 @@
-#include "data/sources/mask_source.h"
+#include "data/sources/annotated_source.h"
 
 #include <algorithm>
 #include <iomanip>

@@ -1,11 +1,10 @@
-#include "data/sources/object_source.h"
+#include "data/sources/annotated_source.h"
 
 #include <filesystem>
 
 #include "core/error.h"
 #include "data/base/annotations.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/draw_objects.h"
 
 namespace tessera::data {
 namespace {
@@ -52,6 +51,7 @@ class ObjectAnnotations final : public Annotations {
  public:
   explicit ObjectAnnotations(const ObjectSource& source) : Annotations(source), labels_(source) {}
 
+  std::vector<std::string> left_out() const override { return labels_.left_out(); }
   Classes classes() const override { return {labels_.object_classes(), object_counts(source_), "objects"}; }
   void require_same(const Source& train, const Source& validation) const override {
     Annotations::require_same(train, validation);
@@ -76,7 +76,7 @@ class ObjectAnnotations final : public Annotations {
     std::vector<DrawnObject> drawn;
     for (size_t i = 0; i < objects.size(); ++i) {
       const Outline& outline = objects[i].outline;
-      const bool outlined = outline.has_runs() || !outline.polygons.empty();
+      const bool outlined = !outline.empty();
       if (outlined) masks[i] = runs_of_outline(outline, image.height, image.width);
       const Instance& box = objects[i].box;
       drawn.push_back({box.left, box.top, box.right, box.bottom, box.label, outlined ? &masks[i] : nullptr});

@@ -10,7 +10,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "data/base/source_kinds.h"
-#include "data/sources/object_source.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/shapes.h"
 
 namespace tessera::data {

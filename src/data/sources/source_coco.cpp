@@ -9,11 +9,12 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "core/threads.h"
 #include "data/base/image_files.h"
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
-#include "data/sources/object_source.h"
 #include "data/sources/shard_files.h"
 #include "io/images/image.h"
 
@@ -85,6 +86,39 @@ Place find_place(const SourceConfig& config, Split split) {
   return place;
 }
 
+// Returns the size of an image by its header; zeros if it cannot be read.
+Extent size_of_image(const ShardFiles& shards, const std::string& path) {
+  constexpr std::streamsize kHead = 1 << 16;
+  if (!ShardFiles::inside_shard(path)) try {
+      std::ifstream file(path, std::ios::binary);
+      std::vector<std::byte> head(kHead);
+      file.read(reinterpret_cast<char*>(head.data()), kHead);
+      head.resize(static_cast<size_t>(file.gcount()));
+      const ImageInfo info = image_info(head, path);
+      return {info.height, info.width};
+    } catch (const Error&) {  // a longer header
+    }
+  try {
+    const ImageInfo info = image_info(shards.read(path, kMaxPictureBytes), path);
+    return {info.height, info.width};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// Completes images without a size: masks and boxes are compared with it.
+void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
+  const ShardFiles shards;
+  parallel_for(std::ssize(images), 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      CocoImage& image = images[static_cast<size_t>(i)];
+      if ((image.width > 0 && image.height > 0) || image.file.empty()) continue;
+      const Extent size = size_of_image(shards, (fs::path(folder) / image.file).string());
+      image.width = size.width, image.height = size.height, image.measured = true;
+    }
+  });
+}
+
 class CocoSource final : public ObjectSource {
  public:
   CocoSource(CocoFile file, Place place, const std::vector<int64_t>& chosen) : place_(std::move(place)) {
@@ -110,14 +144,16 @@ class CocoSource final : public ObjectSource {
                               .area = a.area,
                               .outline = std::move(a.outline),
                               .number = a.number};
-      if (object.outline.polygons.empty() && !object.outline.has_runs()) outlines_ = false;
-      ++count_;
+      ++(object.outline.empty() ? without_outline_ : outlined_);
       objects_[static_cast<size_t>(image->second)].push_back(std::move(object));
     }
-    outlines_ = outlines_ && count_ > 0;
     problems_ = std::move(file.problems);
     for (const auto& [reason, count] : file.dropped)
-      left_out_ += text(left_out_.empty() ? "" : ", ", count, " with ", reason);
+      left_out_.push_back(text(counted(count, "object"), " with ", reason));
+    for (const auto& [reason, count] : file.cut)
+      left_out_.push_back(text("of masks: ", count, " x ", reason));
+    if (outlined_ > 0 && without_outline_ > 0)
+      left_out_.push_back(text("of masks: ", counted(without_outline_, "object"), " without one"));
     for (int64_t i = 0; i < size(); ++i) by_name_[full_path(i)] = i;
     turns_ = std::vector<std::atomic<Turns>>(images_.size());
   }
@@ -146,14 +182,20 @@ class CocoSource final : public ObjectSource {
     return print.value();
   }
   std::string describe() const override {
-    return text("COCO ", place_.file, ", ", counted(size(), "image"), ", ", counted(count_, "object"), " of ",
-                counted(std::ssize(classes_), "class", "classes"), outlines_ ? " with masks" : "",
-                left_out_.empty() ? "" : "; left out: ", left_out_);
+    return text("COCO ", place_.file, ", ", counted(size(), "image"), ", ",
+                counted(outlined_ + without_outline_, "object"), " of ",
+                counted(std::ssize(classes_), "class", "classes"), has_outlines() ? " with masks" : "",
+                left_out_.empty() ? "" : "; left out: ", join(left_out_, ", "));
+  }
+  std::vector<std::string> left_out() const override {
+    std::vector<std::string> lines;
+    for (const std::string& line : left_out_) lines.push_back(place_.file + ": left out " + line);
+    return lines;
   }
   std::vector<std::string> problems() const override { return problems_; }
 
   const std::vector<std::string>& object_classes() const override { return classes_; }
-  bool has_outlines() const override { return outlines_; }
+  bool has_outlines() const override { return outlined_ > 0; }
   const std::vector<ObjectAnnotation>& objects(int64_t index) const override {
     return objects_[static_cast<size_t>(index)];
   }
@@ -242,10 +284,8 @@ class CocoSource final : public ObjectSource {
   std::vector<int64_t> numbers_;
   std::vector<std::vector<ObjectAnnotation>> objects_;
   std::unordered_map<std::string, int64_t> by_name_;
-  std::vector<std::string> problems_;
-  std::string left_out_;
-  int64_t count_ = 0;
-  bool outlines_ = true;
+  std::vector<std::string> problems_, left_out_;
+  int64_t outlined_ = 0, without_outline_ = 0;     // objects
   mutable std::vector<std::atomic<Turns>> turns_;  // by image
 };
 
@@ -260,7 +300,8 @@ bool is_coco_path(const std::string& path) {
 
 std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   Place place = find_place(config, split);
-  CocoFile file = read_coco(place.file);
+  CocoFile file =
+      read_coco(place.file, [&](std::vector<CocoImage>& images) { measure_images(images, place.images); });
   std::vector<std::string> names;
   for (const CocoImage& image : file.images) {
     if (image.file.empty()) fail(place.file, ": image ", image.number, " has no 'file_name'");

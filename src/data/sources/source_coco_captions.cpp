@@ -35,9 +35,9 @@ const nlohmann::json& list_of(const nlohmann::json& object, const char* key, con
 // Returns a whole number of an entry.
 int64_t number_of(const nlohmann::json& entry, const char* key, const std::string& where) {
   const auto found = entry.is_object() ? entry.find(key) : entry.end();
-  if (!entry.is_object() || found == entry.end() || !found->is_number_integer())
-    fail(where, " has no number '", key, "'");
-  return found->get<int64_t>();
+  const auto number = entry.is_object() && found != entry.end() ? whole_number(*found) : std::nullopt;
+  if (!number) fail(where, " has no number '", key, "'");
+  return *number;
 }
 
 // Returns the image's path of an entry, relative to the image folder.

@@ -1,4 +1,4 @@
-#include "data/sources/source_csv.h"
+#include "data/base/source_kinds.h"
 
 #include "core/error.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/left_out.h"
+#include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/split_names.h"

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"
-#include "data/sources/mask_source.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/shard_files.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"

@@ -16,7 +16,7 @@
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/base/split_names.h"
-#include "data/sources/mask_source.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "io/images/index_png.h"
@@ -241,7 +241,7 @@ std::map<std::string, std::string> files_below(const fs::path& folder, const std
     if (entry->is_directory(ignored)) continue;
     const std::string name = fs::relative(entry->path(), folder, ignored).generic_string();
     if (entry->path().filename().string().starts_with('.')) continue;
-    if (!suffix.empty() ? !name.ends_with(suffix) : !has_picture_extension(name)) continue;
+    if (!suffix.empty() ? !lower(name).ends_with(lower(suffix)) : !has_picture_extension(name)) continue;
     const size_t ending = suffix.empty() ? entry->path().extension().string().size() : suffix.size();
     found.emplace(name.substr(0, name.size() - ending), name);
   }

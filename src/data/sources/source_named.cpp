@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 
 namespace tessera::data {
@@ -44,6 +45,7 @@ class Named final : public LabelledSource {
  public:
   Named(std::unique_ptr<Source> images, const NamedPath& path, Split split)
       : images_(std::move(images)), labels_(require_labels(*images_, kPrefix)), templates_(path.templates) {
+    spoken_ = spoken_names(class_names());
     const std::vector<int64_t> hidden = numbers_of(path.without);
     const auto is_hidden = [&](int64_t label) { return std::ranges::count(hidden, label) > 0; };
     for (int64_t i = 0; i < images_->size(); ++i)
@@ -67,7 +69,7 @@ class Named final : public LabelledSource {
     sample.annotation.captions.clear();
     for (const int64_t label : labels(index)) {
       for (std::string caption : templates_) {
-        caption.replace(caption.find(kPlace), kPlace.size(), class_names()[static_cast<size_t>(label)]);
+        caption.replace(caption.find(kPlace), kPlace.size(), spoken_[static_cast<size_t>(label)]);
         sample.annotation.captions.push_back(std::move(caption));
       }
     }
@@ -107,7 +109,7 @@ class Named final : public LabelledSource {
 
   std::unique_ptr<Source> images_;
   const ClassLabels& labels_;
-  std::vector<std::string> templates_, without_;
+  std::vector<std::string> templates_, without_, spoken_;
   std::vector<int64_t> indices_;
 };
 

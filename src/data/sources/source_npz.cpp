@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_records.h"
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 
 namespace tessera::data {
 namespace {

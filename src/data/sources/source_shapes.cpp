@@ -3,7 +3,7 @@
 #include "core/text.h"
 #include "data/base/questions.h"
 #include "data/base/source_kinds.h"
-#include "data/sources/mask_source.h"
+#include "data/sources/annotated_source.h"
 #include "data/sources/shapes.h"
 
 namespace tessera::data {

@@ -17,7 +17,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/captions.h"
-#include "data/base/left_out.h"
+#include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "data/base/split_names.h"

@@ -7,7 +7,6 @@
 #include "data/base/source_kinds.h"
 #include "data/tools/check.h"
 #include "data/tools/pack.h"
-#include "data/tools/preview.h"
 #include "io/files/file.h"
 #include "io/files/tar.h"
 

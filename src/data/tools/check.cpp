@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <bitset>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -35,8 +36,9 @@ struct Look {
   bool captioned = false;
   bool without_image = false;  // a text alone
   bool oriented = false, constant = false;
-  bool masked = false, labelled = false;  // has a mask, and a pixel of a class in it
-  std::vector<std::string> captions;      // their problems
+  bool masked = false;
+  std::bitset<256> values;            // of its mask
+  std::vector<std::string> captions;  // their problems
 };
 
 Look look_at(const Source& source, const Annotations& annotations, int64_t index) {
@@ -47,7 +49,7 @@ Look look_at(const Source& source, const Annotations& annotations, int64_t index
     look.captioned = !sample.annotation.captions.empty();
     if (const auto& mask = sample.annotation.mask) {
       look.masked = true;
-      look.labelled = std::ranges::any_of(mask->pixels, [](uint8_t value) { return value != kIgnoredPixel; });
+      for (const uint8_t value : mask->pixels) look.values.set(value);
     }
     look.captions = annotations.problems_of(index, sample);
     look.without_image = sample.without_image;
@@ -202,7 +204,7 @@ class SetCheck {
     if (splits_.train && is_images_alone(*splits_.train))
       report_.set.add(text(
           config_.path, ": its folder images/ is read as a class of that name; masks of images belong into ",
-          "annotations/ beside it, boxes into annotations/instances_train.json"));
+          "annotations/ next to it, boxes into annotations/instances_train.json"));
     if (splits_.train) annotations_[0] = splits_.train->annotations();
     if (config_.val_path.empty() && annotations_[0] && annotations_[0]->one_split())
       splits_.validation.reset();
@@ -247,8 +249,9 @@ class SetCheck {
       done_ += std::ssize(looks);
       if (progress_) progress_(done_, total_);
     }
-    if (found.masked && !found.labelled)
-      report_.set.add(source.describe() + ": no mask has a pixel of a class");
+    if (found.masked) check_masks(source, split.classes, found.values, held_out);
+    for (const std::string& line : annotations.left_out())
+      if (left_out_.insert(line).second) report_.set.add(line);
     if (found.captioned)
       for (std::string& line : found.without) report_.captions.add(std::move(line));
     for (int64_t i = 0; &images != &source && i < source.size(); ++i)
@@ -257,8 +260,9 @@ class SetCheck {
   }
 
   struct Annotated {
-    bool captioned = false, masked = false, labelled = false;  // true if any sample is
-    std::vector<std::string> without;  // samples without captions: a problem if others have some
+    bool captioned = false, masked = false;  // true if any sample is
+    std::bitset<256> values;                 // of any mask
+    std::vector<std::string> without;        // samples without captions: a problem if others have some
   };
   void count(Look& look, const Place& place, SplitCheck& split, Annotated& found) {
     if (!look.error.empty()) {
@@ -270,16 +274,30 @@ class SetCheck {
       report_.warnings.add(text(look.name, " is nearly constant: the pixels of each channel are within ",
                                 kFewLevels, " of 256 levels"));
     found.captioned = found.captioned || look.captioned;
-    found.masked = found.masked || look.masked, found.labelled = found.labelled || look.labelled;
+    found.masked = found.masked || look.masked, found.values |= look.values;
     if (!look.captioned && found.without.size() < kMostLines)
       found.without.push_back(look.name + ": has no caption");
     for (std::string& line : look.captions) report_.captions.add(std::move(line));
     if (!look.without_image) duplicates_.add(look, place);
   }
 
+  // A class without a pixel is a problem of training; validation needs a pixel of any.
+  void check_masks(const Source& source, const std::vector<std::string>& classes,
+                   const std::bitset<256>& values, bool held_out) {
+    std::bitset<256> labelled = values;
+    labelled.reset(kIgnoredPixel);
+    if (labelled.none()) return report_.set.add(source.describe() + ": no mask has a pixel of a class");
+    std::vector<std::string> without;
+    for (size_t c = 0; c < classes.size(); ++c)
+      if (!values[c]) without.push_back(classes[c]);
+    if (const std::string line = no_pixels_of(without, values[kIgnoredPixel]); !held_out && !line.empty())
+      report_.set.add(source.describe() + ": " + line);
+  }
+
   const SourceConfig& config_;
   const Progress& progress_;
   OpenSplits splits_;
+  std::set<std::string> left_out_;               // lines that both splits have
   std::unique_ptr<Annotations> annotations_[2];  // training split, held-out split
   CheckReport report_;
   DuplicateFinder duplicates_{report_};

@@ -65,4 +65,30 @@ struct OpenSplits {
 };
 OpenSplits open_splits(const SourceConfig& config);
 
+// `data check` of sets without images: latents and plain texts.
+
+struct CheckedSet {
+  std::string text;  // for people, with `show` lines of each kind of problem
+  nlohmann::ordered_json json;
+  int64_t problems = 0;
+};
+
+// Reads all latents of both splits. Throws if they are of different VAEs.
+CheckedSet check_latents(const SourceConfig& config, int64_t show);
+
+// Reads all documents of both splits, and reports those that occur twice or in both.
+CheckedSet check_texts(const SourceConfig& config, int64_t show);
+
+// Samples for inspection: decoded, with their label as caption.
+
+struct PreviewCell {
+  Image picture;        // empty (no pixels) if the sample cannot be read
+  std::string caption;  // class name; "a, b" for several; the first caption of a set without classes
+  std::string numbers;  // the same classes by number: "class 3", "classes 0, 3"
+  std::string error;
+};
+
+// Returns `count` samples drawn by seed, ordered by class, shrunk to fit side x side if they are larger.
+std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed, int side);
+
 }  // namespace tessera::data

@@ -4,7 +4,6 @@
 
 #include "data/base/data_testing.h"
 #include "data/base/info.h"
-#include "data/tools/preview.h"
 #include "io/images/image.h"
 
 namespace tessera::data {

@@ -1,5 +1,3 @@
-#include "data/tools/check_values.h"
-
 #include <map>
 #include <vector>
 

@@ -15,7 +15,7 @@
 #include "core/threads.h"
 #include "data/base/geometry.h"
 #include "data/base/image_files.h"
-#include "data/tools/partial_folder.h"
+#include "data/tools/pack.h"
 #include "data/transforms/resize.h"
 #include "io/files/file.h"
 

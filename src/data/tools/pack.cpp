@@ -17,7 +17,6 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/annotations.h"
-#include "data/tools/partial_folder.h"
 #include "data/transforms/resize.h"
 #include "io/files/file.h"
 #include "io/files/tar.h"

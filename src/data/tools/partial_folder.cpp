@@ -1,4 +1,4 @@
-#include "data/tools/partial_folder.h"
+#include "data/tools/pack.h"
 
 #include "core/error.h"
 #include "io/files/file.h"

@@ -1,4 +1,4 @@
-#include "data/tools/preview.h"
+#include "data/tools/check.h"
 
 #include <algorithm>
 

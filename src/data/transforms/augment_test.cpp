@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/draws_testing.h"
 #include "data/transforms/augment_operations.h"
 #include "io/files/file.h"
 #include "io/weights/safetensors.h"

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/base/info.h"
 #include "data/transforms/transform.h"
 
@@ -61,6 +61,16 @@ void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pi
   for (const auto& [value, count] : pixels) values.push_back(text(value, " (", counted(count, "pixel"), ")"));
   fail(mask, ": ", values.size() == 1 ? "the value " : "the values ", some_of(values, 8), " mean",
        values.size() == 1 ? "s" : "", " no class, must be ", classes, hint);
+}
+
+std::string no_pixels_of(const std::vector<std::string>& classes, bool ignored_pixels) {
+  if (classes.empty()) return "";
+  const std::string named = classes.size() == 1 ? text("the class '", printable(classes[0]), "'")
+                                                : text(classes.size(), " classes: ", some_of(classes, 5));
+  return text("no mask has a pixel of ", named,
+              ignored_pixels ? "; pixels of 255 have no class, unless a set.toml with ignore_index = 254 and "
+                               "class_map = { 0 = 0, 255 = 1 } gives them one"
+                             : "");
 }
 
 std::vector<int64_t> mask_pixels(const Source& source, int64_t count) {

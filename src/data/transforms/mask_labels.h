@@ -33,6 +33,10 @@ void require_same_masks(const Source& train, const Source& validation);
 [[noreturn]] void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pixels,
                                 const std::string& classes, const std::string& hint = "");
 
+// Returns a line about classes without a pixel, with the usual reason if masks have pixels without a class; ""
+// if there are none.
+std::string no_pixels_of(const std::vector<std::string>& classes, bool ignored_pixels = true);
+
 // Counts the pixels of each class, and last those without one, in `count` samples drawn by seed 0. Skips
 // unreadable samples.
 std::vector<int64_t> mask_pixels(const Source& source, int64_t count);

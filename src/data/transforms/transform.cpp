@@ -60,13 +60,16 @@ class Base : public Transform {
   Base(const Preprocess& preprocess, int64_t height, int64_t width, const JointFields& joint)
       : joint_(joint),
         interpolation_(parse_interpolation(preprocess.interpolation)),
-        crop_mode_(parse_crop_mode(preprocess.crop_mode)),
+        pads_(preprocess.crop_mode == "pad"),
+        crop_mode_(pads_ ? CropMode::center : parse_crop_mode(preprocess.crop_mode)),
         crop_(preprocess.crop),
         output_{static_cast<int>(height), static_cast<int>(width)},
         normalisation_((check_preprocess(preprocess, height, width), preprocess.mean), preprocess.std) {
     decode_.apply_exif = preprocess.apply_exif;
     for (size_t c = 0; c < 3 && crop_mode_ == CropMode::border; ++c)
       border_[c] = static_cast<uint8_t>(std::clamp(round_half_even(255 * preprocess.mean[c]), 0, 255));
+    for (size_t c = 0; c < 3 && pads_; ++c)  // truncated, as in LLaVA's code
+      border_[c] = static_cast<uint8_t>(std::clamp(255 * preprocess.mean[c], 0.0, 255.0));
     fields_.push_back({"image", DType::f32, {3, height, width}});
     if (joint.mask) fields_.push_back({"mask", DType::u8, {height, width}});
     if (joint.most_boxes > 0) fields_.push_back({"boxes", DType::f32, {joint.most_boxes, 5}, true});
@@ -166,24 +169,51 @@ class Base : public Transform {
     return memory().decoded;
   }
 
+  // Returns the image in the middle of a square of the border's colour, as LLaVA's expand2square.
+  const Image& padded_to_square(const Image& image, const RawSample& sample) const {
+    constexpr int kLongest = 1 << 14;
+    if (image.width == image.height) return image;
+    const int side = std::max(image.width, image.height);
+    if (side > kLongest)
+      fail(sample.name, ": is ", image.width, " x ", image.height, " pixels, must be at most ", kLongest,
+           " along a side to be padded to a square");
+    Image square(side, side);
+    for (size_t i = 0; i < square.pixels.size(); i += 3)
+      std::copy(border_.begin(), border_.end(), &square.pixels[i]);
+    const int left = (side - image.width) / 2, top = (side - image.height) / 2;
+    const auto step = static_cast<size_t>(image.channels);
+    for (int y = 0; y < image.height; ++y)
+      for (int x = 0; x < image.width; ++x)
+        for (size_t c = 0; c < 3; ++c)
+          square.row(top + y)[3 * static_cast<size_t>(left + x) + c] =
+              image.row(y)[step * static_cast<size_t>(x) + std::min(c, step - 1)];
+    return memory().placed = std::move(square);
+  }
+
   Source test_crop(const RawSample& sample, bool mirrored) const {
-    const Image& image = decoded(sample);
+    const Image& own = decoded(sample);
+    const Image& image = pads_ ? padded_to_square(own, sample) : own;
     const Extent size = naming(sample, [&] {
       return test_size({image.height, image.width}, output_, crop_, crop_mode_);
     });
     const Placement place = centre(size, output_);
     const int left = mirrored ? output_.width - place.left - place.window.width : place.left;
+    GeometryMap map = whole_map({own.height, own.width}, size, place.window.left - place.left,
+                                place.window.top - place.top, mirrored);
+    const int across = (image.width - own.width) / 2, down = (image.height - own.height) / 2;
+    map.x.source_from = -across, map.x.source_to = image.width - across;
+    map.y.source_from = -down, map.y.source_to = image.height - down;
     return {&image,
             {whole(image), size.width, size.height, interpolation_, place.window, mirrored},
             left,
             place.top,
-            whole_map({image.height, image.width}, size, place.window.left - place.left,
-                      place.window.top - place.top, mirrored)};
+            map};
   }
 
   JointFields joint_;
   std::vector<Field> fields_;
   Interpolation interpolation_;
+  bool pads_;
   CropMode crop_mode_;
   double crop_;
   Extent output_;

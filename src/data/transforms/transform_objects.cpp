@@ -93,7 +93,8 @@ class ObjectTransform final : public Transform {
       if (object.crowd) continue;
       Rectangle box;
       std::vector<uint8_t> mask;
-      const bool outlined = !object.outline.polygons.empty() || object.outline.has_runs();
+      const bool outlined = !object.outline.empty();
+      if (geometry_.masks && !outlined) continue;  // as detectron2; `data check` counts them
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         check(runs.width == view.width && runs.height == view.height, name, ": the mask of annotation ",
               object.number, " has ", runs.width, "x", runs.height, " pixels, the image as it is read ",
@@ -103,8 +104,6 @@ class ObjectTransform final : public Transform {
         box = box_of_outline(seen);
         if (geometry_.masks) mask = mask_of_runs(runs_of_outline(seen, side_, side_));
       } else {
-        check(!geometry_.masks, name,
-              ": has boxes alone, the mask head needs outlines: set task.masks = false");
         double left = view.x(object.box.left), right = view.x(object.box.right);
         if (left > right) std::swap(left, right);
         box = {left, view.y(object.box.top), right, view.y(object.box.bottom)};

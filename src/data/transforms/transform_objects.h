@@ -27,7 +27,7 @@ struct ObjectGeometry {
 // Makes "image" f32 [3, side, side], normalised, 0 outside the image; and "extent" i64 [4]: height and width
 // of the visible part, then those of the original image. In training also "boxes" f32 [most, 5], ragged:
 // left, top, right, bottom, class; and with `masks` "masks" u8 [most, side, side], ragged, 1 on the object.
-// Drops crowds and invisible objects. A box is that of the outline if one exists. `source` supplies the
+// Drops crowds, invisible objects, and with `masks` objects without an outline. A box is that of the outline if one exists. `source` supplies the
 // objects; without one the transform only describes its fields.
 std::shared_ptr<const Transform> make_object_transform(const Preprocess& preprocess,
                                                        const ObjectGeometry& geometry,

@@ -101,6 +101,25 @@ TEST(EvalTransform, TakesFilesGrayAndTallPictures) {
             run(*transform, {"x", rgb}, RandomStream(0, "none")));
 }
 
+// LLaVA's expand2square: the square has the mean colour, truncated, and the image its middle, rounded down.
+TEST(EvalTransform, PadsToASquareOfTheMeanColour) {
+  Preprocess p, plain;
+  p.size = plain.size = 16, p.crop = plain.crop = 1;
+  p.crop_mode = "pad";
+  for (const auto& [width, height] : {std::pair{41, 20}, {20, 41}, {30, 30}}) {
+    const Image image = scene(width, height);
+    const int side = std::max(width, height), left = (side - width) / 2, top = (side - height) / 2;
+    Image square(side, side);
+    for (size_t i = 0; i < square.pixels.size(); ++i)
+      square.pixels[i] = static_cast<uint8_t>(255 * p.mean[i % 3]);
+    for (int y = 0; y < height; ++y)
+      std::memcpy(square.row(top + y) + 3 * left, image.row(y), 3 * static_cast<size_t>(width));
+    EXPECT_EQ(run(*make_eval_transform(p), {"x", image}, RandomStream(0, "none")),
+              run(*make_eval_transform(plain), {"x", square}, RandomStream(0, "none")));
+  }
+  EXPECT_THROW(run(*make_eval_transform(p), {"long", Image(20000, 1)}, RandomStream(0, "none")), Error);
+}
+
 TEST(TrainTransform, ResizedCropsAreTorchvisionsPixels) {
   const auto golden = nlohmann::json::parse(read_text(kComponents + "aug_random_resized_crop.json"));
   const SafetensorsFile arrays(kComponents + "aug_random_resized_crop.safetensors");

@@ -23,6 +23,7 @@
 #include "core/text.h"
 #include "io/files/file_faults.h"
 #include "io/files/path.h"
+#include "io/files/replaced_files.h"
 
 namespace tessera {
 namespace {
@@ -75,6 +76,7 @@ struct stat status_of(int fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) fail("cannot read '", path, "': ", reason(errno));
   if (S_ISDIR(status.st_mode)) fail("'", path, "' is a directory, must be a file");
+  check_not_replaced(status, path);
   return status;
 }
 
@@ -286,6 +288,7 @@ void AtomicFile::finish() {
 
 void AtomicFile::commit() {
   State& s = *state_;
+  begin_replacing(s.path);
   if (s.fd >= 0 || s.failed || s.temporary.empty()) finish();
   if (guarded(Operation::rename, [&] { return ::rename(s.temporary.c_str(), s.path.c_str()); }) != 0)
     s.fail_with(errno);

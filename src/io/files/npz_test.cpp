@@ -1,4 +1,4 @@
-#include "io/files/npz.h"
+#include "io/files/zip.h"
 
 #include <zlib.h>
 

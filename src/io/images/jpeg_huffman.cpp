@@ -41,3 +41,6 @@ bool build_huffman_table(const uint8_t* counts, const uint8_t* symbols, bool dc,
 }
 
 }  // namespace tessera::codec
+
+#define TESSERA_DECODE_MCU decode_mcu_plain
+#include "io/images/jpeg_huffman_loop.h"

@@ -36,6 +36,15 @@ std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
               unread.empty() ? "" : text("; left unread: objects of ", join(unread, ", ")));
 }
 
+// Throws unless the file begins like one of safetensors: a length, then JSON.
+void check_looks_like_safetensors(const std::string& path) {
+  const MappedFile file(path);
+  const std::string_view bytes = as_text(file.bytes());
+  if (bytes.size() > 8 && bytes[8] == '{') return;
+  fail(path, ": is no weights file", bytes.empty() ? ", it is empty" : "",
+       ": must be of safetensors (.safetensors), or of PyTorch (.pth, .pt, .bin)");
+}
+
 bool is_index_name(const std::string& path) { return lower(path).ends_with(".json"); }
 
 }  // namespace
@@ -57,6 +66,7 @@ WeightFile::WeightFile(const std::string& path, const std::string& key)
     open_shards();
     return;
   }
+  check_looks_like_safetensors(path);
   auto file = std::make_unique<SafetensorsFile>(path);
   form_ = "safetensors";
   metadata_ = file->metadata();

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "nn/checkpoint.h"
+#include "ops/inference.h"
 
 namespace tessera::models {
 
@@ -145,7 +146,9 @@ torch::Tensor TextTower::text_places(const torch::Tensor& ids) const {
 torch::Tensor TextTower::forward(const torch::Tensor& ids, const Context& context) {
   if (config_.pool == TextPool::class_token) return project(read_coca(ids, context).pooled);
   const torch::Tensor places = read_places(ids);
-  const bool ends_early = config_.causal && config_.pool != TextPool::last && places.numel() > 0;
+  // Reads places on the host, so a composed forward pass, which may be traced, does not.
+  const bool ends_early = config_.causal && config_.pool != TextPool::last && places.numel() > 0 &&
+                          ops::inference_settings().fused;
   const torch::Tensor read = ends_early ? ids.slice(1, 0, places.max().item<int64_t>() + 1) : ids;
   const torch::Tensor last = run(embedded(read), {.causal = config_.causal}, context);
   const torch::Tensor index = places.view({-1, 1, 1}).expand({-1, 1, last.size(2)});

@@ -1,4 +1,4 @@
-#include "tasks/base/backbone_maps.h"
+#include "tasks/base/layer_features.h"
 
 #include <algorithm>
 #include <limits>

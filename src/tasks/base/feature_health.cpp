@@ -1,4 +1,4 @@
-#include "tasks/base/feature_health.h"
+#include "tasks/base/sample_rows.h"
 
 #include <algorithm>
 

@@ -24,19 +24,29 @@ struct MetricInfo {
 struct Metric {
   MetricInfo info;
   double value = 0;
+  bool measured = true;  // false if no sample has a weight in it: the value is NaN, "-" in text, null in JSON
 };
+
+// Returns sum / weight, or a metric that is not measured if the weight is 0.
+Metric mean_metric(MetricInfo info, double sum, double weight);
+// Returns a metric that is not measured.
+Metric unmeasured(MetricInfo info);
 
 struct Findings {
   int64_t samples = 0;
   double seconds = 0;
   std::vector<Metric> metrics = {};  // in display order
   std::vector<report::Block> blocks = {};
-  data::BadImages broken = {};  // left out, in this process
+  std::vector<std::string> notes = {};  // lines about samples, classes or metrics that do not count
+  data::BadImages broken = {};          // left out, in this process
   // Returns the metric of that name; throws if there is none.
   double metric(const std::string& name) const;
 };
 
-// Adds the metrics and blocks of another evaluator; ignores its samples and time.
+// Adds a note that names the metrics without a value.
+void note_unmeasured(Findings& findings, const std::string& set);
+
+// Adds the metrics, blocks and notes of another evaluator; ignores its samples and time.
 void append(Findings& findings, Findings more);
 
 }  // namespace tessera::tasks

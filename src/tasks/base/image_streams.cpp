@@ -1,4 +1,4 @@
-#include "tasks/base/image_streams.h"
+#include "tasks/base/validation_pass.h"
 
 #include <utility>
 

@@ -1,6 +1,7 @@
 // Features of all blocks of a backbone for a set of images, in one pass; the input of probes.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,6 +45,20 @@ struct FeatureSet {
 // backbone must be on the device and in evaluation mode.
 FeatureSet collect_features(models::Backbone& backbone, const data::Source& source,
                             std::shared_ptr<const data::Transform> transform, const FeatureOptions& options);
+
+// The feature maps that heads of dense prediction read, derived from a model's settings.
+
+struct BackboneMaps {
+  std::vector<int64_t> blocks;   // blocks that give the maps, counted from 0
+  std::vector<int64_t> widths;   // channels of each map
+  std::vector<int64_t> strides;  // pixels per cell side of each map
+  bool stages = false;           // true: maps of a pyramid; false: all on one grid
+  int64_t unit = 1;              // image sides must be multiples of it
+};
+
+// Returns the maps of the given blocks (task.blocks). If none are given: all stages, or every fourth of the
+// `count` blocks. Throws a usage error for a missing block.
+BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& asked, int64_t count);
 
 }  // namespace tessera::tasks
 

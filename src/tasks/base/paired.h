@@ -5,11 +5,29 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/config.h"
 #include "models/language/caption_search.h"
 
 namespace tessera::tasks {
+
+// Which of several captions a training image uses.
+enum class TrainCaptions { drawn, first };
+// Which captions of a validation image count: published figures use all, or the first five of each.
+enum class EvalCaptions { first, five, all };
+
+// A task that is measured with the captions of images.
+class CaptionEvaluation {
+ public:
+  static constexpr const char* kAbility = "a model of images and captions: task clip, coca or simvlm";
+  virtual ~CaptionEvaluation() = default;
+  void set_eval_captions(EvalCaptions which) { eval_captions_ = which; }
+
+ protected:
+  EvalCaptions eval_captions_ = EvalCaptions::all;
+};
 
 // Texts longer than the model's context.
 struct CutTexts {
@@ -44,9 +62,13 @@ class PairedEmbedding {
   const std::vector<std::string>& templates() const { return templates_; }
   // {"imagenet"} means OpenAI's 80. Throws a usage error for a template without {}.
   void set_templates(const std::vector<std::string>& given);
+  // The names of a set's classes in texts: those given, else spoken_names(). Throws a usage error if another
+  // number was given.
+  std::vector<std::string> names_of(const std::vector<std::string>& set_classes) const;
+  void set_class_names(std::vector<std::string> given) { class_names_ = std::move(given); }
 
  private:
-  std::vector<std::string> templates_;
+  std::vector<std::string> templates_, class_names_;
 };
 
 // How captions are searched.
@@ -87,3 +109,12 @@ class Captioner {
 };
 
 }  // namespace tessera::tasks
+
+template <>
+struct tessera::EnumNames<tessera::tasks::TrainCaptions> {
+  static constexpr std::array names = {"drawn", "first"};
+};
+template <>
+struct tessera::EnumNames<tessera::tasks::EvalCaptions> {
+  static constexpr std::array names = {"first", "five", "all"};
+};

@@ -6,22 +6,26 @@
 #include <optional>
 #include <set>
 
+#include "core/error.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "eval/captioning.h"
 #include "eval/classification.h"
 #include "eval/ranking.h"
-#include "tasks/base/classify_blocks.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/paired.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/zero_shot.h"
 
 namespace tessera::tasks {
+
 namespace {
 
 constexpr int64_t kRowsAtOnce = 256;
 
 std::vector<std::string> references_of(const data::Source& source, int64_t index, EvalCaptions which) {
   std::vector<std::string> captions = source.read(index).annotation.captions;
-  if (which == EvalCaptions::first && captions.size() > 1) captions.resize(1);
+  const size_t most = which == EvalCaptions::first ? 1 : which == EvalCaptions::five ? 5 : captions.size();
+  if (captions.size() > most) captions.resize(most);
   return captions;
 }
 
@@ -68,11 +72,16 @@ eval::RetrievalMeter ranks_of(const torch::Tensor& queries, const Compare& compa
 using Embed = std::function<torch::Tensor(const std::vector<std::string>&)>;
 
 // Zero-shot classification by class names.
-void add_zero_shot(Findings& out, const data::ClassLabels& labels, const SampleRows& images,
-                   const PairedEmbedding& model, const EvaluateOptions& options, const Embed& embed) {
+void add_zero_shot(Findings& out, const data::Source& source, const data::ClassLabels& labels,
+                   const SampleRows& images, const PairedEmbedding& model, const EvaluateOptions& options,
+                   const Embed& embed) {
   const std::vector<std::string>& names = labels.class_names();
-  if (std::set<std::string>(names.begin(), names.end()).size() < names.size()) return;
-  ClassRows classes = class_rows(model, names, model.templates(), embed);
+  const std::vector<std::string> spoken = model.names_of(names);
+  if (std::set<std::string>(spoken.begin(), spoken.end()).size() < spoken.size()) return;
+  if (spoken != names)
+    out.notes.push_back(text(source.describe(), ": its classes are named in texts: '", printable(names[0]),
+                             "' is '", printable(spoken[0]), "'"));
+  ClassRows classes = class_rows(model, spoken, model.templates(), embed);
   classes.rows = classes.rows.to(torch::kCPU, torch::kFloat32);
   std::vector<std::vector<int64_t>> own;
   for (const int64_t index : images.indices()) own.push_back({labels.label(index)});
@@ -127,7 +136,7 @@ void add_retrieval(Findings& out, const data::Source& source, const SampleRows& 
   out.metrics.push_back({{"captions"}, static_cast<double>(searched.texts.size())});
   const data::ClassLabels* labels = source.class_labels();
   if (labels && !labels->multi_label() && labels->class_names().size() >= 2)
-    add_zero_shot(out, *labels, images, model, options, embed);
+    add_zero_shot(out, source, *labels, images, model, options, embed);
 }
 
 void add_caption_scores(Findings& out, const data::Source& source, const std::vector<int64_t>& indices,
@@ -146,6 +155,12 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
     images.push_back(std::move(one));
     table.rows.push_back({std::to_string(indices[i]), captions[i], references[0]});
   }
+  if (images.empty()) {
+    for (const MetricInfo& info :
+         {MetricInfo{"cider"}, {"bleu4", Unit::share}, {"rouge_l", Unit::share}, {"exact", Unit::share}})
+      out.metrics.push_back(unmeasured(info));
+    return;
+  }
   const eval::CaptionScores scores = eval::score_captions(images);
   out.metrics.push_back({{"cider"}, scores.cider});
   out.metrics.push_back({{"bleu4", Unit::share}, scores.bleu[3]});
@@ -155,6 +170,31 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
   out.blocks.emplace_back(std::move(table));
   if (options.wants("pictures"))
     out.blocks.emplace_back(captioned_pictures(source, indices, captions, which, options.seed));
+}
+
+void CutTexts::add(const std::string& text, int64_t lost) {
+  if (count++ > 0) return;
+  first = text;
+  first_lost = lost;
+}
+
+std::string CutTexts::line() const {
+  const std::string begins = text("'", printable(first, 60), "'"), by = counted(first_lost, "token");
+  if (count == 1) return text("the text ", begins, " is ", by, " longer than the model reads");
+  return text(count, " texts are longer than the model reads, the first by ", by, ": ", begins);
+}
+
+void PairedEmbedding::set_templates(const std::vector<std::string>& given) {
+  templates_ = given.size() == 1 && given[0] == "imagenet" ? imagenet_templates() : given;
+  for (const std::string& pattern : templates_) fill_template(pattern, "");
+}
+
+std::vector<std::string> PairedEmbedding::names_of(const std::vector<std::string>& set_classes) const {
+  if (class_names_.empty()) return data::spoken_names(set_classes);
+  if (class_names_.size() != set_classes.size())
+    fail_usage("there are ", class_names_.size(), " names for the ", set_classes.size(),
+               " classes of the set, must be one for each, in their order");
+  return class_names_;
 }
 
 }  // namespace tessera::tasks

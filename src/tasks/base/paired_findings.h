@@ -5,18 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
 #include "data/base/source.h"
 #include "tasks/base/findings.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/sample_rows.h"
 
 namespace tessera::tasks {
-
-// Which of several captions a training image uses.
-enum class TrainCaptions { drawn, first };
-// Which captions a validation image is evaluated with.
-enum class EvalCaptions { first, all };
 
 // Adds R@1, 5 and 10 from images to texts and back (image_to_text_r1, …) and the number of distinct
 // `captions`. If the set has one class per image, adds zero_shot_top1 and top5 with the model's templates.
@@ -34,12 +28,3 @@ void add_caption_scores(Findings& out, const data::Source& source, const std::ve
                         const EvaluateOptions& options);
 
 }  // namespace tessera::tasks
-
-template <>
-struct tessera::EnumNames<tessera::tasks::TrainCaptions> {
-  static constexpr std::array names = {"drawn", "first"};
-};
-template <>
-struct tessera::EnumNames<tessera::tasks::EvalCaptions> {
-  static constexpr std::array names = {"first", "all"};
-};

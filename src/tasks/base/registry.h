@@ -18,7 +18,7 @@ namespace tessera::tasks {
 // Weights that a task opens, other than its own.
 struct OpenedWeights {
   std::shared_ptr<Task> task;  // in evaluation mode
-  std::string name;            // of the task
+  std::string name;            // the name of the task
   data::Preprocess preprocess;
   Value metadata;  // written by its task; empty for files of other programs
   std::string file, checksum;
@@ -31,7 +31,7 @@ class WeightsOpener {
   virtual ~WeightsOpener() = default;
   // Returns the weights file of a file, run or checkpoint.
   virtual std::string file_of(const std::string& path) const = 0;
-  // `side`: of the inputs, 0 = as trained.
+  // `side` is the side of the inputs, 0 = as trained.
   virtual OpenedWeights open(const std::string& path, int64_t side) const = 0;
 };
 

@@ -39,7 +39,7 @@ torch::Tensor targets_of(const torch::Tensor& labels, int64_t first, int64_t cou
   return torch::one_hot(labels.slice(0, first, first + count), classes).to(torch::kFloat64);
 }
 
-void check_labels(const torch::Tensor& features, const torch::Tensor& labels) {
+void check_feature_labels(const torch::Tensor& features, const torch::Tensor& labels) {
   check(
       features.dim() == 2 && labels.dim() == 1 && labels.size(0) == features.size(0) && features.size(0) > 0,
       "features ", features.sizes(), " with labels ", labels.sizes());
@@ -121,7 +121,7 @@ double feature_deviation(const torch::Tensor& features) {
 
 torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor& labels,
                                 const torch::Tensor& test, const NeighbourVote& how) {
-  check_labels(train, labels);
+  check_feature_labels(train, labels);
   if (how.neighbours > train.size(0))
     fail_usage(how.neighbours, " neighbours of ", train.size(0), " training images");
   const torch::Tensor bank = unit_rows(train).t().contiguous(), queries = unit_rows(test);
@@ -141,7 +141,7 @@ torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor&
 }
 
 double neighbour_accuracy(const torch::Tensor& features, const torch::Tensor& labels, int64_t neighbours) {
-  check_labels(features, labels);
+  check_feature_labels(features, labels);
   const torch::Tensor unit = unit_rows(features);
   torch::Tensor similarity = unit.mm(unit.t());
   similarity.fill_diagonal_(-std::numeric_limits<double>::infinity());
@@ -196,7 +196,7 @@ Moments moments_of(const torch::Tensor& features, const torch::Tensor& labels, i
 // u_ij^2 / (e_j + lambda N); a sample's leave-one-out residual is its residual / (1 - h).
 Ridge fit_ridge(const torch::Tensor& features, const torch::Tensor& labels, int64_t classes,
                 const std::vector<double>& lambdas, bool standardise) {
-  check_labels(features, labels);
+  check_feature_labels(features, labels);
   const auto n = static_cast<double>(features.size(0));
   const Moments moments = moments_of(features, labels, classes, standardise);
   const auto [values, vectors] = torch::linalg_eigh(moments.squares);

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "tasks/base/byte_rows.h"
 
 namespace tessera::tasks {
 

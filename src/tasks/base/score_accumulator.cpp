@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "eval/ranking.h"
-#include "tasks/base/byte_rows.h"
+#include "tasks/base/sample_rows.h"
 
 namespace tessera::tasks {
 namespace {
@@ -139,10 +139,16 @@ void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamp
   const auto right = std::count_if(out.rows.begin(), out.rows.end(),
                                    [](const EvaluatedSample& row) { return row.score.right; });
   const auto all = eval::multilabel_scores(by_class, right, out.samples);
-  out.metrics = {{{"map", Unit::share}, numbers ? all.map : std::numeric_limits<double>::quiet_NaN()},
-                 {{"micro_f1", Unit::share}, all.micro_f1},
-                 {{"macro_f1", Unit::share}, all.macro_f1},
-                 {{"exact_match", Unit::share}, all.exact_match}};
+  const auto any = [&](auto counted) { return std::ranges::any_of(by_class, counted); };
+  const bool positives = any([](const eval::LabelScores& one) { return one.wanted > 0; });
+  const bool named = positives || any([](const eval::LabelScores& one) { return one.said > 0; });
+  out.metrics = {
+      {{"map", Unit::share},
+       numbers && positives ? all.map : std::numeric_limits<double>::quiet_NaN(),
+       positives || !numbers},
+      named ? Metric{{"micro_f1", Unit::share}, all.micro_f1} : unmeasured({"micro_f1", Unit::share}),
+      positives ? Metric{{"macro_f1", Unit::share}, all.macro_f1} : unmeasured({"macro_f1", Unit::share}),
+      {{"exact_match", Unit::share}, all.exact_match}};
 }
 
 }  // namespace tessera::tasks

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "core/error.h"
 #include "core/progress.h"
+#include "core/text.h"
 
 namespace tessera::tasks {
 namespace {
@@ -31,6 +33,7 @@ class FunctionEvaluator final : public Evaluator {
     set_training(task_.parts(), false);
     Findings findings = run_(options);
     findings.seconds = steady_seconds() - began;
+    if (const auto source = task_.validation().source) note_unmeasured(findings, source->describe());
     return findings;
   }
 
@@ -59,6 +62,22 @@ double Findings::metric(const std::string& name) const {
   fail("evaluation: no metric '", name, "'");
 }
 
+Metric mean_metric(MetricInfo info, double sum, double weight) {
+  return weight > 0 ? Metric{std::move(info), sum / weight} : unmeasured(std::move(info));
+}
+
+Metric unmeasured(MetricInfo info) {
+  return {std::move(info), std::numeric_limits<double>::quiet_NaN(), /*measured=*/false};
+}
+
+void note_unmeasured(Findings& findings, const std::string& set) {
+  std::vector<std::string> names;
+  for (const Metric& metric : findings.metrics)
+    if (!metric.measured) names.push_back(metric.info.name);
+  if (!names.empty())
+    findings.notes.push_back(text(set, ": nothing in it counts for ", join(names, ", "), ": no value"));
+}
+
 void append(Findings& findings, Findings more) {
   if (findings.metrics.empty()) {
     findings = std::move(more);
@@ -66,6 +85,7 @@ void append(Findings& findings, Findings more) {
   }
   std::move(more.metrics.begin(), more.metrics.end(), std::back_inserter(findings.metrics));
   std::move(more.blocks.begin(), more.blocks.end(), std::back_inserter(findings.blocks));
+  std::move(more.notes.begin(), more.notes.end(), std::back_inserter(findings.notes));
   std::move(more.broken.lines.begin(), more.broken.lines.end(), std::back_inserter(findings.broken.lines));
   findings.broken.count += more.broken.count;
 }

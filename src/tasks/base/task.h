@@ -16,6 +16,7 @@
 #include "data/loading/loader.h"
 #include "models/base/model.h"
 #include "nn/named_tensors.h"
+#include "onnx/trace.h"
 #include "tasks/base/findings.h"
 #include "tasks/base/inputs.h"
 
@@ -115,6 +116,12 @@ struct PredictionLine {
 };
 using Prediction = std::vector<PredictionLine>;
 
+// A computation of the task for other programs; `name` is "" if it is the only one.
+struct ExportedPart {
+  std::string name;
+  onnx::Function function;
+};
+
 class Task {
  public:
   virtual ~Task() = default;
@@ -176,6 +183,9 @@ class Task {
   // Predicts preprocessed images [batch, 3, height, width]; at most `most` lines each. Throws a usage error
   // if the task has no predictions for single images.
   virtual std::vector<Prediction> predict(const torch::Tensor& images, int64_t most);
+  // Returns what `tessera export` writes, for images of this side: usually the classifier. Throws a usage error
+  // if there is nothing.
+  virtual std::vector<ExportedPart> exported(int64_t side);
   // The classifier of the task, or null.
   virtual std::shared_ptr<models::Classifier> classifier() const { return nullptr; }
   // Names and checksums of files, in addition to the data, that a run depends on.

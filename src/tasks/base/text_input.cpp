@@ -60,9 +60,8 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored, const da
   } else if (tokenizer != kBytes && stored_tokeniser(tokenizer) != kBytes) {
     tokeniser_ = Tokeniser::load(tokenizer);
   }
-  if (tokeniser_ && (tokeniser_->special().end < 0 || tokeniser_->special().begin < 0))
-    fail_usage("task.tokenizer = \"", tokenizer,
-               "\" has no token that begins or ends a text, as a text tower needs");
+  if (tokeniser_ && tokeniser_->special().end < 0)
+    fail_usage("task.tokenizer = \"", tokenizer, "\" has no token that ends a text, as a text tower needs");
   if (tokeniser_) {
     const std::vector<int32_t> ids = tokeniser_->fit("a", 16, pad()).ids;
     if (std::find(ids.begin(), ids.end(), end()) == ids.end())
@@ -79,7 +78,7 @@ int32_t TextInput::end() const { return tokeniser_ ? tokeniser_->special().end :
 int32_t TextInput::pad() const {
   if (!tokeniser_) return 0;
   const int32_t own = tokeniser_->special().pad;
-  return own >= 0 && own != end() ? own : 0;
+  return own >= 0 ? own : 0;
 }
 
 std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const std::string& where,

@@ -1,5 +1,8 @@
 #include "tasks/base/validation_pass.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/error.h"
 #include "core/text.h"
 
@@ -35,6 +38,21 @@ Findings evaluate_rows(const EvaluateOptions& options, const StreamSpec& stream,
 
 void require_samples(int64_t samples, const PassWords& words) {
   check(samples > 0, "there is no ", words.sample, " to evaluate on");
+}
+
+bool gives_numbers(const Findings& findings, const MetricInfo& main) {
+  for (const std::string_view name : {std::string_view("loss"), std::string_view(main.name)})
+    for (const Metric& metric : findings.metrics)
+      if (metric.info.name == name) return !metric.measured || std::isfinite(metric.value);
+  return std::isfinite(findings.metric(main.name));
+}
+
+bool gives_numbers(const Prediction& prediction) {
+  return std::all_of(prediction.begin(), prediction.end(), [](const PredictionLine& line) {
+    return std::all_of(line.values.begin(), line.values.end(), [](const auto& value) {
+      return !value.second.is_double() || std::isfinite(value.second.as_double());
+    });
+  });
 }
 
 }  // namespace tessera::tasks

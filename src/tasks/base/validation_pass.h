@@ -2,10 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "data/transforms/transform.h"
+#include "tasks/base/paired_findings.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/task.h"
+#include "tasks/base/text_input.h"
 
 namespace tessera::tasks {
 
@@ -34,5 +38,25 @@ void require_samples(int64_t samples, const PassWords& words = {});
 inline StreamInputs to_device(const data::Batch& batch, const EvaluateOptions& options) {
   return to_device(batch, "validation", options.device, options.precision);
 }
+
+// Detects diverged or damaged weights: they may be finite but give outputs that are not.
+
+// True if the loss of an evaluation is finite, or the main metric of a task without one. Evaluators report
+// NaN if a model output is not finite. Metrics without a sample prove nothing.
+bool gives_numbers(const Findings& findings, const MetricInfo& main);
+
+// True if all values of a prediction are finite.
+bool gives_numbers(const Prediction& prediction);
+
+// Streams shared by several tasks: training images without labels, alone or with captions, and validation
+// images. The trainer chooses the image side.
+
+StreamSpec training_images(std::shared_ptr<const data::Source> source, const data::Preprocess& preprocess,
+                           const data::AugmentConfig& augment);
+// Images with "tokens" of one of their captions (make_text_transform).
+StreamSpec training_pairs(std::shared_ptr<const data::Source> source, const data::Preprocess& preprocess,
+                          const data::AugmentConfig& augment, const TextInput& input, int64_t length,
+                          TrainCaptions captions);
+StreamSpec validation_images(std::shared_ptr<const data::Source> source, const data::Preprocess& preprocess);
 
 }  // namespace tessera::tasks

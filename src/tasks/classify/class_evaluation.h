@@ -32,7 +32,7 @@ class ClassEvaluation {
   virtual const ScoredSamples& last_scores() const = 0;
   // Column names of those scores: the set's classes.
   virtual const std::vector<std::string>& scored_classes() const = 0;
-  // How the set's classes were matched to those of the weights (data/base/class_mapping.h).
+  // How the set's classes were matched to those of the weights (data/base/class_names.h).
   virtual const std::string& class_mapping() const = 0;
 };
 

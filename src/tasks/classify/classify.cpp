@@ -7,11 +7,9 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "core/value.h"
-#include "data/base/class_mapping.h"
 #include "data/base/class_names.h"
 #include "data/transforms/mixup.h"
-#include "tasks/base/class_teacher.h"
-#include "tasks/base/classify_blocks.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/score_accumulator.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
@@ -202,9 +200,6 @@ void Classify::check_validation(const data::ClassLabels& labels, const std::stri
 void Classify::check_against_data(bool continued, bool balanced) const {
   if (multi_label_ && config_.loss == ClassifyLoss::cross_entropy)
     fail_usage("loss cross_entropy needs one class an image, the data has several: use bce");
-  if (config_.label_smoothing > 0 && multi_label_)
-    fail_usage("task.label_smoothing = ", shortest(config_.label_smoothing),
-               " is for one class an image, the data has several");
   if (config_.target_threshold >= 0 && multi_label_ && !continued)
     fail_usage("task.target_threshold = ", shortest(config_.target_threshold),
                " is for one class an image, the data has several");
@@ -245,7 +240,7 @@ void Classify::open_unlabelled() {
 void Classify::open_teacher(const TaskSetup& setup) {
   const OpenedWeights opened = setup.opener->open(config_.distil.teacher, preprocess_.size);
   if (!opened.task->classifier())
-    fail_usage("'", opened.file, "' tells no classes apart: it was trained for task ", opened.name);
+    fail_usage("'", opened.file, "' has no classes: it was trained for task ", opened.name);
   if (const auto theirs = names_in(opened.metadata);
       !theirs.empty() && !told_by_count(theirs) && theirs != names_)
     fail_usage("task.distil.teacher '", opened.file, "' was trained on other classes than the data has");

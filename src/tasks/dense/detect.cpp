@@ -5,9 +5,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/base/backbone_maps.h"
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
-#include "tasks/dense/anchor_matching.h"
 #include "tasks/dense/object_task.h"
 
 namespace tessera::tasks {

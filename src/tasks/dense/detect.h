@@ -8,7 +8,11 @@
 // computes at a time.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "models/detection/detector.h"
+#include "tasks/base/inputs.h"
 #include "tasks/base/registry.h"
 
 namespace tessera::tasks {
@@ -96,5 +100,15 @@ void DetectConfig::visit(V& v) {
     "factors on the usual size, one view for each; their detections are merged");
   v("test_flip", test_flip, "each of them mirrored too");
 }
+
+// Implemented by tasks that train on anchors: the assignment of anchors to objects.
+
+class AnchorMatching {
+ public:
+  static constexpr const char* kAbility = "anchors: task detect";
+  virtual ~AnchorMatching() = default;
+  // For each image of a training batch of the task's first stream; truths are the rows of its field "boxes".
+  virtual std::vector<models::AnchorMatches> match_anchors(const Inputs& inputs) const = 0;
+};
 
 }  // namespace tessera::tasks

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/sources/draw_objects.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/resize.h"
 
 namespace tessera::tasks {
@@ -88,6 +88,7 @@ DetectionScores::Compared DetectionScores::compared(eval::Overlap overlap, int64
     all.settings.images.push_back(index);
     const data::SeenObjects seen = labels_.seen(index, decode_);
     for (const data::ObjectAnnotation& object : seen.objects) {
+      if (masks && object.outline.empty()) continue;  // nothing to compare with
       const data::Instance& box = object.box;
       eval::CocoObject truth{.image = index,
                              .category = box.label,
@@ -122,7 +123,10 @@ void DetectionScores::report(const EvaluateOptions& options, Findings& out) cons
   for (const auto& [prefix, overlap] : kinds) {
     const eval::CocoScores scores = evaluate(overlap);
     const auto add = [&, prefix = prefix](const char* name, double value, bool always = false) {
-      if (value >= 0 || always) out.metrics.push_back({{prefix + name, Unit::share}, std::max(value, 0.0)});
+      if (value >= 0)
+        out.metrics.push_back({{prefix + name, Unit::share}, value});
+      else if (always)  // -1 in COCO's own tool
+        out.metrics.push_back(unmeasured({prefix + name, Unit::share}));
     };
     add("ap", scores.precision(), true);
     add("ap50", scores.precision(0), true);
@@ -247,7 +251,7 @@ void DetectionScores::add_pictures(Findings& out) const {
     masks.reserve(objects.size());
     for (const data::ObjectAnnotation& object : objects) {
       const data::Instance& b = object.box;
-      const bool outlined = object.outline.has_runs() || !object.outline.polygons.empty();
+      const bool outlined = !object.outline.empty();
       if (outlined) masks.push_back(data::runs_of_outline(object.outline, image.height, image.width));
       truths.push_back({b.left, b.top, b.right, b.bottom, b.label, outlined ? &masks.back() : nullptr});
     }

@@ -9,7 +9,8 @@
 #include "core/text.h"
 #include "nn/boxes.h"
 #include "ops/roi_align.h"
-#include "tasks/base/backbone_maps.h"
+#include "tasks/base/exported.h"
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/dense/object_task.h"
 #include "tasks/dense/set_loss.h"
@@ -60,6 +61,17 @@ class DetrTask final : public ObjectTask {
     if (config_.frozen_norms) backbone_->eval();
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override;
+  // Scores of the classes, the last one "nothing", and boxes as centre and size in shares of the image.
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {
+        exported_part("", {image_input(channels, side, side)}, {"logits", "boxes"}, [this](const auto& in) {
+          const std::vector<Extent> whole(static_cast<size_t>(in[0].size(0)),
+                                          {static_cast<int>(in[0].size(2)), static_cast<int>(in[0].size(3))});
+          const models::Detr::Objects found = objects(in[0], whole);
+          return std::vector<Tensor>{found.logits[-1], found.boxes[-1]};
+        })};
+  }
 
  protected:
   std::vector<std::vector<FoundObject>> find_in_batch(const Tensor& images, const std::vector<Extent>& shown,

@@ -2,8 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
-#include "data/base/coco_classes.h"
+#include "data/base/class_names.h"
 
 namespace tessera::tasks {
 

@@ -1,4 +1,4 @@
-#include "tasks/dense/object_tiles.h"
+#include "tasks/dense/object_finder.h"
 
 #include <algorithm>
 

@@ -8,15 +8,15 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
-#include "data/base/class_mapping.h"
+#include "data/base/class_names.h"
 #include "data/transforms/mask_labels.h"
 #include "models/base/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
-#include "tasks/base/backbone_maps.h"
+#include "tasks/base/exported.h"
+#include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/dense/segment_blocks.h"
 
 namespace tessera::tasks {
 namespace {
@@ -110,6 +110,13 @@ class Segment final : public Task, public Segmenter {
   Image segment(const Image& picture, const SegmentInference& how) override;
 
   Findings evaluate(const EvaluateOptions& options);
+  // Scores of the classes on the grid of the head, [batch, classes, rows, columns].
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {exported_part("", {image_input(channels, side, side)}, {"scores"}, [this](const auto& in) {
+      return std::vector<torch::Tensor>{head_->forward(head_maps(in[0], {}))};
+    })};
+  }
 
  private:
   Image segment_or_not(const Image& picture, const SegmentInference& how, bool& finite);
@@ -436,13 +443,14 @@ Findings Segment::evaluate(const EvaluateOptions& options) {
   add_counts_of_all(options, meter, samples);
   require_samples(samples);
   eval::SegmentationScores scores = meter.scores();
-  check(!std::isnan(scores.pixel_accuracy), validation_->describe(),
-        ": no mask has a pixel of a class, there is nothing to evaluate on");
+  const bool labelled = !std::isnan(scores.pixel_accuracy);
   if (!finite) scores.mean_iou = std::numeric_limits<double>::quiet_NaN();
   out.samples = samples;
-  out.metrics = {{main_metric(), scores.mean_iou},
-                 {{"mean_accuracy", Unit::share}, scores.mean_accuracy},
-                 {{"pixel_accuracy", Unit::share}, scores.pixel_accuracy}};
+  out.metrics = {{main_metric(), scores.mean_iou, labelled || !finite},
+                 {{"mean_accuracy", Unit::share}, scores.mean_accuracy, labelled},
+                 {{"pixel_accuracy", Unit::share}, scores.pixel_accuracy, labelled}};
+  if (const std::string line = classes_without_pixels(scores, names_); labelled && !line.empty())
+    out.notes.push_back(validation_->describe() + ": " + line);
   if (options.wants("pictures")) out.blocks.emplace_back(segmented_pictures(shown, *validation_, names_));
   if (options.wants("confusion")) out.blocks.emplace_back(pixel_confusion(meter, names_));
   if (options.wants("classes") || options.wants("confusion"))

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "data/transforms/transform_masks.h"
+#include "eval/segmentation.h"
 #include "tasks/base/registry.h"
+#include "tasks/base/task.h"
 #include "tasks/dense/segment_inference.h"
 
 namespace tessera::tasks {
@@ -127,5 +129,24 @@ class Segmenter {
 };
 
 TaskKind segment_kind();
+
+// The report of a mask evaluation: a table of classes, the confusion of pixels, images with their masks.
+
+// A predicted validation image to show.
+struct SegmentedSample {
+  int64_t index = 0;  // into the source
+  double right = 0;   // share of correct labelled pixels
+  Image predicted = {};
+};
+
+report::TableBlock class_table(const eval::SegmentationScores& scores, const std::vector<std::string>& names);
+// Returns a line that names the classes without a labelled pixel; "" if each has one.
+std::string classes_without_pixels(const eval::SegmentationScores& scores,
+                                   const std::vector<std::string>& names);
+report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,
+                                       const std::vector<std::string>& names);
+// Each image with its prediction and truth as overlays; the worst last, the colour legend first.
+report::PicturesBlock segmented_pictures(const std::vector<SegmentedSample>& samples,
+                                         const data::Source& source, const std::vector<std::string>& names);
 
 }  // namespace tessera::tasks

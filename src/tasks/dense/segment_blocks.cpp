@@ -1,4 +1,4 @@
-#include "tasks/dense/segment_blocks.h"
+#include "tasks/dense/segment.h"
 
 #include <cmath>
 
@@ -36,6 +36,14 @@ report::TableBlock class_table(const eval::SegmentationScores& scores,
                           share_text(one.iou), share_text(one.accuracy), share_text(one.dice)});
   }
   return table;
+}
+
+std::string classes_without_pixels(const eval::SegmentationScores& scores,
+                                   const std::vector<std::string>& names) {
+  std::vector<std::string> without;
+  for (size_t c = 0; c < scores.classes.size(); ++c)
+    if (scores.classes[c].labelled == 0) without.push_back(c < names.size() ? names[c] : text("class ", c));
+  return data::no_pixels_of(without);
 }
 
 report::ConfusionBlock pixel_confusion(const eval::SegmentationMeter& meter,

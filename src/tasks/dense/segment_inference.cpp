@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/transforms/segmentation_crop.h"
@@ -95,6 +96,51 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
   return mask;
 }
 
+// Returns rows `top` to `bottom` of scores resized to the image, up to rounding.
+torch::Tensor resized_rows(const torch::Tensor& scores, const Image& picture, int64_t top, int64_t bottom) {
+  const int64_t rows = scores.size(2);
+  const auto options = torch::TensorOptions(scores.device()).dtype(torch::kFloat64);
+  const torch::Tensor at =
+      ((torch::arange(top, bottom, options) + 0.5) * (static_cast<double>(rows) / picture.height) - 0.5)
+          .clamp(0, rows - 1);
+  const torch::Tensor above = at.floor().to(torch::kInt64), below = (above + 1).clamp_max(rows - 1);
+  const torch::Tensor share = (at - above).to(scores.scalar_type()).unsqueeze(1);
+  const torch::Tensor band =
+      scores.index_select(2, above) * (1 - share) + scores.index_select(2, below) * share;
+  return resize_scores(band, bottom - top, picture.width);
+}
+
+// Returns the best classes by the views' scores, each of any grid, in bands of `rows` rows. Several views are added as
+// probabilities.
+Image classes_in_bands(const std::vector<torch::Tensor>& views, const Image& picture, int64_t rows,
+                       bool& finite) {
+  Image mask(picture.width, picture.height, 1);
+  for (int64_t top = 0; top < picture.height; top += rows) {
+    if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
+    const int64_t bottom = std::min<int64_t>(top + rows, picture.height);
+    torch::Tensor sum = resized_rows(views.front(), picture, top, bottom);
+    if (views.size() > 1) sum = sum.softmax(1);
+    for (size_t i = 1; i < views.size(); ++i)
+      sum.add_(resized_rows(views[i], picture, top, bottom).softmax(1));
+    write_classes(sum, static_cast<int>(top), mask, finite);
+  }
+  return mask;
+}
+
+// Throws if the scores of the largest view cannot fit into the machine's memory.
+void check_memory(const PixelModel& model, const Image& picture, const SegmentInference& how) {
+  double scores = 0;
+  for (const double factor : how.scales) {
+    const data::Extent size = size_at(picture, how, factor);
+    scores += static_cast<double>(model.classes) * size.height * size.width * (how.flip ? 2 : 1);
+  }
+  const double bytes = scores * sizeof(float);
+  if (const uint64_t memory = main_memory_bytes(); memory > 0 && bytes > static_cast<double>(memory))
+    fail("an image of ", picture.width, "x", picture.height, " has ",
+         human_bytes(static_cast<uint64_t>(bytes)), " of scores of ", model.classes,
+         " classes, more than the machine's memory: --tile 512 takes less");
+}
+
 }  // namespace
 
 void check_inference(const SegmentInference& how) {
@@ -115,7 +161,10 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
   const data::Extent first = size_at(picture, how, how.scales.front());
   if (one_view && how.slide && first.height == picture.height && first.width == picture.width)
     return in_bands(model, picture, how, finite);
-  std::vector<ScoredView> views;
+  check_memory(model, picture, how);
+  const int64_t rows = how.most_scores / (model.classes * picture.width);
+  const bool whole = rows >= picture.height;
+  std::vector<torch::Tensor> views;  // whole: their sum
   for (const double factor : how.scales) {
     const torch::Tensor image =
         to_input(model, resized_to(picture, size_at(picture, how, factor), model.interpolation));
@@ -124,16 +173,19 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
       const torch::Tensor seen = mirrored ? image.flip({3}) : image;
       torch::Tensor scores =
           how.slide ? sliding_scores(seen, plan_of(model, how), how.at_once, model.score) : model.score(seen);
+      if (mirrored) scores = scores.flip({3});
       // Sum the views at the image's size one by one: the scores of a view are large.
-      scores = resize_scores(mirrored ? scores.flip({3}) : scores, picture.height, picture.width);
-      if (views.empty())
-        views.push_back({one_view ? scores : scores.softmax(1)});
+      if (whole) scores = resize_scores(scores, picture.height, picture.width);
+      if (whole && !one_view) scores = scores.softmax(1);
+      if (whole && !views.empty())
+        views.front().add_(scores);
       else
-        views.front().scores.add_(scores.softmax(1));
+        views.push_back(scores);
     }
   }
+  if (!whole) return classes_in_bands(views, picture, std::max<int64_t>(1, rows), finite);
   Image mask(picture.width, picture.height, 1);
-  write_classes(views.front().scores, 0, mask, finite);
+  write_classes(views.front(), 0, mask, finite);
   return mask;
 }
 

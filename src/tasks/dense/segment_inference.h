@@ -16,9 +16,10 @@ struct SegmentInference {
   bool fading = false;   // windows are aligned and fade into each other (WindowPlan), else all count alike
   // The size that images are fitted into (mmcv's rule, data::fit_into); empty: unchanged.
   std::vector<int64_t> scale = {2048, 512};
-  std::vector<double> scales = {1};  // factors on `scale` (or on the image); probabilities are averaged
-  bool flip = false;                 // adds each scale mirrored
-  int64_t at_once = 4;               // windows in one batch
+  std::vector<double> scales = {1};        // factors on `scale` (or on the image); probabilities are averaged
+  bool flip = false;                       // adds each scale mirrored
+  int64_t at_once = 4;                     // windows in one batch
+  int64_t most_scores = int64_t{1} << 27;  // beyond it, scores are resized to the image in bands of rows
 };
 // Throws usage errors.
 void check_inference(const SegmentInference& how);
@@ -35,7 +36,8 @@ struct PixelModel {
 
 // Returns the class of each pixel of a picture with 3 channels, as one channel. Sets `finite` to false if a
 // score is not finite, as after a diverged training. With one unmirrored scale and no resizing, windows are
-// finished from top to bottom, so memory grows only with the width.
+// finished from top to bottom, so memory grows only with the width. Otherwise scores are resized to a large
+// image in bands of rows. Throws if the scores of all views exceed the machine's memory.
 Image segment_image(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite);
 
 // Zero-pads images at the right and bottom so that their sides are multiples of `unit`. Resizes the output of

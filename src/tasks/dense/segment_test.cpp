@@ -154,6 +154,29 @@ TEST(SegmentInference, AlignedBandsAreTheWhole) {
   }
 }
 
+// Scores on a small grid, resized to the image in bands of rows that memory allows.
+TEST(SegmentInference, BandsOfResizedScoresAreTheWhole) {
+  const data::Normalisation normalisation({0.5, 0.5, 0.5}, {0.25, 0.25, 0.25});
+  RandomStream random(6, "pixels");
+  for (const auto& [width, height] : {std::pair(61, 150), {150, 61}, {5, 40}}) {
+    Image picture(width, height);
+    for (uint8_t& value : picture.pixels) value = static_cast<uint8_t>(random.below(256));
+    for (const bool flip : {false, true}) {
+      SegmentInference how{.slide = false, .scale = {20, 20}, .flip = flip};
+      bool finite = true;
+      const Image whole = segment_image(pixel_model(normalisation), picture, how, finite);
+      for (const int64_t rows : {1, 7, 60}) {
+        how.most_scores = 6 * width * rows;
+        const Image bands = segment_image(pixel_model(normalisation), picture, how, finite);
+        int64_t others = 0;  // ties, up to rounding
+        for (size_t i = 0; i < whole.pixels.size(); ++i) others += bands.pixels[i] != whole.pixels[i];
+        EXPECT_LE(others, std::ssize(whole.pixels) / 500) << rows << " rows";
+      }
+      EXPECT_TRUE(finite);
+    }
+  }
+}
+
 TEST(SegmentInference, PaddingIsCutOffAgain) {
   const torch::Tensor images = torch::ones({1, 3, 5, 7});
   const torch::Tensor scores = score_padded(images, 4, [](const torch::Tensor& x) {

@@ -12,9 +12,10 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/generate/generator_bits.h"
+#include "tasks/generate/generator_fid.h"
 #include "tasks/generate/generator_pictures.h"
 
 namespace tessera::tasks {
@@ -190,6 +191,23 @@ class Diffuse final : public Task {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
+  // One call of the network: guidance and the sampler are left to the caller.
+  std::vector<ExportedPart> exported(int64_t side) override {
+    onnx::FunctionInput x = image_input(network().channels(), side, side), time = x, labels = x;
+    x.name = "x";
+    const int64_t classes = network().label_count();
+    time = {"time", {2}, [](const std::vector<int64_t>& shape, uint64_t draw) {
+              return torch::arange(1, 1 + shape[0], torch::kFloat32).mul(static_cast<double>(7 + draw));
+            }};
+    labels = {"labels", {2}, [classes](const std::vector<int64_t>& shape, uint64_t draw) {
+                return torch::arange(shape[0], torch::kInt64)
+                    .add(static_cast<int64_t>(draw))
+                    .remainder(std::max<int64_t>(1, classes));
+              }};
+    return {exported_part("", {x, time, labels}, {"prediction"}, [this](const auto& in) {
+      return std::vector<torch::Tensor>{network().denoise(in[0], in[1], in[2])};
+    })};
+  }
 
  private:
   models::Denoiser& network() const { return *generator_.network; }

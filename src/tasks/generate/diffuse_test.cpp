@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "data/loading/loader.h"
-#include "tasks/generate/generator_bits.h"
+#include "tasks/generate/generator_fid.h"
 #include "tasks/generate/image_generator.h"
 
 namespace tessera::tasks {

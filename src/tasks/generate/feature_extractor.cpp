@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "io/weights/weight_file.h"
-#include "weights/tensors.h"
+#include "weights/load_tensors.h"
 
 namespace tessera::tasks {
 namespace {

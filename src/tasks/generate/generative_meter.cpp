@@ -15,7 +15,7 @@ GenerativeMeter::GenerativeMeter(const FeatureExtractor& extractor, const MeterO
     : origin_(extractor.origin()), options_(options), pooled_(extractor.width()) {
   if (options.spatial && extractor.spatial_width() > 0) spatial_.emplace(extractor.spatial_width());
   if (options.splits > 0 && extractor.classes() > 0)
-    score_.emplace(extractor.classes(), options.samples, options.splits);
+    score_.emplace(extractor.classes(), options.samples, options.splits, options.shuffle_seed);
   if (options.keep > 0) file_ = std::make_unique<TemporaryFile>("keeping features");
 }
 

@@ -1,4 +1,4 @@
-#include "tasks/generate/generator_bits.h"
+#include "tasks/generate/generator_fid.h"
 
 #include <cmath>
 

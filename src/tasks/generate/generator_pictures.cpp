@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 
 namespace tessera::tasks {
 

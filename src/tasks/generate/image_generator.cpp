@@ -142,7 +142,7 @@ Generated generate_images(models::Denoiser& network, const diffusion::NoiseProce
   walk.after = [&](int64_t step, torch::Tensor& state) {
     if (known.defined()) {
       const diffusion::Level level = sampler->level(step + 1);
-      const torch::Tensor kept = level.alpha * known + level.sigma * noise("noise of what is kept", step);
+      const torch::Tensor kept = level.alpha * known + level.sigma * noise("noise of the kept part", step);
       state = mask * state + (1 - mask) * kept;
     }
     go_on(step, state);

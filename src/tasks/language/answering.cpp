@@ -361,7 +361,7 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
 
 // An answer is exact if each token is the likeliest after its predecessors, and none was truncated.
 Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool blank) {
-  SampleRows rows(6);  // loss, tokens, exact, type, VQA accuracy or -1, cut
+  SampleRows rows(6);  // loss, tokens, exact or -1, type, VQA accuracy or -1, cut
   Findings out = evaluate_rows(
       options, validation_with(shots), rows,
       [&](data::Batch& loaded) {
@@ -377,26 +377,33 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
         const torch::Tensor cut = batch.at("cut").gt(0);
-        // An answer without a token to learn counts as wrong.
-        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut | ~learned.any(1);
+        // An answer that was cut off counts as wrong, one without a token of its own not at all.
+        const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut;
+        const torch::Tensor exact = (~wrong).to(torch::kFloat64).masked_fill(~(learned.any(1) | cut), -1.0);
         return torch::stack(
-            {losses_of(scores, labels), learned.sum(1).to(torch::kFloat64), (~wrong).to(torch::kFloat64),
+            {losses_of(scores, labels), learned.sum(1).to(torch::kFloat64), exact,
              batch.at("type").to(torch::kFloat64), accuracy.to(labels.device()), cut.to(torch::kFloat64)},
             1);
       },
       {"conversation", "answers"});
   const torch::Tensor all = rows.rows().to(torch::kFloat64);
-  const double loss = (all.select(1, 0).sum() / all.select(1, 1).sum().clamp_min(1)).item<double>();
-  out.metrics = {{{"exact", Unit::share}, all.select(1, 2).mean().item<double>()},
-                 {{"loss", Unit::number, false}, loss},
-                 {{"perplexity", Unit::number, false}, std::exp(loss)}};
+  const double loss = all.select(1, 0).sum().item<double>(), tokens = all.select(1, 1).sum().item<double>();
+  const torch::Tensor counts = all.select(1, 2).ge(0);
+  const auto exact = [&](const std::string& name, const torch::Tensor& some) {
+    return mean_metric({name, Unit::share}, all.select(1, 2).masked_select(some).sum().item<double>(),
+                       some.sum().item<double>());
+  };
+  out.metrics = {exact("exact", counts),
+                 mean_metric({"loss", Unit::number, false}, loss, tokens),
+                 {{"perplexity", Unit::number, false}, std::exp(loss / tokens), tokens > 0}};
+  if (const auto without = (~counts).sum().item<int64_t>(); without > 0)
+    out.notes.push_back(text(validation_->describe(), ": ", counted(without, "answer"),
+                             " without a token to learn, not counted in exact"));
   const auto& types = validation_->types();
   for (size_t i = 0; i < types.size() && types.size() > 1; ++i) {
-    const torch::Tensor own = all.select(1, 3) == static_cast<double>(i);
+    const torch::Tensor own = all.select(1, 3).eq(static_cast<double>(i)) & counts;
     const std::string name = types[i].empty() ? "other" : types[i];
-    if (own.any().item<bool>())
-      out.metrics.push_back(
-          {{"exact_" + name, Unit::share}, all.select(1, 2).masked_select(own).mean().item<double>()});
+    if (own.any().item<bool>()) out.metrics.push_back(exact("exact_" + name, own));
   }
   if (const torch::Tensor scored = all.select(1, 4); scored.ge(0).any().item<bool>())
     out.metrics.push_back(
@@ -423,10 +430,10 @@ Findings Answering::measure_documents(const EvaluateOptions& options, bool blank
       },
       {"document", "documents"});
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
-  const double tokens = std::max(1.0, sums[1].item<double>()), loss = sums[0].item<double>() / tokens;
-  out.metrics = {{{"perplexity", Unit::number, false}, std::exp(loss)},
-                 {{"loss", Unit::number, false}, loss},
-                 {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
+  const double loss = sums[0].item<double>(), tokens = sums[1].item<double>();
+  out.metrics = {{{"perplexity", Unit::number, false}, std::exp(loss / tokens), tokens > 0},
+                 mean_metric({"loss", Unit::number, false}, loss, tokens),
+                 mean_metric({"accuracy", Unit::share}, sums[2].item<double>(), tokens)};
   return out;
 }
 

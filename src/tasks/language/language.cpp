@@ -155,13 +155,13 @@ Findings Language::evaluate(const EvaluateOptions& options) {
       },
       {"text", "windows"});
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
-  const double total = sums[0].item<double>(), tokens = std::max(1.0, sums[1].item<double>());
+  const double total = sums[0].item<double>(), tokens = sums[1].item<double>();
   // Tokens of different tokenisers cover different amounts of text: bits per byte are comparable.
   const double bits = total / std::log(2.0) / static_cast<double>(validation_->bytes());
-  out.metrics = {{main_metric(), std::exp(total / tokens)},
-                 {{"loss", Unit::number, false}, total / tokens},
+  out.metrics = {{main_metric(), std::exp(total / tokens), tokens > 0},
+                 mean_metric({"loss", Unit::number, false}, total, tokens),
                  {{"bits_per_byte", Unit::number, false}, bits},
-                 {{"accuracy", Unit::share}, sums[2].item<double>() / tokens}};
+                 mean_metric({"accuracy", Unit::share}, sums[2].item<double>(), tokens)};
   return out;
 }
 

@@ -47,6 +47,7 @@ std::vector<std::string> write_captions(int64_t images, const CaptionRequest& re
   if (request.longest > most_tokens)
     fail_usage("captions of ", request.longest, " tokens: the model reads at most ", most_tokens);
   input.check_rows();
+  if (input.start() < 0) fail_usage("task.tokenizer has no token that begins a text, which captions need");
   models::CaptionSearch search{.start = input.start(), .end = input.end(), .pad = input.pad()};
   search.longest = request.longest > 0 ? request.longest : most_tokens;
   search.beams = request.search.beams;

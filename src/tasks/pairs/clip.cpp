@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"
-#include "tasks/base/image_streams.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/task_kind.h"
@@ -16,7 +16,7 @@
 #include "tasks/base/validation_pass.h"
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/caption_model.h"
-#include "tasks/pairs/late_interaction.h"
+#include "tasks/pairs/pair_loss.h"
 
 namespace tessera::tasks {
 namespace {
@@ -47,7 +47,7 @@ double group_of(std::span<const int32_t> tokens) {
   return static_cast<double>(hash >> 12);
 }
 
-class Clip final : public Task, public PairedEmbedding, public TextLimit {
+class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation, public TextLimit {
  public:
   explicit Clip(const TaskSetup& setup)
       : config_(read_task<ClipConfig>(setup.settings)),
@@ -66,6 +66,7 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
     if (setup.batch_size == 1)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     set_templates(config_.templates);
+    set_eval_captions(config_.eval_captions);
     require_captions({train_.get(), validation_.get()}, "task clip");
     if (by_tokens())
       extent_ =
@@ -168,6 +169,15 @@ class Clip final : public Task, public PairedEmbedding, public TextLimit {
   bool averages_prompts() const override { return !by_tokens(); }
   torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return pair_->scale().item<double>(); }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {
+        exported_part("image", {image_input(channels, side, side)}, {"vector"},
+                      [this](const auto& in) { return std::vector<torch::Tensor>{image_rows(in[0], {})}; }),
+        exported_part(
+            "text", {token_input(config_.context_length, input_.size(), input_.start(), input_.end())},
+            {"vector"}, [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], {})}; })};
+  }
 
  private:
   bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
@@ -290,7 +300,7 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
     return embed_images(batch.at("image"));
   });
   CutTexts cut;
-  add_retrieval(out, *validation_, images, config_.eval_captions, *this, options,
+  add_retrieval(out, *validation_, images, eval_captions_, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   return embed_texts(texts, &cut);

@@ -41,7 +41,7 @@ struct ClipConfig {
   int64_t piece = 0, chunk = 128;
   std::vector<std::string> templates = {"{}"};
   TrainCaptions train_captions = TrainCaptions::drawn;
-  EvalCaptions eval_captions = EvalCaptions::first;
+  EvalCaptions eval_captions = EvalCaptions::all;
   ViewConfig views;
 
   template <class V>

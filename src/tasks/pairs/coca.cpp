@@ -7,7 +7,6 @@
 #include "core/text.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"
-#include "tasks/base/image_streams.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/task_kind.h"
@@ -20,7 +19,11 @@
 namespace tessera::tasks {
 namespace {
 
-class CocaTask final : public Task, public PairedEmbedding, public Captioner, public TextLimit {
+class CocaTask final : public Task,
+                       public PairedEmbedding,
+                       public CaptionEvaluation,
+                       public Captioner,
+                       public TextLimit {
  public:
   explicit CocaTask(const TaskSetup& setup)
       : config_(read_task<CocaTaskConfig>(setup.settings)),
@@ -41,6 +44,7 @@ class CocaTask final : public Task, public PairedEmbedding, public Captioner, pu
     if (setup.batch_size == 1)
       fail_usage("task coca compares the pairs of a batch: train.batch_size is 1, must be at least 2");
     set_templates(config_.templates);
+    set_eval_captions(config_.eval_captions);
     if (config_.longest > config_.context_length)
       fail_usage("task.longest = ", config_.longest,
                  ", must be at most task.context_length = ", config_.context_length);
@@ -193,10 +197,9 @@ Findings CocaTask::evaluate(const EvaluateOptions& options) {
     return models::normalised_rows(image.embed);
   });
   written.collect(options);
-  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
-                     options);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), eval_captions_, options);
   CutTexts cut;
-  add_retrieval(out, *validation_, rows, config_.eval_captions, *this, options,
+  add_retrieval(out, *validation_, rows, eval_captions_, *this, options,
                 [&](const std::vector<std::string>& texts) {
                   const AutocastScope autocast(options.device, options.precision);
                   return embed_texts(texts, &cut);

@@ -21,7 +21,7 @@ struct CocaTaskConfig {
   int64_t chunk = 128, longest = 0;
   std::vector<std::string> templates = {"{}"};
   TrainCaptions train_captions = TrainCaptions::drawn;
-  EvalCaptions eval_captions = EvalCaptions::first;
+  EvalCaptions eval_captions = EvalCaptions::all;
 
   template <class V>
   void visit(V& v) {

@@ -1,4 +1,4 @@
-#include "tasks/pairs/late_interaction.h"
+#include "tasks/pairs/pair_loss.h"
 
 #include <algorithm>
 #include <limits>

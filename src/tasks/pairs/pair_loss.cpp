@@ -10,7 +10,6 @@
 
 #include "core/error.h"
 #include "tasks/base/task.h"
-#include "tasks/pairs/late_interaction.h"
 
 namespace tessera::tasks {
 namespace {

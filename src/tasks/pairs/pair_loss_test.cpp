@@ -14,7 +14,6 @@
 #include "tasks/base/losses.h"
 #include "tasks/base/ring_testing.h"
 #include "tasks/base/zero_shot.h"
-#include "tasks/pairs/late_interaction.h"
 
 namespace tessera::tasks {
 namespace {

@@ -7,7 +7,6 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "models/pairs/simvlm.h"
-#include "tasks/base/image_streams.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/text_limit.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr const char *kPrefix = "prefix",
                      *kValid = "valid";  // i64 []: tokens read in both directions, and all
 
-class SimVlmTask final : public Task, public Captioner, public TextLimit {
+class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner, public TextLimit {
  public:
   explicit SimVlmTask(const TaskSetup& setup)
       : config_(read_task<SimVlmTaskConfig>(setup.settings)),
@@ -34,6 +33,7 @@ class SimVlmTask final : public Task, public Captioner, public TextLimit {
     if (config_.text_dim % config_.text_heads != 0)
       fail_usage("task.text_dim = ", config_.text_dim,
                  ", must be a multiple of task.text_heads = ", config_.text_heads);
+    set_eval_captions(config_.eval_captions);
     if (config_.longest > config_.context_length)
       fail_usage("task.longest = ", config_.longest,
                  ", must be at most task.context_length = ", config_.context_length);
@@ -191,8 +191,7 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
   written.collect(options);
   out.samples = std::ssize(written.indices());
   require_samples(out.samples);
-  add_caption_scores(out, *validation_, written.indices(), written.captions(), config_.eval_captions,
-                     options);
+  add_caption_scores(out, *validation_, written.indices(), written.captions(), eval_captions_, options);
   return out;
 }
 

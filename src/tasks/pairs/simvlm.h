@@ -17,7 +17,7 @@ struct SimVlmTaskConfig {
   PrefixKind prefix = PrefixKind::drawn;
   int64_t longest = 0;
   TrainCaptions train_captions = TrainCaptions::drawn;
-  EvalCaptions eval_captions = EvalCaptions::first;
+  EvalCaptions eval_captions = EvalCaptions::all;
 
   template <class V>
   void visit(V& v) {

@@ -12,8 +12,7 @@
 #include "models/base/codebook.h"
 #include "models/base/tokeniser.h"
 #include "models/heads/dvae_decoder.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 

@@ -12,12 +12,11 @@
 #include "models/base/family.h"
 #include "models/base/model.h"
 #include "nn/patch_embed.h"
-#include "tasks/base/feature_health.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/report_blocks.h"
+#include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/pretrain/patch_orders.h"
+#include "tasks/pretrain/patch_tokens.h"
 
 namespace tessera::tasks {
 namespace {

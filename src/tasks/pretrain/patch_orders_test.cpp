@@ -1,4 +1,4 @@
-#include "tasks/pretrain/patch_orders.h"
+#include "tasks/pretrain/patch_tokens.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 #include "tasks/pretrain/patch_tokens.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "models/base/capability.h"
 
@@ -85,6 +87,22 @@ torch::Tensor images_of_pixels(const torch::Tensor& pixels, const data::Preproce
 torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width) {
   if (pixels.size(2) == height && pixels.size(3) == width) return pixels;
   return at::_upsample_bicubic2d_aa(pixels, {height, width}, /*align_corners=*/false).clamp(0, 1);
+}
+
+void add_orders(data::Batch& batch, int64_t patches,
+                const std::function<RandomStream(int64_t sample)>& stream_of) {
+  const auto orders = batch.add({"order", DType::i64, {patches}}).values<int64_t>();
+  for (int64_t i = 0; i < batch.size; ++i) {
+    const auto order = stream_of(i).permutation(patches);
+    std::copy(order.begin(), order.end(), orders.begin() + i * patches);
+  }
+}
+
+void draw_orders(data::Batch& batch, int64_t patches, const char* purpose, const StepKey& key) {
+  add_orders(batch, patches, [&](int64_t sample) {
+    return RandomStream(key.seed, purpose, static_cast<uint64_t>(key.step),
+                        static_cast<uint64_t>(batch.first + sample));
+  });
 }
 
 }  // namespace tessera::tasks

@@ -2,11 +2,16 @@
 // patch.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "core/random.h"
+#include "data/base/field.h"
 #include "models/base/tokeniser.h"
 #include "tasks/base/registry.h"
+#include "tasks/base/task.h"
 
 namespace tessera::tasks {
 
@@ -51,5 +56,16 @@ torch::Tensor images_of_pixels(const torch::Tensor& pixels, const data::Preproce
 // Resizes pixels by antialiased bicubic interpolation, clamped to [0, 1]; returns the same tensor if the size
 // matches.
 torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width);
+
+// A random patch order for each sample of a batch: defines the mask, or the sequence.
+
+// Adds the field "order", i64 [patches]: a permutation for each sample, drawn from stream_of(its index in the
+// batch).
+void add_orders(data::Batch& batch, int64_t patches,
+                const std::function<RandomStream(int64_t sample)>& stream_of);
+
+// The same for a training step: new in every step. It depends on the sample's global index, so not on the
+// number of processes or pieces. `purpose` separates draws of several kinds.
+void draw_orders(data::Batch& batch, int64_t patches, const char* purpose, const StepKey& key);
 
 }  // namespace tessera::tasks

@@ -8,16 +8,16 @@
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "nn/init.h"
-#include "tasks/base/image_streams.h"
-#include "tasks/base/patch_pictures.h"
+#include "tasks/base/exported.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
 
 namespace tessera::tasks {
 namespace {
 
-constexpr int64_t kReconstructions = 8;  // images shown in the report
-constexpr double kMomentum = 0.02;  // for the latents' running mean and variance: about the last 50 steps
+constexpr int64_t kShownImages = 8;  // images shown in the report
+constexpr double kMomentum = 0.02;   // for the latents' running mean and variance: about the last 50 steps
 constexpr double kLeastSquaredError = 1e-12;
 
 // Mean and variance over all latent values. The trainer averages buffers of these names over processes.
@@ -66,6 +66,19 @@ class Vae final : public Task {
   }
 
   std::vector<Part> parts() const override { return {{"", model_}, {"latent_scale.", scale_}}; }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    onnx::FunctionInput latents =
+        image_input(codec_->latent_channels(), side / codec_->factor(), side / codec_->factor());
+    latents.name = "latents";
+    return {exported_part("encoder", {image_input(3, side, side)}, {"mean", "logvar"},
+                          [this](const auto& in) {
+                            const auto found = models::LatentDistribution::of_moments(codec_->moments(in[0]));
+                            return std::vector<torch::Tensor>{found.mean, found.logvar};
+                          }),
+            exported_part("decoder", {latents}, {"images"}, [this](const auto& in) {
+              return std::vector<torch::Tensor>{codec_->decode(in[0])};
+            })};
+  }
   std::vector<BackbonePart> backbones() const override { return {{"", model_, spec_}}; }
   int64_t macs(int64_t side) const override { return model_->macs(side, side); }
 
@@ -153,7 +166,7 @@ report::PicturesBlock Vae::reconstructions(const torch::Tensor& images, const to
   report::PicturesBlock block{.heading = "Reconstructions",
                               .note = "Validation images, and each decoded from the mean of its latent.",
                               .together = 2};
-  for (int64_t i = 0; i < std::min(kReconstructions, images.size(0)); ++i) {
+  for (int64_t i = 0; i < std::min(kShownImages, images.size(0)); ++i) {
     block.pictures.push_back({picture_of(images[i], preprocess_), "image", ""});
     block.pictures.push_back({picture_of(decoded[i], preprocess_), "decoded", ""});
   }

@@ -1,6 +1,5 @@
 // Language and vision-language models, from transformers and from their authors.
 #include "weights/names/tables.h"
-#include "weights/names/towers.h"
 
 namespace tessera::train {
 namespace {
@@ -42,6 +41,7 @@ NameRows language_llava() {
        older(joined({image_tower_rows("model.vision_tower.vision_tower.vision_model.", "vision."),
                      image_tower_rows("model.vision_tower.vision_model.", "vision."),
                      image_tower_rows("model.vision_tower.", "vision."),
+                     image_tower_rows("vision_tower.", "vision."),
                      below("model.mm_projector.", projector, {{"0.*", "linear_1.*"}, {"2.*", "linear_2.*"}}),
                      below("mm_projector.", projector, {{"0.*", "linear_1.*"}, {"2.*", "linear_2.*"}}),
                      {{"model.mm_projector.*", projector + "linear_1.*"},

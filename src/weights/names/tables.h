@@ -1,6 +1,7 @@
 // The name tables, one file for each program or family. name_tables.h lists them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "weights/base/name_table.h"
@@ -23,5 +24,8 @@ std::vector<NameTable> segmenter_names();
 std::vector<NameTable> tower_names();
 std::vector<NameTable> language_names();
 std::vector<NameTable> llama_names();
+
+// Returns the rows for transformers' names, and for OpenCLIP's (only for reading).
+NameRows image_tower_rows(const std::string& theirs, const std::string& ours);
 
 }  // namespace tessera::train

@@ -1,6 +1,5 @@
 // Image-text models: CLIP and CoCa of OpenAI and OpenCLIP, OpenCLIP with timm towers (SigLIP), and CLIPModel
 // and SiglipModel of transformers. The image tower is under "visual.trunk.", the text tower under "text.".
-#include "weights/names/towers.h"
 
 #include "weights/names/tables.h"
 

@@ -1,0 +1,215 @@
+"""Folders written by timm's and transformers' own `save`, opened here: the largest difference of the top-5 probabilities.
+
+    python bench/published_folders.py --program build/tessera [--only NAME] [--keep FOLDER]
+
+Needs a Python with torch, timm, transformers and Pillow (TESSERA_PEER_PYTHON of the other benchmarks). Weights are random, with
+heads that make the classes differ. Prints a Markdown table; the exit code is 1 if a difference exceeds 1e-4.
+`bench/tables published-folders docs/weights.md python bench/published_folders.py --program build/tessera` writes it into the page.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import timm
+import torch
+from PIL import Image
+
+MOST = 1e-4
+HALF = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
+CLASSES = ["cat", "dog", "red star", "boat", "tree", "lamp"]
+
+# Name, architecture, arguments of its constructor, and keys of pretrained_cfg that differ from the published ones.
+TIMM = [
+    ("vit_tiny", "vit_tiny_patch16_224", {}, {}),
+    ("vit_384", "vit_tiny_patch16_384", {}, {}),
+    ("vit_img_size", "vit_tiny_patch16_224", {"img_size": 160}, {}),
+    ("vit_avg", "vit_tiny_patch16_224", {"global_pool": "avg"}, {}),
+    ("vit_avg_norm_before", "vit_tiny_patch16_224", {"global_pool": "avg", "fc_norm": False}, {}),
+    ("vit_max", "vit_tiny_patch16_224", {"global_pool": "max"}, {}),
+    ("vit_avgmax", "vit_tiny_patch16_224", {"global_pool": "avgmax", "class_token": False}, {}),
+    ("vit_map", "vit_tiny_patch16_224", {"global_pool": "map", "class_token": False}, {}),
+    ("vit_quick_gelu", "vit_tiny_patch16_224", {"act_layer": "quick_gelu"}, {}),
+    ("vit_relu", "vit_tiny_patch16_224", {"act_layer": "relu", "qkv_bias": False}, {}),
+    ("vit_registers", "vit_tiny_patch16_224", {"reg_tokens": 4, "no_embed_class": True}, {}),
+    ("vit_init_values", "vit_tiny_patch16_224", {"init_values": 0.5, "qk_norm": True}, {}),
+    ("vit_dynamic", "vit_tiny_patch16_224", {"dynamic_img_size": True}, {"input_size": (3, 256, 256)}),
+    ("vit_squash", "vit_tiny_patch16_224", {}, {"crop_mode": "squash", "crop_pct": 0.8, "interpolation": "bilinear"}),
+    ("vit_border", "vit_tiny_patch16_224", {}, {"crop_mode": "border", "crop_pct": 1.0, "interpolation": "lanczos"}),
+    ("vit_grey", "vit_tiny_patch16_224", {"in_chans": 1}, {"mean": (0.5,), "std": (0.5,)}),
+    ("deit_tiny", "deit_tiny_patch16_224", {}, {}),
+    ("deit_distilled", "deit_tiny_distilled_patch16_224", {}, {}),
+    ("deit3_small", "deit3_small_patch16_224", {}, {}),
+    ("dinov2_small", "vit_small_patch14_dinov2", {"img_size": 224}, {}),
+    ("dinov2_registers", "vit_small_patch14_reg4_dinov2", {"img_size": 224}, {}),
+    ("siglip_base", "vit_base_patch16_siglip_224", {}, {}),
+    ("swin_tiny", "swin_tiny_patch4_window7_224", {}, {}),
+    ("swin_256", "swin_tiny_patch4_window7_224", {"img_size": 256}, {}),
+    ("swin_window4", "swin_tiny_patch4_window7_224", {"window_size": 4, "img_size": 128}, {}),
+    ("twins_small", "twins_svt_small", {}, {}),
+    ("twins_crop", "twins_svt_small", {}, {"crop_pct": 0.7, "interpolation": "bilinear"}),
+    ("resnet18", "resnet18", {}, {}),
+    ("resnet34_160", "resnet34", {}, {"input_size": (3, 160, 160)}),
+    ("resnet50", "resnet50", {}, {"crop_pct": 0.875, "interpolation": "bilinear"}),
+    ("resnet50_stride16", "resnet50", {"output_stride": 16}, {}),
+    ("resnet101_half", "resnet101", {}, HALF),
+    ("convnext_tiny", "convnext_tiny", {}, {}),
+    ("convnext_384", "convnext_tiny", {}, {"input_size": (3, 384, 384), "crop_pct": 1.0, "crop_mode": "squash"}),
+    ("convnext_conv_mlp", "convnext_tiny", {"conv_mlp": True}, {}),
+    ("convnextv2_nano", "convnextv2_nano", {}, {}),
+    ("convnextv2_tiny", "convnextv2_tiny", {}, {"input_size": (3, 288, 288), "crop_pct": 1.0}),
+]
+
+
+def probes(folder):
+    """Two images that are not square."""
+    paths = []
+    for seed, size in enumerate([(302, 230), (190, 260)]):
+        torch.manual_seed(seed)
+        small = (torch.rand(24, 24, 3) * 255).byte().numpy()
+        paths.append(folder / f"probe{seed}.png")
+        Image.fromarray(small).resize(size, Image.BICUBIC).save(paths[-1])
+    return paths
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, encoding="utf-8")
+    return done.stdout if done.returncode == 0 else sys.exit(f"{' '.join(map(str, arguments))}: {done.stderr}")
+
+
+def difference(theirs, ours):
+    """Of their five largest probabilities."""
+    return max(abs(value - ours.get(name, 0.0)) for name, value in sorted(theirs.items(), key=lambda one: -one[1])[:5])
+
+
+def timm_case(case, folder, program, images):
+    name, architecture, create, config = case
+    torch.manual_seed(7)
+    # Absolute positions and fixed inputs follow the constructor.
+    model = timm.create_model(architecture, num_classes=10, **create).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.ndim == 2 and key.startswith(("head", "fc")) and parameter.shape[0] == 10:
+                torch.nn.init.normal_(parameter, std=0.3)
+    model.pretrained_cfg = {**model.pretrained_cfg, **config}
+    timm.models.save_for_hf(model, str(folder), safe_serialization=True)
+    model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    settings = timm.data.resolve_model_data_config(model)
+    transform = timm.data.create_transform(**settings, is_training=False)
+    worst = 0
+    for image in images:
+        mode = "L" if settings["input_size"][0] == 1 else "RGB"
+        with torch.no_grad():
+            scores = model(transform(Image.open(image).convert(mode))[None]).softmax(-1)[0]
+        theirs = {str(i): float(value) for i, value in enumerate(scores)}
+        lines = run(program, "predict", image, "--weights", folder, "--csv", "--top", "10").splitlines()[1:]
+        ours = dict(line.rsplit(",", 2)[1:] for line in lines)
+        worst = max(worst, difference(theirs, {key: float(value) for key, value in ours.items()}))
+    return worst, f"{settings['input_size'][1]}, {settings['crop_mode']} {settings['crop_pct']}"
+
+
+def tokeniser():
+    """CLIP's kind of tokeniser: bytes, and the two special tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = {letter: i for i, letter in enumerate(letters)}
+    words.update({"<|startoftext|>": 256, "<|endoftext|>": 257})
+    plain = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="<|endoftext|>"))
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    plain.post_processor = processors.TemplateProcessing(
+        single="<|startoftext|> $A <|endoftext|>",
+        special_tokens=[("<|startoftext|>", 256), ("<|endoftext|>", 257)])
+    return PreTrainedTokenizerFast(tokenizer_object=plain, bos_token="<|startoftext|>", eos_token="<|endoftext|>",
+                                   pad_token="<|endoftext|>")
+
+
+TOWER = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 1, "num_hidden_layers": 2}
+TRANSFORMERS = [
+    ("clip", "CLIP", {}, {}),
+    ("clip_half", "CLIP", {"hidden_act": "gelu"}, {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}),
+    ("clip_bilinear", "CLIP", {"layer_norm_eps": 1e-3}, {"resample": 2, "size": {"shortest_edge": 40}}),
+    ("siglip", "Siglip", {}, {}),
+    ("siglip_unscaled", "Siglip", {}, {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3}),
+]
+
+
+def transformers_case(case, folder, program, images):
+    import transformers
+
+    name, kind, tower, processor = case
+    torch.manual_seed(7)
+    siglip = kind == "Siglip"
+    vision = {**TOWER, **tower, "image_size": 32, "patch_size": 8}
+    text = {**TOWER, **tower, "vocab_size": 258, "max_position_embeddings": 32, "bos_token_id": 256, "eos_token_id": 257,
+            "pad_token_id": 257}
+    if siglip:
+        text["projection_size"] = 64
+    config = getattr(transformers, f"{kind}Config")(vision_config=vision, text_config=text,
+                                                    **({} if siglip else {"projection_dim": 32}))
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.12)
+    sizes = {"size": {"height": 32, "width": 32}} if siglip else {
+        "size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    prepare = getattr(transformers, f"{kind}ImageProcessorPil")(**{**sizes, **processor})
+    words = tokeniser()
+    for part in (model, prepare, words):
+        part.save_pretrained(folder)
+    ids = words([f"a {name}" for name in CLASSES], padding="max_length", max_length=32, return_tensors="pt")
+    worst = 0
+    for image in images:
+        pixels = prepare(images=Image.open(image).convert("RGB"), return_tensors="pt")
+        with torch.no_grad():
+            more = {} if siglip else {"attention_mask": ids["attention_mask"]}
+            scores = model(pixel_values=pixels["pixel_values"], input_ids=ids["input_ids"],
+                           **more).logits_per_image[0].softmax(-1)
+        given = [word for one in CLASSES for word in ("--class", one)]
+        found = json.loads(run(program, "zeroshot", image, "--weights", folder, *given, "--templates", "a {}", "--json",
+                               "--top", str(len(CLASSES))).splitlines()[0])
+        ours = {one["class"]: one["share"] for one in found["predictions"]}
+        worst = max(worst, difference(dict(zip(CLASSES, map(float, scores))), ours))
+    return worst, "preprocessor_config.json"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--only", default="", help="cases with this word in their name")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the folders here")
+    options = parser.parse_args()
+    failed = False
+    print("| folder | written by | model | images | largest difference |\n|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        root = options.keep or pathlib.Path(temporary)
+        root.mkdir(parents=True, exist_ok=True)
+        images = probes(root)
+        for program, cases, check in (("timm", TIMM, timm_case), ("transformers", TRANSFORMERS, transformers_case)):
+            for case in cases:
+                if options.only not in case[0]:
+                    continue
+                folder = root / case[0]
+                folder.mkdir(exist_ok=True)
+                try:
+                    worst, how = check(case, folder, options.program, images)
+                except SystemExit as refusal:
+                    print(refusal, file=sys.stderr)
+                    worst, how = float("inf"), "refused"
+                failed = failed or worst > MOST
+                more = ", ".join(f"{key} {value}" for key, value in case[2].items())
+                print(f"| {case[0]} | {program} | {case[1]}{', ' if more else ''}{more} | {how} | {worst:.1e} |", flush=True)
+                if not options.keep:
+                    shutil.rmtree(folder)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

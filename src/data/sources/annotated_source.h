@@ -1,0 +1,40 @@
+// The bases of sources with masks and with objects, and the drawing of objects over their image.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/base/objects.h"
+#include "data/base/source.h"
+#include "data/transforms/mask_labels.h"
+#include "io/images/image.h"
+#include "io/images/run_lengths.h"
+
+namespace tessera::data {
+
+class ObjectSource : public Source, public ObjectLabels {
+ public:
+  std::unique_ptr<Annotations> annotations() const override;
+};
+
+class MaskedSource : public Source, public MaskLabels {
+ public:
+  std::unique_ptr<Annotations> annotations() const override;
+};
+
+// Returns the mask as its image is shown, oriented by EXIF. A mask of the size as stored is oriented along with
+// the image. Throws if it has neither size.
+Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
+                    const std::string& image_name);
+
+// Draws boxes, masks and classes over an image. Class colours are distinct for all kinds of colour vision.
+struct DrawnObject {
+  double left = 0, top = 0, right = 0, bottom = 0;
+  int64_t label = 0;
+  const RunLengths* mask = nullptr;  // has the image's size
+};
+Image draw_objects(const Image& image, const std::vector<DrawnObject>& objects);
+
+}  // namespace tessera::data

@@ -1,2 +1,0 @@
-#define TESSERA_DECODE_MCU decode_mcu_plain
-#include "io/images/jpeg_huffman_loop.h"

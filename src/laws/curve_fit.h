@@ -1,0 +1,31 @@
+// A loss curve of one training, extrapolated from its first part; and consequences of a law of the loss for one
+// size.
+#pragma once
+
+#include "laws/loss_law.h"
+
+namespace tessera::laws {
+
+// L(D) = floor + scale / D^exponent.
+struct CurveFit {
+  double floor = 0, scale = 0, exponent = 0;
+  double loss(double samples) const;
+};
+// Fits by Huber's loss of logarithms. Needs at least 4 points.
+CurveFit fit_curve(const std::vector<double>& samples, const std::vector<double>& losses);
+
+// The loss at the end of a curve, predicted by its first part.
+struct Extrapolation {
+  double predicted = 0, measured = 0, from_samples = 0, to_samples = 0;
+};
+// Uses the points within the first `share` of the samples. Returns measured = NaN if they are fewer than 4.
+Extrapolation extrapolate(const Curve& curve, double share = 0.5);
+
+// Returns the samples that a size needs for a loss; infinity if it never reaches it.
+double samples_for(const LossLaw& law, double parameters, double loss);
+
+// Returns the samples at which a size is the best one for its compute. Training it longer lowers the loss
+// less than a larger size would.
+double best_samples(const LossLaw& law, double parameters);
+
+}  // namespace tessera::laws

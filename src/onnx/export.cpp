@@ -1,0 +1,69 @@
+#include "onnx/export.h"
+
+#include <ATen/Functions.h>
+
+#include "core/error.h"
+#include "onnx/interpret.h"
+#include "ops/inference.h"
+
+namespace tessera::onnx {
+namespace {
+
+// Returns the largest difference as a share of the largest expected value.
+double difference_of(const torch::Tensor& found, const torch::Tensor& expected) {
+  const torch::Tensor a = found.to(torch::kFloat64), b = expected.to(torch::kFloat64);
+  if (a.numel() == 0) return 0;
+  const double largest = b.abs().max().item<double>();
+  const double difference = (a - b).abs().max().item<double>();
+  return difference == 0 ? 0 : difference / std::max(largest, 1e-30);
+}
+
+// Compares on other content, at the traced sizes and at each other one.
+double check_graph(const OnnxGraph& graph, const Function& function) {
+  constexpr uint64_t kUnseen = 1000;
+  std::vector<std::vector<int64_t>> all = {function.usual_sizes()};
+  for (size_t axis = 0; axis < function.free.size(); ++axis) {
+    all.push_back(all[0]);
+    // One image, and sides between those that were traced.
+    const std::vector<int64_t>& seen = function.free[axis].other_sizes;
+    all.back()[axis] = axis == 0 ? 1 : (seen.front() + seen.back()) / 2;
+  }
+  double largest = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<torch::Tensor> inputs = function.examples(all[i], kUnseen + i);
+    const torch::NoGradGuard no_gradients;
+    const ops::InferenceScope composed({.fused = false});
+    const std::vector<torch::Tensor> expected = function.run(inputs), found = interpret(graph, inputs);
+    for (size_t output = 0; output < expected.size(); ++output) {
+      check(found[output].sizes() == expected[output].sizes(), "the file's output '",
+            function.outputs[output], "' has shape ", found[output].sizes(), ", must have ",
+            expected[output].sizes());
+      const double difference = difference_of(found[output], expected[output]);
+      check(difference <= kMostDifference, "the file's output '", function.outputs[output],
+            "' differs from the model's by ", difference, " of the largest value, at most ", kMostDifference,
+            " is written");
+      largest = std::max(largest, difference);
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+Exported export_function(const Function& function, const NamedTensors& weights,
+                         const ExportOptions& options) {
+  if (options.opset < 17 || options.opset > 20) fail_usage("--opset ", options.opset, ": must be 17 to 20");
+  std::unordered_map<const void*, std::string> names;
+  for (const auto& [name, tensor] : weights) names.emplace(tensor.data_ptr(), name);
+  const Trace traced = trace(function);
+  Exported out;
+  out.model.opset = options.opset;
+  out.model.producer = "tessera";
+  out.model.producer_version = options.producer_version;
+  out.model.graph = Lowering(function, traced, options.opset, std::move(names))
+                        .graph(options.entries ? *options.entries : entries());
+  out.difference = check_graph(out.model.graph, function);
+  return out;
+}
+
+}  // namespace tessera::onnx

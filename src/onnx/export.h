@@ -1,0 +1,33 @@
+// One computation as a model of ONNX, checked against itself before it is written.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "io/onnx/onnx_model.h"
+#include "nn/named_tensors.h"
+#include "onnx/lowering.h"
+
+namespace tessera::onnx {
+
+struct ExportOptions {
+  int64_t opset = 20;  // 17 to 20
+  std::string producer_version = {};
+  const Entries* entries = nullptr;  // null: entries()
+};
+
+struct Exported {
+  OnnxModel model;
+  double difference =
+      0;  // largest, between the interpreted file and the function, as a share of the largest output
+};
+
+// Largest difference that a file may have.
+constexpr double kMostDifference = 1e-4;
+
+// Traces `function`, whose weights are `weights`, and checks the graph on inputs that the trace did not see. Throws Error that names
+// the operation that has no form in the file, or the output that differs.
+Exported export_function(const Function& function, const NamedTensors& weights,
+                         const ExportOptions& options = {});
+
+}  // namespace tessera::onnx

@@ -1,0 +1,111 @@
+#include "onnx/export.h"
+
+#include <gtest/gtest.h>
+
+#include "core/core_testing.h"
+#include "onnx/interpret.h"
+
+namespace tessera::onnx {
+namespace {
+
+struct Small {
+  torch::Tensor weight = torch::randn({6, 4}, torch::kFloat32), bias = torch::randn({6});
+  Function function(std::function<torch::Tensor(const torch::Tensor&)> run) const {
+    return {.inputs = {{"x",
+                        {2, 3, 4},
+                        [](const std::vector<int64_t>& shape, uint64_t draw) {
+                          torch::manual_seed(draw);
+                          return torch::randn(shape);
+                        }}},
+            .outputs = {"y"},
+            .run = [run](const auto& in) { return std::vector<torch::Tensor>{run(in[0])}; },
+            .free = {{"batch", {{0, 0}}, {3}}}};
+  }
+  Function layer() const {
+    return function([*this](const torch::Tensor& x) {
+      return torch::gelu(torch::linear(x, weight, bias)) - x.sum(2, true);
+    });
+  }
+  NamedTensors weights() const { return {{"fc.weight", weight}, {"fc.bias", bias}}; }
+};
+
+TEST(Export, NamesNodesAndWeightsAfterTheModel) {
+  const Small small;
+  const Exported exported = export_function(small.layer(), small.weights());
+  EXPECT_LE(exported.difference, 1e-6);
+  EXPECT_EQ(exported.model.graph.nodes.at(0).name, "fc.MatMul");
+  const auto& weights = exported.model.graph.weights;
+  EXPECT_TRUE(std::any_of(weights.begin(), weights.end(),
+                          [](const OnnxTensor& one) { return one.name == "fc.bias"; }));
+}
+
+TEST(Export, TwoExportsAreEqual) {
+  const Small small;
+  const OnnxGraph a = export_function(small.layer(), small.weights()).model.graph,
+                  b = export_function(small.layer(), small.weights()).model.graph;
+  ASSERT_EQ(a.nodes.size(), b.nodes.size());
+  for (size_t i = 0; i < a.nodes.size(); ++i) {
+    EXPECT_EQ(a.nodes[i].name, b.nodes[i].name);
+    EXPECT_EQ(a.nodes[i].inputs, b.nodes[i].inputs);
+  }
+}
+
+// A wrong sign, an axis off by one and a product without its transposition are found by the interpreter.
+TEST(Export, MistakesInTheTableAreFound) {
+  const Small small;
+  const auto exported_with = [&](const std::string& operation, Entry wrong) {
+    Entries table = entries();
+    table[operation] = wrong;
+    return error_of([&] { export_function(small.layer(), small.weights(), {.entries = &table}); });
+  };
+  const std::string sign = exported_with("aten::sub", [](Call& call) {
+    call.result(call.to.add("Add", {call.tensor("self"), call.tensor("other")}));
+  });
+  EXPECT_NE(sign.find("the file's output 'y' differs"), std::string::npos) << sign;
+  const std::string axis = exported_with("aten::sum", [](Call& call) {
+    call.result(
+        call.to.add("ReduceSum", {call.tensor("self"), call.to.integers({1})}, {{"keepdims", int64_t{1}}}));
+  });
+  EXPECT_NE(axis, "");
+  const std::string transposed = exported_with("aten::linear", [](Call& call) {
+    const torch::Tensor weight = call.constant("weight").reshape({4, 6});
+    call.result(call.to.add("Add", {call.to.add("MatMul", {call.tensor("input"), call.to.constant(weight)}),
+                                    call.tensor("bias")}));
+  });
+  EXPECT_NE(transposed.find("differs"), std::string::npos) << transposed;
+}
+
+TEST(Export, OperationsWithoutAFormAreNamed) {
+  const Small small;
+  const std::string message = error_of([&] {
+    export_function(
+        small.function([&](const torch::Tensor& x) { return torch::lgamma(torch::linear(x, small.weight)); }),
+        small.weights());
+  });
+  EXPECT_NE(message.find("operation aten::lgamma of 'fc' with result [2, 3, 6] has no form in the file"),
+            std::string::npos)
+      << message;
+}
+
+TEST(Export, ValuesReadOnTheHostAreRefused) {
+  const Small small;
+  const std::string message = error_of([&] {
+    export_function(small.function([](const torch::Tensor& x) { return x * x.max().item<double>(); }),
+                    small.weights());
+  });
+  EXPECT_NE(message.find("differs for inputs of another size or content"), std::string::npos) << message;
+}
+
+TEST(Export, FreeDimensionsAreComputedFromTheInput) {
+  const Small small;
+  const Function function = small.function([](const torch::Tensor& x) {
+    return x.reshape({x.size(0) * x.size(1), 4}).reshape({x.size(0), 3, 4}) *
+           torch::arange(x.size(0)).reshape({-1, 1, 1});
+  });
+  const OnnxGraph graph = export_function(function, {}).model.graph;
+  const torch::Tensor x = torch::randn({7, 3, 4});
+  EXPECT_TRUE(torch::allclose(interpret(graph, {x}).at(0), x * torch::arange(7).reshape({-1, 1, 1})));
+}
+
+}  // namespace
+}  // namespace tessera::onnx

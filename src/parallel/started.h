@@ -1,0 +1,12 @@
+// The number of processes that a launcher started, without MPI.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::parallel {
+
+// Returns the number of processes that mpirun or srun started with this one, by their environment variables; 1 for a
+// program started by hand.
+int64_t started_processes();
+
+}  // namespace tessera::parallel

@@ -1,0 +1,28 @@
+// The shape of a run's model for the planner, counted on the meta device.
+#pragma once
+
+#include <string>
+
+#include "plan/cost.h"
+#include "recipe/recipe.h"
+#include "tasks/base/task.h"
+
+namespace tessera::train {
+
+struct CountedRun {
+  Recipe recipe;  // with the settings that task and data determine
+  plan::Shape shape;
+  plan::Arithmetic arithmetic;
+  bool only_attention = true;  // false: layers with kernels of their own, which no published figure covers
+  bool language = false;       // published figures are of language models
+};
+
+// Counts parameters, multiply-adds and activations of a recipe's task: layers of equal shape become stacks,
+// the rest is outside. Allocates nothing. Data may be missing.
+CountedRun count_run(const Recipe& recipe);
+
+// The stacks and the rest of a task. Layers are found by their names ("blocks.3.", "layers.0.") and grouped by
+// the shapes of their parameters. `frozen`: patterns of parameters that do not train.
+plan::Shape shape_of_task(const tasks::Task& task, int64_t side, const std::vector<std::string>& frozen);
+
+}  // namespace tessera::train

@@ -1,0 +1,144 @@
+#include "weights/hub_config.h"
+
+#include <gtest/gtest.h>
+
+#include "io/files/file.h"
+#include "io/files/io_testing.h"
+#include "weights/preprocess_config.h"
+
+namespace tessera::train {
+namespace {
+
+class HubConfigTest : public TemporaryFolder {
+ protected:
+  PublishedFolder with(const std::string& name, const std::string& json) const {
+    write_text_atomic(path(name), json);
+    return PublishedFolder(path("model.safetensors"));
+  }
+  HubConfig timm(const std::string& json) const {
+    PublishedFolder folder = with("config.json", json);
+    return read_hub_config(folder).value();
+  }
+  std::string refusal(const std::string& arguments,
+                      const std::string& architecture = "vit_tiny_patch16_224") const {
+    const std::string error = error_of([&] {
+      timm(R"({"architecture":")" + architecture + R"(","model_args":)" + arguments +
+           R"(,"pretrained_cfg":{}})");
+    });
+    return error.substr(std::min(error.size(), path("config.json").size() + 2));
+  }
+  Value preprocess(const std::string& json, const std::string& name = "preprocessor_config.json") const {
+    PublishedFolder folder = with(name, json);
+    return read_preprocess_config(folder, 0).value();
+  }
+};
+
+TEST_F(HubConfigTest, TheArgumentsOfTheConstructorAreSettings) {
+  const HubConfig hub = timm(R"({"architecture": "vit_tiny_patch16_224", "num_classes": 10,
+      "model_args": {"img_size": [160, 160], "act_layer": "quick_gelu", "fc_norm": false, "global_pool": "avg",
+                     "init_values": null, "reg_tokens": 4, "drop_rate": 0.5, "num_classes": 10},
+      "pretrained_cfg": {"fixed_input_size": true, "crop_pct": 0.9, "interpolation": "bilinear", "crop_mode":
+      "squash", "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25], "url": "x"}})");
+  EXPECT_EQ(hub.model, "vit_tiny_patch16_224");
+  const auto setting = [&](const char* key) { return *hub.settings.find(key); };
+  EXPECT_EQ(setting("image_size"), Value(160));
+  EXPECT_EQ(setting("mlp"), Value("quick_gelu"));
+  EXPECT_EQ(setting("fc_norm"), Value("off"));
+  EXPECT_EQ(setting("global_pool"), Value("avg"));
+  EXPECT_EQ(setting("init_values"), Value(0.0));
+  EXPECT_EQ(setting("reg_tokens"), Value(4));
+  EXPECT_EQ(*hub.preprocess.find("size"), Value(160));
+  EXPECT_EQ(*hub.preprocess.find("crop"), Value(0.9));
+  EXPECT_EQ(*hub.preprocess.find("crop_mode"), Value("squash"));
+  EXPECT_EQ(*hub.preprocess.find("interpolation"), Value("bilinear"));
+}
+
+TEST_F(HubConfigTest, TheInputSizeIsTheConstructorsOnlyIfItIsFixed) {
+  const std::string head = R"({"architecture": "vit_tiny_patch16_224", "model_args": {)",
+                    weights = R"("pretrained_cfg": {"fixed_input_size": true, "input_size": [3, 256, 256]}})";
+  const HubConfig fixed = timm(head + "}, " + weights);
+  EXPECT_EQ(*fixed.settings.find("image_size"), Value(256));
+  const HubConfig dynamic = timm(head + R"("dynamic_img_size": true}, )" + weights);
+  EXPECT_EQ(dynamic.settings.find("image_size"), nullptr);
+  EXPECT_EQ(*dynamic.preprocess.find("size"), Value(256));
+  const HubConfig convnet = timm(R"({"architecture": "resnet50", "pretrained_cfg": {"tag": "a3_in1k",
+      "input_size": [3, 160, 160], "test_input_size": [3, 224, 224], "crop_pct": 0.95}})");
+  EXPECT_EQ(convnet.model, "resnet50.a3_in1k");
+  EXPECT_EQ(*convnet.preprocess.find("size"), Value(160));
+  EXPECT_EQ(convnet.test_size, "--size 224 --crop 0.95");
+}
+
+TEST_F(HubConfigTest, AnArgumentWithoutAnEquivalentIsRefusedByName) {
+  EXPECT_EQ(refusal(R"({"act_layer": "mish"})"),
+            "model_args.act_layer is mish, which family vit cannot compute");
+  EXPECT_EQ(refusal(R"({"global_pool": "max"})", "resnet18"),
+            "model_args.global_pool is max, which family resnet cannot compute");
+  EXPECT_EQ(refusal(R"({"output_stride": 16})", "resnet18"),
+            "model_args.output_stride is 16, must be 32 in a ResNet of basic blocks");
+  EXPECT_EQ(refusal(R"({"output_stride": 16})", "resnet50"), "");
+  EXPECT_EQ(
+      refusal(R"({"attn_layer": "diff"})"),
+      "model_args.attn_layer is diff: family vit has no such setting, so that other numbers would come out");
+  EXPECT_NE(refusal(R"({"img_size": [160, 224]})").find("must be a square"), std::string::npos);
+}
+
+TEST_F(HubConfigTest, WhatNothingReadsIsNamed) {
+  write_text_atomic(path("notes.bin"), "x");
+  write_text_atomic(path("README.md"), "x");
+  write_text_atomic(path("model.safetensors"), "x");
+  PublishedFolder folder =
+      with("config.json", R"({"architecture": "resnet18", "pretrained_cfg": {"new_key": 1}, "other": 2})");
+  EXPECT_TRUE(read_hub_config(folder).has_value());
+  const std::vector<std::string> lines = folder.lines();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].ends_with("config.json: no use for pretrained_cfg.new_key, other")) << lines[0];
+  EXPECT_TRUE(lines[1].ends_with(": not read: notes.bin")) << lines[1];
+}
+
+TEST_F(HubConfigTest, ImageProcessorsOfTransformersAreRead) {
+  const Value clip =
+      preprocess(R"({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 99},
+      "crop_size": {"height": 16, "width": 16}, "do_center_crop": true, "resample": 2,
+      "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})");
+  EXPECT_EQ(*clip.find("size"), Value(16));
+  EXPECT_EQ(std::floor(16 / clip.find("crop")->as_double()), 99);
+  EXPECT_EQ(*clip.find("crop_mode"), Value("center"));
+  EXPECT_EQ(*clip.find("interpolation"), Value("bilinear"));
+  // A number is the short side for CLIP, a square for others.
+  EXPECT_EQ(
+      *preprocess(R"({"feature_extractor_type": "ViTFeatureExtractor", "size": 224})").find("crop_mode"),
+      Value("squash"));
+  const Value old = preprocess(
+      R"({"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, "do_center_crop": true})");
+  EXPECT_EQ(*old.find("crop_mode"), Value("center"));
+  EXPECT_EQ(old.find("mean")->as_array()[0], Value(0.48145466));
+  // From 0 … 255 to -1 … 1 in one step.
+  const Value scaled =
+      preprocess(R"({"size": {"height": 8, "width": 8}, "rescale_factor": 0.00784313725490196,
+      "image_mean": [1.0, 1.0, 1.0], "image_std": [1.0, 1.0, 1.0]})");
+  EXPECT_DOUBLE_EQ(scaled.find("mean")->as_array()[0].as_double(), 0.5);
+  EXPECT_DOUBLE_EQ(scaled.find("std")->as_array()[0].as_double(), 0.5);
+  EXPECT_NE(error_of([&] { preprocess(R"({"size": {"height": 8, "width": 9}})"); }).find("must be a square"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              preprocess(R"({"size": {"shortest_edge": 8}, "do_resize": false})");
+            }).find("do_resize is false"),
+            std::string::npos);
+}
+
+TEST_F(HubConfigTest, PreprocessCfgOfOpenClipHasPriority) {
+  write_text_atomic(path("preprocessor_config.json"), R"({"size": {"height": 8, "width": 8}})");
+  const Value own = preprocess(R"({"preprocess_cfg": {"size": 32, "mean": [0, 0, 0], "std": [1, 1, 1],
+      "interpolation": "bilinear", "resize_mode": "squash"}})",
+                               "open_clip_config.json");
+  EXPECT_EQ(*own.find("size"), Value(32));
+  EXPECT_EQ(*own.find("crop_mode"), Value("squash"));
+  EXPECT_EQ(own.find("std")->as_array()[0], Value(1.0));
+  EXPECT_NE(error_of([&] {
+              preprocess(R"({"preprocess_cfg": {"resize_mode": "longest"}})", "open_clip_config.json");
+            }).find("preprocess_cfg.resize_mode is longest, must be shortest or squash"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::train
