@@ -132,7 +132,7 @@ std::vector<std::string> classes_of_numbers(std::vector<int64_t> labels) {
   if (labels.empty()) return {};
   const int64_t count = labels.back() + 1, found = std::ssize(labels);
   const bool from_one = labels.front() == 1 && found == count - 1;
-  if (!from_one && 2 * found > count) return numbered_classes(count);
+  if (!from_one && 2 * found >= count) return numbered_classes(count);
   std::vector<std::string> names;
   for (const int64_t label : labels) names.push_back(std::to_string(label));
   return names;

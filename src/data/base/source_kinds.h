@@ -116,7 +116,7 @@ std::vector<std::string> training_classes(const SourceConfig& config);
 // order is timm's: numbers in names by their value, letters without case.
 void order_classes(std::vector<std::string>& names, const SourceConfig& config);
 
-// Returns the names of classes that labels number: "0" to the largest. If they count from 1, or if at most half
+// Returns the names of classes that labels number: "0" to the largest. If they count from 1, or if less than half
 // of these numbers occur, as in years, the names are the numbers that do occur. Negative numbers are left out.
 std::vector<std::string> classes_of_numbers(std::vector<int64_t> labels);
 // True if names of classes are numbers other than "0", "1", …; labels are then these names.

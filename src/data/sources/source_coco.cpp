@@ -86,7 +86,11 @@ Place find_place(const SourceConfig& config, Split split) {
   return place;
 }
 
-// Returns the size of an image by its header; zeros if it cannot be read.
+Extent shown_size(const ImageInfo& info) {
+  return info.orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
+}
+
+// Returns the size of an image as viewers show it, by its header; zeros if it cannot be read.
 Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   constexpr std::streamsize kHead = 1 << 16;
   if (!ShardFiles::inside_shard(path)) try {
@@ -94,13 +98,11 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
       std::vector<std::byte> head(kHead);
       file.read(reinterpret_cast<char*>(head.data()), kHead);
       head.resize(static_cast<size_t>(file.gcount()));
-      const ImageInfo info = image_info(head, path);
-      return {info.height, info.width};
+      return shown_size(image_info(head, path));
     } catch (const Error&) {  // a longer header
     }
   try {
-    const ImageInfo info = image_info(shards.read(path, kMaxPictureBytes), path);
-    return {info.height, info.width};
+    return shown_size(image_info(shards.read(path, kMaxPictureBytes), path));
   } catch (const Error&) {
     return {};
   }
@@ -244,9 +246,9 @@ class CocoSource final : public ObjectSource {
   Turns turns_of(int64_t index, const RawSample& sample) const {
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
     const Extent annotated = annotated_extent(index);
+    const Extent as_shown = shown_size(info);
     const bool swapped = info.orientation >= 5, stored = fits(annotated, info.width, info.height),
-               shown =
-                   fits(annotated, swapped ? info.height : info.width, swapped ? info.width : info.height);
+               shown = fits(annotated, as_shown.width, as_shown.height);
     const auto require = [&](bool fitting, int64_t width, int64_t height, const auto&... what) {
       if (!fitting)
         fail(place_.file, ": ", what..., " ", width, "x", height, " pixels, its image ", sample.name, " has ",

@@ -142,7 +142,9 @@ std::string set_folder(const std::string& path) {
   const std::string inner = only_folder(path);
   if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
   const SplitFolders splits = split_folders(inner);
-  return splits.train.empty() || splits.held_out.empty() ? path : inner;
+  // Images directly in the splits, without class folders, are those of another kind of set.
+  const bool both = !splits.train.empty() && !splits.held_out.empty();
+  return both && !list(splits.train, is_folder).empty() ? inner : path;
 }
 std::string classes_folder(const std::string& split) {
   const std::string inner = split.empty() ? "" : only_folder(split);

@@ -340,7 +340,7 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   EXPECT_EQ(message([](P& p, A&) { p.interpolation = "linear"; }).substr(0, 31),
             "unknown interpolation 'linear',");
   EXPECT_EQ(message([](P& p, A&) { p.crop_mode = "x"; }),
-            "unknown crop mode 'x', must be center, squash or border");
+            "unknown crop mode 'x', must be center, squash, border or pad");
   EXPECT_EQ(message([](P&, A& a) { a.crop = "x"; }),
             "unknown augment crop 'x', must be random_resized, padded or center");
   EXPECT_NE(message([](P&, A& a) { a.scale = {0.5, 0.2}; }), "");
