@@ -58,7 +58,7 @@ bool is_image_file(const std::string& path);
 // pass over such files and folders.
 bool is_hidden(std::string_view name);
 
-// True if a folder is the directory of a run, whose images are no data.
+// True if a folder is the directory of a run. Its images are no data.
 bool is_run_folder(const std::string& path);
 
 class LeftOut {

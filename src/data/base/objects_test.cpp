@@ -143,7 +143,7 @@ TEST_F(CocoFiles, ObjectsAreOrientedWithTheirImage) {
   };
   for (int orientation = 1; orientation <= 8; ++orientation)
     for (const bool as_stored : {false, true}) {
-      if (as_stored && orientation < 5) continue;  // no size tells them apart
+      if (as_stored && orientation < 5) continue;  // both have the same size
       const Image stored = orient(shown, inverse_orientation(orientation));
       write_file_atomic((folder_ / "images" / "a.png").string(), encode_png(stored, orientation));
       const Image& annotated = as_stored ? stored : shown;
@@ -163,7 +163,9 @@ TEST_F(CocoFiles, ObjectsAreOrientedWithTheirImage) {
       for (const bool apply_exif : {true, false}) {
         const RawSample sample = source->read(0);
         const Image image = decode_sample(sample, {.apply_exif = apply_exif});
-        if (apply_exif) EXPECT_EQ(image.pixels, shown.pixels) << orientation;
+        if (apply_exif) {
+          EXPECT_EQ(image.pixels, shown.pixels) << orientation;
+        }
         if (!apply_exif && orientation < 5) continue;
         const SeenObjects seen = labels.seen(0, {.apply_exif = apply_exif});
         EXPECT_EQ(seen.extent, (Extent{image.height, image.width}));
@@ -173,7 +175,9 @@ TEST_F(CocoFiles, ObjectsAreOrientedWithTheirImage) {
         const Rectangle outline = box_of_outline(seen.objects[0].outline);
         EXPECT_EQ(outline.left, box.left);
         EXPECT_EQ(outline.bottom, box.bottom);
-        if (apply_exif) EXPECT_EQ(sample.annotation.instances[0].left, box.left);
+        if (apply_exif) {
+          EXPECT_EQ(sample.annotation.instances[0].left, box.left);
+        }
       }
     }
 }

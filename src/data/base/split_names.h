@@ -10,7 +10,7 @@
 
 namespace tessera::data {
 
-// Returns the split that a name stands for, in any case: train, training, trn; val, valid, validation, dev, eval,
+// Returns the split of a usual name, in any case: train, training, trn; val, valid, validation, dev, eval,
 // evaluation, test, testing, tst; also as a part of the name ("seg_train", "train2017", "TestSet").
 std::optional<Split> split_of_name(std::string_view name);
 

@@ -39,7 +39,7 @@ std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   return names;
 }
 
-// True for the directory of a run, or a folder that holds nothing but runs.
+// True for the directory of a run, or a folder that contains only runs.
 bool is_run(const fs::path& folder) {
   if (is_run_folder(folder.string())) return true;
   std::error_code error;
@@ -148,7 +148,7 @@ std::string set_folder(const std::string& path) {
 }
 std::string classes_folder(const std::string& split) {
   const std::string inner = split.empty() ? "" : only_folder(split);
-  if (inner.empty() || holds_images(inner) || list(inner, is_folder).size() < 2) return split;
+  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
   const std::string name = fs::path(inner).filename().string();
   return split_of_name(name) || name == fs::path(split).filename().string() ? inner : split;
 }
