@@ -167,6 +167,7 @@ Value keys_of(const ProcessorConfig& config, const std::string& where) {
   if (side > resized)
     refuse(where, "crop_size", std::to_string(side), "at most the size that images are resized to");
   if (config.do_pad && mode == "center") mode = "pad";
+  if (mode == "center") mode = "center_floor";  // torchvision rounds half to even
   keys.set("size", side);
   keys.set("crop", crop_ratio(side, resized));
   keys.set("crop_mode", mode);
