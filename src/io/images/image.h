@@ -1,4 +1,5 @@
-// Images in memory, and their codecs. Pixels equal Pillow's Image.open(f).convert("RGB").
+// Images in memory, and their codecs. Pixels equal Pillow's Image.open(f).convert("RGB"),
+// except for gray of more than 8 bits: it gives its upper 8 bits, as in colour, where Pillow clips it at 255.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ Image decode_image_crop(std::span<const std::byte> bytes, const std::string& nam
 void decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                        const DecodeOptions& options, Image& out);
 
-// Decodes a TIFF with `bands` numbers per pixel, unconverted: [height, width, bands]; of 16 bits the upper 8.
+// Decodes a TIFF with `bands` numbers per pixel: [height, width, bands]; of more than 8 bits the upper 8.
 // Throws if the file is not a TIFF or has another number of bands.
 Image decode_bands(std::span<const std::byte> bytes, const std::string& name, int bands,
                    const DecodeOptions& options = {});

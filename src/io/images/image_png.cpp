@@ -1,4 +1,4 @@
-// PNG through libpng, with transformations that give Pillow's pixels.
+// PNG through libpng, with transformations that give Pillow's pixels; of 16 bits, gray or colour, the upper 8.
 #include <png.h>
 #include <zlib.h>
 
@@ -93,27 +93,20 @@ class Reader {
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);  // no profiles, texts, gamma
       png_read_info(png_, info_);
       const int type = png_get_color_type(png_, info_), depth = png_get_bit_depth(png_, info_);
-      wide_gray_ = type == PNG_COLOR_TYPE_GRAY && depth == 16;
       if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
       if (type == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png_);
-      if (depth == 16 && !wide_gray_) png_set_strip_16(png_);
+      if (depth == 16) png_set_strip_16(png_);
       png_set_strip_alpha(png_);
-      if (!(type & PNG_COLOR_MASK_COLOR) && !wide_gray_) png_set_gray_to_rgb(png_);
+      if (!(type & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(png_);
       passes_ = png_set_interlace_handling(png_);
       png_read_update_info(png_, info_);
     });
   }
 
-  void copy(const uint8_t* line, int y, const Box& box, Image& out) const {
+  static void copy(const uint8_t* line, int y, const Box& box, Image& out) {
     if (y < box.top || y >= box.top + box.height) return;
-    uint8_t* to = out.row(y - box.top);
-    if (!wide_gray_) {
-      std::memcpy(to, line + static_cast<ptrdiff_t>(box.left) * 3, static_cast<size_t>(box.width) * 3);
-      return;
-    }
-    // Clips 16-bit gray at 255 instead of scaling: Pillow's I;16 to RGB.
-    const uint8_t* from = line + static_cast<ptrdiff_t>(box.left) * 2;
-    for (int x = 0; x < box.width; ++x, from += 2, to += 3) to[0] = to[1] = to[2] = from[0] ? 255 : from[1];
+    std::memcpy(out.row(y - box.top), line + static_cast<ptrdiff_t>(box.left) * 3,
+                static_cast<size_t>(box.width) * 3);
   }
 
   const std::string& name_;
@@ -122,7 +115,6 @@ class Reader {
   png_infop info_ = nullptr;
   std::vector<uint8_t> lines_;
   int passes_ = 1;
-  bool wide_gray_ = false;
 };
 
 }  // namespace

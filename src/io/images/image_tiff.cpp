@@ -1,4 +1,5 @@
-// TIFF through libtiff: the first page, 1 to 16 bits in gray, palette, RGB and CMYK, and YCbCr in JPEG.
+// TIFF through libtiff: the first page, in gray, palette, RGB and CMYK of unsigned numbers, and YCbCr in JPEG.
+// Numbers of 8 bits or more give their upper 8, as in Pillow; 16-bit gray is no exception here.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -110,11 +111,11 @@ class Reader {
   // The same with every number of a pixel unconverted.
   Image decode_bands(int bands) {
     read_layout();
-    check(samples_ == bands && (bits_ == 8 || bits_ == 16), name_, ": a TIFF of ", samples_, " bands of ",
-          bits_, " bits, must have ", bands, " bands of 8 or 16 bits");
+    check(samples_ == bands && bits_ >= 8, name_, ": a TIFF of ", samples_, " bands of ", bits_,
+          " bits, must have ", bands, " bands of 8 bits or more");
     return decode_as(bands, [this](size_t row, int count, uint8_t* to) {
       for (int x = 0; x < count; ++x)
-        for (int s = 0; s < samples_; ++s) *to++ = static_cast<uint8_t>(value(row, x, s) >> (bits_ - 8));
+        for (int s = 0; s < samples_; ++s) *to++ = scaled(value(row, x, s));
     });
   }
 
@@ -171,13 +172,19 @@ class Reader {
     const bool palette = photometric_ == PHOTOMETRIC_PALETTE;
     const bool rgb = photometric_ == PHOTOMETRIC_RGB, cmyk = photometric_ == PHOTOMETRIC_SEPARATED;
     colours_ = rgb ? 3 : cmyk ? 4 : 1;
-    const bool narrow = bits_ == 1 || bits_ == 2 || bits_ == 4 || bits_ == 8;
-    const bool known = gray      ? narrow || bits_ == 16
-                       : palette ? narrow
-                                 : (rgb || cmyk) && (bits_ == 8 || bits_ == 16);
+    check(gray || palette || rgb || cmyk, name_, ": a TIFF with colour space ", photometric_,
+          " is not supported, must be gray, palette, RGB or CMYK");
     const uint16_t format = field(TIFFTAG_SAMPLEFORMAT);
-    check(known && (format == SAMPLEFORMAT_UINT || format == SAMPLEFORMAT_VOID), name_, ": a TIFF of ", bits_,
-          " bits with colour space ", photometric_, " is not supported, must be 8 or 16 bits in gray or RGB");
+    if (format != SAMPLEFORMAT_UINT && format != SAMPLEFORMAT_VOID)
+      fail(name_, ": a TIFF of ", bits_, "-bit ",
+           format == SAMPLEFORMAT_IEEEFP ? "floating-point"
+           : format == SAMPLEFORMAT_INT  ? "signed"
+                                         : "complex",
+           " numbers has no range that is white: scale it to unsigned numbers of 8 or 16 bits");
+    const bool narrow = bits_ == 1 || bits_ == 2 || bits_ == 4 || bits_ == 8;
+    const bool known = palette ? narrow : gray ? narrow || wide() : bits_ == 8 || wide();
+    check(known, name_, ": a TIFF of ", bits_, " bits with colour space ", photometric_,
+          " is not supported, must have 8 to 16 or 32 bits (gray and palettes: 1, 2, 4 too)");
     check(samples_ >= colours_ && samples_ <= kMostSamples, name_, ": broken TIFF (", samples_,
           " numbers a pixel)");
     uint16_t extras = 0, *kinds = nullptr;
@@ -205,8 +212,13 @@ class Reader {
     std::array<uint16_t*, 3> maps{};
     if (!TIFFGetField(tiff_.get(), TIFFTAG_COLORMAP, &maps[0], &maps[1], &maps[2]))
       fail_with("it has no palette");
-    for (size_t i = 0; i < size_t{1} << bits_; ++i)
-      for (size_t c = 0; c < 3; ++c) palette_[i][c] = static_cast<uint8_t>(maps[c][i] >> 8);
+    const size_t count = size_t{1} << bits_;
+    // Some writers store 8 bits where 16 are specified.
+    const bool wide = std::any_of(maps.begin(), maps.end(), [count](const uint16_t* map) {
+      return std::any_of(map, map + count, [](uint16_t value) { return value > 255; });
+    });
+    for (size_t i = 0; i < count; ++i)
+      for (size_t c = 0; c < 3; ++c) palette_[i][c] = static_cast<uint8_t>(maps[c][i] >> (wide ? 8 : 0));
   }
 
   void read_block(int left, int top, int plane, size_t stride, int rows) {
@@ -233,8 +245,23 @@ class Reader {
       std::memcpy(&wide, line + 2 * i, sizeof wide);
       return wide;
     }
-    const size_t first = i * static_cast<size_t>(bits_);
-    return line[first / 8] >> (8 - static_cast<size_t>(bits_) - first % 8) & ((1u << bits_) - 1);
+    if (bits_ == 32) {
+      uint32_t widest;
+      std::memcpy(&widest, line + 4 * i, sizeof widest);
+      return widest;
+    }
+    // Packed from the highest bit; 9 to 15 bits are in two or three bytes.
+    const size_t bits = static_cast<size_t>(bits_), first = i * bits, last = first + bits - 1;
+    unsigned value = 0;
+    for (size_t byte = first / 8; byte <= last / 8; ++byte) value = value << 8 | line[byte];
+    return value >> (7 - last % 8) & ((1u << bits) - 1);
+  }
+
+  bool wide() const { return (bits_ > 8 && bits_ <= 16) || bits_ == 32; }
+
+  // Returns a number in 8 bits: the upper ones, or fewer scaled up.
+  uint8_t scaled(unsigned number) const {
+    return static_cast<uint8_t>(bits_ >= 8 ? number >> (bits_ - 8) : number * 255 / ((1u << bits_) - 1));
   }
 
   void convert(size_t row, int count, uint8_t* to) const {
@@ -244,20 +271,16 @@ class Reader {
       } else if (photometric_ == PHOTOMETRIC_PALETTE) {
         std::copy_n(palette_[value(row, x, 0)].begin(), 3, to);
       } else {
-        // Clips 16-bit gray at 255 instead of scaling: Pillow's I;16 to RGB.
-        const unsigned gray = value(row, x, 0), most = bits_ == 16 ? 255 : (1u << bits_) - 1;
-        const unsigned scaled = std::min(gray, most) * 255 / most;
-        std::fill_n(to, 3,
-                    static_cast<uint8_t>(photometric_ == PHOTOMETRIC_MINISWHITE ? 255 - scaled : scaled));
+        const uint8_t gray = scaled(value(row, x, 0));
+        std::fill_n(to, 3, static_cast<uint8_t>(photometric_ == PHOTOMETRIC_MINISWHITE ? 255 - gray : gray));
       }
     }
   }
 
   void convert_colour(size_t row, int x, uint8_t* to) const {
-    const int shift = bits_ - 8;
     std::array<int, 4> parts{};
     for (int s = 0; s < (multiplied_ ? 4 : colours_); ++s)
-      parts[static_cast<size_t>(s)] = static_cast<int>(value(row, x, s) >> shift);
+      parts[static_cast<size_t>(s)] = scaled(value(row, x, s));
     for (size_t c = 0; c < 3; ++c) {
       int part = parts[c];
       if (colours_ == 4) part = std::max(0, 255 - parts[3] - multiply255(part, 255 - parts[3]));
