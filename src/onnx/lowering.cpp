@@ -424,7 +424,7 @@ void Call::refuse(const std::string& reason) const {
   std::string shape;
   for (const Value* output : node_.outputs())
     if (const auto type = output->type()->cast<c10::TensorType>(); type && type->sizes().concrete_sizes())
-      shape = text(*type->sizes().concrete_sizes());
+      shape = text(at::IntArrayRef(*type->sizes().concrete_sizes()));
   fail("operation ", operation(), to.scope_.empty() ? "" : " of '" + to.scope_ + "'",
        shape.empty() ? "" : " with result ", shape, " ", reason);
 }
