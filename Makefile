@@ -77,7 +77,7 @@ soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and
 	$(COMPILE) crash_test
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
 
-SANITIZED := core_test io_files_test io_images_test io_weights_test kernels_test
+SANITIZED := core_test io_files_test io_images_test io_onnx_test io_weights_test kernels_test
 sanitize: packages  ## kernels and file readers, also on hostile files, under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
 	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all

@@ -33,7 +33,9 @@ TEST(Export, NamesNodesAndWeightsAfterTheModel) {
   const Small small;
   const Exported exported = export_function(small.layer(), small.weights());
   EXPECT_LE(exported.difference, 1e-6);
-  EXPECT_EQ(exported.model.graph.nodes.at(0).name, "fc.MatMul");
+  const auto& nodes = exported.model.graph.nodes;
+  EXPECT_TRUE(
+      std::any_of(nodes.begin(), nodes.end(), [](const OnnxNode& one) { return one.name == "fc.MatMul"; }));
   const auto& weights = exported.model.graph.weights;
   EXPECT_TRUE(std::any_of(weights.begin(), weights.end(),
                           [](const OnnxTensor& one) { return one.name == "fc.bias"; }));
@@ -66,7 +68,7 @@ TEST(Export, MistakesInTheTableAreFound) {
     call.result(
         call.to.add("ReduceSum", {call.tensor("self"), call.to.integers({1})}, {{"keepdims", int64_t{1}}}));
   });
-  EXPECT_NE(axis, "");
+  EXPECT_NE(axis.find("cannot be computed"), std::string::npos) << axis;
   const std::string transposed = exported_with("aten::linear", [](Call& call) {
     const torch::Tensor weight = call.constant("weight").reshape({4, 6});
     call.result(call.to.add("Add", {call.to.add("MatMul", {call.tensor("input"), call.to.constant(weight)}),

@@ -306,7 +306,12 @@ std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<t
     const auto rule = rules().find(node.operation);
     check(rule != rules().end() && node.outputs.size() == 1, "node '", printable(node.name), "' is ",
           printable(node.operation), ", which has no rule here");
-    values[node.outputs[0]] = rule->second({node, in});
+    try {
+      values[node.outputs[0]] = rule->second({node, in});
+    } catch (const c10::Error& error) {
+      fail("node '", printable(node.name), "' (", printable(node.operation),
+           ") cannot be computed: ", printable(error.what_without_backtrace(), 300));
+    }
   }
   std::vector<torch::Tensor> out;
   for (const OnnxValue& output : graph.outputs) {

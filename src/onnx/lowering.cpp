@@ -125,6 +125,8 @@ void Lowering::lower(const Node& node, const Entries& table) {
     return;
   }
   if (fold(node) || node.kind() == c10::prim::ListConstruct || node.kind() == c10::prim::Param) return;
+  if (node.kind() == c10::aten::chunk || node.kind() == c10::aten::split) return;  // lists have no nodes
+  if (node.kind() == c10::prim::ListUnpack) return unpack(node);
   set_scope(node);
   const auto entry = table.find(node.kind().toQualString());
   Call call(*this, node);
@@ -157,6 +159,21 @@ bool Lowering::fold(const Node& node) {
   node.getOperation()(stack);
   for (size_t i = 0; i < node.outputs().size(); ++i) constants_[node.outputs()[i]] = stack.at(i);
   return true;
+}
+
+// Lowers the parts of a tensor along an axis, a slice each.
+void Lowering::unpack(const Node& node) {
+  Call parts(*this, *node.input()->node());
+  const std::string kind = parts.operation();
+  if (kind != "aten::chunk" && kind != "aten::split") parts.refuse("has no form in the file");
+  const int64_t axis = parts.axis("dim");
+  int64_t first = 0;
+  for (const Value* output : node.outputs()) {
+    const int64_t size = (*tensor_type(output)->sizes().concrete_sizes()).at(static_cast<size_t>(axis));
+    names_[output] =
+        add("Slice", {parts.tensor("self"), integers({first}), integers({first + size}), integers({axis})});
+    first += size;
+  }
 }
 
 // Names nodes after the module of their weight, or of the last weight before them.
@@ -407,7 +424,7 @@ void Call::refuse(const std::string& reason) const {
   std::string shape;
   for (const Value* output : node_.outputs())
     if (const auto type = output->type()->cast<c10::TensorType>(); type && type->sizes().concrete_sizes())
-      shape = text(*type->sizes().concrete_sizes());
+      shape = text(at::IntArrayRef(*type->sizes().concrete_sizes()));
   fail("operation ", operation(), to.scope_.empty() ? "" : " of '" + to.scope_ + "'",
        shape.empty() ? "" : " with result ", shape, " ", reason);
 }

@@ -62,6 +62,7 @@ class Lowering {
   std::string rule(const Dimension& dimension);
   void lower(const torch::jit::Node& node, const Entries& table);
   bool fold(const torch::jit::Node& node);
+  void unpack(const torch::jit::Node& node);
   bool is_constant(const torch::jit::Value* value) const { return constants_.count(value) > 0; }
   std::string name_of(const torch::jit::Value* value);
   void set_scope(const torch::jit::Node& node);

@@ -32,7 +32,7 @@ struct TransformersTower {
     v("num_attention_heads", num_attention_heads, between(0, 4096), "heads");
     v("image_size", image_size, between(0, 65536), "side in pixels");
     v("eos_token_id", eos_token_id, "end of a text");
-    v("layer_norm_eps", layer_norm_eps, between(0, 1), "of all norms");
+    v("layer_norm_eps", layer_norm_eps, between(0, 1), "epsilon of all norms");
     v("hidden_act", hidden_act, "activation of the MLPs");
   }
 };
@@ -73,7 +73,7 @@ struct NormArguments {
   double eps = 0;
   template <class V>
   void visit(V& v) {
-    v("eps", eps, between(0, 1), "of all norms");
+    v("eps", eps, between(0, 1), "epsilon of all norms");
   }
 };
 struct ActArguments {
@@ -113,7 +113,7 @@ struct OpenClipTower {
     v("image_size", image_size, "a side, or [height, width]");
     v("norm_kwargs", norm_kwargs, "of norms");
     v("act_kwargs", act_kwargs, "of activations");
-    v("tokenizer_kwargs", tokenizer_kwargs, "of the tokeniser");
+    v("tokenizer_kwargs", tokenizer_kwargs, "arguments of the tokeniser");
   }
 };
 struct OpenClipModel {

@@ -144,8 +144,7 @@ TEST_F(PublishedTest, TheTextTowerOfClipIsSaidToBeLeftOut) {
   tensors.emplace_back("logit_scale", torch::ones({}));
   EXPECT_EQ(notes().back(),
             "not of the model: 2 tensors (transformer.resblocks.0.ln_1.weight, logit_scale), which belong to "
-            "another "
-            "part of what the file holds");
+            "another part of the file");
 }
 
 TEST_F(PublishedTest, WrappedModelsAreReadAsTheyAre) {

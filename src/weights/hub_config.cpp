@@ -152,10 +152,13 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   if (const Value* name = tree.find("architecture"); !name || !name->is_string()) return std::nullopt;
   // Older files have all keys at the top level.
   if (const Value* inner = tree.find("pretrained_cfg"); !inner || !inner->is_table()) {
-    Value nested{Value::Table{}};
-    for (const auto& [key, value] : tree.as_table())
-      nested.as_table().emplace_back(key == "labels" ? "label_names" : key, value);
-    tree = Value(Value::Table{{"architecture", *tree.find("architecture")}, {"pretrained_cfg", nested}});
+    Value outer{Value::Table{}}, nested{Value::Table{}};
+    for (const auto& [key, value] : tree.as_table()) {
+      const bool of_model = key == "architecture" || key == "model_args";
+      (of_model ? outer : nested).as_table().emplace_back(key == "labels" ? "label_names" : key, value);
+    }
+    outer.set("pretrained_cfg", nested);
+    tree = outer;
   }
   std::vector<std::string> unread;
   const TimmConfig config = read_published<TimmConfig>(tree, where, unread);

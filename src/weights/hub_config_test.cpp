@@ -102,7 +102,7 @@ TEST_F(HubConfigTest, ImageProcessorsOfTransformersAreRead) {
       "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]})");
   EXPECT_EQ(*clip.find("size"), Value(16));
   EXPECT_EQ(std::floor(16 / clip.find("crop")->as_double()), 99);
-  EXPECT_EQ(*clip.find("crop_mode"), Value("center"));
+  EXPECT_EQ(*clip.find("crop_mode"), Value("center_floor"));
   EXPECT_EQ(*clip.find("interpolation"), Value("bilinear"));
   // A number is the short side for CLIP, a square for others.
   EXPECT_EQ(
@@ -110,7 +110,7 @@ TEST_F(HubConfigTest, ImageProcessorsOfTransformersAreRead) {
       Value("squash"));
   const Value old = preprocess(
       R"({"feature_extractor_type": "CLIPFeatureExtractor", "size": 224, "crop_size": 224, "do_center_crop": true})");
-  EXPECT_EQ(*old.find("crop_mode"), Value("center"));
+  EXPECT_EQ(*old.find("crop_mode"), Value("center_floor"));
   EXPECT_EQ(old.find("mean")->as_array()[0], Value(0.48145466));
   // From 0 … 255 to -1 … 1 in one step.
   const Value scaled =

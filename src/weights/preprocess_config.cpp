@@ -41,7 +41,7 @@ struct ProcessorConfig {
 struct OpenClipConfig {
   Value size = 224;
   std::string interpolation = "bicubic", resize_mode = "shortest", mode = "RGB";
-  Value fill_color = 0;  // of the border with resize_mode longest
+  Value fill_color = 0;  // colour of the border with resize_mode longest
   std::vector<double> mean = {0.48145466, 0.4578275, 0.40821073}, std = {0.26862954, 0.26130258, 0.27577711};
 
   template <class V>
@@ -50,7 +50,7 @@ struct OpenClipConfig {
     v("interpolation", interpolation, "bicubic or bilinear");
     v("resize_mode", resize_mode, "shortest or squash");
     v("mode", mode, "of colours");
-    v("fill_color", fill_color, "of the border");
+    v("fill_color", fill_color, "colour of the border");
     v("mean", mean, "per channel");
     v("std", std, "per channel");
   }
@@ -62,7 +62,7 @@ constexpr std::array kWithoutEffect = {
     "input_data_format",     "device",           "do_reduce_labels", "reduce_labels",  "default_to_square",
     "_valid_processor_keys", "image_seq_length", "auto_map",         "pad_size"};
 
-// Returns the crop ratio whose quotient, rounded down, is `resized`.
+// Returns the crop ratio that gives `resized` as the quotient rounded down.
 double crop_ratio(int64_t size, int64_t resized) {
   const double ratio = static_cast<double>(size) / static_cast<double>(resized);
   const bool exact = std::floor(static_cast<double>(size) / ratio) == static_cast<double>(resized);
@@ -167,6 +167,7 @@ Value keys_of(const ProcessorConfig& config, const std::string& where) {
   if (side > resized)
     refuse(where, "crop_size", std::to_string(side), "at most the size that images are resized to");
   if (config.do_pad && mode == "center") mode = "pad";
+  if (mode == "center") mode = "center_floor";  // torchvision rounds half to even
   keys.set("size", side);
   keys.set("crop", crop_ratio(side, resized));
   keys.set("crop_mode", mode);

@@ -28,7 +28,8 @@ constexpr std::array kFirstLayers = {"visual.trunk.patch_embed.proj.weight",
                                      "conv_proj.weight",
                                      "embeddings.patch_embeddings.projection.weight",
                                      "layer1.0.conv1.weight"};
-constexpr std::array kWrappers = {"model", "module", "backbone", "encoder", "net", "network"};
+constexpr std::array kWrappers = {"model", "module",  "backbone",  "encoder",
+                                  "net",   "network", "_orig_mod", "_fsdp_wrapped_module"};
 constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
                                "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
 
@@ -73,14 +74,18 @@ std::string without_wrappers(const std::string& name) {
 }
 
 UnwrappedNames unwrap_names(const std::vector<std::string>& given) {
-  std::vector<std::string> names;
-  for (const std::string& name : given) names.push_back(without_wrappers(name));
-  std::optional<std::string> prefix;
-  for (const std::string& name : names)
-    if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
-      prefix = found;
-  UnwrappedNames out{names, prefix.value_or(""), {}};
-  if (out.prefix.empty()) return out;
+  std::vector<std::string> plain;
+  for (const std::string& name : given) plain.push_back(without_wrappers(name));
+  const auto shortest = [](const std::vector<std::string>& names) {
+    std::optional<std::string> prefix;
+    for (const std::string& name : names)
+      if (const auto found = prefix_of(name); found && (!prefix || found->size() < prefix->size()))
+        prefix = found;
+    return prefix;
+  };
+  // The first layer may itself be inside a wrapper.
+  const std::optional<std::string> own = shortest(given), prefix = own ? own : shortest(plain);
+  UnwrappedNames out{own ? given : plain, prefix.value_or(""), {}};
   for (size_t i = 0; i < out.names.size(); ++i) {
     std::string& name = out.names[i];
     if (name.starts_with(out.prefix)) {
@@ -91,6 +96,7 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& given) {
       out.beside.push_back(given[i]);
       name.clear();
     }
+    name = without_wrappers(name);
   }
   return out;
 }

@@ -34,12 +34,8 @@ TEST_P(EverySizeExported, GivesTheSameNumbers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, EverySizeExported, testing::ValuesIn(all_sizes()), [](const auto& info) {
-  std::string name = info.param.size->name;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, EverySizeExported, testing::ValuesIn(all_sizes()),
+                         [](const testing::TestParamInfo<Named>& one) { return one.param.size->name; });
 
 }  // namespace
 }  // namespace tessera::models

@@ -198,7 +198,7 @@ std::vector<int64_t> image_numbers(const DetectOptions& options, const data::Ima
       fail_usage("--results: '", images.name(other->second), "' and '", file, "' would both be image ",
                  numbers.back(), ": ",
                  ids ? "give each image once"
-                     : "say the id of each by --ids FILE, or give them names of other numbers");
+                     : "name the id of each by --ids FILE, or give them names of other numbers");
   }
   if (!unnumbered.empty())
     std::cerr << one_line(text("--results: ", counted(std::ssize(unnumbered), "image"),

@@ -130,7 +130,7 @@ void add_samples(const std::vector<laws::Point>& points, const laws::LossLaw& la
 }  // namespace
 
 void add_kaplan_sections(const laws::Points& points, AnalysisFindings& out) {
-  const Json& law = out.json["loss_law"];
+  const Json law = out.json["loss_law"];  // a copy: new keys move the others
   add_shapes(points.points, out);
   add_extrapolations(points.curves, out);
   add_against(points.points, &laws::Point::other_loss, "other_loss", "Loss on other data", out);

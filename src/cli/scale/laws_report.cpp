@@ -70,6 +70,14 @@ void add_loss_law(const Fits& fits, LawsFindings& findings) {
   findings.out.sections.push_back(std::move(section));
 }
 
+// A law without a floor extrapolates too low.
+void warn_without_floor(const laws::Points& points, const Fits& fits, LawsFindings& findings) {
+  const std::vector<double> losses = laws::column(points.points, &laws::Point::loss);
+  if (fits.loss.law.E < 1e-3 * *std::min_element(losses.begin(), losses.end()))
+    findings.warnings.push_back(
+        "the points do not determine E: the best law has no floor, and extrapolates too low");
+}
+
 void add_exponents(const laws::Points& points, const Fits& fits, LawsFindings& findings) {
   AnalysisSection section{
       .heading = "Best size over compute",
@@ -269,6 +277,7 @@ LawsFindings find_laws(const laws::Points& points, const std::vector<laws::Point
   add_held_out(points.points, held_out, fits, findings.out);
   add_exponents(points, fits, findings);
   add_loss_law(fits, findings);
+  warn_without_floor(points, fits, findings);
   add_kaplan(points, findings.out);
   findings.out.sections.push_back(charts_of(points.points));
   add_kaplan_sections(points, findings.out);

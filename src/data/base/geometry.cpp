@@ -54,7 +54,7 @@ CropMode parse_crop_mode(const std::string& name) {
   if (name == "center") return CropMode::center;
   if (name == "squash") return CropMode::squash;
   if (name == "border") return CropMode::border;
-  fail_usage("unknown crop mode '", name, "', must be center, squash, border or pad");
+  fail_usage("unknown crop mode '", name, "', must be center, center_floor, squash, border or pad");
 }
 
 Extent test_size(Extent picture, Extent output, double crop, CropMode mode) {

@@ -61,7 +61,8 @@ class Base : public Transform {
       : joint_(joint),
         interpolation_(parse_interpolation(preprocess.interpolation)),
         pads_(preprocess.crop_mode == "pad"),
-        crop_mode_(pads_ ? CropMode::center : parse_crop_mode(preprocess.crop_mode)),
+        floors_(preprocess.crop_mode == "center_floor"),
+        crop_mode_(pads_ || floors_ ? CropMode::center : parse_crop_mode(preprocess.crop_mode)),
         crop_(preprocess.crop),
         output_{static_cast<int>(height), static_cast<int>(width)},
         normalisation_((check_preprocess(preprocess, height, width), preprocess.mean), preprocess.std) {
@@ -196,7 +197,11 @@ class Base : public Transform {
     const Extent size = naming(sample, [&] {
       return test_size({image.height, image.width}, output_, crop_, crop_mode_);
     });
-    const Placement place = centre(size, output_);
+    Placement place = centre(size, output_);
+    if (floors_) {
+      place.window.left = std::max(0, size.width - output_.width) / 2;
+      place.window.top = std::max(0, size.height - output_.height) / 2;
+    }
     const int left = mirrored ? output_.width - place.left - place.window.width : place.left;
     GeometryMap map = whole_map({own.height, own.width}, size, place.window.left - place.left,
                                 place.window.top - place.top, mirrored);
@@ -213,7 +218,7 @@ class Base : public Transform {
   JointFields joint_;
   std::vector<Field> fields_;
   Interpolation interpolation_;
-  bool pads_;
+  bool pads_, floors_;
   CropMode crop_mode_;
   double crop_;
   Extent output_;

@@ -23,7 +23,7 @@ struct Preprocess {
   double crop = 0.875;  // test crop: the short side is resized to size / crop, then centre crop
   std::string interpolation = "bicubic";
   std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
-  std::string crop_mode = "center";  // center, squash, border (see geometry.h) or pad
+  std::string crop_mode = "center";  // see visit and geometry.h
   bool apply_exif = true;
   template <class V>
   void visit(V& v) {
@@ -33,7 +33,8 @@ struct Preprocess {
     v("mean", mean, "per channel, of values in [0, 1]; as many as the image has channels");
     v("std", std, "per channel");
     v("crop_mode", crop_mode,
-      "test crop: center, squash (proportions are lost), border (padded, nothing is cut) or pad (LLaVA: "
+      "test crop: center, center_floor (odd margins are rounded down), squash (proportions are lost), border "
+      "(padded, nothing is cut) or pad (LLaVA: "
       "first to "
       "a square)");
     v("apply_exif", apply_exif, "orient images by their EXIF tag, as viewers show them");

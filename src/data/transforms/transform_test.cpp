@@ -120,6 +120,18 @@ TEST(EvalTransform, PadsToASquareOfTheMeanColour) {
   EXPECT_THROW(run(*make_eval_transform(p), {"long", Image(20000, 1)}, RandomStream(0, "none")), Error);
 }
 
+// transformers rounds an odd margin down, torchvision half to even: 43 - 32 pixels.
+TEST(EvalTransform, RoundsOddMarginsDownIfAsked) {
+  Preprocess p;
+  p.size = 32, p.crop = 1, p.crop_mode = "center_floor";
+  const Image image = scene(32, 43);
+  EXPECT_EQ(run(*make_eval_transform(p), {"x", image}, RandomStream(0, "none")),
+            normalised(cut(image, {0, 5, 32, 32}), p));
+  p.crop_mode = "center";
+  EXPECT_EQ(run(*make_eval_transform(p), {"x", image}, RandomStream(0, "none")),
+            normalised(cut(image, {0, 6, 32, 32}), p));
+}
+
 TEST(TrainTransform, ResizedCropsAreTorchvisionsPixels) {
   const auto golden = nlohmann::json::parse(read_text(kComponents + "aug_random_resized_crop.json"));
   const SafetensorsFile arrays(kComponents + "aug_random_resized_crop.safetensors");
@@ -340,7 +352,7 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   EXPECT_EQ(message([](P& p, A&) { p.interpolation = "linear"; }).substr(0, 31),
             "unknown interpolation 'linear',");
   EXPECT_EQ(message([](P& p, A&) { p.crop_mode = "x"; }),
-            "unknown crop mode 'x', must be center, squash, border or pad");
+            "unknown crop mode 'x', must be center, center_floor, squash, border or pad");
   EXPECT_EQ(message([](P&, A& a) { a.crop = "x"; }),
             "unknown augment crop 'x', must be random_resized, padded or center");
   EXPECT_NE(message([](P&, A& a) { a.scale = {0.5, 0.2}; }), "");

@@ -23,9 +23,15 @@ class ReplacedFiles : public TemporaryFolder {
     }
     return "";
   }
+  void expect_refusals();
 };
 
+// The refusals last as long as the process, so a child has them.
 TEST_F(ReplacedFiles, AreNotReadByAnyNameAndKeptIfSomethingTried) {
+  EXPECT_EXIT((expect_refusals(), ::_exit(HasFailure() ? 1 : 0)), testing::ExitedWithCode(0), "");
+}
+
+void ReplacedFiles::expect_refusals() {
   write_text_atomic(path("out"), "old");
   write_text_atomic(path("other"), "old");
   std::filesystem::create_hard_link(path("out"), path("hard"));

@@ -18,7 +18,7 @@ using Wire = protozero::pbf_wire_type;
 
 constexpr int kMostNested = 4;  // graphs in attributes of nodes of graphs
 constexpr size_t kMostDimensions = 16;
-constexpr uint64_t kMostFileBytes = uint64_t{1} << 31;  // of a protocol buffer
+constexpr uint64_t kMostFileBytes = uint64_t{1} << 31;  // largest protocol buffer
 
 // The fields of one message. Every getter checks the wire type, which protozero does not.
 class Message {
@@ -111,7 +111,7 @@ class Parser {
 
   std::string name_, folder_;
   bool tensors_;
-  std::shared_ptr<const void> owner_;                                            // of the bytes of the file
+  std::shared_ptr<const void> owner_;                                            // keeps the bytes of the file
   std::vector<std::pair<std::string, std::shared_ptr<const MappedFile>>> data_;  // by location
 };
 

@@ -140,8 +140,10 @@ TEST_F(WeightFileTest, IndexAndFilesMustAgree) {
             "DIR/m-00002-of-00003.safetensors: lacks tensor 'd', which DIR/m.safetensors.index.json lists in "
             "this file");
   write_text_atomic(path("m-00001-of-00003.safetensors"), "short");
-  EXPECT_EQ(refused_index(index),
-            "DIR/m-00001-of-00003.safetensors: has 5 bytes, a safetensors file has at least 8");
+  EXPECT_EQ(
+      refused_index(index),
+      "DIR/m-00001-of-00003.safetensors: is no weights file: must be of safetensors (.safetensors), or of "
+      "PyTorch (.pth, .pt, .bin)");
 }
 
 TEST_F(WeightFileTest, TheFormFollowsFromTheContent) {

@@ -153,11 +153,9 @@ class WindowAttention : public torch::nn::Module {
 
   // Labels one side of the shifted map: 0 if no window wraps around, 1 and 2 for cells from either end.
   static torch::Tensor regions(int64_t size, int64_t window, int64_t shift) {
-    torch::Tensor region = torch::zeros({size}, torch::kInt64);
-    if (shift == 0) return region;
-    region.slice(0, size - window).fill_(1);
-    region.slice(0, size - shift).fill_(2);
-    return region;
+    if (shift == 0) return torch::zeros({size}, torch::kInt64);
+    const torch::Tensor place = torch::arange(size);
+    return place.ge(size - window).to(torch::kInt64) + place.ge(size - shift).to(torch::kInt64);
   }
 
   // Returns -100 between cells of the padded map x that were not neighbours before the shift, [windows, 1,

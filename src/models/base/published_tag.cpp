@@ -13,7 +13,7 @@ namespace {
 
 enum class Pixels { usual, imagenet, half, clip };
 
-// The preprocessing of weights, as far as it differs from the size's; 0 and null: as usual.
+// The preprocessing of weights, where it differs from the size's; 0 and null: as usual.
 struct Look {
   int64_t side = 0;
   double crop = 0;
@@ -37,7 +37,7 @@ struct Tag {
   Look look = kUsual;
 };
 
-// The tags of timm's configurations, with their input size and test crop. Of several lines that fit, the first
+// The tags of timm's configurations, with their input size and test crop. If several lines fit, the first
 // counts.
 constexpr std::array kTags = {
     Tag{"vit_small_patch14_", "lvd142m"},
