@@ -31,7 +31,7 @@ QUESTIONS = ("src/data/sources/shapes.cpp", "src/data/tools/instruct.cpp")
 
 def files(*folders):
     """Returns the tracked and new files below `folders`, without what git ignores."""
-    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *folders]
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-co", "--exclude-standard", "--", *folders]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     return sorted({name for name in listed if name and os.path.isfile(os.path.join(ROOT, name))})
 

@@ -112,9 +112,24 @@ void pool(Call& call, const char* operation) {
 }
 void max_pool(Call& call) { pool(call, "MaxPool"); }
 void average_pool(Call& call) { pool(call, "AveragePool"); }
+// Returns the weights of the means of `in` cells in `out` overlapping bins, [out, in].
+torch::Tensor bin_weights(int64_t in, int64_t out) {
+  torch::Tensor weights = torch::zeros({out, in});
+  for (int64_t bin = 0; bin < out; ++bin) {
+    const int64_t first = bin * in / out, last = ((bin + 1) * in + out - 1) / out;
+    weights[bin].slice(0, first, last).fill_(1.0 / static_cast<double>(last - first));
+  }
+  return weights;
+}
+
+// Bins are sums along both axes, for the traced size of the map.
 void adaptive_pool(Call& call) {
-  if (call.integers("output_size") != std::vector<int64_t>{1, 1}) call.refuse("pools to more than one cell");
-  call.result(call.to.add("GlobalAveragePool", {call.tensor("self")}));
+  const std::vector<int64_t> out = call.integers("output_size"), shape = call.shape("self");
+  if (out == std::vector<int64_t>{1, 1})
+    return call.result(call.to.add("GlobalAveragePool", {call.tensor("self")}));
+  const std::string rows = call.to.constant(bin_weights(shape[2], out[0]));
+  const std::string columns = call.to.constant(bin_weights(shape[3], out[1]).t());
+  call.result(call.to.add("MatMul", {call.to.add("MatMul", {rows, call.tensor("self")}), columns}));
 }
 
 // By pixels whose centres are at half positions, or with the corners in place.

@@ -156,7 +156,12 @@ bool Lowering::fold(const Node& node) {
     constants_[node.output()] = values;
     return true;
   }
-  node.getOperation()(stack);
+  try {
+    node.getOperation()(stack);
+  } catch (const c10::Error& error) {
+    set_scope(node);
+    Call(*this, node).refuse("of constants fails: " + printable(error.what_without_backtrace(), 200));
+  }
   for (size_t i = 0; i < node.outputs().size(); ++i) constants_[node.outputs()[i]] = stack.at(i);
   return true;
 }

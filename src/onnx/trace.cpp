@@ -15,10 +15,21 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+// The traces are compared, so warnings of the tracer are left out.
+class QuietTracer {
+ public:
+  QuietTracer() { torch::jit::tracer::getTracerStateWarnMode() = false; }
+  ~QuietTracer() { torch::jit::tracer::getTracerStateWarnMode() = before_; }
+  QuietTracer(const QuietTracer&) = delete;
+
+ private:
+  const bool before_ = torch::jit::tracer::getTracerStateWarnMode();
+};
+
 std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch::Tensor> inputs) {
   const torch::NoGradGuard no_gradients;
   const ops::InferenceScope composed({.fused = false});
-  const torch::jit::tracer::NoWarn quiet;
+  const QuietTracer quiet;
   torch::jit::Stack stack;
   for (torch::Tensor& input : inputs) stack.emplace_back(std::move(input));
   const auto run = [&](torch::jit::Stack values) {

@@ -39,7 +39,7 @@ struct Function {
   struct FreeAxis {
     std::string name;
     std::vector<std::pair<size_t, size_t>> places;  // input, dimension
-    std::vector<int64_t> other_sizes;               // to trace, besides that of the shape
+    std::vector<int64_t> other_sizes;               // to trace, in addition to that of the shape
   };
   std::vector<FreeAxis> free = {};
   std::vector<int64_t> usual_sizes() const;

@@ -111,8 +111,7 @@ TEST_F(OpenCodec, ReadsWhatStandsInALatentDiffusionModel) {
   expect_same(*opened.model, *model);
   EXPECT_EQ(opened.scale, 0);
   EXPECT_EQ(opened.notes.size(), 1u);
-  EXPECT_NE(error_of([&] { opened.require_scale(); }).find("does not say the scale of its latents"),
-            std::string::npos);
+  EXPECT_NE(error_of([&] { opened.require_scale(); }).find("has no scale of its latents"), std::string::npos);
 }
 
 TEST_F(OpenCodec, ReadsOurOwnWithTheScaleThatTrainingMeasured) {

@@ -123,11 +123,27 @@ class CrashTest : public TemporaryFolder {
     return names;
   }
 
-  // Flips a bit in a file of the newest checkpoint if an older one exists. Returns that checkpoint's name,
-  // else "".
+  // True if every file of a checkpoint is as its manifest lists it.
+  bool is_whole(const std::string& checkpoint) const {
+    try {
+      const Json manifest = Json::parse(read_text(checkpoint + "/manifest.json"));
+      for (const Json& file : manifest.at("files"))
+        if (checksum_of(read_file(checkpoint + "/" + file.at("name").get<std::string>())) !=
+            file.at("xxh3").get<std::string>())
+          return false;
+      return true;
+    } catch (const std::exception&) {  // a flipped bit in the manifest
+      return false;
+    }
+  }
+
+  // Flips a bit in a file of the newest checkpoint if an older one is whole: an earlier flip in frozen weights, which
+  // checkpoints share, may have damaged it. Returns the name of the newest, else "".
   std::string damage_newest(const std::string& run, RandomStream& random) const {
     const std::vector<std::string> names = checkpoints(run);
-    if (names.size() < 2) return "";
+    if (std::none_of(names.begin(), names.end() - (names.empty() ? 0 : 1),
+                     [&](const std::string& name) { return is_whole(path(run + "/checkpoints/" + name)); }))
+      return "";
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(path(run + "/checkpoints/" + names.back())))
       if (entry.file_size() > 0) files.push_back(entry.path().string());

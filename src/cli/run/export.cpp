@@ -27,7 +27,7 @@ struct ExportCommand {
   void visit(V& v) {
     v("weights", weights, {.argument = "WEIGHTS", .required = true},
       "weights file of any format, checkpoint or run directory");
-    v("output", out, {.names = "-o", .required = true},
+    v("output", out, {.names = "-o", .required = true, .writes = Writes::file},
       "OUT.onnx; for weights with several parts a folder, which gets PART.onnx of each");
     v("features", features, "the backbone alone: its vector and the map of its last block");
     v("size", size, between(1, 8192), "side of the images in pixels (default: from the weights)");
@@ -105,6 +105,7 @@ Json json_of(const Written& written) {
 }
 
 void export_weights(const ExportCommand& options) {
+  require_folder_of(options.out);
   train::OpenedTask opened = train::open_task(
       options.weights,
       {.model = options.model, .key = options.key, .raw = options.raw, .size = options.size});

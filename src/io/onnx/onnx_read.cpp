@@ -111,7 +111,7 @@ class Parser {
 
   std::string name_, folder_;
   bool tensors_;
-  std::shared_ptr<const void> owner_;                                            // keeps the bytes of the file
+  std::shared_ptr<const void> owner_;  // keeps the bytes of the file
   std::vector<std::pair<std::string, std::shared_ptr<const MappedFile>>> data_;  // by location
 };
 

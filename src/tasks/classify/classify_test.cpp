@@ -287,7 +287,6 @@ TEST(Classify, WrongRequestsAreUsageErrors) {
   EXPECT_THROW(make({.settings = "loss = \"cross_entropi\""}), Error);
   EXPECT_THROW(make({.settings = "loss = \"cross_entropy\"", .multi = true}), Error);
   EXPECT_THROW(make({.settings = "class_weights = [1, 2]"}), Error);
-  EXPECT_THROW(make({.settings = "label_smoothing = 0.1", .multi = true}), Error);
   EXPECT_THROW(parse_precision("fp8"), Error);
 }
 

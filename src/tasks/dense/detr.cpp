@@ -66,9 +66,9 @@ class DetrTask final : public ObjectTask {
     const int64_t channels = models::input_channels(spec_.settings);
     return {
         exported_part("", {image_input(channels, side, side)}, {"logits", "boxes"}, [this](const auto& in) {
-          const std::vector<Extent> whole(static_cast<size_t>(in[0].size(0)),
-                                          {static_cast<int>(in[0].size(2)), static_cast<int>(in[0].size(3))});
-          const models::Detr::Objects found = objects(in[0], whole);
+          const Tensor map = backbone_->features(in[0], maps_.blocks).at(0);
+          const Tensor no_padding = torch::zeros({in[0].size(0), in[0].size(2), in[0].size(3)}, torch::kBool);
+          const models::Detr::Objects found = detr_->forward(map, no_padding);
           return std::vector<Tensor>{found.logits[-1], found.boxes[-1]};
         })};
   }
