@@ -131,6 +131,27 @@ void require_same_classes(const Source& train, const Source& validation) {
   if (!difference.empty()) fail(difference);
 }
 
+std::vector<std::string> set_warnings(const Source* train, const Source* validation) {
+  constexpr size_t kMost = 20;  // classes named
+  std::vector<std::string> lines;
+  for (const Source* source : {train, validation})
+    for (std::string& line : source ? source->warnings() : std::vector<std::string>())
+      if (std::ranges::count(lines, line) == 0) lines.push_back(std::move(line));
+  if (!train || train->size() == 0 || !train->class_labels()) return lines;
+  const std::vector<std::string>& names = train->class_labels()->class_names();
+  const std::vector<int64_t> counts = class_counts(*train),
+                             others = validation ? class_counts(*validation) : std::vector<int64_t>();
+  size_t empty = 0;
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] > 0 || ++empty > kMost) continue;
+    const int64_t held_out = c < others.size() ? others[c] : 0;
+    lines.push_back(text("class ", c, " ('", names[c], "') has no training image",
+                         held_out > 0 ? text(", but ", held_out, " for validation") : std::string()));
+  }
+  if (empty > kMost) lines.push_back(text(empty - kMost, " more classes have no training image"));
+  return lines;
+}
+
 std::vector<int64_t> class_counts(const Source& source) {
   const ClassLabels* labels = source.class_labels();
   if (!labels) return {};

@@ -77,6 +77,22 @@ TEST_F(MaskFolder, SplitsAndClassesAreFound) {
   EXPECT_EQ(open(Split::train, (root_ / "images" / "validation").string())->size(), 1);
 }
 
+// A mask of the image as it is shown, or as it is stored, follows the image.
+TEST_F(MaskFolder, MasksAreOrientedWithTheirImage) {
+  Image shown(4, 6, 1);
+  shown.row(1)[3] = 2;
+  for (const bool as_stored : {false, true}) {
+    const Image mask = as_stored ? orient(shown, inverse_orientation(6)) : shown;
+    write_file_atomic((root_ / "images/training/a.png").string(), encode_png(Image(6, 4), 6));
+    write_file_atomic((root_ / "annotations/training/a.png").string(), encode_png(mask));
+    const RawSample sample = open(Split::train)->read(0);
+    EXPECT_EQ(sample.annotation.mask.value().pixels, shown.pixels);
+    EXPECT_EQ(decode_sample(sample).width, 4);
+  }
+  write_file_atomic((root_ / "annotations/training/a.png").string(), encode_png(Image(5, 6, 1)));
+  EXPECT_NE(message().find("the mask has 5x6 pixels, its image"), std::string::npos) << message();
+}
+
 TEST_F(MaskFolder, WrongMasksAreNamed) {
   add("training", "d", gray(0, kWidth + 1));
   EXPECT_NE(message().find("annotations/training/d.png: the mask has 13x9 pixels, its image"),

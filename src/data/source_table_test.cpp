@@ -52,6 +52,54 @@ TEST(Table, NumbersWithoutAHeaderAndAnotherRoot) {
   EXPECT_EQ(source->read(0).name, folder.path("elsewhere/a.png"));
 }
 
+TEST(Table, NumbersThatAreNoIndicesAreNames) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& name, const std::string& content) {
+    return open_source({.path = folder.write(name, content), .val_share = 0}, Split::train);
+  };
+  for (const char* content : {"a.png,1\nb.png,2\nc.png,3\n", "a.png,01\nb.png,02\nc.png,03\n"}) {
+    const auto source = open("from1.csv", content);
+    EXPECT_EQ(labels_in(*source).class_names(), (Names{"1", "2", "3"}));
+    EXPECT_EQ(labels_of(*source), (Labels{0, 1, 2}));
+    ASSERT_EQ(source->warnings().size(), 1u);
+  }
+  EXPECT_EQ(labels_of(*open("y.json", R"([{"path":"a","label":2020},{"path":"b","label":1999}])")),
+            (Labels{1, 0}));
+  EXPECT_EQ(labels_in(*open("list.txt",
+                            "\xEF\xBB\xBF"
+                            "a.png 0\nb.png 1\n"))
+                .class_names(),
+            (Names{"0", "1"}));
+  const auto marked = open("l.txt",
+                           "\xEF\xBB\xBF"
+                           "a.png 0\n");
+  EXPECT_EQ(error_of([&] { marked->read(0); }, &folder),
+            "cannot open 'DIR/a.png': No such file or directory");
+}
+
+TEST(Table, ClassesWithoutTrainingImagesAreNamed) {
+  const TemporaryFolder folder;
+  const SourceConfig config = {
+      .path = folder.write("l.csv", "path,label,split\na,cat,train\nb,dog,train\nc,owl,dev\n")};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(set_warnings(train.get(), held_out.get()),
+            Names{"class 2 ('owl') has no training image, but 1 for validation"});
+}
+
+TEST(Table, OtherSeparatorsAreNamed) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& content) {
+    return error_of([&] { open_source({.path = folder.write(name, content)}, Split::train); }, &folder);
+  };
+  EXPECT_EQ(refusal("a.csv", "path;label\na;1\n"), "DIR/a.csv is separated by semicolons, must be by commas");
+  EXPECT_EQ(refusal("b.csv", "path\tlabel\na\t1\n"),
+            "DIR/b.csv is separated by tabs, must be by commas (or be called .tsv)");
+  EXPECT_EQ(
+      open_source({.path = folder.write("c.csv", "path,label\ra,x\rb,y\r"), .val_share = 0}, Split::train)
+          ->size(),
+      2);
+}
+
 TEST(Table, ASplitColumnSplits) {
   const TemporaryFolder folder;
   const SourceConfig config = {

@@ -270,13 +270,34 @@ TEST(WebDataset, SeveralLabelsASample) {
   EXPECT_EQ(class_counts(*source), (std::vector<int64_t>{1, 1, 1}));
 }
 
+TEST(WebDataset, KeysMayHoldFullStops) {
+  const TemporaryFolder folder;
+  write_shard(folder, "a.tar",
+              {{"v1.0.jpg", "a"},
+               {"v1.0.cls", "0"},
+               {"v1.1.jpg", "b"},
+               {"v1.1.cls", "1"},
+               {"c.jpg", "c"},
+               {"c.cls", "1"},
+               {"c.seg.png", "d"},
+               {"._c.jpg", "x"}});
+  const auto source = open_source({.path = folder.path("a.tar"), .val_share = 0}, Split::train);
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(labels_in(*source).label(1), 1);
+  EXPECT_EQ(source->read(2).name, folder.path("a.tar") + ": c.jpg");
+}
+
 TEST(ClassNames, BrokenFilesAreNamed) {
   const TemporaryFolder folder;
   const auto read = [&](const std::string& content) {
     return error_of([&] { read_class_names(folder.write("c.txt", content)); }, &folder);
   };
   EXPECT_EQ(read("a\n\nb\n"), "DIR/c.txt line 2 is blank, must be a class name");
-  EXPECT_EQ(read("a\nb\na\n"), "DIR/c.txt line 3 repeats the class 'a'");
+  EXPECT_EQ(read("a\na (0)\na\n"), "DIR/c.txt line 2 repeats the class 'a (0)'");
+  EXPECT_EQ(read_class_names(folder.write("c.txt",
+                                          "\xEF\xBB\xBF"
+                                          "a\nb\na\n")),
+            (std::vector<std::string>{"a (0)", "b", "a (2)"}));
   EXPECT_EQ(read("\n"), "DIR/c.txt holds no class names");
   EXPECT_EQ(read("a\n\xff\n"), "DIR/c.txt is not UTF-8 text");
   EXPECT_EQ(read_class_names(folder.write("c.txt", "a b\r\nc")), (std::vector<std::string>{"a b", "c"}));

@@ -296,7 +296,15 @@ Value computed_part(const Recipe& recipe) {
 }
 
 std::string recipe_conflict(const Recipe& run, const Recipe& asked) {
-  const std::string difference = first_difference(computed_part(asked), computed_part(run));
+  // Paths may be spelled otherwise or moved: fingerprints of the data decide whether they are the same.
+  Recipe moved = asked;
+  for (std::string data::SourceConfig::*path :
+       {&data::SourceConfig::path, &data::SourceConfig::val_path, &data::SourceConfig::image_root,
+        &data::SourceConfig::class_names})
+    if ((moved.data.*path).empty() == (run.data.*path).empty() || path == &data::SourceConfig::image_root ||
+        path == &data::SourceConfig::class_names)
+      moved.data.*path = run.data.*path;
+  const std::string difference = first_difference(computed_part(moved), computed_part(run));
   return difference.empty() ? "" : difference + " in the run";
 }
 

@@ -135,6 +135,10 @@ TEST_F(RecipeTest, KeysThatChangeNothingMayDiffer) {
   asked.train.loader_threads = 4;
   EXPECT_EQ(recipe_conflict(run, asked), "");
   EXPECT_EQ(recipe_hash(run), recipe_hash(asked));
+  // Data may have moved: their fingerprint is compared.
+  Recipe moved = asked;
+  moved.data.path = "./elsewhere/";
+  EXPECT_EQ(recipe_conflict(run, moved), "");
   asked.train.eval_every = 2;
   EXPECT_EQ(recipe_conflict(run, asked), "train.eval_every: 2.0 against 1.0 in the run");
   EXPECT_NE(recipe_hash(run), recipe_hash(asked));

@@ -355,6 +355,10 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);
         !line.empty())
       setup.model.notes.push_back(line);
+  // A continued run printed them when it began.
+  if (!continued)
+    for (const std::string& line : data::set_warnings(setup.data.train.get(), setup.data.validation.get()))
+      setup.model.notes.push_back("warning: " + line);
   for (const std::string& line :
        {average_note(recipe.train, setup.plan.steps),
         smoothing_note(setup.recipe.task, setup.data.train.get()),

@@ -416,6 +416,23 @@ void Trainer::stop_for_good(const std::string& what) const {
        newest_good(), ". A lower optimiser.lr, or train.clip_grad, may keep it finite");
 }
 
+namespace {
+
+// Keeps images as stored in a run that began before their orientation was applied by default.
+void keep_orientation(Recipe& recipe, std::vector<std::string>& notes) {
+  const std::string own = recipe.train.output + "/recipe.toml";
+  if (!recipe.preprocess.apply_exif || !file_exists(own)) return;
+  try {
+    if (load_recipe(own).preprocess.apply_exif) return;
+  } catch (const Error&) {
+    return;  // damaged: the checkpoint's recipe decides
+  }
+  recipe.preprocess.apply_exif = false;
+  notes.emplace_back("images are read as stored, without their EXIF orientation, as the run began");
+}
+
+}  // namespace
+
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   if (recipe.train.output.empty()) fail_usage("train.output is empty: give a run directory (--output)");
   const bool continued = options.resume != Resume::never &&
@@ -437,6 +454,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
     shared.train.device = choose_device(recipe.train.device, world, notes).str();
   else if (const std::string why = recipe.train.device == "auto" ? why_gpu_is_idle() : ""; !why.empty())
     notes.push_back("training on the CPU: " + why);
+  if (continued) keep_orientation(shared, notes);
   Setup setup = make_setup(shared, continued, world.size());
   setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own
   setup.recipe.train.threads = recipe.train.threads;  // like its share of the cores

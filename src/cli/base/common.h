@@ -34,6 +34,12 @@ void visit_class_names(V& v, std::string& file) {
 }
 
 template <class V>
+void visit_class_order(V& v, std::string& order) {
+  v("class_order", order, {.choices = {"alphabetical", "natural"}},
+    "order of classes that folders or a table name: c1, c10, c2 or c1, c2, c10");
+}
+
+template <class V>
 void visit_classes_in_order(V& v, bool& in_order) {
   v("classes_in_order", in_order, "match the set's classes to the weights' by number instead of by name");
 }

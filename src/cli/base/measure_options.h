@@ -66,6 +66,7 @@ void visit_validation(V& v, data::SourceConfig& source) {
   v("val_data", source.val_path, "the validation set, if it has a path of its own");
   v("val_share", source.val_share, from_to_below(0, 1), "share for validation, if the data has no splits");
   v("image_root", source.image_root, "tables: base folder of relative paths");
+  visit_class_order(v, source.class_order);
 }
 
 }  // namespace tessera::cli

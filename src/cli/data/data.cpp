@@ -167,6 +167,9 @@ void print_split(const data::SplitCheck& split) {
               << (2 << power) - 1 << std::setw(9) << count << "  "
               << std::string(static_cast<size_t>(40 * share + 0.5), '#') << " " << percent(share) << "\n";
   }
+  if (split.oriented > 0)
+    std::cout << "  exif     " << counted(split.oriented, "image")
+              << " with an EXIF orientation, read as viewers show them\n";
   if (split.class_counts.empty()) return;
   const auto [least, most] = std::minmax_element(split.class_counts.begin(), split.class_counts.end());
   std::cout << "  classes  " << split.classes.size() << ", of " << *least << " ('"
@@ -189,13 +192,15 @@ ordered_json check_json(const data::CheckReport& report) {
                               {"classes", split.classes},
                               {"class_counts", split.class_counts},
                               {"formats", split.formats},
-                              {"shorter_sides", sides}});
+                              {"shorter_sides", sides},
+                              {"oriented", split.oriented}});
   }
   json["set"] = report.set.json();
   json["unreadable"] = report.unreadable.json();
   json["duplicates"] = report.duplicates.json();
   json["leaks"] = report.leaks.json();
   if (report.captions.count > 0) json["captions"] = report.captions.json();
+  json["warnings"] = report.warnings.json();
   return json;
 }
 
@@ -228,7 +233,9 @@ void check_set(const CheckOptions& options) {
     std::cout << report.leaks.text("the same image in training and validation data", options.show);
     std::cout << report.captions.text("captions", options.show);
     std::cout << report.duplicates.text("the same image twice", options.show);
-    if (report.problems() == 0) std::cout << "nothing wrong found\n";
+    std::cout << report.warnings.text("warnings", options.show);
+    if (report.problems() == 0)
+      std::cout << (report.warnings.count == 0 ? "nothing wrong found\n" : "no errors found\n");
   }
   fail_for_problems(options.source.path, report.problems());
 }

@@ -73,6 +73,7 @@ struct EvalOptions : MeasureOptions {
       "captions of an image that count: its first, its first five, or all (default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
+    visit_class_order(v, data.class_order);
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
     v("per_class", per_class,
       "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
@@ -105,6 +106,8 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  if (options.data.class_order != data::SourceConfig().class_order)
+    config.class_order = options.data.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(weights, ": has no record of its data; give --data");
@@ -204,10 +207,6 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   for (const auto& evaluator : opened.task->evaluators()) tasks::append(findings, evaluator->run(how));
   progress.finish();
   return findings;
-}
-
-eval::Interval interval_of_share(double share, int64_t samples) {
-  return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
 }
 
 void add_real(const RealLabels& real, const data::Source& source, const tasks::ScoredSamples& scored,
@@ -397,6 +396,9 @@ class Evaluation {
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes with different names");
     if (rows_.empty()) note_one_class(opened, *source_);
+    const bool by_number =
+        opened.classes && (options_.classes_in_order || opened.classes->class_mapping() == "in their order");
+    if (rows_.empty() && by_number) note_class_order(*source_);
     std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};

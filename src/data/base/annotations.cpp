@@ -54,7 +54,14 @@ std::string text_of(const PixelStatistics& pixels) {
   return text("  sizes  ", pixels.width.least, "x", pixels.height.least, " to ", pixels.width.most, "x",
               pixels.height.most, ", median ", pixels.width.median, "x", pixels.height.median, " (of ",
               counted(pixels.images, "image"), ")\n  mean   [", numbers(pixels.mean), "]\n  std    [",
-              numbers(pixels.std), "]  (each image counts alike)\n");
+              numbers(pixels.std), "]  (each image counts alike)\n",
+              pixels.oriented == 0 ? ""
+                                   : text("  exif   ", counted(pixels.oriented, "image"),
+                                          " with an EXIF orientation, read as viewers show them\n"),
+              pixels.nearly_constant == 0
+                  ? ""
+                  : text("  warning: ", pixels.nearly_constant, " of ", counted(pixels.images, "image"),
+                         " nearly constant: the pixels are within ", kFewLevels, " of 256 levels\n"));
 }
 
 }  // namespace
@@ -86,7 +93,9 @@ Annotations::Facts Annotations::facts(int64_t sample) const {
                         {"width", {pixels.width.least, pixels.width.most}},
                         {"height", {pixels.height.least, pixels.height.most}},
                         {"median_width", pixels.width.median},
-                        {"median_height", pixels.height.median}};
+                        {"median_height", pixels.height.median},
+                        {"oriented", pixels.oriented},
+                        {"nearly_constant", pixels.nearly_constant}};
   out.json.update(own.json);
   out.text = pixels.images == 0 ? "  no image could be read\n" : text_of(pixels) + own.text;
   return out;

@@ -30,13 +30,15 @@ const std::string& imagenet_table() {
   return table;
 }
 
-void tell_apart(ImageNetClasses& classes) {
+// Adds the mark of its class to each name that occurs more than once.
+template <class Mark>
+void tell_apart(std::vector<std::string>& names, const Mark& mark) {
   std::map<std::string_view, int> count;
-  for (const std::string& name : classes.names) ++count[name];
+  for (const std::string& name : names) ++count[name];
   std::vector<size_t> shared;
-  for (size_t i = 0; i < classes.names.size(); ++i)
-    if (count[classes.names[i]] > 1) shared.push_back(i);
-  for (const size_t i : shared) classes.names[i] += " (" + classes.synsets[i] + ")";
+  for (size_t i = 0; i < names.size(); ++i)
+    if (count[names[i]] > 1) shared.push_back(i);
+  for (const size_t i : shared) names[i] += " (" + mark(i) + ")";
 }
 
 ImageNetClasses read_list(size_t list) {
@@ -47,26 +49,35 @@ ImageNetClasses read_list(size_t list) {
     out.synsets.push_back("n" + line.substr(0, 8));
     out.names.push_back(line.substr(11));
   }
-  tell_apart(out);
+  tell_apart(out.names, [&](size_t i) { return out.synsets[i]; });
   return out;
 }
 
 }  // namespace
 
-std::vector<std::string> read_class_names(const std::string& path) {
-  const std::string content = read_text(path, uint64_t{16} << 20);
+std::string read_list_text(const std::string& path, uint64_t max_bytes) {
+  std::string content = read_text(path, max_bytes);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  return without_mark(std::move(content));
+}
+
+std::string without_mark(std::string content) {
+  if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);
+  return content;
+}
+
+std::vector<std::string> read_class_names(const std::string& path) {
   std::vector<std::string> names;
-  const size_t mark = content.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // byte order mark
-  for (const std::string& line : split(std::string_view(content).substr(mark), '\n'))
-    names.emplace_back(trim(line));
+  for (const std::string& line : split(read_list_text(path), '\n')) names.emplace_back(trim(line));
   while (!names.empty() && names.back().empty()) names.pop_back();
   if (names.empty()) fail(path, " holds no class names");
-  std::set<std::string> seen;
-  for (size_t i = 0; i < names.size(); ++i) {
+  for (size_t i = 0; i < names.size(); ++i)
     if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");
+  const ImageNetClasses* known = imagenet_classes(std::ssize(names));
+  tell_apart(names, [&](size_t i) { return known ? known->synsets[i] : std::to_string(i); });
+  std::set<std::string> seen;
+  for (size_t i = 0; i < names.size(); ++i)
     if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
-  }
   return names;
 }
 

@@ -52,12 +52,15 @@ void ImageFiles::add_folder(const std::string& folder) {
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_directory(ignored)) continue;
     const std::string path = entry->path().string(), name = entry->path().filename().string();
-    if (is_image_file(path))
+    const bool hidden = is_hidden(name);
+    if (entry->is_directory(ignored)) {
+      if (hidden) entry.disable_recursion_pending();
+    } else if (!hidden && is_image_file(path)) {
       found.push_back(path);
-    else if (!name.starts_with('.'))
+    } else if (!hidden) {
       left_out.add(name);
+    }
   }
   std::sort(found.begin(), found.end());
   paths_.insert(paths_.end(), found.begin(), found.end());

@@ -36,6 +36,14 @@ TEST(ImageFiles, StandardInputIsReadByWhoeverAllowsIt) {
             "'-' is 2 times among the images: standard input can be read once");
 }
 
+TEST(ImageFiles, HiddenFilesArePassedOver) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a.png", "._a.png", "b/c.png", ".b/d.png", "__MACOSX/._a.png"})
+    folder.write(name, "x");
+  EXPECT_EQ(ImageFiles({folder.path()}).paths(),
+            (std::vector<std::string>{folder.path("a.png"), folder.path("b/c.png")}));
+}
+
 // Each of these would exhaust memory or block for ever.
 TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
   const TemporaryFolder folder;

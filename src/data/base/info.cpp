@@ -18,6 +18,14 @@ struct Sums {
   static constexpr int kFraction = 20;  // fractional bits; 255^2 * 178956970 pixels still fit into 64
   std::array<uint64_t, 3> means{}, squares{};
   std::vector<int> widths, heights;
+  int64_t oriented = 0, constant = 0;
+
+  void add(const RawSample& sample) {
+    const Image image = decode_sample(sample);
+    oriented += has_orientation(sample);
+    constant += nearly_constant(image);
+    add(image);
+  }
 
   void add(const Image& image) {
     std::array<uint64_t, 3> sums{}, sums_of_squares{};
@@ -40,6 +48,7 @@ struct Sums {
       means[c] += other.means[c];
       squares[c] += other.squares[c];
     }
+    oriented += other.oriented, constant += other.constant;
     widths.insert(widths.end(), other.widths.begin(), other.widths.end());
     heights.insert(heights.end(), other.heights.begin(), other.heights.end());
   }
@@ -52,6 +61,22 @@ SideRange range_of(std::vector<int>& sides) {
 }
 
 }  // namespace
+
+bool nearly_constant(const Image& image) {
+  const auto channels = static_cast<size_t>(image.channels);
+  std::array<uint8_t, 4> least{255, 255, 255, 255}, most{};
+  for (size_t i = 0; i < image.pixels.size(); i += channels)
+    for (size_t c = 0; c < std::min(channels, least.size()); ++c) {
+      least[c] = std::min(least[c], image.pixels[i + c]), most[c] = std::max(most[c], image.pixels[i + c]);
+      if (most[c] - least[c] > kFewLevels) return false;
+    }
+  return !image.pixels.empty();
+}
+
+bool has_orientation(const RawSample& sample) {
+  const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+  return bytes && image_info(*bytes, sample.name).orientation != 1;
+}
 
 std::vector<int64_t> draw_indices(const Source& source, int64_t count, uint64_t seed) {
   auto indices = RandomStream(seed, "preview").permutation(source.size());
@@ -67,7 +92,7 @@ PixelStatistics pixel_statistics(const Source& source, int64_t count) {
   parallel_for(static_cast<int64_t>(indices.size()), 16, [&](int64_t begin, int64_t end) {
     Sums part;
     for (int64_t i = begin; i < end; ++i) try {
-        part.add(decode_sample(source.read(indices[static_cast<size_t>(i)])));
+        part.add(source.read(indices[static_cast<size_t>(i)]));
       } catch (const Error&) {
         continue;  // reported by `data check`
       }
@@ -76,6 +101,7 @@ PixelStatistics pixel_statistics(const Source& source, int64_t count) {
   });
   PixelStatistics result;
   result.images = static_cast<int64_t>(all.widths.size());
+  result.oriented = all.oriented, result.nearly_constant = all.constant;
   if (result.images == 0) return result;
   const double scale = std::ldexp(static_cast<double>(result.images), Sums::kFraction);
   for (size_t c = 0; c < 3; ++c) {

@@ -29,6 +29,16 @@ bool is_image_file(const std::string& path) {
       std::as_bytes(std::span(head)).first(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0))));
 }
 
+bool is_hidden(std::string_view name) { return name.starts_with('.') || name == "__MACOSX"; }
+
+bool is_run_folder(const std::string& path) {
+  const std::filesystem::path folder = path;
+  std::error_code error;
+  return std::filesystem::is_regular_file(folder / "recipe.toml", error) &&
+         (std::filesystem::is_directory(folder / "checkpoints", error) ||
+          std::filesystem::is_regular_file(folder / "metrics.jsonl", error));
+}
+
 void LeftOut::add(std::string_view file_name) {
   const size_t dot = file_name.rfind('.');
   const bool suffix = dot != std::string_view::npos && dot > 0 && dot + 1 < file_name.size() &&
@@ -49,6 +59,7 @@ std::string LeftOut::text() const {
       others -= kinds[i].first;
   if (others > 0) parts.push_back(std::to_string(others) + " of other kinds");
   if (stray_images_ > 0) parts.push_back(counted(stray_images_, "image") + " in no folder of a class");
+  if (runs_ > 0) parts.push_back(counted(runs_, "folder") + " of runs");
   return join(parts, ", ");
 }
 

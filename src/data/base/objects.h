@@ -21,6 +21,16 @@ struct ObjectAnnotation {
   int64_t number = 0;    // the annotation's id in its file
 };
 
+// Returns the object after its image, of `stored` pixels, was rotated and mirrored by an EXIF orientation.
+ObjectAnnotation oriented(ObjectAnnotation object, int orientation, Extent stored);
+
+// The objects of an image as it is decoded, and its size then; zeros if it is unknown. Valid until the next
+// call in this thread.
+struct SeenObjects {
+  const std::vector<ObjectAnnotation>& objects;
+  Extent extent = {};
+};
+
 class ObjectLabels {
  public:
   virtual ~ObjectLabels() = default;
@@ -31,12 +41,19 @@ class ObjectLabels {
   virtual std::vector<std::string> left_out() const { return {}; }
   // Returns the objects of a sample without reading its image.
   virtual const std::vector<ObjectAnnotation>& objects(int64_t index) const = 0;
-  // The same by the name that read() returns; throws if it is unknown.
-  virtual const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const = 0;
+  // Returns the index of the sample that read() gives this name; throws if it is unknown.
+  virtual int64_t index_of(const std::string& name) const = 0;
+  const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const {
+    return objects(index_of(name));
+  }
+  // Returns the objects oriented as their image is decoded with these options.
+  virtual SeenObjects seen(int64_t index, const DecodeOptions& /*decode*/) const {
+    return {objects(index), image_extent(index)};
+  }
   // Ids of images and classes in the set's own files.
   virtual int64_t image_number(int64_t index) const { return index; }
   virtual int64_t class_number(int64_t label) const { return label; }
-  // Returns the size of an image without reading it; zeros if it is unknown.
+  // Returns the annotated size of an image without reading it; zeros if it is unknown.
   virtual Extent image_extent(int64_t index) const = 0;
 };
 

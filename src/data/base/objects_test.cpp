@@ -132,6 +132,56 @@ TEST_F(CocoFiles, ImagesWithoutASizeGetThatOfTheirFiles) {
   EXPECT_EQ(source->annotations()->left_out(), lines);
 }
 
+// A red object on a black image, which is stored with an orientation. Annotations of the image as it is shown,
+// or as it is stored, are both on the object's pixels.
+TEST_F(CocoFiles, ObjectsAreOrientedWithTheirImage) {
+  Image shown(48, 64);
+  for (int y = 10; y < 20; ++y)
+    for (int x = 5; x < 30; ++x) shown.row(y)[3 * x] = 255;
+  const auto is_red = [](const Image& image, double x, double y) {
+    return image.row(static_cast<int>(y))[3 * static_cast<int>(x)] == 255;
+  };
+  for (int orientation = 1; orientation <= 8; ++orientation)
+    for (const bool as_stored : {false, true}) {
+      if (as_stored && orientation < 5) continue;  // both have the same size
+      const Image stored = orient(shown, inverse_orientation(orientation));
+      write_file_atomic((folder_ / "images" / "a.png").string(), encode_png(stored, orientation));
+      const Image& annotated = as_stored ? stored : shown;
+      int left = 99, top = 99, right = 0, bottom = 0;
+      for (int y = 0; y < annotated.height; ++y)
+        for (int x = 0; x < annotated.width; ++x)
+          if (is_red(annotated, x, y))
+            left = std::min(left, x), top = std::min(top, y), right = std::max(right, x + 1),
+            bottom = std::max(bottom, y + 1);
+      write(text(R"({"images":[{"id":7,"file_name":"a.png","width":)", annotated.width, R"(,"height":)",
+                 annotated.height, R"(}],"categories":[{"id":5,"name":"bar"}],"annotations":[)",
+                 R"({"id":1,"image_id":7,"category_id":5,"bbox":[)", left, ",", top, ",", right - left, ",",
+                 bottom - top, R"(],"segmentation":[[)", left, ",", top, ",", right, ",", top, ",", right,
+                 ",", bottom, ",", left, ",", bottom, "]]}]}"));
+      const auto source = open_source({.path = folder_.string(), .val_share = 0}, Split::train);
+      const ObjectLabels& labels = require_objects(*source, "test");
+      for (const bool apply_exif : {true, false}) {
+        const RawSample sample = source->read(0);
+        const Image image = decode_sample(sample, {.apply_exif = apply_exif});
+        if (apply_exif) {
+          EXPECT_EQ(image.pixels, shown.pixels) << orientation;
+        }
+        if (!apply_exif && orientation < 5) continue;
+        const SeenObjects seen = labels.seen(0, {.apply_exif = apply_exif});
+        EXPECT_EQ(seen.extent, (Extent{image.height, image.width}));
+        const Instance& box = seen.objects[0].box;
+        EXPECT_EQ((box.right - box.left) * (box.bottom - box.top), 250) << orientation;
+        EXPECT_TRUE(is_red(image, box.left, box.top) && is_red(image, box.right - 1, box.bottom - 1));
+        const Rectangle outline = box_of_outline(seen.objects[0].outline);
+        EXPECT_EQ(outline.left, box.left);
+        EXPECT_EQ(outline.bottom, box.bottom);
+        if (apply_exif) {
+          EXPECT_EQ(sample.annotation.instances[0].left, box.left);
+        }
+      }
+    }
+}
+
 // Python's json module writes these.
 TEST_F(CocoFiles, BoxesThatAreNoNumbersAreDroppedAndCounted) {
   const CocoFile read = read_coco(write(file(

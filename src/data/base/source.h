@@ -69,6 +69,9 @@ class Source {
   // label). Samples named here are not among 0 … size-1. open_source throws for such a set; `data check`
   // lists every problem.
   virtual std::vector<std::string> problems() const { return {}; }
+  // Returns one line per property of the set that may be a mistake, such as a class without training images.
+  // Such a set can be used; `data check` and training print the lines.
+  virtual std::vector<std::string> warnings() const { return {}; }
   // Describes, checks, draws and packs the annotations of samples; see annotations.h.
   virtual std::unique_ptr<Annotations> annotations() const;
 };
@@ -98,6 +101,7 @@ struct SourceConfig {
   int64_t split_seed = 0;        // selects that share; not the run's seed, so that all runs hold out the same
   std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
   std::string class_names = "";  // file with one class name a line, for sources that contain only numbers
+  std::string class_order = "alphabetical";  // of classes named by folders and tables, or "natural"
   template <class V>
   void visit(V& v) {
     v("path", path, "where the images are");
@@ -106,6 +110,8 @@ struct SourceConfig {
     v("split_seed", split_seed, "another number chooses other samples for validation");
     v("image_root", image_root, "CSV, TSV, JSON: folder that relative paths start from");
     v("class_names", class_names, "file with one class name a line");
+    v("class_order", class_order,
+      "order of classes that folders or a table name: alphabetical (c1, c10, c2) or natural (c1, c2, c10)");
   }
 };
 
@@ -128,6 +134,10 @@ void require_same_classes(const Source& train, const Source& validation);
 // Counts the samples of each class; a multi-label sample counts for each of its classes. Returns an empty
 // list if samples have no classes.
 std::vector<int64_t> class_counts(const Source& source);
+
+// Returns the sources' warnings, and a line for each class that has validation images alone or no image. Either
+// may be null.
+std::vector<std::string> set_warnings(const Source* train, const Source* validation);
 
 // Returns the kind of the source at a path ("ImageFolder", "WebDataset", …). Throws a usage error if no kind
 // fits.

@@ -17,7 +17,7 @@ struct FileSet {
   std::vector<std::vector<int64_t>> label_lists;   // [size] if multi-label, else empty
   std::vector<std::vector<std::string>> captions;  // [size] if the set has captions, else empty
   std::vector<std::string> classes;
-  std::vector<std::string> problems;
+  std::vector<std::string> problems, warnings;
   std::string left_out;  // counted files of the folder that are not images; "" if none
 
   std::vector<int64_t> counts() const;            // samples of each class
@@ -38,6 +38,7 @@ class FileSource : public LabelledSource {
   uint64_t fingerprint() const override;  // reads the size of every file
   std::string describe() const override;
   std::vector<std::string> problems() const override { return set_.problems; }
+  std::vector<std::string> warnings() const override { return set_.warnings; }
 
  private:
   std::string full_path(int64_t index) const;

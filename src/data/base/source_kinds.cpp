@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/base/chosen_samples.h"
+#include "data/base/source_labels.h"
 #include "io/files/file.h"
 
 #define XXH_INLINE_ALL
@@ -33,6 +34,7 @@ class Unlabelled final : public Source {
     return all.substr(0, all.rfind(", ")) + ", no labels";
   }
   std::vector<std::string> problems() const override { return inner_->problems(); }
+  std::vector<std::string> warnings() const override { return inner_->warnings(); }
 
  private:
   std::unique_ptr<Source> inner_;
@@ -121,6 +123,81 @@ std::vector<std::string> numbered_classes(int64_t count) {
   std::vector<std::string> names;
   for (int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
   return names;
+}
+
+std::vector<std::string> classes_of_numbers(std::vector<int64_t> labels) {
+  std::sort(labels.begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  std::erase_if(labels, [](int64_t label) { return label < 0 || label >= kMostClasses; });
+  if (labels.empty()) return {};
+  const int64_t count = labels.back() + 1, found = std::ssize(labels);
+  const bool from_one = labels.front() == 1 && found == count - 1;
+  if (!from_one && 2 * found >= count) return numbered_classes(count);
+  std::vector<std::string> names;
+  for (const int64_t label : labels) names.push_back(std::to_string(label));
+  return names;
+}
+
+bool are_chosen_numbers(const std::vector<std::string>& classes) {
+  return !classes.empty() && classes != numbered_classes(std::ssize(classes)) &&
+         std::ranges::all_of(classes, [](const std::string& name) { return parse_int(name).has_value(); });
+}
+
+int64_t class_of_number(int64_t number, const std::vector<std::string>& classes, bool chosen) {
+  if (!chosen) return number >= 0 && number < std::ssize(classes) ? number : -1;
+  const auto found = std::ranges::find(classes, std::to_string(number));
+  return found == classes.end() ? -1 : found - classes.begin();
+}
+
+std::string chosen_numbers_line(const std::string& where, const std::vector<std::string>& classes) {
+  return text(where, ": the labels ", some_of(classes), " are taken as the names of ",
+              counted(std::ssize(classes), "class", "classes"),
+              ", not as numbers from 0; if they are, give a list of all names as class_names");
+}
+
+namespace {
+
+// Compares names as Python compares timm's keys: digits and other text in turn.
+bool naturally_less(const std::string& a, const std::string& b) {
+  const std::string one = lower(a), other = lower(b);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t i = 0, j = 0;
+  while (i < one.size() && j < other.size()) {
+    const bool numbers = digit(one[i]) && digit(other[j]);
+    if (!numbers && one[i] != other[j]) {
+      // A text part that ends before a number is the shorter one.
+      if (digit(one[i]) != digit(other[j]) && i > 0 && !digit(one[i - 1])) return digit(one[i]);
+      return static_cast<unsigned char>(one[i]) < static_cast<unsigned char>(other[j]);
+    }
+    if (!numbers) {
+      ++i, ++j;
+      continue;
+    }
+    const auto number_at = [&](const std::string& text, size_t& at) {
+      size_t end = at;
+      while (end < text.size() && digit(text[end])) ++end;
+      while (at + 1 < end && text[at] == '0') ++at;
+      const std::string number = text.substr(at, end - at);
+      at = end;
+      return number;
+    };
+    const std::string x = number_at(one, i), y = number_at(other, j);
+    if (x.size() != y.size()) return x.size() < y.size();
+    if (x != y) return x < y;
+  }
+  const bool ended = i == one.size(), other_ended = j == other.size();
+  return ended != other_ended ? ended : a < b;
+}
+
+}  // namespace
+
+void order_classes(std::vector<std::string>& names, const SourceConfig& config) {
+  if (config.class_order == "natural")
+    std::sort(names.begin(), names.end(), naturally_less);
+  else if (config.class_order == "alphabetical")
+    std::sort(names.begin(), names.end());
+  else
+    fail_usage("class_order is '", config.class_order, "', must be alphabetical or natural");
 }
 
 bool has_training_path(const SourceConfig& config) {

@@ -112,6 +112,20 @@ bool has_training_path(const SourceConfig& config);
 // the training split has no classes (documents, images alone); then the held-out set uses its own.
 std::vector<std::string> training_classes(const SourceConfig& config);
 
+// Sorts class names as config.class_order requires; it throws a usage error for an unknown order. The natural
+// order is timm's: numbers in names by their value, letters without case.
+void order_classes(std::vector<std::string>& names, const SourceConfig& config);
+
+// Returns the names of classes that labels number: "0" to the largest. If they count from 1, or if less than half
+// of these numbers occur, as in years, the names are the numbers that do occur. Negative numbers are left out.
+std::vector<std::string> classes_of_numbers(std::vector<int64_t> labels);
+// True if names of classes are numbers other than "0", "1", …; labels are then these names.
+bool are_chosen_numbers(const std::vector<std::string>& classes);
+// Returns the class that a number labels, -1 if there is none.
+int64_t class_of_number(int64_t number, const std::vector<std::string>& classes, bool chosen);
+// Returns a line about classes of chosen numbers.
+std::string chosen_numbers_line(const std::string& where, const std::vector<std::string>& classes);
+
 // Adds a line for each class without samples.
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
                         const std::vector<int64_t>& counts, ProblemList& problems);

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/source_labels.h"
 
 namespace tessera::data {
 namespace {
@@ -39,6 +40,7 @@ class RecordSource final : public LabelledSource {
                 counted(static_cast<int64_t>(set_.classes.size()), "class", "classes"));
   }
   std::vector<std::string> problems() const override { return set_.problems.lines(); }
+  std::vector<std::string> warnings() const override { return set_.warnings; }
 
   void drop_out_of_range() {
     const auto classes = static_cast<int64_t>(set_.classes.size());
@@ -80,10 +82,17 @@ std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& co
   if (!declared && split == Split::validation && (beside || has_training_path(config)))
     set.classes = training_classes(config);
   if (set.classes.empty()) {
-    int64_t largest = -1;
-    for (const Record& record : set.records) largest = std::max(largest, record.label);
-    set.classes = numbered_classes(largest + 1);
+    std::vector<int64_t> labels;
+    for (const Record& record : set.records) labels.push_back(record.label);
+    set.classes = classes_of_numbers(std::move(labels));
   }
+  const bool chosen = !declared && are_chosen_numbers(set.classes);
+  for (Record& record : set.records)
+    if (const int64_t label = chosen ? class_of_number(record.label, set.classes, chosen) : -1; label >= 0)
+      record.label = label;
+    else if (chosen)
+      record.label = kMostClasses + record.label;  // out of range, reported below
+  if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(set.shown, set.classes));
   auto source = std::make_unique<RecordSource>(std::move(set));
   source->drop_out_of_range();
   if (by_share) source->keep_share(config, split);

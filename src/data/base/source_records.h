@@ -31,6 +31,7 @@ struct RecordSet {
   std::vector<Record> records;
   std::vector<std::string> classes;  // if empty: numbered up to the largest label of the set
   ProblemList problems;
+  std::vector<std::string> warnings;
   std::function<Image(const Record&)> picture;  // owns the memory of the bytes
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/base/objects.h"
@@ -22,6 +23,11 @@ class MaskedSource : public Source, public MaskLabels {
  public:
   std::unique_ptr<Annotations> annotations() const override;
 };
+
+// Returns the mask as its image is shown, oriented by EXIF. A mask of the size as stored is oriented along with
+// the image. Throws if it has neither size.
+Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
+                    const std::string& image_name);
 
 // Draws boxes, masks and classes over an image. Class colours are distinct for all kinds of colour vision.
 struct DrawnObject {

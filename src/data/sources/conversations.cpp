@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/annotations.h"
+#include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -185,7 +186,7 @@ Conversations::Conversations(const std::string& path, std::shared_ptr<const Sour
   Kinds kinds;
   const size_t plus = file_exists(path) ? std::string::npos : path.find('+');
   const std::string file = path.substr(0, plus);
-  const std::string content = read_text(file, kMostBytes);
+  const std::string content = read_list_text(file, kMostBytes);
   checksum_ = checksum_of(as_bytes(content));
   if (plus != std::string::npos)
     add_vqa(content, file, path.substr(plus + 1), places, kinds);

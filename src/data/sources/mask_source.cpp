@@ -98,6 +98,17 @@ class MaskAnnotations final : public Annotations {
 
 }  // namespace
 
+Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
+                    const std::string& image_name) {
+  const bool swapped = image.orientation >= 5;
+  const int width = swapped ? image.height : image.width, height = swapped ? image.width : image.height;
+  if (mask.width == width && mask.height == height) return mask;
+  check(mask.width == image.width && mask.height == image.height, mask_name, ": the mask has ", mask.width,
+        "x", mask.height, " pixels, its image ", image_name, " has ", width, "x", height,
+        swapped ? text(" (stored as ", image.width, "x", image.height, ")") : "");
+  return orient(mask, image.orientation);
+}
+
 std::unique_ptr<Annotations> MaskedSource::annotations() const {
   return std::make_unique<MaskAnnotations>(*this);
 }

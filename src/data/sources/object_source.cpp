@@ -71,7 +71,7 @@ class ObjectAnnotations final : public Annotations {
     return caption;
   }
   Image drawn(int64_t index, const RawSample&, Image image) const override {
-    const std::vector<ObjectAnnotation> objects = labels_.objects(index);
+    const std::vector<ObjectAnnotation> objects = labels_.seen(index, {}).objects;
     std::vector<RunLengths> masks(objects.size());
     std::vector<DrawnObject> drawn;
     for (size_t i = 0; i < objects.size(); ++i) {

@@ -112,10 +112,10 @@ class ShapesObjectsSource final : public ObjectSource {
     last = draw_shapes_objects(config_, split_, index).objects;
     return last;
   }
-  const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const override {
+  int64_t index_of(const std::string& name) const override {
     const auto index = parse_int(name.substr(name.rfind(' ') + 1));
     check(index && name == name_of(split_, *index), name, ": is no sample of the built-in set");
-    return objects(*index);
+    return *index;
   }
   Extent image_extent(int64_t) const override {
     return {static_cast<int>(config_.size), static_cast<int>(config_.size)};

@@ -2,6 +2,7 @@
 // such a JSON file. Images may be in tar shards, as `data pack` writes them: "file_name":
 // "train-000.tar/a.jpg".
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <unordered_map>
@@ -85,7 +86,11 @@ Place find_place(const SourceConfig& config, Split split) {
   return place;
 }
 
-// Returns the size of an image by its header; zeros if it cannot be read.
+Extent shown_size(const ImageInfo& info) {
+  return info.orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
+}
+
+// Returns the size of an image as viewers show it, by its header; zeros if it cannot be read.
 Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   constexpr std::streamsize kHead = 1 << 16;
   if (!ShardFiles::inside_shard(path)) try {
@@ -93,13 +98,11 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
       std::vector<std::byte> head(kHead);
       file.read(reinterpret_cast<char*>(head.data()), kHead);
       head.resize(static_cast<size_t>(file.gcount()));
-      const ImageInfo info = image_info(head, path);
-      return {info.height, info.width};
+      return shown_size(image_info(head, path));
     } catch (const Error&) {  // a longer header
     }
   try {
-    const ImageInfo info = image_info(shards.read(path, kMaxPictureBytes), path);
-    return {info.height, info.width};
+    return shown_size(image_info(shards.read(path, kMaxPictureBytes), path));
   } catch (const Error&) {
     return {};
   }
@@ -154,13 +157,14 @@ class CocoSource final : public ObjectSource {
     if (outlined_ > 0 && without_outline_ > 0)
       left_out_.push_back(text("of masks: ", counted(without_outline_, "object"), " without one"));
     for (int64_t i = 0; i < size(); ++i) by_name_[full_path(i)] = i;
+    turns_ = std::vector<std::atomic<Turns>>(images_.size());
   }
 
   int64_t size() const override { return std::ssize(images_); }
   RawSample read(int64_t index) const override {
     RawSample sample = image_of(full_path(index));
-    check_size(index, sample);
-    for (const ObjectAnnotation& object : objects(index))
+    turns_[static_cast<size_t>(index)] = turns_of(index, sample);
+    for (const ObjectAnnotation& object : seen(index, {}).objects)
       if (!object.crowd) sample.annotation.instances.push_back(object.box);
     return sample;
   }
@@ -197,10 +201,23 @@ class CocoSource final : public ObjectSource {
   const std::vector<ObjectAnnotation>& objects(int64_t index) const override {
     return objects_[static_cast<size_t>(index)];
   }
-  const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const override {
+  int64_t index_of(const std::string& name) const override {
     const auto found = by_name_.find(name);
     check(found != by_name_.end(), name, ": is no image of ", place_.file);
-    return objects(found->second);
+    return found->second;
+  }
+  SeenObjects seen(int64_t index, const DecodeOptions& decode) const override {
+    const Extent annotated = annotated_extent(index);
+    if (annotated.width == annotated.height) return {objects(index), annotated};  // 0 if it is unknown
+    std::atomic<Turns>& known = turns_[static_cast<size_t>(index)];
+    if (known.load().shown == 0) known = turns_of(index, image_of(full_path(index)));
+    const Turns turns = known;
+    const int turn = decode.apply_exif ? turns.shown : turns.stored;
+    if (turn == 1) return {objects(index), annotated};
+    static thread_local std::vector<ObjectAnnotation> last;
+    last.clear();
+    for (const ObjectAnnotation& object : objects(index)) last.push_back(oriented(object, turn, annotated));
+    return {last, {annotated.width, annotated.height}};
   }
   int64_t image_number(int64_t index) const override { return images_[static_cast<size_t>(index)].number; }
   int64_t class_number(int64_t label) const override { return numbers_[static_cast<size_t>(label)]; }
@@ -210,21 +227,49 @@ class CocoSource final : public ObjectSource {
   }
 
  private:
-  // Boxes and masks are in pixels of the image: another size in the annotation file makes them wrong.
-  void check_size(int64_t index, const RawSample& sample) const {
+  // The EXIF orientations that take an image's objects to the image as it is shown and as it is stored;
+  // 0 before its file was read.
+  struct Turns {
+    uint8_t shown = 0, stored = 0;
+  };
+
+  // Returns the size that objects are annotated in: that of the image's entry, else of a mask, else zeros.
+  Extent annotated_extent(int64_t index) const {
+    if (const Extent extent = image_extent(index); extent.width > 0 && extent.height > 0) return extent;
+    for (const ObjectAnnotation& object : objects(index))
+      if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
+        return {static_cast<int>(runs.height), static_cast<int>(runs.width)};
+    return {};
+  }
+
+  // Boxes and masks are in pixels of the image, as shown or as stored: another size makes them wrong.
+  Turns turns_of(int64_t index, const RawSample& sample) const {
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
-    const auto require = [&](int64_t width, int64_t height, const auto&... what) {
-      const bool turned = info.orientation >= 5 && width == info.height && height == info.width;
-      if ((width != info.width || height != info.height) && !turned)
+    const Extent annotated = annotated_extent(index);
+    const Extent as_shown = shown_size(info);
+    const bool swapped = info.orientation >= 5, stored = fits(annotated, info.width, info.height),
+               shown = fits(annotated, as_shown.width, as_shown.height);
+    const auto require = [&](bool fitting, int64_t width, int64_t height, const auto&... what) {
+      if (!fitting)
         fail(place_.file, ": ", what..., " ", width, "x", height, " pixels, its image ", sample.name, " has ",
              info.width, "x", info.height);
     };
     const CocoImage& image = images_[static_cast<size_t>(index)];
-    if (image.width > 0 && image.height > 0)
-      require(image.width, image.height, "image ", image.number, ": 'width' and 'height' are");
+    require(stored || shown, annotated.width, annotated.height, "image ", image.number,
+            ": 'width' and 'height' are");
     for (const ObjectAnnotation& object : objects(index))
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
-        require(runs.width, runs.height, "annotation ", object.number, ": the mask has");
+        require(runs.width == annotated.width && runs.height == annotated.height, runs.width, runs.height,
+                "annotation ", object.number, ": the mask has");
+    if (!swapped || (stored && shown)) return {1, 1};
+    const auto turn = static_cast<uint8_t>(info.orientation);
+    const Turns turns =
+        stored ? Turns{turn, 1} : Turns{1, static_cast<uint8_t>(inverse_orientation(info.orientation))};
+    const bool always = applied_orientation(info, {.apply_exif = false}) != 1;
+    return always ? Turns{turns.shown, turns.shown} : turns;
+  }
+  static bool fits(Extent annotated, int width, int height) {
+    return annotated == Extent{} || annotated == Extent{height, width};
   }
   RawSample image_of(const std::string& path) const {
     if (!ShardFiles::inside_shard(path)) return read_image_file(path);
@@ -242,7 +287,8 @@ class CocoSource final : public ObjectSource {
   std::vector<std::vector<ObjectAnnotation>> objects_;
   std::unordered_map<std::string, int64_t> by_name_;
   std::vector<std::string> problems_, left_out_;
-  int64_t outlined_ = 0, without_outline_ = 0;  // objects
+  int64_t outlined_ = 0, without_outline_ = 0;     // objects
+  mutable std::vector<std::atomic<Turns>> turns_;  // by image
 };
 
 }  // namespace

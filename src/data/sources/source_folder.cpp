@@ -1,6 +1,6 @@
 // ImageFolder: one folder per class. The root contains the class folders, or train/ and optionally a held-out
-// val/, validation/, valid/ or test/ with class folders. Images directly in that root, without any folder,
-// have no labels.
+// val/, validation/, valid/ or test/ with class folders, also by other usual names (split_names.h). Images
+// directly in that root, without any folder, have no labels. Runs in the folders are left out.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
+#include "data/base/split_names.h"
+#include "text/unicode.h"
 
 namespace tessera::data {
 namespace {
@@ -30,16 +32,29 @@ std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with('.') && wanted(*entry)) names.push_back(name);
+    if (!is_hidden(name) && wanted(*entry)) names.push_back(name);
   }
   if (error) fail(folder.string(), " cannot be listed: ", error.message());
   std::sort(names.begin(), names.end());
   return names;
 }
 
+// True for the directory of a run, or a folder that contains only runs.
+bool is_run(const fs::path& folder) {
+  if (is_run_folder(folder.string())) return true;
+  std::error_code error;
+  bool any = false;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (!entry->is_directory(ignored) || !is_run_folder(entry->path().string())) return false;
+    any = true;
+  }
+  return any;
+}
+
 bool is_folder(const fs::directory_entry& entry) {
   std::error_code error;
-  return entry.is_directory(error);
+  return entry.is_directory(error) && !is_run(entry.path());
 }
 
 // Adds the images below `folder`, as paths relative to the class root, sorted within each folder.
@@ -50,7 +65,9 @@ void add_images(const fs::path& folder, const std::string& prefix, int depth, Se
   if (depth > kDeepest) fail(folder.string(), " is more than ", kDeepest, " folders below its class");
   for (const std::string& name :
        list(folder, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
-    if (is_image_file((folder / name).string()))
+    if (std::error_code error; fs::is_directory(folder / name, error))
+      left_out.add_run();
+    else if (is_image_file((folder / name).string()))
       out.push_back(prefix + name);
     else
       left_out.add(name);
@@ -73,18 +90,75 @@ struct FolderPlace {
   bool by_share;
 };
 
-// Returns val/, validation/, valid/ or test/ in a folder, or "".
-std::string held_out_folder(const std::string& path) {
-  for (const char* name : {"val", "validation", "valid", "test"})
-    if (const fs::path folder = fs::path(path) / name; fs::is_directory(folder)) return folder.string();
-  return "";
+bool holds_images(const fs::path& folder) {
+  return !list(folder, [](const fs::directory_entry& entry) {
+            return !is_folder(entry) && is_image_file(entry.path().string());
+          }).empty();
+}
+
+// The folders of the splits of a set, "" for none.
+struct SplitFolders {
+  std::string train, held_out;
+};
+
+// Returns the split folders of a set: train/ and val/ by any of their usual names. Folders by other names than
+// train, val, validation, valid and test are splits only if all folders are, or if both hold the same folders.
+SplitFolders split_folders(const std::string& path) {
+  const std::vector<std::string> folders = list(path, is_folder);
+  const auto whole = [&](const std::string& name) {
+    return name.empty() ? "" : (fs::path(path) / name).string();
+  };
+  const auto inside = [&](const std::string& name) {
+    return name.empty() ? std::vector<std::string>() : list(whole(name), is_folder);
+  };
+  SplitFolders usual;
+  for (const char* name : {"test", "valid", "validation", "val"})
+    if (std::ranges::count(folders, name) > 0) usual.held_out = name;
+  if (std::ranges::count(folders, "train") > 0) usual.train = "train";
+  const bool all =
+      std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
+  // A class of trains among other classes.
+  if (!all && usual.held_out.empty() && inside(usual.train).empty()) usual.train = "";
+  const auto word = [&](Split split) { return split_folder(folders, split, path); };
+  SplitFolders named{usual.train.empty() ? word(Split::train) : usual.train,
+                     usual.held_out.empty() ? word(Split::validation) : usual.held_out};
+  if (!all && (usual.train.empty() || usual.held_out.empty())) {
+    const auto theirs = inside(named.held_out);
+    const bool shared = std::ranges::any_of(
+        inside(named.train), [&](const std::string& name) { return std::ranges::count(theirs, name) > 0; });
+    if (!shared) named = usual;
+  }
+  return {whole(named.train), whole(named.held_out)};
+}
+
+// Returns the folder in a folder if that is all it holds, else "".
+std::string only_folder(const std::string& path) {
+  const std::vector<std::string> folders = list(path, is_folder);
+  return folders.size() == 1 && !holds_images(path) ? (fs::path(path) / folders[0]).string() : "";
+}
+
+// Archives often put the whole set, or a whole split, into one more folder.
+std::string set_folder(const std::string& path) {
+  const std::string inner = only_folder(path);
+  if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
+  const SplitFolders splits = split_folders(inner);
+  // Images directly in the splits, without class folders, are those of another kind of set.
+  const bool both = !splits.train.empty() && !splits.held_out.empty();
+  return both && !list(splits.train, is_folder).empty() ? inner : path;
+}
+std::string classes_folder(const std::string& split) {
+  const std::string inner = split.empty() ? "" : only_folder(split);
+  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
+  const std::string name = fs::path(inner).filename().string();
+  return split_of_name(name) || name == fs::path(split).filename().string() ? inner : split;
 }
 
 FolderPlace find_folder(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
+  const std::string path = set_folder(path_of(config, split));
   const bool own_path = !config.val_path.empty();
-  const std::string held_out = held_out_folder(path), train = (fs::path(path) / "train").string();
-  const bool has_train = fs::is_directory(train);
+  const SplitFolders splits = split_folders(path);
+  const std::string held_out = classes_folder(splits.held_out), train = classes_folder(splits.train);
+  const bool has_train = !train.empty();
   // A folder with only val/ in it is a set without training images, not a set with one class "val".
   const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
   if (split == Split::validation && own_path)
@@ -98,7 +172,37 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
 // Returns the class names of the training split, which the validation set must share.
 std::vector<std::string> required_classes(const SourceConfig& config) {
   if (std::string_view(source_kind(config.path)) != "ImageFolder") return training_classes(config);
-  return class_folders(find_folder(config, Split::train).root);
+  auto classes = class_folders(find_folder(config, Split::train).root);
+  order_classes(classes, config);
+  return classes;
+}
+
+// Returns the remark that a name differs from a class in its Unicode form alone: "é" as one character or two.
+std::string other_form(const std::string& name, const std::vector<std::string>& classes) {
+  const auto letters = [](const std::string& word) {
+    std::u32string out;
+    for (const char32_t c : tokens::to_code_points_lossy(word)) tokens::decompose(c, false, out);
+    return out;
+  };
+  for (const std::string& theirs : classes)
+    if (letters(theirs) == letters(name))
+      return text(": it differs from '", theirs, "' in its Unicode form alone, rename one of them");
+  return "";
+}
+
+// Returns a line if the classes look like a level of folders above the classes. `data check` has a line of its own
+// for the only class images.
+std::vector<std::string> level_warnings(const std::string& root, const std::vector<std::string>& classes) {
+  if (classes.empty() || holds_images(fs::path(root) / classes[0])) return {};
+  const auto first = list(fs::path(root) / classes[0], is_folder);
+  if (first.size() < 2 || classes == std::vector<std::string>{"images"}) return {};
+  if (classes.size() == 1)
+    return {text(root, " has the only class '", classes[0], "', which holds the folders ", some_of(first),
+                 ": if these are the classes, give ", (fs::path(root) / classes[0]).string())};
+  for (const std::string& other : classes)
+    if (list(fs::path(root) / other, is_folder) != first) return {};
+  return {text("the classes ", some_of(classes), " of ", root, " hold the same folders ", some_of(first),
+               ": if these are the classes, give one folder as the data and one as the validation data")};
 }
 
 class FolderSource final : public FileSource {
@@ -130,37 +234,44 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
     if (found) return without_labels(std::make_unique<FolderSource>(std::move(flat)));
   }
   const auto found = class_folders(place.root);
-  ProblemList problems;
+  ProblemList problems, warnings;
   LeftOut left_out;
   FileSet set;
   set.shown = set.root = place.root;
   set.classes = found;
-  if (split == Split::validation && !place.by_share && !config.path.empty()) {
+  order_classes(set.classes, config);
+  const bool held_out = split == Split::validation && !place.by_share && !config.path.empty();
+  if (held_out) {
     if (const auto required = required_classes(config); !required.empty()) set.classes = required;
-    const auto has = [](const std::vector<std::string>& names, const std::string& name) {
-      return std::find(names.begin(), names.end(), name) != names.end();
-    };
     for (const std::string& name : set.classes)
-      if (!has(found, name))
-        problems.add(place.root, " has no folder for the class '", name, "' of the training set");
+      if (!std::ranges::binary_search(found, name))
+        warnings.add(place.root, " has no image of the class '", name, "' of the training set");
     for (const std::string& name : found)
-      if (!has(set.classes, name)) problems.add(place.root, "/", name, " is no class of the training set");
+      if (std::ranges::count(set.classes, name) == 0)
+        problems.add(place.root, "/", name, " is no class of the training set",
+                     other_form(name, set.classes));
   }
   for (size_t label = 0; label < set.classes.size(); ++label) {
     const std::string& name = set.classes[label];
-    if (!std::binary_search(found.begin(), found.end(), name)) continue;
+    if (!std::ranges::binary_search(found, name)) continue;
     const size_t before = set.paths.size();
     Seen seen;
     add_images(fs::path(place.root) / name, name + "/", 0, seen, set.paths, left_out);
     set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
-    if (set.paths.size() == before) problems.add(place.root, "/", name, " is an empty class: no image in it");
+    if (set.paths.size() == before)
+      (held_out ? warnings : problems).add(place.root, "/", name, " is an empty class: no image in it");
   }
   for (const std::string& name :
        list(place.root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
-    if (is_image_file((fs::path(place.root) / name).string())) left_out.add_stray_image();
+    if (std::error_code error; fs::is_directory(fs::path(place.root) / name, error))
+      left_out.add_run();
+    else if (is_image_file((fs::path(place.root) / name).string()))
+      left_out.add_stray_image();
   if (split == Split::train || !place.by_share) set.left_out = left_out.text();  // once per folder
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
-  set.problems = problems.lines();
+  set.problems = problems.lines(), set.warnings = warnings.lines();
+  if (split == Split::train || !place.by_share)
+    for (std::string& line : level_warnings(place.root, found)) set.warnings.push_back(std::move(line));
   return std::make_unique<FolderSource>(std::move(set));
 }
 

@@ -74,8 +74,6 @@ class MaskShards final : public MaskedSource {
     RawSample sample{printable(where, kMostNameBytes), std::vector<std::byte>(bytes.begin(), bytes.end())};
     const ImageInfo info = image_info(bytes, sample.name);
     const IndexImage mask = decode_index_png(one.archive->bytes(one.mask), where + kMaskEnding);
-    check(mask.width == info.width && mask.height == info.height, where, kMaskEnding, ": the mask has ",
-          mask.width, "x", mask.height, " pixels, its image has ", info.width, "x", info.height);
     Image values(mask.width, mask.height, 1);
     std::map<int64_t, int64_t> strange;  // pixels by value
     for (size_t i = 0; i < mask.values.size(); ++i) {
@@ -84,7 +82,7 @@ class MaskShards final : public MaskedSource {
     }
     if (!strange.empty())
       refuse_values(where + kMaskEnding, strange, text("0 to ", classes_.size() - 1, ", or 255 for none"));
-    sample.annotation.mask = std::move(values);
+    sample.annotation.mask = mask_as_shown(std::move(values), info, where + kMaskEnding, one.key);
     return sample;
   }
 

@@ -15,6 +15,7 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
+#include "data/base/split_names.h"
 #include "data/sources/annotated_source.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
@@ -143,7 +144,7 @@ std::optional<Layout> cityscapes_layout(const std::string& path) {
 // its first comma.
 std::vector<std::string> ade_names(const std::string& path) {
   std::vector<std::string> names;
-  for (const std::string& line : split(read_text(path), '\n')) {
+  for (const std::string& line : split(read_list_text(path), '\n')) {
     const std::vector<std::string> columns = split(line, '\t');
     if (columns.size() < 2 || !parse_int(trim(columns[0]))) continue;
     names.emplace_back(trim(split(columns.back(), ',').front()));
@@ -209,21 +210,23 @@ struct SplitFolder {
   bool by_share = false;
 };
 
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (is_folder(entry->path())) names.push_back(entry->path().filename().string());
+  return names;
+}
+
 SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split split) {
   if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
   const bool train = split == Split::train;
   if (const std::string& named = train ? layout.config.train : layout.config.validation; !named.empty())
     return {named, false};
-  static const std::vector<std::string> training = {"training", "train"},
-                                        validation = {"validation", "val", "valid", "test"};
-  const auto find = [&](const std::vector<std::string>& names) -> std::string {
-    for (const std::string& name : names)
-      if (is_folder(fs::path(layout.images) / name)) return name;
-    return "";
-  };
-  const std::string own = find(train ? training : validation);
+  const std::vector<std::string> folders = folders_in(layout.images);
+  const std::string own = split_folder(folders, split, layout.images);
   if (!own.empty()) return {own, false};
-  const std::string other = find(training);
+  const std::string other = split_folder(folders, Split::train, layout.images);
   return {other, config.val_path.empty()};  // a share of the training images, or of a set without splits
 }
 
@@ -295,9 +298,7 @@ class MaskSource final : public MaskedSource {
     const ImageInfo info = image_info(bytes, sample.name);
     const std::string mask_name = printable(pair.mask, kMostNameBytes);
     const IndexImage mask = decode_index_png(read_file(pair.mask, kMaxPictureBytes), mask_name);
-    check(mask.width == info.width && mask.height == info.height, mask_name, ": the mask has ", mask.width,
-          "x", mask.height, " pixels, its image ", sample.name, " has ", info.width, "x", info.height);
-    sample.annotation.mask = classes_of(mask, mask_name);
+    sample.annotation.mask = mask_as_shown(classes_of(mask, mask_name), info, mask_name, sample.name);
     sample.picture = std::move(bytes);
     return sample;
   }

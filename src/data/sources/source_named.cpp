@@ -92,6 +92,7 @@ class Named final : public LabelledSource {
   }
 
   std::vector<std::string> problems() const override { return images_->problems(); }
+  std::vector<std::string> warnings() const override { return images_->warnings(); }
 
  private:
   std::vector<int64_t> numbers_of(const std::vector<std::string>& classes) const {

@@ -21,6 +21,7 @@
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
+#include "data/base/split_names.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 
@@ -50,12 +51,7 @@ struct Table {
   ProblemList problems;
 };
 
-std::optional<Split> parse_split(const std::string& word) {
-  const std::string name = lower(trim(word));
-  if (name == "train") return Split::train;
-  if (name == "val" || name == "validation" || name == "valid" || name == "test") return Split::validation;
-  return std::nullopt;
-}
+std::optional<Split> parse_split(const std::string& word) { return split_of_name(trim(word)); }
 
 // --- CSV and TSV ---
 
@@ -136,11 +132,28 @@ std::vector<std::string> label_words(const std::string& cell) {
   return words;
 }
 
+// Spreadsheets separate by semicolons or tabs where the comma is for decimals.
+void refuse_separator(const CsvRow& first, char separator, const std::string& path) {
+  if (first.fields.size() != 1) return;
+  for (const char other : {';', '\t', ','})
+    if (other != separator && first.fields[0].find(other) != std::string::npos)
+      fail(path, " is separated by ",
+           other == ';'    ? "semicolons"
+           : other == '\t' ? "tabs"
+                           : "commas",
+           ", must be by ", separator == ',' ? "commas" : "tabs",
+           other == '\t'  ? " (or be called .tsv)"
+           : other == ',' ? " (or be called .csv)"
+                          : "");
+}
+
 Table read_csv(const std::string& path) {
-  const std::string content = read_text(path, kMostTableBytes);
-  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
-  const auto rows = parse_csv(content, lower(path).ends_with(".tsv") ? '\t' : ',', path);
+  std::string content = read_list_text(path, kMostTableBytes);
+  if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
+  const char separator = lower(path).ends_with(".tsv") ? '\t' : ',';
+  const auto rows = parse_csv(content, separator, path);
   if (rows.empty()) fail(path, " is empty");
+  refuse_separator(rows[0], separator, path);
   const Columns columns = find_columns(rows[0], path);
   Table table;
   table.multi = columns.labels_title || !columns.classes.empty();
@@ -253,11 +266,9 @@ bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
 
 // The label is the last word of a line, so paths may contain spaces.
 Table read_list(const std::string& path) {
-  const std::string content = read_text(path, kMostTableBytes);
-  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
   Table table;
   int64_t number = 0;
-  const std::vector<std::string> lines = split(content, '\n');
+  const std::vector<std::string> lines = split(read_list_text(path, kMostTableBytes), '\n');
   // A line that ends in an image name has no label.
   table.labelled = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return !trim(line).empty() && !has_picture_extension(trim(line));
@@ -330,22 +341,26 @@ void refuse_numbers(const Table& table) {
            " as its label, others have names; must be numbers or names in all, or give class_names");
 }
 
+std::vector<int64_t> numbers_in(const Table& table) {
+  std::set<int64_t> numbers;
+  for (const Row& row : table.rows)
+    for (const std::string& label : row.labels) numbers.insert(parse_int(label).value_or(-1));
+  return {numbers.begin(), numbers.end()};
+}
+
 // Returns the classes defined by a training table.
 ClassNames classes_of(const Table& table, const SourceConfig& config) {
   if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
   if (!table.classes.empty()) return ClassNames(table.classes);
-  std::set<std::string> words;
-  for (const Row& row : table.rows) words.insert(row.labels.begin(), row.labels.end());
   if (!all_numbers(table)) {
+    std::set<std::string> words;
+    for (const Row& row : table.rows) words.insert(row.labels.begin(), row.labels.end());
     refuse_numbers(table);
-    return ClassNames({words.begin(), words.end()});
+    std::vector<std::string> names(words.begin(), words.end());
+    order_classes(names, config);
+    return ClassNames(std::move(names));
   }
-  int64_t largest = -1;
-  for (const std::string& word : words) {
-    const int64_t number = parse_int(word).value_or(-1);
-    if (number < kMostClasses) largest = std::max(largest, number);
-  }
-  return ClassNames(numbered_classes(largest + 1));
+  return ClassNames(classes_of_numbers(numbers_in(table)));
 }
 
 // Returns the classes of two numeric lists together, since neither of them needs to contain every class.
@@ -355,11 +370,18 @@ std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig
   if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
   const Table theirs = read_list(other);
   if (!all_numbers(table) || !all_numbers(theirs)) return std::nullopt;
-  ClassNames a = classes_of(table, config), b = classes_of(theirs, config);
-  return a.names().size() < b.names().size() ? b : a;
+  std::vector<int64_t> numbers = numbers_in(table);
+  for (const int64_t number : numbers_in(theirs)) numbers.push_back(number);
+  return ClassNames(classes_of_numbers(std::move(numbers)));
 }
 
-int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes) {
+int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes, bool chosen) {
+  if (const auto number = chosen ? parse_int(label) : std::nullopt; number && *number >= 0) {
+    const int64_t found = class_of_number(*number, classes.names(), chosen);
+    if (found < 0)
+      fail(row.where, " has label ", *number, ", must be one of the classes ", some_of(classes.names()));
+    return found;
+  }
   const auto kind = row.numbers ? LabelText::number_first : LabelText::name_first;
   const int64_t number = read_label(label, kind, classes, row.where);
   const auto count = static_cast<int64_t>(classes.names().size());
@@ -367,12 +389,12 @@ int64_t class_of(const std::string& label, const Row& row, const ClassNames& cla
   return number;
 }
 
-void add_row(const Row& row, const ClassNames& classes, bool captioned, FileSet& set) {
+void add_row(const Row& row, const ClassNames& classes, bool chosen, bool captioned, FileSet& set) {
   if (row.path.empty()) fail(row.where, " has an empty path");
   if (row.path.find('\0') != std::string::npos) fail(row.where, ": the path holds a zero byte");
   if (row.labels.empty() && !set.multi_label) fail(row.where, " has no label");
   std::vector<int64_t> numbers;
-  for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes));
+  for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes, chosen));
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
   set.paths.push_back(row.path);
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
@@ -420,12 +442,14 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     if (table.multi && !set.multi_label)
       fail(path, " has several labels an image, ", train->describe(), " has one");
   }
+  const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
+  if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
   // A table with its own path and no rows for this split is used as a whole.
   const auto marked = [&](const Row& row) { return row.split == split; };
   const bool whole =
       !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
   for (const Row& row : table.rows) try {
-      if (whole || marked(row)) add_row(row, classes, table.captioned, set);
+      if (whole || marked(row)) add_row(row, classes, chosen, table.captioned, set);
     } catch (const Error& error) {
       table.problems.add(error.what());
     }

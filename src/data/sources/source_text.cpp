@@ -16,6 +16,7 @@
 #include "core/text.h"
 #include "data/base/annotations.h"
 #include "data/base/captions.h"
+#include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
 #include "io/files/file.h"
@@ -105,7 +106,7 @@ class DocumentReader {
 
   void read_lines(const std::string& path) {
     int64_t number = 0;
-    for (const std::string& line : split(read_text(path, kMostBytes), '\n')) {
+    for (const std::string& line : split(without_mark(read_text(path, kMostBytes)), '\n')) {
       const std::string where = text(path, " line ", ++number);
       if (trim(line).empty()) continue;
       std::vector<std::string> contents;

@@ -17,8 +17,10 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/captions.h"
+#include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
+#include "data/base/split_names.h"
 #include "data/sources/shard_files.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -47,7 +49,10 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   for (const std::string& shard : all) {
     const std::string name = lower(fs::path(shard).filename().string());
     const bool out = name.starts_with("val") || name.starts_with("test");
-    (out ? held_out : name.starts_with("train") ? train : others).push_back(shard);
+    const auto named = out                         ? Split::validation
+                       : name.starts_with("train") ? Split::train
+                                                   : split_of_name(name.substr(0, name.find('.')));
+    (!named ? others : *named == Split::train ? train : held_out).push_back(shard);
   }
   if (split == Split::validation && !held_out.empty())
     return {held_out, false, !own_path && !(train.empty() && others.empty())};
@@ -81,13 +86,39 @@ struct Shard {
   ProblemList problems;
 };
 
-// Splits a member's name at the first dot of its last part.
-std::pair<std::string_view, std::string> split_member_name(std::string_view name) {
-  const size_t slash = name.rfind('/');
-  const size_t dot = name.find('.', slash == std::string_view::npos ? 0 : slash + 1);
-  if (dot == std::string_view::npos) return {name, ""};
+// Splits a member's name at the first full stop of its last part, or at its last one.
+std::pair<std::string_view, std::string> split_member_name(std::string_view name, bool at_last = false) {
+  const size_t slash = name.rfind('/'), start = slash == std::string_view::npos ? 0 : slash + 1;
+  const size_t dot = at_last ? name.rfind('.') : name.find('.', start);
+  if (dot == std::string_view::npos || dot < start) return {name, ""};
   return {name.substr(0, dot), lower(name.substr(dot))};
 }
+
+bool is_image_ending(const std::string& ending) {
+  return ending.find('.', 1) == std::string::npos && has_picture_extension(ending);
+}
+
+// The members' keys. As in webdataset a key ends at the first full stop, so that "a.seg.png" is a further
+// member of the sample with "a.png". Without such an image, or with an "a.seg.cls", the key is "a.seg".
+class MemberKeys {
+ public:
+  explicit MemberKeys(const TarArchive& archive) {
+    for (const auto& member : archive.members()) {
+      if (const auto [key, ending] = split_member_name(member.name); is_image_ending(ending))
+        images_.insert(key);
+      if (const auto [key, ending] = split_member_name(member.name, true); ending == ".cls")
+        labels_.insert(key);
+    }
+  }
+  std::pair<std::string_view, std::string> split(std::string_view name) const {
+    auto first = split_member_name(name), last = split_member_name(name, true);
+    const bool further = images_.contains(first.first) && !labels_.contains(last.first);
+    return first == last || further ? first : last;
+  }
+
+ private:
+  std::set<std::string_view> images_, labels_;
+};
 
 // The members of one sample.
 struct Parts {
@@ -101,9 +132,11 @@ Samples samples_of(const TarArchive& archive, const std::string& path, ProblemLi
   Samples samples;
   std::map<std::string_view, size_t> place;
   const auto& members = archive.members();
+  const MemberKeys keys(archive);
   for (size_t m = 0; m < members.size(); ++m) {
-    const auto [key, extension] = split_member_name(members[m].name);
-    const bool is_picture = extension.find('.', 1) == std::string::npos && has_picture_extension(extension);
+    const auto [key, extension] = keys.split(members[m].name);
+    if (is_hidden(key.substr(key.rfind('/') + 1))) continue;
+    const bool is_picture = is_image_ending(extension);
     if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
     const auto [found, is_new] = place.try_emplace(key, samples.size());
     if (is_new) samples.emplace_back(key, Parts{});
@@ -200,6 +233,10 @@ class WebDatasetSource final : public LabelledSource {
       classes_ = {""};
     else
       classes_ = names.names().empty() ? count_classes(config, split, list.beside) : names.names();
+    if (labelled_ && names.names().empty() && are_chosen_numbers(classes_)) {
+      if (split == Split::train) warnings_.push_back(chosen_numbers_line(shown_, classes_));
+      take_as_names();
+    }
     drop_out_of_range();
     if (list.by_share) {
       std::vector<std::string> keys;
@@ -265,6 +302,7 @@ class WebDatasetSource final : public LabelledSource {
                 counted(static_cast<int64_t>(classes_.size()), "class", "classes"));
   }
   std::vector<std::string> problems() const override { return problems_.lines(); }
+  std::vector<std::string> warnings() const override { return warnings_; }
 
  private:
   static std::vector<std::string> captions(const TarArchive& archive, const Item& item,
@@ -280,7 +318,9 @@ class WebDatasetSource final : public LabelledSource {
   }
 
   std::string_view key_of(const Item& item) const {
-    return split_member_name(archives_[item.shard]->members()[item.picture].name).first;
+    const std::string_view name = archives_[item.shard]->members()[item.picture].name;
+    const auto first = split_member_name(name);
+    return is_image_ending(first.second) ? first.first : split_member_name(name, true).first;
   }
 
   // Reads the given file of class names, or classes.txt next to these or the training shards. The result may
@@ -339,10 +379,21 @@ class WebDatasetSource final : public LabelledSource {
   std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
     if (split == Split::validation && (beside || has_training_path(config)))
       if (std::vector<std::string> classes = training_classes(config); !classes.empty()) return classes;
-    int64_t largest = -1;
-    for (const Item& item : items_)
-      for (const int64_t one : item.classes()) largest = std::max(largest, one);
-    return numbered_classes(largest + 1);
+    std::vector<int64_t> labels;
+    for (const Item& item : items_) labels.insert(labels.end(), item.classes().begin(), item.classes().end());
+    return classes_of_numbers(std::move(labels));
+  }
+
+  // Turns numbers that are names of classes into classes.
+  void take_as_names() {
+    const auto turned = [&](int64_t number) {
+      const int64_t label = class_of_number(number, classes_, true);
+      return label < 0 ? kMostClasses + number : label;  // out of range, reported next
+    };
+    for (Item& item : items_) {
+      if (!item.multi()) item.label = turned(item.label);
+      for (int64_t& label : item.labels) label = turned(label);
+    }
   }
 
   void drop_out_of_range() {
@@ -367,6 +418,7 @@ class WebDatasetSource final : public LabelledSource {
   std::vector<std::string> classes_;
   bool multi_ = false, labelled_ = true;
   ProblemList problems_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace

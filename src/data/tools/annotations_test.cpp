@@ -114,7 +114,9 @@ TEST(OwnAnnotation, IsDescribed) {
   const Annotations::Facts facts = source->annotations()->facts(10);
   EXPECT_EQ(facts.json["points"], 3);
   EXPECT_EQ(facts.json["description"], "points, 3 images");
-  EXPECT_TRUE(facts.text.ends_with("(each image counts alike)\n  points 3\n")) << facts.text;
+  EXPECT_TRUE(facts.text.ends_with(
+      "  warning: 2 of 3 images nearly constant: the pixels are within 16 of 256 levels\n  points 3\n"))
+      << facts.text;
 }
 
 TEST(OwnAnnotation, IsDrawn) {

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/annotations.h"
+#include "data/base/info.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
 #include "io/images/image.h"
@@ -34,6 +35,7 @@ struct Look {
   std::string name;
   bool captioned = false;
   bool without_image = false;  // a text alone
+  bool oriented = false, constant = false;
   bool masked = false;
   std::bitset<256> values;            // of its mask
   std::vector<std::string> captions;  // their problems
@@ -55,7 +57,8 @@ Look look_at(const Source& source, const Annotations& annotations, int64_t index
     const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
     XXH128_hash_t hash{};
     if (bytes != nullptr) {
-      look.format = image_info(*bytes, sample.name).format;
+      const ImageInfo info = image_info(*bytes, sample.name);
+      look.format = info.format, look.oriented = info.orientation != 1;
       hash = XXH3_128bits(bytes->data(), bytes->size());
     }
     const Image image = decode_sample(sample);
@@ -66,6 +69,7 @@ Look look_at(const Source& source, const Annotations& annotations, int64_t index
     }
     look.low = hash.low64;
     look.high = hash.high64;
+    look.constant = nearly_constant(image);
     look.width = image.width;
     look.height = image.height;
   } catch (const Error& error) {
@@ -138,6 +142,7 @@ void count_look(const Look& look, SplitCheck& split) {
   split.smallest_side = split.readable == 0 ? shorter : std::min(split.smallest_side, shorter);
   split.largest_side = std::max(split.largest_side, longer);
   ++split.readable;
+  split.oriented += look.oriented;
   ++split.formats[look.format];
   ++split.sides[std::bit_width(static_cast<unsigned>(shorter)) - 1];
 }
@@ -205,6 +210,8 @@ class SetCheck {
       splits_.validation.reset();
     if (splits_.validation) annotations_[1] = splits_.validation->annotations();
     compare_splits();
+    for (std::string& line : set_warnings(splits_.train.get(), splits_.validation.get()))
+      report_.warnings.add(std::move(line));
     for (const auto& one : annotations_)
       if (one) total_ += one->images().size();
     if (total_ == 0 && report_.set.count == 0) report_.set.add(config_.path + " has no images");
@@ -263,6 +270,9 @@ class SetCheck {
       return;
     }
     if (!look.without_image) count_look(look, split);
+    if (look.constant)
+      report_.warnings.add(text(look.name, " is nearly constant: the pixels of each channel are within ",
+                                kFewLevels, " of 256 levels"));
     found.captioned = found.captioned || look.captioned;
     found.masked = found.masked || look.masked, found.values |= look.values;
     if (!look.captioned && found.without.size() < kMostLines)

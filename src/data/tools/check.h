@@ -36,6 +36,7 @@ struct SplitCheck {
   // Readable images by their shorter side: the number with 2^k to 2^(k+1)-1 pixels.
   std::map<int, int64_t> sides;
   int smallest_side = 0, largest_side = 0;  // shorter side, longer side
+  int64_t oriented = 0;                     // images with an EXIF orientation, which is applied
 };
 
 struct CheckReport {
@@ -45,6 +46,7 @@ struct CheckReport {
   Lines duplicates;  // the same bytes twice in a split
   Lines leaks;       // the same bytes in training and held-out images
   Lines captions;    // of sets with captions: none, empty, duplicate, truncated, control characters
+  Lines warnings;    // no problem in itself: nearly constant images
   int64_t problems() const {
     return set.count + unreadable.count + duplicates.count + leaks.count + captions.count;
   }

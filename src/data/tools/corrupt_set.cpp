@@ -122,7 +122,8 @@ Extent sides_of(const Source& source, int64_t index) {
     const RawSample sample = source.read(index);
     if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
-    return {info.height, info.width};
+    return applied_orientation(info, {}) >= 5 ? Extent{info.width, info.height}
+                                              : Extent{info.height, info.width};
   } catch (const Error&) {
     return {0, 0};
   }

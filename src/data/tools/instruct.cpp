@@ -114,13 +114,14 @@ Facts facts_of(const Source& source, int64_t index, const RawSample& sample) {
   const ObjectLabels* objects = object_labels(source);
   if (!objects) return facts;
   facts.known = objects->object_classes();
-  Extent extent = objects->image_extent(index);
+  const SeenObjects seen = objects->seen(index, {});
+  Extent extent = seen.extent;
   if (extent.width < 1 || extent.height < 1) {
     const Image image = decode_sample(sample);
     extent.width = image.width, extent.height = image.height;
   }
   const auto width = static_cast<double>(extent.width), height = static_cast<double>(extent.height);
-  for (const ObjectAnnotation& object : objects->objects(index)) {
+  for (const ObjectAnnotation& object : seen.objects) {
     if (object.crowd) continue;
     const Instance& box = object.box;
     facts.things.push_back({facts.known[static_cast<size_t>(box.label)], (box.left + box.right) / 2 / width,

@@ -81,7 +81,8 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
     decode_image(*bytes, sample.name);  // throws if it is damaged
     return {*bytes, extension, ""};
   }
-  const Image small = shrunk(decode_image(*bytes, sample.name), pack.resize);
+  const DecodeOptions as_stored{.apply_exif = false};  // the tag is kept
+  const Image small = shrunk(decode_image(*bytes, sample.name, as_stored), pack.resize);
   if (info.format != "jpeg" && info.format != "webp")
     return {encode_png(small, info.orientation), ".png", ""};
   return {encode_jpeg(small, static_cast<int>(pack.quality), info.orientation), ".jpg", ""};

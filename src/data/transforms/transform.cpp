@@ -149,7 +149,7 @@ class Base : public Transform {
     orientation = 1;
     if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
-    if (decode_.apply_exif) orientation = info.orientation;
+    orientation = applied_orientation(info, decode_);
     return orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
   }
 

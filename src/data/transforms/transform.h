@@ -24,7 +24,7 @@ struct Preprocess {
   std::string interpolation = "bicubic";
   std::vector<double> mean = {0.485, 0.456, 0.406}, std = {0.229, 0.224, 0.225};
   std::string crop_mode = "center";  // see visit and geometry.h
-  bool apply_exif = false;
+  bool apply_exif = true;
   template <class V>
   void visit(V& v) {
     v("size", size, "side of the square input in pixels");
@@ -37,7 +37,7 @@ struct Preprocess {
       "(padded, nothing is cut) or pad (LLaVA: "
       "first to "
       "a square)");
-    v("apply_exif", apply_exif, "orient images by their EXIF tag");
+    v("apply_exif", apply_exif, "orient images by their EXIF tag, as viewers show them");
   }
 };
 

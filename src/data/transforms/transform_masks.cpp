@@ -9,15 +9,19 @@
 namespace tessera::data {
 namespace {
 
-const Image& mask_of(const RawSample& sample) {
+// Returns the mask in the orientation of its decoded image. Sources return masks as viewers show the image.
+Image mask_of(const RawSample& sample, const Image& picture, const DecodeOptions& decode) {
   check(sample.annotation.mask.has_value(), sample.name, ": has no mask");
-  return *sample.annotation.mask;
-}
-
-void check_sizes(const RawSample& sample, const Image& picture, const Image& mask) {
+  Image mask = *sample.annotation.mask;
+  const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+  if (!decode.apply_exif && bytes && mask.width == picture.height && mask.height == picture.width)
+    if (const ImageInfo info = image_info(*bytes, sample.name);
+        info.orientation >= 5 && applied_orientation(info, decode) == 1)
+      mask = orient(mask, inverse_orientation(info.orientation));
   check(mask.channels == 1 && mask.width == picture.width && mask.height == picture.height, sample.name,
         ": its mask has ", mask.width, "x", mask.height, " pixels, the image ", picture.width, "x",
         picture.height);
+  return mask;
 }
 
 class MaskTrainingTransform final : public Transform {
@@ -36,8 +40,7 @@ class MaskTrainingTransform final : public Transform {
   void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const override {
     StreamDraws draws(random);
     const Image whole = decode_sample(sample, decode_);
-    const Image& mask = mask_of(sample);
-    check_sizes(sample, whole, mask);
+    const Image mask = mask_of(sample, whole, decode_);
     const CropPlan plan = plan_crop(mask, options_.crop, size_, kIgnoredPixel, draws);
     Image picture = crop_picture(whole, plan, interpolation_);
     if (options_.photometric) distort_photometrically({}, draws, picture);
@@ -74,12 +77,12 @@ class MaskTrainingTransform final : public Transform {
 
 class WholeMasks final : public Transform {
  public:
+  explicit WholeMasks(bool apply_exif) { decode_.apply_exif = apply_exif; }
   const std::vector<Field>& fields() const override { return fields_; }
 
   void apply(const RawSample& sample, RandomStream&, std::span<const Slot> out) const override {
-    const Image picture = decode_sample(sample);
-    const Image& mask = mask_of(sample);
-    check_sizes(sample, picture, mask);
+    const Image picture = decode_sample(sample, decode_);
+    const Image mask = mask_of(sample, picture, decode_);
     const int64_t pixels = static_cast<int64_t>(picture.width) * picture.height;
     check(pixels <= kMostMaskPixels, sample.name, ": has ", pixels, " pixels, must be at most ",
           kMostMaskPixels);
@@ -95,6 +98,7 @@ class WholeMasks final : public Transform {
     rows.insert(rows.end(), data, data + bytes.size());
   }
 
+  DecodeOptions decode_;
   std::vector<Field> fields_ = {{"extent", DType::i64, {2}},
                                 {"pixels", DType::u8, {kMostMaskPixels, 3}, /*ragged=*/true},
                                 {"mask", DType::u8, {kMostMaskPixels, 1}, /*ragged=*/true}};
@@ -114,6 +118,8 @@ std::shared_ptr<const Transform> make_mask_training(const Preprocess& preprocess
   return std::make_shared<MaskTrainingTransform>(preprocess, options, height, width);
 }
 
-std::shared_ptr<const Transform> make_whole_masks() { return std::make_shared<WholeMasks>(); }
+std::shared_ptr<const Transform> make_whole_masks(bool apply_exif) {
+  return std::make_shared<WholeMasks>(apply_exif);
+}
 
 }  // namespace tessera::data

@@ -25,6 +25,6 @@ std::shared_ptr<const Transform> make_mask_training(const Preprocess& preprocess
 // and "mask", u8 [pixels, 1], both ragged, row by row. Throws for an image of more than kMostMaskPixels
 // pixels.
 inline constexpr int64_t kMostMaskPixels = 1 << 24;
-std::shared_ptr<const Transform> make_whole_masks();
+std::shared_ptr<const Transform> make_whole_masks(bool apply_exif = true);
 
 }  // namespace tessera::data

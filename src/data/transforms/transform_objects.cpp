@@ -58,7 +58,8 @@ class ObjectTransform final : public Transform {
     auto* extent = out[1].as<int64_t>();
     extent[0] = view.shown_height(), extent[1] = view.shown_width(), extent[2] = image.height,
     extent[3] = image.width;
-    if (geometry_.training) write_objects(sample.name, view, out);
+    if (geometry_.training)
+      write_objects(sample.name, labels_->seen(labels_->index_of(sample.name), decode_).objects, view, out);
   }
 
  private:
@@ -85,9 +86,10 @@ class ObjectTransform final : public Transform {
     return static_cast<int>(geometry_.longest > 0 ? std::min(geometry_.longest, side_) : side_);
   }
 
-  void write_objects(const std::string& name, const ImageView& view, std::span<const Slot> out) const {
+  void write_objects(const std::string& name, const std::vector<ObjectAnnotation>& objects,
+                     const ImageView& view, std::span<const Slot> out) const {
     int64_t count = 0;
-    for (const ObjectAnnotation& object : labels_->objects_of(name)) {
+    for (const ObjectAnnotation& object : objects) {
       if (object.crowd) continue;
       Rectangle box;
       std::vector<uint8_t> mask;
@@ -96,7 +98,7 @@ class ObjectTransform final : public Transform {
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         check(runs.width == view.width && runs.height == view.height, name, ": the mask of annotation ",
               object.number, " has ", runs.width, "x", runs.height, " pixels, the image as it is read ",
-              view.width, "x", view.height, "; preprocess.apply_exif orients images by their EXIF tag");
+              view.width, "x", view.height);
       if (outlined) {
         const Outline seen = outline_in_view(object.outline, view);
         box = box_of_outline(seen);

@@ -109,7 +109,7 @@ void decode(Bytes bytes, const std::string& name, const Box* wanted, const Decod
   const Format format = format_of(bytes, name);
   const ImageInfo info = info_of(bytes, name, format);
   codec::check_size(info.width, info.height, options.max_pixels, name);
-  const int orientation = options.apply_exif ? info.orientation : 1;
+  const int orientation = applied_orientation(info, options);
   const bool swapped = orientation >= 5;
   const int width = swapped ? info.height : info.width, height = swapped ? info.width : info.height;
   if (wanted) check_box(*wanted, width, height, name);
@@ -188,6 +188,10 @@ Image orient(const Image& image, int orientation) {
     }
   }
   return out;
+}
+
+int applied_orientation(const ImageInfo& info, const DecodeOptions& options) {
+  return options.apply_exif || info.format == "tiff" ? info.orientation : 1;
 }
 
 bool is_image(Bytes head) { return format_told(head).has_value(); }

@@ -1,4 +1,4 @@
-// Images in memory, and their codecs. Pixels equal Pillow's Image.open(f).convert("RGB"),
+// Images in memory, and their codecs. Pixels equal Pillow's ImageOps.exif_transpose(Image.open(f)).convert("RGB"),
 // except for gray of more than 8 bits: it gives its upper 8 bits, as in colour, where Pillow clips it at 255.
 #pragma once
 
@@ -42,7 +42,7 @@ struct Box {
 
 struct DecodeOptions {
   int64_t max_pixels = 178956970;  // Pillow's limit against decompression bombs; checked before allocation
-  bool apply_exif = false;         // orient the image by its EXIF orientation
+  bool apply_exif = true;          // orient the image by its EXIF orientation, as viewers show it
   int scale =
       1;  // JPEG only, others ignore it: decode at 1/1, 1/2, 1/4 or 1/8 in the DCT (`decode = "fast"`)
 };
@@ -53,6 +53,9 @@ struct ImageInfo {
   std::string format;   // "jpeg", "png", "webp", "gif", "bmp", "tiff"
   int orientation = 1;  // EXIF, 1 to 8; from 5 on, applying it swaps width and height
 };
+
+// Returns the orientation that decoding applies; that of a TIFF even without `apply_exif`, as in Pillow.
+int applied_orientation(const ImageInfo& info, const DecodeOptions& options);
 
 // True if a file is an image, by its first bytes; kImageHeadBytes of them suffice.
 constexpr size_t kImageHeadBytes = 32;
@@ -83,6 +86,10 @@ Image decode_bands(std::span<const std::byte> bytes, const std::string& name, in
 Image cut(const Image& image, const Box& box);
 // Returns the image rotated and mirrored by an EXIF orientation (1 to 8).
 Image orient(const Image& image, int orientation);
+// Returns the orientation that undoes one.
+constexpr int inverse_orientation(int orientation) {
+  return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
+}
 
 // Encode 1 or 3 channels; JPEG in 4:2:0. Store an EXIF orientation other than 1 in the file's metadata.
 std::vector<std::byte> encode_png(const Image& image, int orientation = 1);

@@ -303,16 +303,13 @@ class Reader {
 
 }  // namespace
 
-// Pillow orients every TIFF that it reads, so this is the oriented size, and orientation 1.
 ImageInfo tiff_info(Bytes bytes, const std::string& name) {
   const Reader file(bytes, name);
-  const bool swapped = file.orientation() >= 5;
-  return {swapped ? file.height() : file.width(), swapped ? file.width() : file.height(), "tiff", 1};
+  return {file.width(), file.height(), "tiff", file.orientation()};
 }
 
 void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& out) {
-  Reader file(bytes, name);
-  Image whole = orient(file.decode(), file.orientation());
+  Image whole = Reader(bytes, name).decode();
   out = box == Box{0, 0, whole.width, whole.height} ? std::move(whole) : cut(whole, box);
 }
 

@@ -115,6 +115,17 @@ class Reader {
   int passes_ = 1;
 };
 
+// Returns the mask rotated and mirrored by the EXIF orientation of its file.
+IndexImage oriented(IndexImage mask, int orientation) {
+  if (orientation == 1) return mask;
+  Image pairs(mask.width, mask.height, 2);  // the bytes of each number
+  std::memcpy(pairs.pixels.data(), mask.values.data(), pairs.pixels.size());
+  pairs = orient(pairs, orientation);
+  mask.width = pairs.width, mask.height = pairs.height;
+  std::memcpy(mask.values.data(), pairs.pixels.data(), pairs.pixels.size());
+  return mask;
+}
+
 }  // namespace
 
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name, int64_t max_pixels) {
@@ -123,7 +134,7 @@ IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string&
         " file, a mask must be a PNG with one number a pixel");
   check(static_cast<int64_t>(info.width) * info.height <= max_pixels, name, ": has ", info.width, "x",
         info.height, " pixels, more than ", max_pixels);
-  return Reader(bytes, name).read();
+  return oriented(Reader(bytes, name).read(), info.orientation);
 }
 
 std::vector<std::byte> encode_index_png(const Image& image, std::span<const std::array<uint8_t, 3>> palette) {

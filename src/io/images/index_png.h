@@ -17,7 +17,8 @@ struct IndexImage {
   std::vector<uint16_t> values;  // [height, width]
 };
 
-// Returns the numbers as stored: palette indices, not colours; gray of 1, 2 and 4 bits is not scaled. Throws
+// Returns the numbers as stored: palette indices, not colours; gray of 1, 2 and 4 bits is not scaled. An EXIF
+// orientation of the file is applied. Throws
 // Error that starts with `name`: not a PNG, damaged, more than `max_pixels`, or colours or alpha instead of
 // one number per pixel.
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name,

@@ -219,9 +219,12 @@ void Classify::weigh_classes(const data::ClassLabels& labels) {
       fail_usage("task.class_weights has ", weights.size(), " numbers, the data has ", classes, " classes");
   } else if (asked.as_string() == "balanced") {
     if (multi_label_) fail_usage("task.class_weights = \"balanced\" needs one class an image");
-    for (const int64_t count : data::class_counts(*train_))  // inversely proportional to the class share
-      weights.push_back(static_cast<double>(train_->size()) /
-                        static_cast<double>(static_cast<int64_t>(classes) * std::max<int64_t>(count, 1)));
+    // Inversely proportional to the class share; a class without training images has no weight.
+    const std::vector<int64_t> counts = data::class_counts(*train_);
+    const int64_t present = std::ssize(counts) - std::ranges::count(counts, 0);
+    for (const int64_t count : counts)
+      weights.push_back(
+          count == 0 ? 0.0 : static_cast<double>(train_->size()) / static_cast<double>(present * count));
   }
   if (!weights.empty()) weights_ = torch::tensor(weights, torch::kFloat64);
 }

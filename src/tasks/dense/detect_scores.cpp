@@ -86,8 +86,8 @@ DetectionScores::Compared DetectionScores::compared(eval::Overlap overlap, int64
   for (const auto& [index, objects] : found_) {
     if (image >= 0 && index != image) continue;
     all.settings.images.push_back(index);
-    const data::Extent extent = labels_.image_extent(index);
-    for (const data::ObjectAnnotation& object : labels_.objects(index)) {
+    const data::SeenObjects seen = labels_.seen(index, decode_);
+    for (const data::ObjectAnnotation& object : seen.objects) {
       if (masks && object.outline.empty()) continue;  // nothing to compare with
       const data::Instance& box = object.box;
       eval::CocoObject truth{.image = index,
@@ -95,8 +95,8 @@ DetectionScores::Compared DetectionScores::compared(eval::Overlap overlap, int64
                              .box = {box.left, box.top, box.right - box.left, box.bottom - box.top}};
       truth.area = object.area, truth.crowd = object.crowd;
       if (masks)
-        truth.mask =
-            std::make_shared<RunLengths>(data::runs_of_outline(object.outline, extent.height, extent.width));
+        truth.mask = std::make_shared<RunLengths>(
+            data::runs_of_outline(object.outline, seen.extent.height, seen.extent.width));
       all.truths.push_back(std::move(truth));
     }
     for (const FoundObject& o : objects) {
@@ -244,10 +244,10 @@ void DetectionScores::add_pictures(Findings& out) const {
                                   "with a score of 0.3 or more.",
                               .together = 2};
   for (const auto& [ap, index] : order) {
-    const Image image = data::decode_sample(source_.read(index));
+    const Image image = data::decode_sample(source_.read(index), decode_);
     std::vector<data::DrawnObject> truths, found;
     std::vector<RunLengths> masks;
-    const auto& objects = labels_.objects(index);
+    const auto& objects = labels_.seen(index, decode_).objects;
     masks.reserve(objects.size());
     for (const data::ObjectAnnotation& object : objects) {
       const data::Instance& b = object.box;

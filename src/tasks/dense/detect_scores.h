@@ -14,8 +14,10 @@ namespace tessera::tasks {
 
 class DetectionScores {
  public:
-  DetectionScores(const data::Source& source, const data::ObjectLabels& labels, bool masks)
-      : source_(source), labels_(labels), masks_(masks) {}
+  // `decode`: how the images of the detections were decoded.
+  DetectionScores(const data::Source& source, const data::ObjectLabels& labels, bool masks,
+                  const DecodeOptions& decode)
+      : source_(source), labels_(labels), masks_(masks), decode_(decode) {}
 
   void add(int64_t index, std::vector<FoundObject> found) { found_[index] = std::move(found); }
   // Gathers all detections on every process.
@@ -42,6 +44,7 @@ class DetectionScores {
   const data::Source& source_;
   const data::ObjectLabels& labels_;
   bool masks_;
+  DecodeOptions decode_;
   std::map<int64_t, std::vector<FoundObject>> found_;  // by index into the source
 };
 

@@ -105,9 +105,9 @@ std::vector<FoundObject> ObjectTask::find(const Image& image, double score, torc
 }
 
 Findings ObjectTask::evaluate(const EvaluateOptions& options) {
-  DetectionScores scores(*validation_, data::require_objects(*validation_, who_), geometry_.masks);
   DecodeOptions decode;
   decode.apply_exif = preprocess_.apply_exif;
+  DetectionScores scores(*validation_, data::require_objects(*validation_, who_), geometry_.masks, decode);
   Findings out = evaluate_each(options, validation(), [&](data::Batch& loaded) {
     std::vector<std::vector<FoundObject>> found;
     if (plain_view()) {

@@ -75,7 +75,7 @@ class Segment final : public Task, public Segmenter {
   StreamSpec validation() const override {
     return {.name = "validation",
             .source = validation_,
-            .transform = [](int64_t) { return data::make_whole_masks(); },
+            .transform = [exif = preprocess_.apply_exif](int64_t) { return data::make_whole_masks(exif); },
             .batch_size = kEvaluatedAtOnce,
             .labelled = false};
   }
