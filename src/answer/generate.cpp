@@ -97,7 +97,7 @@ class Generation final : public Answerer {
     request.height = size.height, request.width = size.width;
     request.guidance = guidance_of(options.guidance, generator_);
     request.sampler = sampler_of(options.sampler, generator_, /*inverts=*/false);
-    generator_.process->sampler(request.sampler);  // throws for what it cannot do
+    generator_.process->sampler(request.sampler);  // throws if the process refuses it
   }
 
   Reply draw(PreparedDrawing& prepared, const Control& control) {

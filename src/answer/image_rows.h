@@ -18,7 +18,7 @@ namespace tessera::answer {
 // Opened weights of several answers.
 using SharedTask = std::shared_ptr<const train::ReadyTask>;
 
-// What all answerers of a task are built with.
+// All answerers of a task are built with it.
 struct AnswerSetup {
   SharedTask model;
   int64_t batch = 16, max_pixels = 50'000'000;

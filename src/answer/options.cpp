@@ -62,9 +62,9 @@ std::vector<OptionDescription> describe_options(const std::vector<OptionField>& 
   std::vector<OptionDescription> out;
   for (const OptionField& field : fields) {
     OptionDescription option{
-        .key = field.key, .meaning = field.meaning, .wanted = {}, .type = json_type(field.kind)};
+        .key = field.key, .meaning = field.meaning, .values = {}, .type = json_type(field.kind)};
     if (field.kind != OptionField::Kind::word && field.kind != OptionField::Kind::words)
-      option.wanted = field.wanted();
+      option.values = field.wanted();
     if (!field.rules.readers.empty()) option.meaning = field.rules.readers + ": " + option.meaning;
     option.choices = field.rules.choices;
     option.low = field.rules.range.low, option.high = field.rules.range.high;

@@ -19,7 +19,7 @@ enum class Datatype { boolean, uint8, int32, int64, fp32, fp64, bytes };
 const char* name_of(Datatype type);
 // Throws a usage error with the nearest name.
 Datatype parse_datatype(const std::string& name);
-// Bytes of an element; 0 for `bytes`, whose elements differ.
+// Returns the bytes of an element; 0 for `bytes`: its elements differ.
 size_t size_of(Datatype type);
 
 // Little-endian elements in rows without padding. Elements of `bytes` are strings.
@@ -71,14 +71,14 @@ struct ArrayDescription {
 };
 
 struct OptionDescription {
-  std::string key, meaning, wanted;  // wanted: "a whole number from 1 to 100"
+  std::string key, meaning, values;  // values: "a whole number from 1 to 100"
   std::string type;                  // of JSON: "boolean", "integer", "number", "string", "array"
   std::vector<std::string> choices = {};
   double low = 0, high = 0;              // infinite without a bound
   nlohmann::ordered_json standard = {};  // null: none
 };
 
-// What an answerer reads and returns.
+// The inputs, outputs and options of an answerer.
 struct Description {
   std::string kind, summary;                  // "classes", "the most likely classes of images"
   std::vector<ArrayDescription> inputs = {};  // exactly one of those named in `alternatives` is given

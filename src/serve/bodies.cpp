@@ -13,7 +13,8 @@ namespace {
 
 using answer::Request;
 
-constexpr size_t kMostImages = 256;
+constexpr size_t kMostImages = 256,
+                 kMostPiece = size_t{2} << 20;  // of inflated bytes: the limit is checked here
 constexpr JsonLimits kLimits{.max_bytes = uint64_t{256} << 20, .max_depth = 4};
 
 std::span<const std::byte> bytes_of(std::string_view content) {
@@ -93,7 +94,7 @@ std::string inflated_body(const HttpRequest& request, uint64_t most) {
   if (coding != "gzip" && coding != "x-gzip")
     throw HttpError(415, "Content-Encoding is '" + printable(coding) + "', must be gzip or identity");
   std::string out;
-  inflate_gzip(bytes_of(request.body), "the body", {.max_bytes = most + 1, .max_ratio = 1100},
+  inflate_gzip(bytes_of(request.body), "the body", {.max_bytes = most + kMostPiece, .max_ratio = 1100},
                [&](std::span<const std::byte> piece) {
                  if (out.size() + piece.size() > most)
                    throw HttpError(413, text("the inflated body has more than ", most, " bytes"));

@@ -142,8 +142,8 @@ TEST_F(ComputerTest, ModelsTakeTurns) {
     for (int i = 0; i < 3; ++i) ask(computer, second, b, "0");
     open_gate();
   }
-  // The first batch lets the other model compute between its steps; from then on they alternate.
-  EXPECT_EQ(Recorder::batches, (std::vector<std::string>{"a1", "b1", "b1", "a1", "b1", "a1", "a1"}));
+  // Each batch of the loop lets the other model compute one between its steps: a b, b a, a b, a.
+  EXPECT_EQ(Recorder::batches, (std::vector<std::string>{"a1", "b1", "b1", "a1", "a1", "b1", "a1"}));
 }
 
 TEST_F(ComputerTest, OneFaultHarmsNoOther) {

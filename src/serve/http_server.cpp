@@ -143,7 +143,7 @@ void remove_stale(const Place& place, asio::io_context& loop) {
   ::unlink(place.socket_file.c_str());
 }
 
-// Raises the limit on open files to what the system allows. Returns the number of connections that fit.
+// Raises the limit on open files to the maximum of the system. Returns the number of connections that fit.
 int64_t connections_that_fit(int64_t wanted) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
@@ -271,11 +271,27 @@ struct HttpServer::State {
 
   void release(Session& s) { held_bytes -= std::exchange(s.counted, 0); }
 
+  // Beast 1.81 limits each read of a header, not their sum: the bytes are counted here. Results are those of read().
+  asio::awaitable<int> read_header(Session& s, Parser& parser) {
+    for (uint64_t header = 0;;) {
+      error_code error;
+      const size_t used = s.buffer.size() > 0 ? parser.put(s.buffer.data(), error) : 0;
+      s.buffer.consume(used);
+      header += used;
+      if (error && error != http::error::need_more) co_return std::max(400, status_of(error));
+      const bool whole = parser.is_header_done();
+      if (header + (whole ? 0 : s.buffer.size()) > limits.header_bytes) co_return 431;
+      if (whole) co_return 0;
+      auto [failure, bytes] = co_await s.stream.async_read_some(s.buffer.prepare(4096), kAwait);
+      if (failure) co_return status_of(failure) > 0 ? status_of(failure) : -1;
+      s.buffer.commit(bytes);
+    }
+  }
+
   // Returns 0 once the request is complete, the status of an error, or -1 if nobody reads an answer.
   asio::awaitable<int> read(Session& s, Parser& parser) {
     s.stream.expires_after(duration_of(limits.header_seconds));
-    auto [error, ignored] = co_await http::async_read_header(s.stream, s.buffer, parser, kAwait);
-    if (error) co_return status_of(error) > 0 ? status_of(error) : -1;
+    if (const int status = co_await read_header(s, parser); status != 0) co_return status;
     const auto length = parser.content_length();
     if (parser.get().method() == http::verb::post && !length && !parser.chunked()) co_return 411;
     if (length && held_bytes + *length > limits.all_bodies_bytes) co_return 429;

@@ -115,6 +115,12 @@ void Job::listen(const std::shared_ptr<Exchange>& exchange) {
   listeners_.push_back(exchange);
 }
 
+void Job::leave(const std::shared_ptr<Exchange>& exchange) {
+  const std::lock_guard lock(mutex_);
+  listeners_.remove(exchange);
+  if (listeners_.empty()) cancelled_ = true;
+}
+
 std::shared_ptr<Job> Jobs::add(const std::string& model) {
   forget_old();
   const std::lock_guard lock(mutex_);

@@ -34,8 +34,9 @@ class Job {
 
   // State, step, steps, seconds left, error, results.
   std::string status(bool with_results) const;
-  // Sends events until the job is over. The job is cancelled if every listener leaves before.
+  // Sends events until the job is over. leave() cancels it if nobody else listens.
   void listen(const std::shared_ptr<Exchange>& exchange);
+  void leave(const std::shared_ptr<Exchange>& exchange);
 
  private:
   void progress(int64_t step, int64_t steps, const std::function<Image()>& preview);

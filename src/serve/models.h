@@ -1,4 +1,4 @@
-// The models of a server: opened weights by name, which may be opened anew while requests are computed.
+// The models of a server: opened weights by name. They may be opened again while requests are computed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera::serve {
 struct ModelPath {
   std::string name, weights;
 };
-// Reads "NAME=PATH" or PATH, whose name is that of its folder or file. Throws a usage error for two models of one name,
+// Reads "NAME=PATH", or PATH with the name of its folder or file. Throws a usage error for two models of one name,
 // and for names with other characters than letters, digits, '.', '_' and '-'.
 std::vector<ModelPath> model_paths(const std::vector<std::string>& words);
 

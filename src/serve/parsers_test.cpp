@@ -157,8 +157,8 @@ TEST(Target, DecodesPathAndQuery) {
   EXPECT_EQ(target.query[1].second, "x&y");
   EXPECT_EQ(parse_target("/v2/").path, std::vector<std::string>{"v2"});
   EXPECT_TRUE(parse_target("/").path.empty());
-  for (const std::string bad :
-       {"", "*", "http://a/b", "/%", "/%0", "/%zz", "/a%00b", "/%ff", "/a b", "/" + std::string(3000, 'a')})
+  for (const std::string& bad : std::vector<std::string>{"", "*", "http://a/b", "/%", "/%0", "/%zz", "/a%00b",
+                                                         "/%ff", "/a b", "/" + std::string(3000, 'a')})
     EXPECT_NE(error_of([&] { parse_target(bad); }), "") << bad;
   EXPECT_EQ(host_name("LOCALHOST:8080"), "localhost");
   EXPECT_EQ(host_name("[::1]:8080"), "[::1]");

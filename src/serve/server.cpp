@@ -68,7 +68,7 @@ class Reloader {
   ~Reloader() {
     if (thread_.joinable()) thread_.join();
   }
-  // Opens all weights, then calls `opened`, with the error if there is one. Without it, opens them anew: an error is
+  // Opens all weights, then calls `opened`, with the error if there is one. Without it, opens them again: an error is
   // printed, and the models of before stay.
   void begin(std::function<void(std::exception_ptr)> opened = {}) {
     if (running_.exchange(true)) {
@@ -118,7 +118,7 @@ void check(const ServeOptions& options) {
   model_paths(options.models);
   if (!is_loopback(options.place) && options.token_file.empty() && !options.open)
     fail_usage("--listen ", options.place,
-               " lets other machines ask: give --token-file FILE, or --open for everyone");
+               " lets other machines in: give --token-file FILE, or --open for everyone");
   read_token(options.token_file);
 }
 

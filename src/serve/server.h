@@ -12,7 +12,7 @@ struct ServeOptions {
   std::vector<std::string> models;       // "NAME=PATH" or PATH
   std::string place = "127.0.0.1:8080";  // or "unix:FILE"
   std::string token_file;                // "" = none
-  bool open = false;                     // other machines may ask without a token
+  bool open = false;                     // other machines need no token
   std::vector<std::string> hosts;        // further names in Host
   bool raw = false;
   std::string device = "auto", precision = "fp32";
@@ -25,7 +25,7 @@ struct ServeOptions {
 // Throws a usage error for options that are wrong: before any weights are opened if that is possible.
 void check(const ServeOptions& options);
 
-// Serves until SIGTERM or SIGINT, then finishes what was accepted. SIGHUP opens the weights anew. `print` gets lines
+// Serves until SIGTERM or SIGINT, then finishes what was accepted. SIGHUP opens the weights again. `print` gets lines
 // for people, the address first once requests are answered.
 void run_server(const ServeOptions& options, const std::function<void(const std::string& line)>& print);
 

@@ -225,8 +225,9 @@ HttpResponse Service::job(Call& call) {
     need_get(call.http);
     call.pending = true;
     job->listen(call.exchange);
-    // A job that nobody follows any more has no reader.
-    call.exchange->on_gone([job] { job->cancel(); });
+    call.exchange->on_gone([job, weak = std::weak_ptr(call.exchange)] {
+      if (const auto exchange = weak.lock()) job->leave(exchange);
+    });
     return {};
   }
   if (path.size() != 2) throw HttpError(404, "a job has /jobs/ID and /jobs/ID/events");
@@ -263,34 +264,33 @@ HttpResponse Service::begin(Call& call, const std::string& name, bool v2, bool a
   return {};
 }
 
+answer::Request Service::parse(Call& call) {
+  try {
+    const std::string body = inflated_body(call.http, options_.body_bytes);
+    call.http.body = {};
+    if (!call.v2) return parse_plain(call.http, body, call.target);
+    const std::string& length = call.http.header("inference-header-content-length");
+    const auto json_bytes = length.empty() ? std::optional<int64_t>(-1) : parse_int(length);
+    if (!json_bytes || (!length.empty() && *json_bytes < 0))
+      fail_usage("Inference-Header-Content-Length is '", printable(length), "', must be a number of bytes");
+    call.v2_request = parse_v2(body, *json_bytes);
+    return std::move(call.v2_request.request);
+  } catch (const HttpError&) {
+    throw;
+  } catch (const answer::TooLarge&) {
+    throw;
+  } catch (const Error& error) {
+    throw HttpError(400, error.what());
+  }
+}
+
 void Service::decode(const std::shared_ptr<Call>& call) {
   const double began = steady_seconds();
   Work work;
   work.answerer = call->served.answerer;
   try {
     if (*call->gone) throw HttpError(503, "the caller is gone");
-    const std::string body = inflated_body(call->http, options_.body_bytes);
-    call->http.body = {};
-    answer::Request request;
-    if (call->v2) {
-      const std::string& length = call->http.header("inference-header-content-length");
-      const auto json_bytes = length.empty() ? std::optional<int64_t>(-1) : parse_int(length);
-      if (!json_bytes || (!length.empty() && *json_bytes < 0))
-        fail_usage("Inference-Header-Content-Length is '", printable(length), "', must be a number of bytes");
-      try {
-        call->v2_request = parse_v2(body, *json_bytes);
-      } catch (const HttpError&) {
-        throw;
-      } catch (const answer::TooLarge&) {
-        throw;
-      } catch (const Error& error) {
-        throw HttpError(400, error.what());
-      }
-      request = std::move(call->v2_request.request);
-    } else {
-      request = parse_plain(call->http, body, call->target);
-    }
-    work.prepared = work.answerer->prepare(request);
+    work.prepared = work.answerer->prepare(parse(*call));
   } catch (...) {
     computer_.withdraw(call->served.queue, call->admitted);
     std::string message;

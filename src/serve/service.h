@@ -45,6 +45,7 @@ class Service {
   HttpResponse job(Call& call);
   HttpResponse begin(Call& call, const std::string& name, bool v2, bool as_job);
   void check_caller(const HttpRequest& request, bool is_health) const;
+  answer::Request parse(Call& call);
   void decode(const std::shared_ptr<Call>& call);
   void computed(const std::shared_ptr<Call>& call, std::exception_ptr error, answer::Reply* reply);
   void finish(Call& call, HttpResponse response);

@@ -25,7 +25,7 @@ struct ServeArguments : ComputeOptions {
     v("listen", listen, "ADDRESS:PORT for other machines, with --token-file or --open");
     v("token_file", serve.token_file, "file with the token that requests carry; only its owner may read it");
     v("open", serve.open, "--listen: without a token");
-    v("host", serve.hosts, "a name that the server goes by, besides addresses; may be repeated");
+    v("host", serve.hosts, "a name that Host may have, in addition to addresses; may be repeated");
     v("batch", serve.batch, between(0, 4096), "most images of a batch; 0 = measured at the start");
     v("wait_ms", serve.wait_ms, between(-1, 60000),
       "longest wait for a full batch; -1 = only while further requests are decoded");
