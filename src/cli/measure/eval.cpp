@@ -21,7 +21,6 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
-#include "data/base/source_kinds.h"
 #include "data/loading/loader.h"
 #include "data/sources/conversations.h"
 #include "data/tools/corruption.h"
@@ -210,10 +209,6 @@ tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, 
   return findings;
 }
 
-eval::Interval interval_of_share(double share, int64_t samples) {
-  return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
-}
-
 void add_real(const RealLabels& real, const data::Source& source, const tasks::ScoredSamples& scored,
               EvaluatedRow& row) {
   const auto sample = [&](int64_t i) -> const tasks::EvaluatedSample& {
@@ -267,19 +262,6 @@ void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
                              labels->class_names().at(static_cast<size_t>(first)),
                              "': an accuracy on them is how often the weights name it, not how well it "
                              "separates classes"))
-            << "\n";
-}
-
-// Prints the order of classes that have no names in the weights: with another one all numbers are wrong.
-void note_order(const EvaluatedTask& opened, const data::Source& source, bool in_order) {
-  if (!opened.classes || (!in_order && opened.classes->class_mapping() != "in their order")) return;
-  std::vector<std::string> names = data::require_labels(source, "tessera eval").class_names(),
-                           natural = names;
-  data::order_classes(natural, {.class_order = "natural"});
-  std::cerr << one_line(text("classes are taken one for one, in the order ", some_of(names),
-                             natural == names ? ""
-                                              : text("; --class-order natural takes ", some_of(natural),
-                                                     ", as timm does")))
             << "\n";
 }
 
@@ -414,7 +396,9 @@ class Evaluation {
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes with different names");
     if (rows_.empty()) note_one_class(opened, *source_);
-    if (rows_.empty()) note_order(opened, *source_, options_.classes_in_order);
+    const bool by_number =
+        opened.classes && (options_.classes_in_order || opened.classes->class_mapping() == "in their order");
+    if (rows_.empty() && by_number) note_class_order(*source_);
     std::optional<AtomicFile> predictions;  // opened before the work
     if (!options_.predictions.empty()) predictions.emplace(options_.predictions);
     EvaluatedRow row{.weights = weights, .settings = setup.settings, .size = size};

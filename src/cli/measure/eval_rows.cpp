@@ -1,12 +1,14 @@
 #include "cli/measure/eval_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <iostream>
 
 #include "cli/base/common.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/source_kinds.h"
 
 namespace tessera::cli {
 namespace {
@@ -182,6 +184,19 @@ std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows,
   }
   out.push_back({.blocks = rows[0].findings.blocks});
   return out;
+}
+
+eval::Interval interval_of_share(double share, int64_t samples) {
+  return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
+}
+
+void note_class_order(const data::Source& source) {
+  std::vector<std::string> names = data::require_labels(source, "tessera eval").class_names(),
+                           natural = names;
+  data::order_classes(natural, {.class_order = "natural"});
+  const std::string other =
+      natural == names ? "" : text("; --class-order natural takes ", some_of(natural), ", as timm does");
+  std::cerr << one_line(text("classes are taken one for one, in the order ", some_of(names), other)) << "\n";
 }
 
 }  // namespace tessera::cli

@@ -12,6 +12,7 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/prediction_report.h"
+#include "data/base/source.h"
 #include "io/files/file.h"
 #include "tasks/base/findings.h"
 
@@ -62,6 +63,12 @@ nlohmann::ordered_json row_json(const EvaluatedRow& row, const std::string& data
 // blocks of the first row's findings.
 std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows, const RowColumns& columns,
                                           const PredictionSettings& settings);
+
+// Returns Wilson's interval of a share of samples, at 95 %.
+eval::Interval interval_of_share(double share, int64_t samples);
+
+// Prints the order of classes that have no names in the weights: with another one all numbers are wrong.
+void note_class_order(const data::Source& source);
 
 // Tables among the findings of `tessera eval`: of the classes, of the samples.
 

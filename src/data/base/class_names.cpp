@@ -58,6 +58,10 @@ ImageNetClasses read_list(size_t list) {
 std::string read_list_text(const std::string& path, uint64_t max_bytes) {
   std::string content = read_text(path, max_bytes);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  return without_mark(std::move(content));
+}
+
+std::string without_mark(std::string content) {
   if (content.starts_with("\xEF\xBB\xBF")) content.erase(0, 3);
   return content;
 }

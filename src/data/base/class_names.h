@@ -9,6 +9,8 @@ namespace tessera::data {
 
 // Reads a text file without its byte order mark, which Windows editors write. Throws if it is not UTF-8.
 std::string read_list_text(const std::string& path, uint64_t max_bytes = uint64_t{16} << 20);
+// Returns the text without a byte order mark at its start.
+std::string without_mark(std::string content);
 
 // Reads one name per line and drops trailing blank lines. A name that repeats is followed by its class number,
 // or by its synset if the list is as long as one of ImageNet's: "crane (134)". Throws if a name is blank.

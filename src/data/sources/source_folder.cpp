@@ -190,11 +190,12 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
   return "";
 }
 
-// Returns a line if the classes look like a level of folders above the classes.
+// Returns a line if the classes look like a level of folders above the classes. `data check` has a line of its own
+// for the only class images.
 std::vector<std::string> level_warnings(const std::string& root, const std::vector<std::string>& classes) {
   if (classes.empty() || holds_images(fs::path(root) / classes[0])) return {};
   const auto first = list(fs::path(root) / classes[0], is_folder);
-  if (first.size() < 2) return {};
+  if (first.size() < 2 || classes == std::vector<std::string>{"images"}) return {};
   if (classes.size() == 1)
     return {text(root, " has the only class '", classes[0], "', which holds the folders ", some_of(first),
                  ": if these are the classes, give ", (fs::path(root) / classes[0]).string())};

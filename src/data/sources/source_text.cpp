@@ -106,7 +106,7 @@ class DocumentReader {
 
   void read_lines(const std::string& path) {
     int64_t number = 0;
-    for (const std::string& line : split(read_list_text(path, kMostBytes), '\n')) {
+    for (const std::string& line : split(without_mark(read_text(path, kMostBytes)), '\n')) {
       const std::string where = text(path, " line ", ++number);
       if (trim(line).empty()) continue;
       std::vector<std::string> contents;
