@@ -229,7 +229,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
     run.notes.push_back(text("language model: as in ", opened.file));
   }
   if (pretrained && !continued) {
-    const WeightFile file(weights_file_of(recipe.model.pretrained));
+    const WeightFile file = pretrained_file(recipe.model);
     take(load_pretrained(*run.task, file));
     run.notes.push_back(preprocess_note(recipe, file));
   }

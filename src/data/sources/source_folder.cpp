@@ -12,7 +12,6 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
-#include "data/base/split_names.h"
 #include "text/unicode.h"
 
 namespace tessera::data {

@@ -145,6 +145,17 @@ torch::Tensor activate(const torch::Tensor& x, Activation activation);
 // with `where` for an unknown name.
 Activation published_activation(const std::string& name, const std::string& where);
 
+// The tag for torchvision's first weights of a size, for which timm has no name.
+inline constexpr const char* kTorchvisionTag = "torchvision";
+
+// The published weights of a size: `usual` is the tag of those that an untagged name means, "" if there are
+// none; `others` have other preprocessing.
+struct PublishedTags {
+  std::string usual;
+  std::vector<std::string> others;
+};
+PublishedTags published_tags(const std::string& size);
+
 }  // namespace tessera::models
 
 template <>
