@@ -30,6 +30,11 @@ Family convnext_family();
 Family dit_family();
 Family dalle_family();
 Family vitdet_family();
+Family poolformer_family();
+Family vanillanet_family();
+Family eva02_family();
+Family aim_family();
+Family vil_pyramid_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
