@@ -35,6 +35,7 @@ void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
 void add_export(Arguments&, Action&);
+void add_serve(Arguments&, Action&);
 void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
@@ -135,6 +136,8 @@ std::span<const Command> commands() {
        "tessera convert deit3_small.pth deit3_small.safetensors", add_convert},
       {"export", "write trained weights as ONNX for other programs, checked before it is written",
        "tessera export runs/demo -o demo.onnx", add_export},
+      {"serve", "answer requests over HTTP with trained weights",
+       "tessera serve runs/demo --port 8080", add_serve},
       {"data info", "print sizes, classes, mean and std of a data set", "tessera data info photos/",
        add_data_info},
       {"data check", "read a whole data set and report all errors",

@@ -41,6 +41,7 @@ class ReadyTask {
   // `device` and `precision` as in options: "auto", "bf16".
   ReadyTask(const std::string& path, const OpenOptions& how, const std::string& device,
             const std::string& precision);
+  ReadyTask(OpenedTask opened, const std::string& device, const std::string& precision);
 
   tasks::Task& task() const { return *opened_.task; }
   const OpenedTask& opened() const { return opened_; }

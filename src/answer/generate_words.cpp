@@ -1,13 +1,12 @@
-#include "cli/images/generate_options.h"
-
 #include <algorithm>
 #include <utility>
 
+#include "answer/generate.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/generate/generator_pictures.h"
 
-namespace tessera::cli {
+namespace tessera::answer {
 namespace {
 
 constexpr int64_t kMostSide = 16384;
@@ -74,10 +73,34 @@ class NamedClasses {
   size_t longest_ = 1;
 };
 
+std::string class_text(int64_t label, const tasks::Generator& generator) {
+  if (label == generator.network->null_label()) return "none";
+  const auto at = static_cast<size_t>(label);
+  return at < generator.class_names.size() ? generator.class_names[at] : text("class ", label);
+}
+
 }  // namespace
 
-diffusion::Guidance guidance_of(const GenerateOptions& options, const tasks::Generator& generator) {
-  diffusion::Guidance guidance = options.guidance;
+std::vector<AskedImage> asked_images(const DrawingOptions& options, const tasks::Generator& generator,
+                                     const std::function<void(int64_t count)>& check_count) {
+  const std::vector<int64_t> classes = classes_of(options.classes, generator, "--classes");
+  const int64_t count = options.count > 0         ? options.count
+                        : options.classes.empty() ? std::min<int64_t>(std::ssize(classes), 16)
+                                                  : std::ssize(classes);
+  check_count(count);
+  std::vector<AskedImage> asked;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t label = classes[static_cast<size_t>(i % std::ssize(classes))];
+    asked.push_back({.index = i,
+                     .seed = static_cast<uint64_t>(options.seed + i),
+                     .label = label,
+                     .caption = class_text(label, generator)});
+  }
+  return asked;
+}
+
+diffusion::Guidance guidance_of(const diffusion::Guidance& asked, const tasks::Generator& generator) {
+  diffusion::Guidance guidance = asked;
   if (guidance.from > guidance.to)
     fail_usage("--cfg-from = ", shortest(guidance.from),
                " must be at most --cfg-to = ", shortest(guidance.to));
@@ -85,20 +108,16 @@ diffusion::Guidance guidance_of(const GenerateOptions& options, const tasks::Gen
   return guidance;
 }
 
-diffusion::SamplerConfig sampler_of(const GenerateOptions& options, const Given& given,
-                                    const tasks::Generator& generator) {
-  const diffusion::SamplerConfig& asked = options.sampler;
-  const diffusion::SamplerRow& row = generator.process->row(asked);
-  given.refuse([&](const OptionField& field) { return diffusion::unread(row, field.key); });
+diffusion::SamplerConfig sampler_of(const diffusion::SamplerConfig& asked, const tasks::Generator& generator,
+                                    bool inverts) {
   if (asked.respacing && asked.steps)
     fail_usage("--respacing sets the steps: it does not go with --steps ", *asked.steps);
   const bool cuts = asked.threshold.value_or(0) > 0;
   if (cuts && asked.clip.value_or(0) > 0)
     fail_usage("--clip and --threshold both bound the images: must be one of them");
-  if (cuts && !options.from_class.empty())
-    fail_usage("--threshold cuts off values that --from-class has to walk back");
+  if (cuts && inverts) fail_usage("--threshold cuts off values that --from-class has to walk back");
   // Pixels are in [-1, 1], latents are not; clipped values cannot be walked back.
-  return generator.process->resolved(asked, options.from_class.empty() && generator.network->channels() == 3);
+  return generator.process->resolved(asked, !inverts && generator.network->channels() == 3);
 }
 
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,
@@ -143,6 +162,10 @@ models::Extent size_of(const std::string& words, models::Extent trained, int64_t
   return {*height, *width};
 }
 
+models::Extent trained_size(const train::WeightsInfo& info) {
+  return models::extent_of(*info.model.settings.find("image_size"), "image_size");
+}
+
 models::BlockReuse reuse_of(int64_t every, const std::string& words, int64_t blocks) {
   if (every == 1) {
     if (!words.empty()) fail_usage("--reuse-blocks goes with --reuse");
@@ -160,4 +183,4 @@ models::BlockReuse reuse_of(int64_t every, const std::string& words, int64_t blo
   return {.every = every, .first = *first, .last = *last + 1};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::answer
