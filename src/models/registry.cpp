@@ -25,6 +25,11 @@ const std::vector<Family>& families() {
       dalle_family(),
       dit_family(),
       vitdet_family(),
+      poolformer_family(),
+      vanillanet_family(),
+      eva02_family(),
+      aim_family(),
+      vil_pyramid_family(),
   };
   return all;
 }

@@ -35,6 +35,9 @@ std::vector<Small> small_models() {
           {"twins_svt", pyramid({{"heads", two}})},
           {"swin", pyramid({{"heads", two}, {"window_size", 4}, {"image_size", 64}})},
           {"convnext", pyramid({})},
+          {"poolformer", pyramid({})},
+          {"vil_pyramid", pyramid({{"heads", two}})},
+          {"eva02", plain},
           {"resnet", Value(Value::Table{{"image_size", 64}, {"depths", once}, {"classes", 3}})}};
 }
 

@@ -15,6 +15,7 @@ std::vector<NameTable> vit_names();
 std::vector<NameTable> swin_names();
 std::vector<NameTable> resnet_names();
 std::vector<NameTable> convnext_names();
+std::vector<NameTable> baseline_names();
 std::vector<NameTable> vision_lstm_names();
 std::vector<NameTable> vision_llama_names();
 std::vector<NameTable> diffusers_names();

@@ -1,11 +1,29 @@
-// The findings of `tessera laws fit`: tables, drawings and JSON of all laws that points determine.
+// The findings of `tessera plan` and `tessera laws fit`: tables, drawings and JSON.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "cli/base/analysis_output.h"
 #include "laws/points.h"
+#include "plan/published.h"
+#include "plan/search.h"
 
 namespace tessera::cli {
 
+struct PlanInput {
+  plan::Shape shape{};
+  plan::Cluster cluster{};
+  plan::Arithmetic arithmetic{};
+  std::string source{};  // origin of the costs
+};
+
+AnalysisFindings findings_of(const PlanInput& input, const std::vector<plan::Plan>& plans);
+
+// Constants with their units, every point predicted next to published, and the errors of cross-validation.
+AnalysisFindings findings_of_fit(const std::vector<plan::Published>& points);
+
+// All laws that points determine.
 struct LawsFindings {
   AnalysisFindings out{};
   std::vector<std::string> warnings{};  // parameters that the points do not determine
