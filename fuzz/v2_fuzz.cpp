@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view body = tessera::as_text(bytes.subspan(2));
     const auto read = tessera::serve::parse_v2(body, length == 65535 ? -1 : length);
     for (const tessera::answer::Array& input : read.request.inputs) {
-      const auto count = static_cast<size_t>(tessera::answer::element_count(input.shape, int64_t{1} << 31, "f"));
+      const auto count =
+          static_cast<size_t>(tessera::answer::element_count(input.shape, int64_t{1} << 31, "f"));
       const size_t width = tessera::answer::size_of(input.type);
       if (width == 0 ? input.texts.size() != count : input.data.size() != width * count) std::abort();
     }
