@@ -1,4 +1,4 @@
-#include "serve/multipart.h"
+#include "serve/bodies.h"
 
 #include "fuzz/fuzz.h"
 #include "io/files/file.h"

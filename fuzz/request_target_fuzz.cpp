@@ -1,4 +1,4 @@
-#include "serve/request_target.h"
+#include "serve/bodies.h"
 
 #include "core/text.h"
 #include "fuzz/fuzz.h"

@@ -39,7 +39,7 @@ constexpr std::array kFreeKeys = {
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
     "train.max_skipped",      "train.eval_batch_size", "train.checkpoint_seconds",
     "train.checkpoint_steps", "train.log_every",       "train.on_bad_image",
-    "train.noise_scale"};
+    "train.noise_scale",      "train.stop_early"};
 
 ModelSection read_model(const Value& table) {
   ModelSection model;
@@ -79,6 +79,9 @@ void check_train(const TrainConfig& t) {
   if (t.noise_scale && t.accumulate < 2)
     fail_usage("train.noise_scale compares a piece of a step with the whole: train.accumulate = ",
                t.accumulate, ", must be at least 2");
+  if (t.stop_early > 0 && t.eval_every == 0)
+    fail_usage("train.stop_early = ", t.stop_early,
+               " counts evaluations, and train.eval_every = 0 leaves only the last: give both, or none");
   if (t.repeats > 1 && t.balanced_sampling)
     fail_usage("train.repeats and train.balanced_sampling both decide how often an image is drawn: give one");
   if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)

@@ -63,6 +63,7 @@ struct TrainConfig {
   std::string device = "auto";
   int64_t threads = 0, loader_threads = 1;
   double eval_every = 1;
+  int64_t stop_early = 0;
   int64_t eval_batch_size = 0;
   double checkpoint_seconds = 600;
   int64_t checkpoint_steps = 0;
@@ -162,6 +163,8 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
   v("loader_threads", loader_threads, between(1, 256), "decoding threads");
   v("eval_every", eval_every, at_least(0), "epochs between evaluations, 0 = only at the end");
+  v("stop_early", stop_early, at_least(0),
+    "end the run after this many evaluations in a row without a new best metric, 0 = never");
   v("eval_batch_size", eval_batch_size, at_least(0), "0 = batch_size");
   v("checkpoint_seconds", checkpoint_seconds, at_least(0), "longest time between checkpoints, 0 = no limit");
   v("checkpoint_steps", checkpoint_steps, at_least(0), "steps between checkpoints, 0 = no such checkpoints");

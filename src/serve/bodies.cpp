@@ -6,7 +6,6 @@
 #include "io/files/gzip.h"
 #include "io/files/json.h"
 #include "io/images/image.h"
-#include "serve/multipart.h"
 
 namespace tessera::serve {
 namespace {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -58,5 +59,11 @@ class Models {
 
 // Returns the number of images of a batch, of at most `most`, from which on larger batches are hardly faster.
 int64_t best_batch(answer::Answerer& answerer, int64_t most);
+
+// Returns the description of a server's routes as OpenAPI 3.0, made of the descriptions of its answers.
+nlohmann::ordered_json openapi_document(const ModelTable& models, const std::string& version);
+
+// Inputs, outputs and options of an answer, for GET /models/NAME.
+nlohmann::ordered_json description_json(const std::string& name, const answer::Description& description);
 
 }  // namespace tessera::serve

@@ -1,4 +1,4 @@
-#include "serve/multipart.h"
+#include "serve/bodies.h"
 
 #include <algorithm>
 

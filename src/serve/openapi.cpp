@@ -1,4 +1,4 @@
-#include "serve/openapi.h"
+#include "serve/models.h"
 
 #include <cmath>
 

@@ -6,7 +6,6 @@
 #include "io/files/gzip.h"
 #include "serve/bodies.h"
 #include "serve/metrics.h"
-#include "serve/multipart.h"
 #include "serve/v2.h"
 
 namespace tessera::serve {

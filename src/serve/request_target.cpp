@@ -1,4 +1,4 @@
-#include "serve/request_target.h"
+#include "serve/bodies.h"
 
 #include <boost/url/parse.hpp>
 #include <boost/url/src.hpp>

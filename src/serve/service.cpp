@@ -6,7 +6,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "serve/bodies.h"
-#include "serve/openapi.h"
+#include "serve/models.h"
 
 namespace tessera::serve {
 namespace {

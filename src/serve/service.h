@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "serve/bodies.h"
 #include "serve/computer.h"
 #include "serve/decoders.h"
 #include "serve/http.h"
 #include "serve/jobs.h"
 #include "serve/models.h"
-#include "serve/request_target.h"
 #include "serve/v2.h"
 
 namespace tessera::serve {

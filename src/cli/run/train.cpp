@@ -251,6 +251,9 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   else
     std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
               << "; the number of steps depends on the data\n";
+  if (const int64_t patience = recipe.train.stop_early; patience > 0)
+    std::cout << "# stop early  after " << tessera::counted(patience, "evaluation")
+              << " in a row without a new best metric (train.stop_early): then fewer steps\n";
   std::cout << "# images      "
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
@@ -289,6 +292,8 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
         {"output", summary.output}, {"model", summary.model_file}, {"report", page}};
     for (const tasks::Metric& metric : summary.final.metrics) line[metric.info.name] = metric.value;
     line["best_step"] = summary.best_step;
+    line["steps"] = summary.steps;
+    line["stopped_early"] = !summary.stopped_early.empty();
     line["images_per_second"] = summary.images_per_second;
     line["wait_share"] = summary.wait_share;
     line["seconds"] = summary.seconds;
@@ -305,6 +310,7 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
   for (const parallel::Traffic& kind : summary.exchanges)
     std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
               << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
+  if (!summary.stopped_early.empty()) std::cout << "ended    " << summary.stopped_early << "\n";
   if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
   if (!summary.best_file.empty())
     std::cout << "best     epoch "
