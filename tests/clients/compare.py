@@ -141,7 +141,7 @@ def main():
         validate(json.loads(read(address, "/openapi.json")))
         print(f"metrics    {len(families)} families, {int(sum(sample.value for sample in batches))} images in batches")
         print("openapi    valid")
-        sys.exit(failed)
+        sys.exit(1 if failed else 0)
     finally:
         server.terminate()
         server.wait(60)

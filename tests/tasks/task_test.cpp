@@ -201,9 +201,11 @@ TEST_P(WholeTask, IsServedDescribedAndCounted) {
   serve::Jobs jobs(1);
   serve::Decoders decoders(1);
   serve::Computer computer(metrics);
-  serve::Models models({{"toy", path("run")}}, {.device = "cpu"}, {}, computer);
+  answer::OpenRequest how;
+  how.device = "cpu";
+  serve::Models models({{"toy", path("run")}}, how, {}, computer);
   models.open();
-  serve::Service service({.version = "1"}, models, computer, decoders, jobs, metrics);
+  serve::Service service(serve::ServiceOptions(), models, computer, decoders, jobs, metrics);
   service.set_ready(true);
   const std::string name = models.table()->count("toy.features") > 0 ? "toy.features" : "toy";
   const std::vector<std::byte> png = encode_png(Image(40, 30));
