@@ -19,6 +19,22 @@ class ObjectSource : public Source, public ObjectLabels {
   std::unique_ptr<Annotations> annotations() const override;
 };
 
+struct CocoFile;
+struct CocoImage;
+
+// The files of a set of objects, for its messages and images.
+struct ObjectPlace {
+  std::string kind = "COCO", file = {}, images = {};
+  bool by_share = false;  // the split is a share of the file
+  std::vector<std::string> warnings = {};
+};
+// Makes the source of annotations that were read into COCO's form. Classes are in the order of their numbers.
+std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
+                                           Split split);
+// Completes images without a size by the headers of their files, as viewers show them. Masks and boxes are
+// compared with it.
+void measure_images(std::vector<CocoImage>& images, const std::string& folder);
+
 class MaskedSource : public Source, public MaskLabels {
  public:
   std::unique_ptr<Annotations> annotations() const override;
