@@ -2,7 +2,7 @@
 // data.yaml or classes.txt.
 //
 // A line of a label file is `class x y width height`: the box's centre and size as shares of the image's width and
-// height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon, whose box is that around it. An image without a label file has no
+// height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. An image without a label file has no
 // objects.
 #include <algorithm>
 #include <cmath>
@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRounding = 0.01;  // of shares that other programs wrote; they read up to this as well
+constexpr double kRounding = 0.01;  // tolerance for rounded shares, as in other programs
 
 bool folder_there(const fs::path& path) {
   std::error_code error;
@@ -151,7 +151,7 @@ std::string labels_of(const std::string& image) {
   return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
 }
 
-// Reads the lines of one label file in pixels of its image.
+// Reads the lines of one label file, in pixels.
 class LabelReader {
  public:
   LabelReader(std::string path, const CocoImage& image, int64_t classes)

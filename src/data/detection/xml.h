@@ -9,8 +9,8 @@
 namespace tessera::data {
 
 struct XmlElement {
-  std::string name = {}, text = {};  // text: of the element itself, trimmed
-  int64_t line = 0;                  // of its start
+  std::string name = {}, text = {};  // text without that of children, trimmed
+  int64_t line = 0;                  // where the element begins
   std::vector<XmlElement> children = {};
 
   // Returns the first child of a name, null if there is none.

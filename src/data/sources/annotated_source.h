@@ -1,6 +1,7 @@
 // The bases of sources with masks and with objects, and the drawing of objects over their image.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,7 +46,10 @@ class MaskedSource : public Source, public MaskLabels {
 Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
                     const std::string& image_name);
 
-// Draws boxes, masks and classes over an image. Class colours are distinct for all kinds of colour vision.
+// Returns the colour of a class of objects. Colours are distinct for all kinds of colour vision.
+std::array<uint8_t, 3> object_colour(int64_t label);
+
+// Draws boxes and masks over an image, in the colours of their classes.
 struct DrawnObject {
   double left = 0, top = 0, right = 0, bottom = 0;
   int64_t label = 0;
