@@ -34,6 +34,8 @@ void add_source_kind(const SourceKind& kind);
 
 bool is_shapes_objects_path(const std::string& path);
 bool is_coco_path(const std::string& path);
+bool is_voc_path(const std::string& path);
+bool is_yolo_path(const std::string& path);
 bool is_shapes_path(const std::string& path);
 bool is_folder_path(const std::string& path);
 bool is_webdataset_path(const std::string& path);
@@ -49,6 +51,8 @@ bool is_text_path(const std::string& path);
 bool is_mask_shards_path(const std::string& path);
 std::unique_ptr<Source> open_shapes_objects(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);
