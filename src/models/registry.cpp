@@ -25,6 +25,8 @@ const std::vector<Family>& families() {
       dalle_family(),
       dit_family(),
       vitdet_family(),
+      vim_family(),
+      vrwkv_family(),
   };
   return all;
 }

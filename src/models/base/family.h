@@ -30,6 +30,8 @@ Family convnext_family();
 Family dit_family();
 Family dalle_family();
 Family vitdet_family();
+Family vim_family();
+Family vrwkv_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
