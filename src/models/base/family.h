@@ -35,6 +35,8 @@ Family vanillanet_family();
 Family eva02_family();
 Family aim_family();
 Family vil_pyramid_family();
+Family vim_family();
+Family vrwkv_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
