@@ -42,6 +42,9 @@ std::vector<SourceKind>& kinds() {
       {"npz", "samples.npz of generated images", is_npz_path, open_npz},
       {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
        is_masks_path, open_masks},
+      {"Pascal VOC", "a folder with Annotations/*.xml and JPEGImages/", is_voc_path, open_voc},
+      {"YOLO", "data.yaml, or a folder with it or with images/, labels/*.txt and classes.txt", is_yolo_path,
+       open_yolo},
       {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
   };
   return all;

@@ -16,30 +16,62 @@ double f1(int64_t hit, int64_t said, int64_t wanted) {
   return share(2 * static_cast<double>(hit), static_cast<double>(said + wanted));
 }
 
-}  // namespace
-
-double average_precision(std::span<const float> scores, std::span<const float> targets) {
-  check(scores.size() == targets.size(), "metric: ", scores.size(), " scores for ", targets.size(),
-        " targets");
-  std::vector<size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  const auto before = [&](size_t a, size_t b) {
+// Returns samples by falling score, NaN last.
+struct Falling {
+  explicit Falling(std::span<const float> of) : scores(of), order(of.size()) {
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return before(a, b); });
+  }
+  bool before(size_t a, size_t b) const {
     if (std::isnan(scores[a]) || std::isnan(scores[b]))
       return !std::isnan(scores[a]) && std::isnan(scores[b]);
     return scores[a] > scores[b];
-  };
-  std::sort(order.begin(), order.end(), before);
-  double seen = 0, hits = 0, sum = 0;
-  for (size_t i = 0; i < order.size();) {
-    const double hits_before = hits;
-    const size_t first = order[i];
-    for (; i < order.size() && !before(first, order[i]); ++i) {
-      seen += 1;
-      hits += targets[order[i]] > 0.5f ? 1 : 0;
-    }
-    sum += (hits - hits_before) * hits / seen;
   }
-  return hits > 0 ? sum / hits : -1;
+  // Calls visit(first, seen, hits) after each group of equal scores, with counts up to its end.
+  template <class Visit>
+  void each_score(std::span<const float> targets, const Visit& visit) const {
+    double seen = 0, hits = 0;
+    for (size_t i = 0; i < order.size();) {
+      const size_t first = order[i];
+      for (; i < order.size() && !before(first, order[i]); ++i) {
+        seen += 1;
+        hits += targets[order[i]] > 0.5f ? 1 : 0;
+      }
+      visit(first, seen, hits);
+    }
+  }
+  std::span<const float> scores;
+  std::vector<size_t> order;
+};
+
+void check_sizes(std::span<const float> scores, std::span<const float> targets) {
+  check(scores.size() == targets.size(), "metric: ", scores.size(), " scores for ", targets.size(),
+        " targets");
+}
+
+}  // namespace
+
+double average_precision(std::span<const float> scores, std::span<const float> targets) {
+  check_sizes(scores, targets);
+  double before = 0, sum = 0;
+  Falling(scores).each_score(targets, [&](size_t, double seen, double hits) {
+    sum += (hits - before) * hits / seen;
+    before = hits;
+  });
+  return before > 0 ? sum / before : -1;
+}
+
+BestThreshold best_threshold(std::span<const float> scores, std::span<const float> targets) {
+  check_sizes(scores, targets);
+  const auto wanted = static_cast<double>(std::ranges::count_if(targets, [](float t) { return t > 0.5f; }));
+  BestThreshold best;
+  if (wanted == 0) return best;
+  Falling(scores).each_score(targets, [&](size_t first, double seen, double hits) {
+    const double f1 = 2 * hits / (seen + wanted);
+    if (f1 > best.f1 && !std::isnan(scores[first]))
+      best = {static_cast<double>(scores[first]), f1, hits / seen, hits / wanted};
+  });
+  return best;
 }
 
 LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold) {

@@ -22,6 +22,12 @@ struct LabelScores {
 };
 LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold = 0);
 
+// The threshold with the largest F1 of one class: scores of it and above are predicted. The highest of several.
+struct BestThreshold {
+  double threshold = 0, f1 = -1, precision = 0, recall = 0;  // f1 is -1 without a positive
+};
+BestThreshold best_threshold(std::span<const float> scores, std::span<const float> targets);
+
 struct MultiLabelScores {
   double map = 0;                         // mean over the classes with a positive; 0 if none has one
   std::vector<double> average_precision;  // by class, -1 without a positive

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -34,6 +37,33 @@ TEST(AveragePrecision, OrderOfSamplesDoesNotMatterEvenWithTies) {
       s.push_back(scores[static_cast<size_t>(i)]), t.push_back(targets[static_cast<size_t>(i)]);
     EXPECT_DOUBLE_EQ(average_precision(s, t), want);
   }
+}
+
+TEST(BestThreshold, IsTheOneOfAllThresholds) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    Floats scores, targets;
+    for (int i = 0; i < 12; ++i) {
+      scores.push_back(static_cast<float>(random() % 6));  // with ties
+      targets.push_back(random() % 3 == 0 ? 1.f : 0.f);
+    }
+    const auto wanted = static_cast<double>(std::count(targets.begin(), targets.end(), 1.f));
+    BestThreshold want;
+    for (int t = 5; t >= 0 && wanted > 0; --t) {
+      double hit = 0, said = 0;
+      for (size_t i = 0; i < scores.size(); ++i)
+        if (scores[i] >= static_cast<float>(t)) said += 1, hit += targets[i];
+      if (std::count(scores.begin(), scores.end(), static_cast<float>(t)) == 0) continue;
+      if (const double f1 = 2 * hit / (said + wanted); f1 > want.f1)
+        want = {static_cast<double>(t), f1, hit / said, hit / wanted};
+    }
+    const BestThreshold found = best_threshold(scores, targets);
+    EXPECT_DOUBLE_EQ(found.threshold, want.threshold);
+    EXPECT_DOUBLE_EQ(found.f1, want.f1);
+    EXPECT_DOUBLE_EQ(found.precision, want.precision);
+    EXPECT_DOUBLE_EQ(found.recall, want.recall);
+  }
+  EXPECT_EQ(best_threshold(Floats{1, 2}, Floats{0, 0}).f1, -1);
 }
 
 TEST(MultiLabel, ScoresFollowTheirDefinitions) {

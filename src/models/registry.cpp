@@ -30,6 +30,8 @@ const std::vector<Family>& families() {
       eva02_family(),
       aim_family(),
       vil_pyramid_family(),
+      vim_family(),
+      vrwkv_family(),
   };
   return all;
 }

@@ -20,6 +20,10 @@
 #include "tasks/base/registry.h"
 #include "weights/quantise.h"
 
+namespace tessera {
+class WeightFile;
+}
+
 namespace tessera::train {
 
 // [model]: its name and the source of its first weights. Every other key is a setting of the family, overlaid
@@ -27,9 +31,13 @@ namespace tessera::train {
 struct ModelSection {
   std::string name = "vil_tiny_patch16_224";  // "auto": model and preprocessing of the pretrained file
   std::string pretrained;                     // weights file to start from; "" = fresh weights
+  std::string pretrained_key;                 // dictionary of a PyTorch archive; "" = the usual one
   std::string select_from;                    // a larger model's file to select first weights from; "" = none
   Value settings;
 };
+
+// Opens the weights that [model] starts from.
+WeightFile pretrained_file(const ModelSection& model);
 
 enum class RunPrecision { fp32, bf16, fp64, fp16 };
 enum class ClipMode { norm, value, agc };
@@ -55,6 +63,7 @@ struct TrainConfig {
   std::string device = "auto";
   int64_t threads = 0, loader_threads = 1;
   double eval_every = 1;
+  int64_t stop_early = 0;
   int64_t eval_batch_size = 0;
   double checkpoint_seconds = 600;
   int64_t checkpoint_steps = 0;
@@ -154,6 +163,8 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
   v("loader_threads", loader_threads, between(1, 256), "decoding threads");
   v("eval_every", eval_every, at_least(0), "epochs between evaluations, 0 = only at the end");
+  v("stop_early", stop_early, at_least(0),
+    "end the run after this many evaluations in a row without a new best metric, 0 = never");
   v("eval_batch_size", eval_batch_size, at_least(0), "0 = batch_size");
   v("checkpoint_seconds", checkpoint_seconds, at_least(0), "longest time between checkpoints, 0 = no limit");
   v("checkpoint_steps", checkpoint_steps, at_least(0), "steps between checkpoints, 0 = no such checkpoints");

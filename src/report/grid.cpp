@@ -33,17 +33,6 @@ Image fitted(const Image& picture, int side) {
   return data::shrunk_to_fit(image, side);
 }
 
-std::string fitted_caption(const std::string& caption, int width) {
-  if (words_width(caption) <= width) return caption;
-  std::string shorter = caption;
-  while (!shorter.empty() && words_width(shorter + "..") > width) {
-    while (shorter.size() > 1 && (static_cast<unsigned char>(shorter.back()) & 0xC0) == 0x80)
-      shorter.pop_back();
-    shorter.pop_back();
-  }
-  return shorter + "..";
-}
-
 void paste(Image& canvas, const Image& picture, int left, int top) {
   for (int y = 0; y < picture.height; ++y)
     std::copy_n(picture.row(y), 3 * picture.width, canvas.row(top + y) + 3 * left);
@@ -66,6 +55,17 @@ int columns_of(const std::vector<Cell>& cells, const GridOptions& options) {
 }
 
 }  // namespace
+
+std::string fitted_caption(const std::string& caption, int width) {
+  if (words_width(caption) <= width) return caption;
+  std::string shorter = caption;
+  while (!shorter.empty() && words_width(shorter + "..") > width) {
+    while (shorter.size() > 1 && (static_cast<unsigned char>(shorter.back()) & 0xC0) == 0x80)
+      shorter.pop_back();
+    shorter.pop_back();
+  }
+  return shorter + "..";
+}
 
 Image image_grid(const std::vector<Cell>& cells, const GridOptions& options) {
   const int count = static_cast<int>(cells.size()), columns = columns_of(cells, options);

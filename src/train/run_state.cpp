@@ -58,6 +58,7 @@ Value write_state(const RunState& state, const Setup& setup) {
   out.set("evaluation_pending", state.evaluation_pending);
   out.set("best_step", state.best_step);
   out.set("best_metric", state.best_metric);
+  if (setup.recipe.train.stop_early > 0) out.set("evaluations_since_best", state.evaluations_since_best);
   out.set("seconds", state.seconds);
   out.set("metrics_bytes", static_cast<int64_t>(state.metrics_bytes));
   out.set("meter", state.meter);
@@ -92,6 +93,7 @@ RunState read_state(const Value& value, int64_t step, const std::string& where) 
   state.evaluation_pending = part(value, "evaluation_pending", &Value::is_bool, where).as_bool();
   state.best_step = count("best_step", -1);
   state.best_metric = number(value, "best_metric", where);
+  if (value.find("evaluations_since_best")) state.evaluations_since_best = count("evaluations_since_best");
   state.seconds = number(value, "seconds", where);
   state.metrics_bytes = static_cast<uint64_t>(count("metrics_bytes"));
   state.optimiser_steps = count("optimiser_steps");

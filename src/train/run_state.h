@@ -17,12 +17,13 @@ struct RunState {
   bool evaluation_pending = false;  // interrupted before or while evaluating after `step`
   int64_t best_step = -1;           // -1: no evaluation yet
   double best_metric = 0;
-  double seconds = 0;          // of training, over all processes
-  uint64_t metrics_bytes = 0;  // length of metrics.jsonl
-  Value meter;                 // Meter::state
-  Value task;                  // Task::state
-  Value loss_scale;            // LossScale::state; only for fp16
-  Value noise_scale;           // NoiseScale::state; only if the run measures it
+  int64_t evaluations_since_best = 0;  // with a measured metric; for train.stop_early
+  double seconds = 0;                  // of training, over all processes
+  uint64_t metrics_bytes = 0;          // length of metrics.jsonl
+  Value meter;                         // Meter::state
+  Value task;                          // Task::state
+  Value loss_scale;                    // LossScale::state; only for fp16
+  Value noise_scale;                   // NoiseScale::state; only if the run measures it
   int64_t optimiser_steps = 0, ema_updates = 0;
   int64_t skipped = 0, skipped_in_row = 0;  // steps without a finite loss and gradient
   std::set<std::string> bad_pictures;       // replaced in any process: "name: reason"

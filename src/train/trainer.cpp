@@ -64,7 +64,7 @@ RunSummary Trainer::run() {
   const Interruptible stretch;
   if (saved_step_ < 0) checkpoint();  // from here on there is always a checkpoint to continue from
   if (state_.evaluation_pending) after_step();
-  while (state_.step < setup_.plan.steps) {
+  while (!ended()) {
     if (!options_.profile.empty() && leader()) profile();
     train_step();
     after_step();
@@ -291,6 +291,22 @@ bool Trainer::all_finite(const StepMeans& means, const Clipped& clipped) {
   return !world_.any(!std::isfinite(clipped.norm) || !std::isfinite(means.loss.item<double>()));
 }
 
+// True if the metric has not improved for train.stop_early evaluations.
+bool Trainer::stopped_early() const {
+  const int64_t patience = setup_.recipe.train.stop_early;
+  return patience > 0 && !state_.evaluation_pending && state_.evaluations_since_best >= patience;
+}
+
+// Returns the reason for an early end; "" for a run of all its steps.
+std::string Trainer::why_stopped() const {
+  if (!stopped_early() || state_.step == setup_.plan.steps) return "";
+  return text(
+      "stopped early after step ", state_.step, " of ", setup_.plan.steps, ": ", task_.main_metric().name,
+      " has not improved in ", counted(state_.evaluations_since_best, "evaluation"), " since epoch ",
+      fixed(static_cast<double>(state_.best_step) / static_cast<double>(setup_.plan.steps_per_epoch), 2),
+      " (train.stop_early)");
+}
+
 // A signal to any process stops all of them after the same step.
 bool Trainer::stopping() { return world_.any(interrupted()); }
 
@@ -370,7 +386,7 @@ bool Trainer::evaluation_due() const {
 
 bool Trainer::checkpoint_due() const {
   const TrainConfig& train = setup_.recipe.train;
-  if (state_.step == setup_.plan.steps || new_best_) return true;
+  if (ended() || new_best_) return true;
   if (astray()) return false;  // possibly diverged weights must not replace a good checkpoint
   if (train.checkpoint_steps > 0 && state_.step % train.checkpoint_steps == 0) return true;
   return train.checkpoint_seconds > 0 && steady_seconds() - saved_at_ >= train.checkpoint_seconds;
@@ -384,7 +400,7 @@ bool Trainer::astray() const {
 
 // A run that ends or is stopped by a signal (`stop`) must not replace good weights with diverged ones.
 void Trainer::check_not_astray(bool stop) const {
-  const bool ends = state_.step == setup_.plan.steps;
+  const bool ends = ended();
   const std::string streak =
       text("the loss or its gradient is not finite in the last ",
            state_.skipped_in_row == 1 ? "step" : text(state_.skipped_in_row, " steps"));

@@ -97,6 +97,8 @@ struct RunSummary {
   tasks::MetricInfo main_metric;
   double best_metric = 0;
   int64_t best_step = 0;
+  int64_t steps = 0;          // done; fewer than planned after an early end
+  std::string stopped_early;  // the reason for an early end, "" without one
   double seconds = 0, images_per_second = 0, wait_share = 0;
   int64_t bad_images = 0;                    // replaced in training, or skipped in evaluation
   std::vector<parallel::Traffic> exchanges;  // between this process and the others, by kind

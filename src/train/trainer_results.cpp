@@ -138,8 +138,11 @@ void Trainer::collect_bad_pictures() {
 void Trainer::evaluate() {
   state_.evaluation_pending = true;
   if (stopping()) return;
+  const int64_t patience = setup_.recipe.train.stop_early;
+  const bool may_be_last =
+      state_.step == setup_.plan.steps || (patience > 0 && state_.evaluations_since_best + 1 >= patience);
   try {
-    last_evaluation_ = run_evaluation(state_.step == setup_.plan.steps);
+    last_evaluation_ = run_evaluation(may_be_last);
   } catch (const Error& error) {
     tasks::set_training(model_.parts, true);
     if (error.kind == ErrorKind::interrupted) return;
@@ -148,8 +151,10 @@ void Trainer::evaluate() {
   state_.evaluation_pending = false;
   const tasks::MetricInfo main = task_.main_metric();
   const double reached = last_evaluation_->metric(main.name);
-  new_best_ = tasks::gives_numbers(*last_evaluation_, main) && std::isfinite(reached) &&
-              (state_.best_step < 0 || main.better(reached, state_.best_metric));
+  const bool measured = tasks::gives_numbers(*last_evaluation_, main) && std::isfinite(reached);
+  new_best_ = measured && (state_.best_step < 0 || main.better(reached, state_.best_metric));
+  // An evaluation without a number, such as AP without objects, is neither better nor worse.
+  if (measured) state_.evaluations_since_best = new_best_ ? 0 : state_.evaluations_since_best + 1;
   if (new_best_) {
     state_.best_step = state_.step;
     state_.best_metric = reached;
@@ -167,6 +172,7 @@ void Trainer::evaluate() {
   for (Observer* observer : options_.observers)
     observer->evaluated({state_.step, epoch(), last_evaluation_->samples, last_evaluation_->metrics,
                          new_best_, last_evaluation_->seconds});
+  if (const std::string why = why_stopped(); !why.empty()) note(why);
 }
 
 void Trainer::checkpoint() {
@@ -297,6 +303,8 @@ RunSummary Trainer::summarise() {
   summary.final = *last_evaluation_;
   summary.best_step = state_.best_step;
   summary.best_metric = state_.best_metric;
+  summary.steps = state_.step;
+  summary.stopped_early = why_stopped();
   summary.history = read_history(directory_.path());
   total_.add(interval_);
   summary.seconds = seconds();

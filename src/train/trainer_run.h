@@ -82,6 +82,9 @@ class Trainer {
   bool evaluation_due() const;
   bool checkpoint_due() const;
   bool stopping();
+  bool stopped_early() const;
+  bool ended() const { return state_.step == setup_.plan.steps || stopped_early(); }
+  std::string why_stopped() const;
   void profile();
   void end_profile();
   void check_weights() const;

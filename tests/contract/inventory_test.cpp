@@ -93,6 +93,10 @@ TEST(Inventory, VisionLlama) {
   compare_file("vision_llama_segmentation.json");
 }
 
+TEST(Inventory, VisionMambaAndVisionRwkv) {
+  for (const char* file : {"vim.json", "vrwkv.json"}) compare_file(file);
+}
+
 TEST(Inventory, ImageLlama) { compare_file("illama.json"); }
 
 // Microsoft's first files of Swin: a stage ends in the merging that timm's next stage begins with, the head

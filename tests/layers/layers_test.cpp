@@ -50,7 +50,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"kernels/mlstm", {}}, {"kernels/mlstm_mixer", {"mlstm"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/winograd", {}},
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
-    {"data/tools", {"sources", "transforms"}},
+    {"data/detection", {"sources"}}, {"data/tools", {"sources", "transforms"}},
     {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}},
     {"models/backbones", {"heads"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {}},
     {"tasks/base", {}}, {"tasks/classify", {}}, {"tasks/pretrain", {}}, {"tasks/generate", {}}, {"tasks/dense", {}},

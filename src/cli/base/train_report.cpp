@@ -87,6 +87,12 @@ void add_metric_charts(report::TrainingReport& page, const train::RunSummary& su
         {.title = title_of(main.name), .y_label = main.name, .percent = main.unit == tasks::Unit::share});
 }
 
+// "24", or "16 of 24" after an early end.
+std::string steps_text(const train::RunSummary& summary) {
+  const bool whole = summary.steps == summary.plan.steps;
+  return whole ? text(summary.steps) : text(summary.steps, " of ", summary.plan.steps);
+}
+
 }  // namespace
 
 std::string write_training_report(const train::RunSummary& summary) {
@@ -104,11 +110,12 @@ std::string write_training_report(const train::RunSummary& summary) {
   page.environment = {{"tessera", program_version()},
                       {"device", summary.plan.device},
                       {"threads", std::to_string(summary.plan.threads)},
-                      {"steps", std::to_string(summary.plan.steps)},
+                      {"steps", steps_text(summary)},
                       {"weights", summary.model_file}};
   if (summary.bad_images)
     page.warnings.push_back(text(counted(summary.bad_images, "image"),
                                  " could not be read: replaced in training, left out of the evaluation"));
+  if (!summary.stopped_early.empty()) page.warnings.push_back(summary.stopped_early);
   for (const std::string& note : summary.final.notes) page.warnings.push_back(note);
   const std::string path = summary.output + "/report.html";
   write_text_atomic(path, report::render(page));

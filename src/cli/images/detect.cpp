@@ -7,6 +7,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "answer/pictures.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
@@ -19,6 +20,7 @@
 #include "io/files/json.h"
 #include "io/images/image.h"
 #include "open/device.h"
+#include "report/overlay_labels.h"
 #include "tasks/dense/object_finder.h"
 
 namespace tessera::cli {
@@ -86,15 +88,8 @@ class Printer {
     return finder_.object_classes()[static_cast<size_t>(o.label)];
   }
   void print_json(const std::string& file, const std::vector<FoundObject>& found) const {
-    nlohmann::ordered_json line = {{"file", file}, {"objects", nlohmann::ordered_json::array()}};
-    for (const FoundObject& o : found) {
-      nlohmann::ordered_json one = {
-          {"class", name(o)}, {"score", o.score}, {"box", {o.left, o.top, o.right, o.bottom}}};
-      if (!o.mask.counts.empty())
-        one["mask"] = {{"size", {o.mask.height, o.mask.width}}, {"counts", compress_runs(o.mask)}};
-      line["objects"].push_back(one);
-    }
-    std::cout << json_text(line) << "\n";
+    std::cout << json_text({{"file", file}, {"objects", answer::json_of(found, finder_.object_classes())}})
+              << "\n";
   }
   const DetectOptions& options_;
   const tasks::ObjectFinder& finder_;
@@ -120,11 +115,15 @@ std::vector<std::string> checked_overlays(const DetectOptions& options, const da
   return overlays;
 }
 
-void write_overlay(const Image& image, const std::vector<FoundObject>& found, const std::string& path) {
+void write_overlay(const Image& image, const std::vector<FoundObject>& found,
+                   const std::vector<std::string>& classes, const std::string& path) {
   std::vector<data::DrawnObject> drawn;
-  for (const FoundObject& o : found)
+  std::vector<double> scores;
+  for (const FoundObject& o : found) {
     drawn.push_back({o.left, o.top, o.right, o.bottom, o.label, o.mask.counts.empty() ? nullptr : &o.mask});
-  write_file_atomic(path, encode_image(data::draw_objects(image, drawn), path));
+    scores.push_back(o.score);
+  }
+  write_file_atomic(path, encode_image(report::labelled_objects(image, drawn, scores, classes), path));
 }
 
 // The images of a file of COCO's, by the last part of their file_name.
@@ -242,7 +241,8 @@ void detect(const DetectOptions& options) {
     if (!numbers.empty()) add_results(finder, found, numbers[static_cast<size_t>(index)], results);
     std::erase_if(found, [&](const FoundObject& one) { return one.score < shown_score(options); });
     printer.print(images.name(index), found);
-    if (!overlays.empty()) write_overlay(image, found, overlays[static_cast<size_t>(index)]);
+    if (!overlays.empty())
+      write_overlay(image, found, finder.object_classes(), overlays[static_cast<size_t>(index)]);
   });
   if (!options.results.empty() && broken < images.size()) data::write_coco_results(options.results, results);
   fail_for_broken(broken, images.size());

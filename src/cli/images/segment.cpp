@@ -13,6 +13,7 @@
 #include "data/transforms/mask_labels.h"
 #include "io/files/file.h"
 #include "io/images/index_png.h"
+#include "report/overlay_labels.h"
 #include "tasks/dense/segment.h"
 
 namespace tessera::cli {
@@ -140,7 +141,9 @@ void segment(const SegmentOptions& options) {
         const tasks::AutocastScope autocast = model.autocast();
         const Image mask = segmenter.segment(picture, how);
         write_file_atomic(names.mask, encode_index_png(mask, palette));
-        if (options.overlay) write_file_atomic(names.overlay, encode_png(data::overlay_mask(picture, mask)));
+        if (options.overlay)
+          write_file_atomic(names.overlay,
+                            encode_png(report::labelled_mask(picture, mask, segmenter.mask_classes())));
         print(options, images.name(index), names, mask, segmenter.mask_classes());
       });
   fail_for_broken(broken, images.size());

@@ -10,6 +10,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "core/config.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -24,7 +25,7 @@ namespace tessera::cli {
 namespace {
 
 struct TrainOptions {
-  std::string data, val_data, output, model, pretrained, device, precision, on_bad_image, profile;
+  std::string data, val_data, output, model, pretrained, key, device, precision, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
   std::optional<int64_t> threads, max_bad, epochs, batch_size;
   std::optional<double> lr, crop;
@@ -44,6 +45,8 @@ struct TrainOptions {
     v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
     v("pretrained", pretrained, {.sets = "model.pretrained"},
       "initial weights of any format (model.pretrained)");
+    v("key", key, {.sets = "model.pretrained_key"},
+      "PyTorch archives: name of the dictionary, such as model_ema (model.pretrained_key)");
     v("epochs", epochs, {.range = between(1, 1000000), .sets = "train.epochs"},
       "passes over the training images (train.epochs)");
     v("lr", lr, {.range = between(0, 1e6), .sets = "optimiser.lr"}, "learning rate (optimiser.lr)");
@@ -248,6 +251,9 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   else
     std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
               << "; the number of steps depends on the data\n";
+  if (const int64_t patience = recipe.train.stop_early; patience > 0)
+    std::cout << "# stop early  after " << tessera::counted(patience, "evaluation")
+              << " in a row without a new best metric (train.stop_early): then fewer steps\n";
   std::cout << "# images      "
             << (plan.images > 0 ? text(plan.images) : text(recipe.train.epochs, " times the set"));
   if (counted)
@@ -286,6 +292,8 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
         {"output", summary.output}, {"model", summary.model_file}, {"report", page}};
     for (const tasks::Metric& metric : summary.final.metrics) line[metric.info.name] = metric.value;
     line["best_step"] = summary.best_step;
+    line["steps"] = summary.steps;
+    line["stopped_early"] = !summary.stopped_early.empty();
     line["images_per_second"] = summary.images_per_second;
     line["wait_share"] = summary.wait_share;
     line["seconds"] = summary.seconds;
@@ -302,6 +310,7 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
   for (const parallel::Traffic& kind : summary.exchanges)
     std::cout << "exchange " << kind.kind << ": " << kind.calls << " times, "
               << human_bytes(static_cast<uint64_t>(kind.bytes)) << ", " << fixed(kind.seconds, 2) << " s\n";
+  if (!summary.stopped_early.empty()) std::cout << "ended    " << summary.stopped_early << "\n";
   if (summary.bad_images) std::cout << "images that could not be read: " << summary.bad_images << "\n";
   if (!summary.best_file.empty())
     std::cout << "best     epoch "
@@ -312,7 +321,8 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
               << "\n";
   std::cout << "weights  " << one_line(summary.model_file) << "\n"
             << "report   " << one_line(page) << "\n"
-            << "try      " << next_command(tasks::task_name(recipe.task), one_line(summary.model_file))
+            << "try      "
+            << next_command(tasks::task_name(recipe.task), shell_quoted(one_line(summary.model_file)))
             << "\n";
 }
 

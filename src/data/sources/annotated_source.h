@@ -1,6 +1,7 @@
 // The bases of sources with masks and with objects, and the drawing of objects over their image.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,22 @@ class ObjectSource : public Source, public ObjectLabels {
   std::unique_ptr<Annotations> annotations() const override;
 };
 
+struct CocoFile;
+struct CocoImage;
+
+// The files of a set of objects, for its messages and images.
+struct ObjectPlace {
+  std::string kind = "COCO", file = {}, images = {};
+  bool by_share = false;  // the split is a share of the file
+  std::vector<std::string> warnings = {};
+};
+// Makes the source of annotations that were read into COCO's form. Classes are in the order of their numbers.
+std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
+                                           Split split);
+// Completes images without a size by the headers of their files, as viewers show them. Masks and boxes are
+// compared with it.
+void measure_images(std::vector<CocoImage>& images, const std::string& folder);
+
 class MaskedSource : public Source, public MaskLabels {
  public:
   std::unique_ptr<Annotations> annotations() const override;
@@ -29,7 +46,10 @@ class MaskedSource : public Source, public MaskLabels {
 Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
                     const std::string& image_name);
 
-// Draws boxes, masks and classes over an image. Class colours are distinct for all kinds of colour vision.
+// Returns the colour of a class of objects. Colours are distinct for all kinds of colour vision.
+std::array<uint8_t, 3> object_colour(int64_t label);
+
+// Draws boxes and masks over an image, in the colours of their classes.
 struct DrawnObject {
   double left = 0, top = 0, right = 0, bottom = 0;
   int64_t label = 0;

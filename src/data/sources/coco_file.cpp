@@ -221,6 +221,13 @@ Outline outline_of(const Json& value, std::map<std::string, int64_t>& cut) {
   return outline;
 }
 
+constexpr const char* kOutside = "a box outside of its image";
+
+bool is_outside(const RunBox& box, const CocoImage& of) {
+  return box.left >= static_cast<double>(of.width) || box.top >= static_cast<double>(of.height) ||
+         box.left + box.width <= 0 || box.top + box.height <= 0;
+}
+
 // One file while it is read: images and categories may follow the annotations.
 class Reader {
  public:
@@ -315,9 +322,8 @@ class Reader {
     }
     const CocoImage& of = file_.images[image->second];
     if (of.width > 0 && of.height > 0) {
-      if (a.box.left >= static_cast<double>(of.width) || a.box.top >= static_cast<double>(of.height) ||
-          a.box.left + a.box.width <= 0 || a.box.top + a.box.height <= 0) {
-        ++file_.dropped["a box outside of its image"];
+      if (is_outside(a.box, of)) {
+        ++file_.dropped[kOutside];
         return false;
       }
       if (!of.measured && a.outline.has_runs() &&
@@ -345,6 +351,16 @@ std::optional<int64_t> whole_number(const Json& value) {
   const double number = value.get<double>();
   if (std::abs(number) > kMost || number != std::trunc(number)) return std::nullopt;
   return static_cast<int64_t>(number);
+}
+
+void drop_outside(CocoFile& file) {
+  std::unordered_map<int64_t, const CocoImage*> images;
+  for (const CocoImage& image : file.images) images[image.number] = &image;
+  const auto dropped = std::erase_if(file.annotations, [&](const CocoAnnotation& a) {
+    const CocoImage& of = *images.at(a.image);
+    return of.width > 0 && of.height > 0 && is_outside(a.box, of);
+  });
+  if (dropped > 0) file.dropped[kOutside] += static_cast<int64_t>(dropped);
 }
 
 CocoFile read_coco(const std::string& path, const MeasureImages& measure) {

@@ -54,6 +54,10 @@ using MeasureImages = std::function<void(std::vector<CocoImage>& images)>;
 // are left out, as in detectron2; the annotation keeps its others and its box, as in pycocotools.
 CocoFile read_coco(const std::string& path, const MeasureImages& measure = {});
 
+// Drops and counts annotations with a box outside of their image, as read_coco does. Images without a size keep
+// all.
+void drop_outside(CocoFile& file);
+
 // Reads 64, 64.0 and "64" alike, as other programs write ids and sizes. Nothing if it is no whole number.
 std::optional<int64_t> whole_number(const nlohmann::json& value);
 

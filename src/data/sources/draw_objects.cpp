@@ -5,10 +5,9 @@
 #include <cmath>
 
 namespace tessera::data {
-namespace {
 
-// Okabe & Ito's colours, distinct for all kinds of colour vision; darker ones after the first eight.
-std::array<uint8_t, 3> colour_of(int64_t label) {
+// Okabe & Ito's colours; darker ones after the first eight.
+std::array<uint8_t, 3> object_colour(int64_t label) {
   static constexpr std::array<std::array<uint8_t, 3>, 8> kColours = {{{230, 159, 0},
                                                                       {86, 180, 233},
                                                                       {0, 158, 115},
@@ -23,8 +22,6 @@ std::array<uint8_t, 3> colour_of(int64_t label) {
   return colour;
 }
 
-}  // namespace
-
 Image draw_objects(const Image& image, const std::vector<DrawnObject>& objects) {
   Image out = image;
   const int thick = std::max(1, std::min(image.width, image.height) / 200);
@@ -35,7 +32,7 @@ Image draw_objects(const Image& image, const std::vector<DrawnObject>& objects) 
       pixel[c] = static_cast<uint8_t>((pixel[c] * (4 - share) + colour[static_cast<size_t>(c)] * share) / 4);
   };
   for (const DrawnObject& o : objects) {
-    const auto colour = colour_of(o.label);
+    const auto colour = object_colour(o.label);
     if (o.mask && o.mask->width == image.width && o.mask->height == image.height) {
       const std::vector<uint8_t> mask = mask_of_runs(*o.mask);
       for (int y = 0; y < out.height; ++y)

@@ -58,15 +58,10 @@ bool looks_like_coco(const std::string& path) {
          (both.find("\"bbox\"") != std::string::npos || both.find("\"segmentation\"") != std::string::npos);
 }
 
-struct Place {
-  std::string file = {}, images = {};
-  bool by_share = false;  // the split is a share of the file
-};
-
-Place find_place(const SourceConfig& config, Split split) {
+ObjectPlace find_place(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  Place place{.file = path};
+  ObjectPlace place{.file = path};
   std::error_code error;
   if (fs::is_directory(path, error)) {
     const std::string train = instances_file(path, {"train"}),
@@ -108,22 +103,10 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   }
 }
 
-// Completes images without a size: masks and boxes are compared with it.
-void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
-  const ShardFiles shards;
-  parallel_for(std::ssize(images), 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      CocoImage& image = images[static_cast<size_t>(i)];
-      if ((image.width > 0 && image.height > 0) || image.file.empty()) continue;
-      const Extent size = size_of_image(shards, (fs::path(folder) / image.file).string());
-      image.width = size.width, image.height = size.height, image.measured = true;
-    }
-  });
-}
-
 class CocoSource final : public ObjectSource {
  public:
-  CocoSource(CocoFile file, Place place, const std::vector<int64_t>& chosen) : place_(std::move(place)) {
+  CocoSource(CocoFile file, ObjectPlace place, const std::vector<int64_t>& chosen)
+      : place_(std::move(place)) {
     std::sort(file.categories.begin(), file.categories.end(),
               [](const CocoCategory& a, const CocoCategory& b) { return a.number < b.number; });
     std::unordered_map<int64_t, int64_t> labels, images;
@@ -184,7 +167,7 @@ class CocoSource final : public ObjectSource {
     return print.value();
   }
   std::string describe() const override {
-    return text("COCO ", place_.file, ", ", counted(size(), "image"), ", ",
+    return text(place_.kind, " ", place_.file, ", ", counted(size(), "image"), ", ",
                 counted(outlined_ + without_outline_, "object"), " of ",
                 counted(std::ssize(classes_), "class", "classes"), has_outlines() ? " with masks" : "",
                 left_out_.empty() ? "" : "; left out: ", join(left_out_, ", "));
@@ -195,6 +178,7 @@ class CocoSource final : public ObjectSource {
     return lines;
   }
   std::vector<std::string> problems() const override { return problems_; }
+  std::vector<std::string> warnings() const override { return place_.warnings; }
 
   const std::vector<std::string>& object_classes() const override { return classes_; }
   bool has_outlines() const override { return outlined_ > 0; }
@@ -279,7 +263,7 @@ class CocoSource final : public ObjectSource {
     return (fs::path(place_.images) / images_[static_cast<size_t>(index)].file).string();
   }
 
-  Place place_;
+  ObjectPlace place_;
   ShardFiles files_;
   std::vector<CocoImage> images_;
   std::vector<std::string> classes_;
@@ -300,10 +284,20 @@ bool is_coco_path(const std::string& path) {
   return lower(path).ends_with(".json") && fs::is_regular_file(path, error) && looks_like_coco(path);
 }
 
-std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
-  Place place = find_place(config, split);
-  CocoFile file =
-      read_coco(place.file, [&](std::vector<CocoImage>& images) { measure_images(images, place.images); });
+void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
+  const ShardFiles shards;
+  parallel_for(std::ssize(images), 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      CocoImage& image = images[static_cast<size_t>(i)];
+      if ((image.width > 0 && image.height > 0) || image.file.empty()) continue;
+      const Extent size = size_of_image(shards, (fs::path(folder) / image.file).string());
+      image.width = size.width, image.height = size.height, image.measured = true;
+    }
+  });
+}
+
+std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
+                                           Split split) {
   std::vector<std::string> names;
   for (const CocoImage& image : file.images) {
     if (image.file.empty()) fail(place.file, ": image ", image.number, " has no 'file_name'");
@@ -313,6 +307,13 @@ std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int64_t>(i);
   if (place.by_share) chosen = select_split(config, split, names, std::vector<int64_t>(names.size(), 0));
   return std::make_unique<CocoSource>(std::move(file), std::move(place), chosen);
+}
+
+std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
+  ObjectPlace place = find_place(config, split);
+  CocoFile file =
+      read_coco(place.file, [&](std::vector<CocoImage>& images) { measure_images(images, place.images); });
+  return make_object_source(std::move(file), std::move(place), config, split);
 }
 
 }  // namespace tessera::data

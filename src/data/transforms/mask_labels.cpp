@@ -112,12 +112,13 @@ std::array<uint8_t, 3> mask_colour(int64_t index) {
   return colour;
 }
 
-Image overlay_mask(const Image& picture, const Image& mask, double share) {
+Image overlay_mask(const Image& picture, const Image& mask, double share, int rows_below) {
   check(mask.channels == 1 && picture.channels == 3 && mask.width == picture.width &&
             mask.height == picture.height,
         "a mask of ", mask.width, "x", mask.height, " cannot be laid over an image of ", picture.width, "x",
         picture.height);
-  Image out = picture;
+  Image out(picture.width, picture.height + rows_below, 3);
+  std::copy(picture.pixels.begin(), picture.pixels.end(), out.pixels.begin());
   for (int y = 0; y < mask.height; ++y)
     for (int x = 0; x < mask.width; ++x) {
       const uint8_t value = mask.row(y)[x];

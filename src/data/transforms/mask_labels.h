@@ -45,7 +45,8 @@ std::vector<int64_t> mask_pixels(const Source& source, int64_t count);
 // are far apart (Okabe & Ito 2008, then steps of lightness); index 255 is black.
 std::array<uint8_t, 3> mask_colour(int64_t index);
 // Blends the mask's colours into the image with weight `share`; borders between classes get the full colour.
-// Pixels without a class are unchanged.
-Image overlay_mask(const Image& picture, const Image& mask, double share = 0.55);
+// Pixels without a class are unchanged. Adds `rows_below` black rows, for a legend.
+inline constexpr double kOverlayShare = 0.55;
+Image overlay_mask(const Image& picture, const Image& mask, double share = kOverlayShare, int rows_below = 0);
 
 }  // namespace tessera::data

@@ -28,6 +28,8 @@ std::vector<Small> small_models() {
       Value::Table{{"image_size", 16}, {"patch_size", 4}, {"dim", 16}, {"depth", 2}, {"classes", 3}});
   return {{"vit", plain},
           {"vil", vil},
+          {"vim", vil},
+          {"vrwkv", vil},
           {"darl", plain},
           {"illama", plain},
           {"visionllama", plain},

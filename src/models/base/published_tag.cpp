@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/family.h"
-#include "models/base/published_tag.h"
 
 namespace tessera::models {
 namespace {

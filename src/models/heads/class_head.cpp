@@ -95,8 +95,10 @@ std::vector<torch::Tensor> ClassHead::forward(const std::vector<torch::Tensor>& 
   check(read_outs.size() == layers_.size(), "the model reads out ", read_outs.size(), " vectors for ",
         layers_.size(), " class heads");
   std::vector<torch::Tensor> scores;
-  for (size_t i = 0; i < layers_.size(); ++i)
+  for (size_t i = 0; i < layers_.size(); ++i) {
     scores.push_back(layers_[i]->forward(norm_ ? norm_.ptr()->forward(read_outs[i]) : read_outs[i]));
+    if (scores.back().dim() == 3) scores.back() = std::get<0>(scores.back().max(1));
+  }
   return scores;
 }
 

@@ -17,7 +17,7 @@ ModelSpec small(const char* family, Value::Table extra = {}) {
   if (full.find("global_blocks")) all.set("global_blocks", Value::Array{});
   const bool stages = full.find("dims") != nullptr;
   for (const char* key : {"dim", "heads", "depth"})
-    if (!stages) all.set(key, key == std::string("dim") ? 16 : 2);
+    if (!stages && full.find(key)) all.set(key, key == std::string("dim") ? 16 : 2);
   if (stages) {
     all.set("dims", Value::Array{8, 16});
     if (full.find("depths")) all.set("depths", Value::Array{1, 1});

@@ -98,6 +98,26 @@ report::TableBlock classes_of(const ScoredSamples& scored, const std::vector<std
   return class_table(meter, names);
 }
 
+// A class without a sample has no average precision and no threshold.
+report::TableBlock labels_of(const ScoredSamples& scored, const std::vector<std::string>& names) {
+  report::TableBlock table{
+      .name = "classes",
+      .heading = "Classes",
+      .note =
+          "For each class its average precision, and the least probability to predict it with the best F1."};
+  table.columns = {{"class"},           {"samples", true}, {"average_precision", true},
+                   {"threshold", true}, {"best_f1", true}, {"precision", true},
+                   {"recall", true}};
+  for (size_t c = 0; c < scored.labels.size(); ++c) {
+    const ScoredLabel& label = scored.labels[c];
+    const auto number = [&](double value) { return label.average_precision < 0 ? "-" : fixed(value, 4); };
+    table.rows.push_back({class_name(names, static_cast<int64_t>(c)), text(label.samples),
+                          number(label.average_precision), number(label.best.threshold),
+                          number(label.best.f1), number(label.best.precision), number(label.best.recall)});
+  }
+  return table;
+}
+
 report::TableBlock samples_of(const ScoredSamples& scored, const data::Source& source,
                               const std::vector<std::string>& names) {
   report::TableBlock table{.name = "samples"};
@@ -137,8 +157,10 @@ std::vector<report::Block> classify_blocks(const ScoredSamples& scored, const da
                                            const EvaluateOptions& options) {
   std::vector<report::Block> blocks;
   if (options.wants("pictures")) blocks.emplace_back(pictures_of(scored, source, class_names, options.seed));
-  if (options.wants("confusion")) blocks.emplace_back(confusion_of(scored, class_names));
-  if (options.wants("classes")) blocks.emplace_back(classes_of(scored, class_names));
+  const bool several = !scored.labels.empty();  // classes an image
+  if (several) blocks.emplace_back(labels_of(scored, class_names));
+  if (options.wants("confusion") && !several) blocks.emplace_back(confusion_of(scored, class_names));
+  if (options.wants("classes") && !several) blocks.emplace_back(classes_of(scored, class_names));
   if (options.wants("samples")) blocks.emplace_back(samples_of(scored, source, class_names));
   return blocks;
 }

@@ -34,6 +34,16 @@ eval::SampleScore score_labels(std::span<const float> scores, std::span<const fl
   return score;
 }
 
+ScoredLabel scored_label(const eval::LabelScores& of, std::span<const float> scores,
+                         std::span<const float> targets) {
+  ScoredLabel label{.samples = of.wanted};
+  if (std::ranges::any_of(scores, [](float s) { return std::isnan(s); })) return label;
+  label.average_precision = of.average_precision;
+  label.best = eval::best_threshold(scores, targets);
+  label.best.threshold = 1 / (1 + std::exp(-label.best.threshold));
+  return label;
+}
+
 }  // namespace
 
 ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t samples, bool keep_scores)
@@ -121,6 +131,7 @@ std::string ScoreAccumulator::block_of(size_t first, size_t width) const {
 void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamples& out) const {
   const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
   std::vector<eval::LabelScores> by_class;
+  const bool table = options.wants("classes") || options.wants("confusion");
   bool numbers = true;  // a NaN score leaves no precision to average
   for (size_t first = 0; first < classes_; first += at_once) {
     const size_t width = std::min(at_once, classes_ - first);
@@ -134,6 +145,7 @@ void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamp
       }
       numbers = numbers && std::none_of(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
       by_class.push_back(eval::label_scores(scores, targets));
+      if (table) out.labels.push_back(scored_label(by_class.back(), scores, targets));
     }
   }
   const auto right = std::count_if(out.rows.begin(), out.rows.end(),

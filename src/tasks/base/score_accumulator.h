@@ -11,6 +11,7 @@
 
 #include "data/loading/loader.h"
 #include "eval/classification.h"
+#include "eval/ranking.h"
 #include "tasks/base/task.h"
 
 namespace tessera::tasks {
@@ -22,11 +23,19 @@ struct EvaluatedSample {
   eval::SampleScore score;
 };
 
+// One class of multi-label data. The threshold is a probability.
+struct ScoredLabel {
+  int64_t samples = 0;            // with the class
+  double average_precision = -1;  // -1 without a sample of the class, and with scores that are no numbers
+  eval::BestThreshold best = {};
+};
+
 struct ScoredSamples {
   int64_t samples = 0, classes = 0;
   std::vector<Metric> metrics;
-  std::vector<EvaluatedSample> rows;  // all processes' rows, in the order of the source
-  std::vector<float> scores = {};     // [samples, classes], if requested
+  std::vector<EvaluatedSample> rows;     // all processes' rows, in the order of the source
+  std::vector<float> scores = {};        // [samples, classes], if requested
+  std::vector<ScoredLabel> labels = {};  // by class, of multi-label data, if a table of classes is requested
 };
 
 class ScoreAccumulator {

@@ -378,7 +378,6 @@ torch::Tensor Classify::scores_of_set(const torch::Tensor& images) const {
 }
 
 Findings Classify::evaluate(const EvaluateOptions& options) {
-  if (options.wants("classes") && multi_label_) fail_usage("a table of classes needs one class an image");
   const auto& names = scored_classes();
   ScoreAccumulator scores(mapping_.model_class.empty() ? classes_ : std::ssize(names), multi_label_,
                           validation_->size(), options.wants("scores"));

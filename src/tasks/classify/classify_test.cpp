@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/value.h"
+#include "report/block.h"
 #include "tasks/base/score_accumulator.h"
 
 namespace tessera::tasks {
@@ -219,8 +221,20 @@ TEST(Classify, SeveralClassesAnImage) {
   EXPECT_EQ(findings.samples, 16);
   EXPECT_EQ(task->main_metric().name, "map");
   EXPECT_EQ(task->main_metric().unit, Unit::share);
-  options.blocks = {"classes"};
-  EXPECT_THROW(evaluate(*task, options), Error);
+  for (const char* asked : {"classes", "confusion"}) {  // --per-class, the report
+    options.blocks = {asked};
+    const std::vector<report::Block> blocks = evaluate(*task, options).blocks;
+    const report::TableBlock* table = report::find_table(blocks, "classes");
+    ASSERT_NE(table, nullptr) << asked;
+    EXPECT_EQ(blocks.size(), 1u);
+    ASSERT_EQ(table->rows.size(), static_cast<size_t>(kClasses));
+    for (const auto& row : table->rows) {
+      EXPECT_GT(parse_int(row.at(1)).value_or(0), 0) << row[0];
+      EXPECT_EQ(row.at(2), "1.0000") << row[0];  // every label is right
+      EXPECT_GT(parse_double(row.at(3)).value_or(0), 0.5) << row[0];
+      EXPECT_EQ(row.at(4), "1.0000") << row[0];
+    }
+  }
 }
 
 TEST(Classify, TheLossOfLabelsAndOfEqualTargetsAgree) {

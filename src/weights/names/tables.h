@@ -18,6 +18,7 @@ std::vector<NameTable> convnext_names();
 std::vector<NameTable> baseline_names();
 std::vector<NameTable> vision_lstm_names();
 std::vector<NameTable> vision_llama_names();
+std::vector<NameTable> scan_names();
 std::vector<NameTable> diffusers_names();
 std::vector<NameTable> detector_names();
 std::vector<NameTable> detr_names();

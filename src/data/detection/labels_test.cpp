@@ -1,0 +1,278 @@
+// Label files of Pascal VOC and YOLO, from text to the objects of a source.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/text.h"
+#include "data/base/data_testing.h"
+#include "data/base/objects.h"
+#include "data/detection/xml.h"
+#include "data/detection/yolo_yaml.h"
+#include "io/files/file.h"
+#include "io/images/image.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int kWidth = 40, kHeight = 25;
+
+struct Box {
+  int left, top, right, bottom;  // [left, right) x [top, bottom)
+  int label;
+  bool operator==(const Box&) const = default;
+};
+using Boxes = std::vector<Box>;
+
+const std::vector<std::string> kNames = {"cat", "dog", "owl"};
+
+class LabelFiles : public testing::Test {
+ protected:
+  void add_image(const std::string& name, int width = kWidth, int height = kHeight) {
+    const std::string path = folder_.write(name, "");
+    write_file_atomic(path, encode_png(Image(width, height, 3)));
+  }
+  std::string path(const std::string& name = "") const { return folder_.path(name); }
+  std::string error(const SourceConfig& config, Split split = Split::train) const {
+    return error_of([&] { open_source(config, split); }, &folder_);
+  }
+  std::string voc_error(const std::string& xml) {
+    folder_.write("voc/Annotations/a.xml", xml);
+    add_image("voc/JPEGImages/a.png");
+    return error({.path = path("voc"), .val_share = 0});
+  }
+  std::string yolo_error(const std::string& line) {
+    folder_.write("yolo/data.yaml", "train: images\nnames: [cat, dog, owl]\n");
+    folder_.write("yolo/labels/a.txt", "0 0.5 0.5 0.5 0.5\n\n" + line + "\n");
+    add_image("yolo/images/a.png");
+    return error({.path = path("yolo"), .val_share = 0});
+  }
+  TemporaryFolder folder_;
+};
+
+std::string voc_object(const std::string& name, int left, int top, int right, int bottom,
+                       const std::string& more = "") {
+  return text("<object>\n<name>", name, "</name>", more, "<bndbox><xmin>", left, "</xmin><ymin>", top,
+              "</ymin><xmax>", right, "</xmax><ymax>", bottom, "</ymax></bndbox></object>\n");
+}
+
+std::string voc_file(const std::string& objects) {
+  return text(
+      "<?xml version=\"1.0\"?>\n<!-- a & b -->\n<annotation verified=\"yes > "
+      "no\"><filename>x.png</filename><size><width>",
+      kWidth, "</width><height>", kHeight, "</height><depth>3</depth></size>\n", objects, "</annotation>\n");
+}
+
+std::string voc_text(const Boxes& boxes) {
+  std::string objects;
+  for (const Box& b : boxes)
+    objects += voc_object(kNames[static_cast<size_t>(b.label)], b.left + 1, b.top + 1, b.right, b.bottom);
+  return voc_file(objects);
+}
+
+std::string yolo_text(const Boxes& boxes) {
+  std::string lines;
+  for (const Box& b : boxes)
+    lines +=
+        text(b.label, " ", shortest((b.left + b.right) / 2.0 / kWidth), " ",
+             shortest((b.top + b.bottom) / 2.0 / kHeight), "\t", shortest(double(b.right - b.left) / kWidth),
+             " ", shortest(double(b.bottom - b.top) / kHeight), "\r\n");
+  return lines;
+}
+
+Boxes boxes_of(const Source& source, int64_t index) {
+  Boxes boxes;
+  for (const ObjectAnnotation& object : object_labels(source)->objects(index)) {
+    const Instance& b = object.box;
+    const Box whole = {static_cast<int>(std::lround(b.left)), static_cast<int>(std::lround(b.top)),
+                       static_cast<int>(std::lround(b.right)), static_cast<int>(std::lround(b.bottom)),
+                       static_cast<int>(b.label)};
+    EXPECT_NEAR(b.left, whole.left, 1e-9);  // shares are rounded to a double
+    EXPECT_NEAR(b.bottom, whole.bottom, 1e-9);
+    boxes.push_back(whole);
+  }
+  return boxes;
+}
+
+TEST_F(LabelFiles, BothFormsGiveTheBoxesThatWereWritten) {
+  std::mt19937 random(7);
+  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
+  std::vector<Boxes> all;
+  std::string list;
+  for (int i = 0; i < 30; ++i) {
+    Boxes boxes;
+    for (int k = i == 0 ? 3 : below(5); k > 0; --k) {
+      const int left = below(kWidth), top = below(kHeight);
+      boxes.push_back({left, top, left + 1 + below(kWidth - left), top + 1 + below(kHeight - top),
+                       i == 0 ? k - 1 : below(3)});
+    }
+    const std::string name = text("i", 100 + i);
+    all.push_back(boxes);
+    list += name + (i % 2 == 0 ? " 1\n" : " -1\n");
+    add_image("voc/JPEGImages/" + name + ".png");
+    add_image("yolo/images/train/" + name + ".png");
+    folder_.write("voc/Annotations/" + name + ".xml", voc_text(boxes));
+    folder_.write("yolo/labels/train/" + name + ".txt", yolo_text(boxes));
+  }
+  folder_.write("voc/ImageSets/Main/train.txt", list);
+  folder_.write("yolo/classes.txt", "cat\ndog\nowl\n");
+  for (const std::string kind : {"voc", "yolo"}) {
+    const auto source = open_source({.path = path(kind), .val_share = 0}, Split::train);
+    EXPECT_EQ(source_kind(path(kind)), kind == "voc" ? "Pascal VOC" : "YOLO");
+    ASSERT_EQ(source->size(), 30) << kind;
+    EXPECT_EQ(object_labels(*source)->object_classes(), kNames);
+    for (int64_t i = 0; i < 30; ++i) {
+      EXPECT_EQ(boxes_of(*source, i), all[static_cast<size_t>(i)]) << kind << " " << i;
+      EXPECT_EQ(source->read(i).annotation.instances.size(), all[static_cast<size_t>(i)].size());
+      EXPECT_EQ(object_labels(*source)->image_extent(i), (Extent{kHeight, kWidth}));
+    }
+  }
+}
+
+TEST_F(LabelFiles, DifficultObjectsOfVocAreCrowdsAndPartsAreNoObjects) {
+  add_image("JPEGImages/a.png");
+  add_image("JPEGImages/b.png");
+  folder_.write(
+      "Annotations/a.xml",
+      voc_file(voc_object("dog", 1, 1, 9, 9, "<difficult>1</difficult>") +
+               voc_object(
+                   "R&amp;D", 1, 1, 9, 9,
+                   "<difficult>0</difficult><part><name>head</name><bndbox><xmin>1</xmin></bndbox></part>")));
+  folder_.write("Annotations/b.xml", "<annotation>" + voc_object("cat", 0, 1, kWidth, 2) +
+                                         voc_object("cat", kWidth + 1, 1, kWidth + 3, 2) + "</annotation>");
+  folder_.write("ImageSets/Main/train.txt", "a\n");
+  folder_.write("ImageSets/Main/val.txt", "b\n");
+  const auto train = open_source({.path = path()}, Split::train),
+             held_out = open_source({.path = path()}, Split::validation);
+  const auto& objects = object_labels(*train)->objects(0);
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_TRUE(objects[0].crowd);
+  EXPECT_FALSE(objects[1].crowd);
+  EXPECT_EQ(train->read(0).annotation.instances.size(), 1u);
+  // The classes are those of both splits, in the order of their names.
+  EXPECT_EQ(object_labels(*train)->object_classes(), (std::vector<std::string>{"R&D", "cat", "dog"}));
+  EXPECT_NO_THROW(require_same_objects(*train, *held_out));
+  // A size that is missing is measured; a box outside of it is counted, one that overhangs is kept.
+  EXPECT_EQ(boxes_of(*held_out, 0), (Boxes{{-1, 0, kWidth, 2, 1}}));
+  ASSERT_EQ(object_labels(*held_out)->left_out().size(), 1u);
+  EXPECT_NE(object_labels(*held_out)->left_out()[0].find("1 object with a box outside of its image"),
+            std::string::npos);
+}
+
+TEST_F(LabelFiles, FaultsOfVocHaveTheirLine) {
+  const std::string good = voc_object("dog", 1, 1, 9, 9);
+  const auto expect = [&](const std::string& xml, const std::string& line) {
+    EXPECT_EQ(voc_error(xml), line);
+  };
+  expect(voc_file(good + voc_object("dog", 9, 1, 8, 9)),
+         "DIR/voc/Annotations/a.xml line 7: <bndbox> has no pixel: xmax and ymax must be at least xmin and "
+         "ymin");
+  expect(voc_file("<object>\n<name>dog</name></object>"),
+         "DIR/voc/Annotations/a.xml line 4: <object> has no <bndbox>");
+  expect(voc_file("<object><name> </name></object>"),
+         "DIR/voc/Annotations/a.xml line 4: <name> is empty, must be the class of an object");
+  expect(voc_file("<object>\n<name>dog</name><bndbox>\n<xmin>nan</xmin></bndbox></object>"),
+         "DIR/voc/Annotations/a.xml line 6: <xmin> is 'nan', must be a number");
+  expect("<annotation>\n" + good, "DIR/voc/Annotations/a.xml line 3: ends inside an element");
+  expect("<annotation>\n</annotations>",
+         "DIR/voc/Annotations/a.xml line 2: </annotations> ends <annotation> of line 1");
+  expect("<html></html>", "DIR/voc/Annotations/a.xml line 1: the root is <html>, must be <annotation>");
+  expect("<!DOCTYPE a [<!ENTITY b 'c'>]><annotation/>",
+         "DIR/voc/Annotations/a.xml line 1: a document type is not supported, only elements");
+  expect("<annotation>&b;</annotation>",
+         "DIR/voc/Annotations/a.xml line 1: '&b;' is no entity of XML's own five");
+  folder_.write("voc/ImageSets/Main/train.txt", "a\nb\na\n");
+  const auto lines =
+      open_source_with_problems({.path = path("voc"), .val_share = 0}, Split::train)->problems();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], path("voc/ImageSets/Main/train.txt line 3: repeats the image 'a'"));
+  EXPECT_TRUE(lines[2].starts_with(
+      path("voc/ImageSets/Main/train.txt line 2: the image has no file of annotations ")));
+}
+
+TEST_F(LabelFiles, XmlIsNestedNoDeeperThanItsBound) {
+  std::string deep, ends;
+  for (int i = 0; i < 17; ++i) deep += "<a>", ends += "</a>";
+  EXPECT_EQ(error_of([&] { read_xml(folder_.write("deep.xml", deep + ends)); }, &folder_),
+            "DIR/deep.xml line 1: elements are nested deeper than 16");
+  for (size_t cut = 0; cut < 40; ++cut)  // any prefix of a file is an error, not a crash
+    EXPECT_THROW(read_xml(folder_.write("cut.xml", voc_text({{1, 2, 3, 4, 0}}).substr(0, cut))), Error)
+        << cut;
+}
+
+TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
+  for (const std::string form :
+       {"names: [cat, dog, owl]", "names: ['cat', \"dog\", owl,]  # three", "names:\n- cat\n- 'dog'\n- owl",
+        "names:\n  - cat # a\n  - dog\n\n  - owl", "names:\n  0: cat\n  1: dog\n  2: owl",
+        "names: {0: cat, 2: owl, 1: dog}", "names: [cat,\n  dog,\n  owl]\nnc: 3",
+        "download: |\n  a: [b\n  import: x\nnames: [cat, dog, owl]"}) {
+    const YoloYaml read =
+        read_yolo_yaml(folder_.write("d.yaml", "train: a/b  # c\n" + form + "\nval: '../v'\n"));
+    EXPECT_EQ(read.names, kNames) << form;
+    EXPECT_EQ(read.train.value, "a/b");
+    EXPECT_EQ(read.val.value, "../v");
+  }
+  const std::vector<std::pair<std::string, std::string>> faults = {
+      {"nc: 2\nnames: [cat, dog, owl]", "DIR/d.yaml line 1: 'nc' is 2, but 'names' has 3 classes"},
+      {"names: [cat, cat]", "DIR/d.yaml line 1: 'names' repeats the class 'cat'"},
+      {"a: 1\nnames: [cat, dog", "DIR/d.yaml line 2: the list of 'names' is not closed"},
+      {"names:\n  0: cat\n  2: dog",
+       "DIR/d.yaml line 3: '2: dog' is no 'NUMBER: NAME' with a number from 0 to 1, the classes of 'names'"},
+      {"names:\n  - cat\n  1: dog", "DIR/d.yaml line 3: '1: dog' is no '- NAME', as the lines before it"},
+      {"names: 3", "DIR/d.yaml line 1: 'names' is '3', must be a list of classes"},
+      {"names: [&a b]", "DIR/d.yaml line 1: '&a b' is no plain text"},
+      {"names: [a]\nnames: [b]", "DIR/d.yaml line 2: repeats the key 'names'"},
+      {"train: a", "DIR/d.yaml has no 'names', the list of classes"},
+      {"train: [a, b]\nnames: [c]",
+       "DIR/d.yaml line 1: 'train' is a list, must be one folder or one .txt list of images"},
+      {"just text\nnames: [c]", "DIR/d.yaml line 1: 'just text' is no 'key: value'"}};
+  for (const auto& [content, line] : faults)
+    EXPECT_EQ(error_of([&] { read_yolo_yaml(folder_.write("d.yaml", content)); }, &folder_), line);
+}
+
+TEST_F(LabelFiles, FaultsOfYoloHaveTheirLine) {
+  const std::string where = "DIR/yolo/labels/a.txt line 3: ";
+  EXPECT_EQ(yolo_error("3 0.5 0.5 0.1 0.1"), where + "the class is '3', must be a number from 0 to 2");
+  EXPECT_EQ(yolo_error("cat 0.5 0.5 0.1 0.1"), where + "the class is 'cat', must be a number from 0 to 2");
+  EXPECT_EQ(yolo_error("0 20 12 4 4"),
+            where + "'20' must be a share of the image's width or height, from 0 to 1");
+  EXPECT_EQ(yolo_error("0 nan 0.5 0.1 0.1"),
+            where + "'nan' must be a share of the image's width or height, from 0 to 1");
+  EXPECT_EQ(yolo_error("0 0.5 0.5 0 0.1"), where + "the box has no area");
+  EXPECT_EQ(yolo_error("0 0.5 0.5 0.1 0.1 0.9"), where +
+                                                     "has 6 numbers, must be 5: class, centre x, centre y, "
+                                                     "width, height; or a class and 3 or more points");
+  EXPECT_EQ(yolo_error("1 0.5 0.5 0.1 0.1"), "no error");
+}
+
+TEST_F(LabelFiles, YoloFindsItsFoldersAndOutlines) {
+  add_image("train/images/a.png");
+  add_image("train/images/b.png");
+  add_image("valid/images/c.png");
+  folder_.write("train/labels/a.txt", "1 0.25 0.2 0.75 0.2 0.75 0.8");
+  folder_.write("valid/labels/c.txt", "");
+  folder_.write(
+      "data.yaml",
+      "path: /nowhere/else\ntrain: ../train/images\nval: ../valid/images\nnc: 2\nnames: ['x', 'y']\n");
+  const auto train = open_source({.path = path()}, Split::train),
+             held_out = open_source({.path = path("data.yaml")}, Split::validation);
+  EXPECT_EQ(train->size(), 2);
+  EXPECT_EQ(held_out->size(), 1);
+  EXPECT_TRUE(held_out->warnings().empty());
+  ASSERT_EQ(train->warnings().size(), 1u);
+  EXPECT_NE(train->warnings()[0].find("1 image without a label file"), std::string::npos);
+  EXPECT_EQ(boxes_of(*train, 0), (Boxes{{10, 5, 30, 20, 1}}));
+  EXPECT_TRUE(object_labels(*train)->has_outlines());
+  EXPECT_NO_THROW(require_same_objects(*train, *held_out));
+  folder_.write("data.yaml", "train: ../elsewhere\nnames: [x]\n");
+  EXPECT_EQ(error({.path = path()}),
+            "DIR/data.yaml line 1: '../elsewhere' is neither a folder nor a file in DIR; "
+            "data.image_root names another folder");
+  folder_.write("list.txt", "train/images/a.png\n./valid/images/c.png\n");
+  folder_.write("data.yaml", "train: list.txt\nnames: [x, y]\n");
+  EXPECT_EQ(open_source({.path = path(), .val_share = 0}, Split::train)->size(), 2);
+  EXPECT_EQ(open_source({.path = path(), .val_share = 0.5}, Split::train)->size(), 1);
+}
+
+}  // namespace
+}  // namespace tessera::data

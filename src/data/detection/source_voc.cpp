@@ -1,0 +1,253 @@
+// Images with boxes in Pascal VOC's layout: Annotations/NAME.xml, JPEGImages/NAME.jpg, and the names of each split in
+// ImageSets/Main/train.txt and val.txt.
+//
+// Corners are numbers of pixels from 1, both inside of the box: [xmin - 1, xmax) here. Objects marked `difficult`
+// are handled as crowds: they are not trained on, and evaluation counts neither them nor detections of them, as in
+// the VOC devkit.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/base/source_kinds.h"
+#include "data/detection/xml.h"
+#include "data/sources/annotated_source.h"
+#include "data/sources/coco_file.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// One image as its file of annotations and the list of its split name it.
+struct VocImage {
+  struct Object {
+    std::string name = {};
+    RunBox box = {};
+    bool difficult = false;
+    std::string place = {};  // file and line
+  };
+  std::string name, place;        // place: the line of the list
+  std::string file = {};          // as in the annotations
+  int64_t width = 0, height = 0;  // 0 if the file lacks them
+  std::vector<Object> objects = {};
+  ProblemList problems = {};
+};
+
+class VocReader {
+ public:
+  VocReader(std::string path, VocImage& image) : path_(std::move(path)), image_(image) {}
+
+  void read() {
+    const XmlElement root = read_xml(path_);
+    if (root.name != "annotation")
+      fail(path_, " line ", root.line, ": the root is <", printable(root.name, 40),
+           ">, must be <annotation>");
+    if (const XmlElement* file = root.find("filename")) image_.file = file->text;
+    if (const XmlElement* size = root.find("size"))
+      image_.width = side(*size, "width"), image_.height = side(*size, "height");
+    for (const XmlElement& child : root.children)
+      if (child.name == "object") try {
+          image_.objects.push_back(object(child));
+        } catch (const Error& error) {
+          image_.problems.add(error.what());
+        }
+  }
+
+ private:
+  std::string at(const XmlElement& element) const { return text(path_, " line ", element.line); }
+  const XmlElement& child(const XmlElement& element, const char* name) const {
+    const XmlElement* found = element.find(name);
+    if (!found) fail(at(element), ": <", element.name, "> has no <", name, ">");
+    return *found;
+  }
+  double number(const XmlElement& element) const {
+    const auto found = parse_double(element.text);
+    if (!found || !std::isfinite(*found))
+      fail(at(element), ": <", element.name, "> is '", printable(element.text, 40), "', must be a number");
+    return *found;
+  }
+  // Tools that do not measure an image write 0, or leave the element empty.
+  int64_t side(const XmlElement& size, const char* name) const {
+    const XmlElement* found = size.find(name);
+    if (!found || found->text.empty()) return 0;
+    const double value = number(*found);
+    if (value < 0 || value > 1e6 || value != std::trunc(value))
+      fail(at(*found), ": <", name, "> is '", printable(found->text, 40), "', must be a number of pixels");
+    return static_cast<int64_t>(value);
+  }
+  VocImage::Object object(const XmlElement& element) const {
+    VocImage::Object made;
+    const XmlElement& name = child(element, "name");
+    if (name.text.empty()) fail(at(name), ": <name> is empty, must be the class of an object");
+    made.name = name.text, made.place = at(name);
+    const XmlElement& box = child(element, "bndbox");
+    const double left = number(child(box, "xmin")) - 1, top = number(child(box, "ymin")) - 1;
+    made.box = {left, top, number(child(box, "xmax")) - left, number(child(box, "ymax")) - top};
+    if (!(made.box.width > 0 && made.box.height > 0))
+      fail(at(box), ": <bndbox> has no pixel: xmax and ymax must be at least xmin and ymin");
+    if (const XmlElement* difficult = element.find("difficult"); difficult && !difficult->text.empty())
+      made.difficult = number(*difficult) != 0;
+    return made;
+  }
+
+  std::string path_;
+  VocImage& image_;
+};
+
+// The names of a split: a list, or all files of annotations if it is "".
+struct VocSplit {
+  std::string root, list;
+};
+
+std::string list_of(const std::string& root, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const fs::path file = fs::path(root) / "ImageSets" / "Main" / name; is_file(file))
+      return file.string();
+  return "";
+}
+
+// The split of a path, and whether it is a share of its list. trainval.txt holds val.txt's images too.
+std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
+  const std::string& root = path_of(config, split);
+  std::string train = list_of(root, {"train.txt"}), held_out = list_of(root, {"val.txt", "test.txt"});
+  if (train.empty()) train = list_of(root, {"trainval.txt"}), held_out = list_of(root, {"test.txt"});
+  const bool own_path = !config.val_path.empty();
+  if (split == Split::validation && !held_out.empty()) return {{root, held_out}, false};
+  return {{root, train}, held_out.empty() && !own_path};
+}
+
+// Lists of one class have a second column, 1, -1 or 0, that the files of annotations repeat.
+std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
+  std::vector<VocImage> images;
+  if (split.list.empty()) {
+    for (const auto& entry : fs::directory_iterator(fs::path(split.root) / "Annotations"))
+      if (const fs::path& file = entry.path(); lower(file.extension().string()) == ".xml")
+        images.push_back({.name = file.stem().string(), .place = file.string()});
+    std::ranges::sort(images, {}, &VocImage::name);
+    return images;
+  }
+  std::set<std::string> seen;
+  const std::vector<std::string> lines = tessera::split(read_list_text(split.list), '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = trim(lines[i]);
+    const std::string name(line.substr(0, line.find_first_of(" \t")));
+    if (name.empty()) continue;
+    const std::string place = text(split.list, " line ", i + 1);
+    if (!seen.insert(name).second)
+      problems.add(place, ": repeats the image '", printable(name), "'");
+    else
+      images.push_back({.name = name, .place = place});
+  }
+  return images;
+}
+
+// Reads the annotations of all images; faults become problems of their image.
+std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) {
+  std::vector<VocImage> images = images_of(split, problems);
+  parallel_for(std::ssize(images), 16, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      VocImage& image = images[static_cast<size_t>(i)];
+      const std::string file = (fs::path(split.root) / "Annotations" / (image.name + ".xml")).string();
+      try {
+        if (!is_file(file)) fail(image.place, ": the image has no file of annotations ", file);
+        VocReader(file, image).read();
+      } catch (const Error& error) {
+        image.objects.clear();
+        image.problems.add(error.what());
+      }
+    }
+  });
+  return images;
+}
+
+// Returns the path of an image in its folder. A missing file is an error of its own read().
+std::string file_of(const fs::path& folder, const VocImage& image) {
+  for (const char* suffix :
+       {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".webp", ".bmp", ".tif", ".tiff"})
+    if (is_file(folder / (image.name + suffix))) return image.name + suffix;
+  if (!image.file.empty() && is_file(folder / image.file)) return image.file;
+  return image.name + ".jpg";
+}
+
+// Returns the classes of both splits, so that they agree; of the list in data.class_names if there is one.
+std::vector<std::string> classes_of(const SourceConfig& config, Split split, const VocSplit& own,
+                                    const std::vector<VocImage>& images) {
+  if (!config.class_names.empty()) return read_class_names(config.class_names);
+  std::set<std::string> names;
+  const auto add = [&](const std::vector<VocImage>& some) {
+    for (const VocImage& image : some)
+      for (const VocImage::Object& object : image.objects) names.insert(object.name);
+  };
+  add(images);
+  const Split other = split == Split::train ? Split::validation : Split::train;
+  const auto [held, by_share] = split_of(config, other);
+  ProblemList theirs;  // reported where that split is opened
+  if ((held.root != own.root || held.list != own.list) && !held.root.empty() && is_voc_path(held.root))
+    add(read_images(held, theirs));
+  std::vector<std::string> classes(names.begin(), names.end());
+  order_classes(classes, config);
+  return classes;
+}
+
+}  // namespace
+
+bool is_voc_path(const std::string& path) {
+  return is_folder(fs::path(path) / "Annotations") && is_folder(fs::path(path) / "JPEGImages");
+}
+
+std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
+  const auto [own, by_share] = split_of(config, split);
+  ProblemList problems;
+  const std::vector<VocImage> images = read_images(own, problems);
+  const std::vector<std::string> classes = classes_of(config, split, own, images);
+  CocoFile file;
+  std::map<std::string, int64_t> numbers;
+  for (const std::string& name : classes) {
+    file.categories.push_back({std::ssize(file.categories) + 1, name});
+    numbers[name] = file.categories.back().number;
+  }
+  ObjectPlace place{.kind = "Pascal VOC",
+                    .file = own.list.empty() ? own.root : own.list,
+                    .images = (fs::path(own.root) / "JPEGImages").string(),
+                    .by_share = by_share};
+  for (const VocImage& image : images) {
+    const int64_t number = std::ssize(file.images) + 1;
+    file.images.push_back({number, image.height, image.width, file_of(place.images, image)});
+    problems.add(image.problems);
+    for (const VocImage::Object& object : image.objects) {
+      const auto category = numbers.find(object.name);
+      if (category == numbers.end()) {
+        problems.add(object.place, ": the class '", printable(object.name), "' is not in ",
+                     config.class_names);
+        continue;
+      }
+      file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
+                                  .image = number,
+                                  .category = category->second,
+                                  .box = object.box,
+                                  .area = object.box.width * object.box.height,
+                                  .crowd = object.difficult});
+    }
+  }
+  file.problems = problems.lines();
+  measure_images(file.images, place.images);
+  drop_outside(file);
+  return make_object_source(std::move(file), std::move(place), config, split);
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,287 @@
+// Images with boxes or polygons as YOLO's programs read them: images/…/NAME.jpg, labels/…/NAME.txt, and the classes in
+// data.yaml or classes.txt.
+//
+// A line of a label file is `class x y width height`: the box's centre and size as shares of the image's width and
+// height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. An image without a label file has no
+// objects.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/base/class_names.h"
+#include "data/base/image_files.h"
+#include "data/base/source_kinds.h"
+#include "data/base/split_names.h"
+#include "data/detection/yolo_yaml.h"
+#include "data/sources/annotated_source.h"
+#include "data/sources/coco_file.h"
+#include "io/files/file.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kRounding = 0.01;  // tolerance for rounded shares, as in other programs
+
+bool folder_there(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+bool file_there(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// Returns data.yaml of a folder, or the path itself if it is such a file; "" without one.
+std::string yaml_of(const std::string& path) {
+  if (file_there(path)) return path.ends_with(".yaml") || path.ends_with(".yml") ? path : "";
+  for (const char* name : {"data.yaml", "data.yml"})
+    if (const fs::path file = fs::path(path) / name; file_there(file)) return file.string();
+  return "";
+}
+
+std::string class_list_of(const std::string& path) {
+  for (const char* name : {"classes.txt", "labels/classes.txt"})
+    if (const fs::path file = fs::path(path) / name; file_there(file)) return file.string();
+  return "";
+}
+
+// True if a folder or its subfolders (two levels) hold a label file.
+bool holds_labels(const fs::path& folder, int depth = 0) {
+  std::error_code error;
+  std::vector<fs::path> folders;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.extension() == ".txt" && path.filename() != "classes.txt") return true;
+    if (folder_there(path)) folders.push_back(path);
+  }
+  return depth < 2 &&
+         std::ranges::any_of(folders, [&](const fs::path& inner) { return holds_labels(inner, depth + 1); });
+}
+
+// The images of one split: a folder, or a list of paths.
+struct YoloSplit {
+  std::string root, images;
+  std::vector<std::string> classes;
+  bool by_share = false;
+};
+
+// Returns the path that data.yaml gives a split. Its `path` is often that of another machine, and "../train/images" is
+// often meant from the file's own folder: the first that exists counts.
+std::string place_of(const std::string& yaml, const YoloYaml& keys, const YamlText& split,
+                     const std::string& root) {
+  const fs::path own = fs::path(yaml).parent_path();
+  std::vector<fs::path> bases = {own / keys.path.value, own};
+  if (!root.empty()) bases = {root};
+  std::string_view name = split.value;
+  for (const std::string_view from : {name, name.substr(name.starts_with("../") ? 3 : 0)})
+    for (const fs::path& base : bases)
+      if (const fs::path path = base / from; folder_there(path) || file_there(path))
+        return path.lexically_normal().string();
+  fail(yaml, " line ", split.line, ": '", printable(split.value), "' is neither a folder nor a file in ",
+       (root.empty() ? own : fs::path(root)).string(), "; data.image_root names another folder");
+}
+
+YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::string& yaml) {
+  const YoloYaml keys = read_yolo_yaml(yaml);
+  const YamlText& held_out = keys.val.value.empty() ? keys.test : keys.val;
+  const bool held = split == Split::validation && !held_out.value.empty();
+  const YamlText& chosen = held ? held_out : keys.train;
+  if (chosen.value.empty()) fail(yaml, " has no '", held ? "val" : "train", "', the folder of images");
+  const std::string root =
+      config.image_root.empty() ? fs::path(yaml).parent_path().string() : config.image_root;
+  return {.root = root,
+          .images = place_of(yaml, keys, chosen, config.image_root),
+          .classes = keys.names,
+          .by_share = held_out.value.empty() && config.val_path.empty()};
+}
+
+YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::string& path) {
+  const fs::path images = fs::path(path) / "images";
+  std::vector<std::string> folders;
+  for (const auto& entry : fs::directory_iterator(images))
+    if (entry.is_directory()) folders.push_back(entry.path().filename().string());
+  const std::string train = split_folder(folders, Split::train, images.string()),
+                    held_out = split_folder(folders, Split::validation, images.string());
+  const std::string own = split == Split::validation && !held_out.empty() ? held_out : train;
+  const std::string list = config.class_names.empty() ? class_list_of(path) : config.class_names;
+  return {.root = path,
+          .images = (own.empty() ? images : images / own).string(),
+          .classes = read_class_names(list),
+          .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
+}
+
+// Returns the paths of a split's images: all of a folder, or those of a list, which are relative to its folder.
+std::vector<std::string> image_paths(const YoloSplit& split) {
+  std::vector<std::string> paths;
+  if (folder_there(split.images)) {
+    for (fs::recursive_directory_iterator entry(split.images), end; entry != end; ++entry) {
+      const std::string name = entry->path().filename().string();
+      if (entry->is_directory() && is_hidden(name)) entry.disable_recursion_pending();
+      if (!entry->is_directory() && !is_hidden(name) && has_picture_extension(name))
+        paths.push_back(entry->path().string());
+    }
+    std::ranges::sort(paths);
+    return paths;
+  }
+  const std::vector<std::string> lines =
+      tessera::split(read_list_text(split.images, uint64_t{1} << 30), '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string line(trim(lines[i]));
+    if (line.empty()) continue;
+    if (!has_picture_extension(line))
+      fail(split.images, " line ", i + 1, ": '", printable(line), "' is no path of an image");
+    paths.push_back((fs::path(split.images).parent_path() / line).lexically_normal().string());
+  }
+  return paths;
+}
+
+// Returns the label file of an image: the last folder "images" of its path becomes "labels".
+std::string labels_of(const std::string& image) {
+  const fs::path path = fs::path(image).replace_extension(".txt");
+  const std::string name = path.generic_string();
+  const size_t at = name.rfind("/images/");
+  return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
+}
+
+// Reads the lines of one label file, in pixels.
+class LabelReader {
+ public:
+  LabelReader(std::string path, const CocoImage& image, int64_t classes)
+      : path_(std::move(path)), image_(image), classes_(classes) {}
+
+  void read() {
+    try {
+      const std::vector<std::string> lines = tessera::split(read_list_text(path_), '\n');
+      for (size_t i = 0; i < lines.size(); ++i)
+        if (const std::string_view line = trim(lines[i]); !line.empty()) add(line, i + 1);
+    } catch (const Error& error) {  // of the whole file
+      problems_.add(error.what());
+    }
+  }
+  std::vector<CocoAnnotation>& objects() { return objects_; }
+  const ProblemList& problems() const { return problems_; }
+
+ private:
+  void add(std::string_view line, size_t number) {
+    try {
+      objects_.push_back(object(line));
+    } catch (const Error& error) {
+      problems_.add(path_, " line ", number, ": ", error.what());
+    }
+  }
+  CocoAnnotation object(std::string_view line) const {
+    std::vector<std::string> words;
+    for (const std::string& word : tessera::split(line, ' '))
+      for (const std::string& part : tessera::split(word, '\t'))
+        if (!trim(part).empty()) words.emplace_back(trim(part));
+    const bool polygon = words.size() >= 7 && words.size() % 2 == 1;
+    if (words.size() != 5 && !polygon)
+      fail("has ", counted(std::ssize(words), "number"),
+           ", must be 5: class, centre x, centre y, width, height; or a class and 3 or more points");
+    const auto label = parse_int(words[0]);
+    if (!label || *label < 0 || *label >= classes_)
+      fail("the class is '", printable(words[0], 40), "', must be a number from 0 to ", classes_ - 1);
+    std::vector<double> shares;
+    for (size_t i = 1; i < words.size(); ++i) shares.push_back(share(words[i]));
+    CocoAnnotation made{.image = image_.number, .category = *label};
+    const auto width = static_cast<double>(image_.width), height = static_cast<double>(image_.height);
+    if (polygon) {
+      for (size_t i = 0; i < shares.size(); ++i) shares[i] *= i % 2 == 0 ? width : height;
+      made.outline.polygons.push_back(std::move(shares));
+      const Rectangle around = box_of_outline(made.outline);
+      made.box = {around.left, around.top, around.right - around.left, around.bottom - around.top};
+    } else {
+      made.box = {(shares[0] - shares[2] / 2) * width, (shares[1] - shares[3] / 2) * height,
+                  shares[2] * width, shares[3] * height};
+    }
+    if (image_.width > 0 && !(made.box.width > 0 && made.box.height > 0)) fail("the box has no area");
+    made.area = made.box.width * made.box.height;
+    return made;
+  }
+  static double share(const std::string& word) {
+    const auto value = parse_double(word);
+    if (!value || !(*value >= -kRounding && *value <= 1 + kRounding))
+      fail("'", printable(word, 40), "' must be a share of the image's width or height, from 0 to 1");
+    return *value;
+  }
+
+  std::string path_;
+  const CocoImage& image_;
+  int64_t classes_;
+  std::vector<CocoAnnotation> objects_;
+  ProblemList problems_;
+};
+
+// Reads the label files of all images into `file`. Returns the label files that are missing.
+std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::string>& paths) {
+  std::vector<std::optional<LabelReader>> readers(paths.size());
+  parallel_for(std::ssize(paths), 16, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const std::string labels = labels_of(paths[i]);
+      if (!file_there(labels)) continue;
+      readers[i].emplace(labels, file.images[i], std::ssize(file.categories));
+      readers[i]->read();
+    }
+  });
+  ProblemList problems;
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (!readers[i]) {
+      missing.push_back(labels_of(paths[i]));
+      continue;
+    }
+    problems.add(readers[i]->problems());
+    for (CocoAnnotation& object : readers[i]->objects()) {
+      object.number = std::ssize(file.annotations) + 1;
+      // The size of an image that cannot be read is unknown; its own read() reports it.
+      if (object.box.width > 0 && object.box.height > 0) file.annotations.push_back(std::move(object));
+    }
+  }
+  file.problems = problems.lines();
+  return missing;
+}
+
+}  // namespace
+
+bool is_yolo_path(const std::string& path) {
+  if (const std::string yaml = yaml_of(path); !yaml.empty()) {
+    if (yaml == path) return true;
+    const std::string content = read_text(yaml);
+    return content.starts_with("names:") || content.find("\nnames:") != std::string::npos;
+  }
+  return folder_there(fs::path(path) / "images") && !class_list_of(path).empty() &&
+         holds_labels(fs::path(path) / "labels");
+}
+
+std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const std::string yaml = yaml_of(path);
+  YoloSplit own = yaml.empty() ? split_by_folders(config, split, path) : split_by_yaml(config, split, yaml);
+  CocoFile file;
+  for (std::string& name : own.classes)
+    file.categories.push_back({std::ssize(file.categories), std::move(name)});
+  const std::vector<std::string> paths = image_paths(own);
+  for (const std::string& image : paths) {
+    const std::string name = fs::path(image).lexically_proximate(own.root).string();
+    file.images.push_back({.number = std::ssize(file.images) + 1, .file = name});
+  }
+  measure_images(file.images, own.root);
+  const std::vector<std::string> missing = add_labels(file, paths);
+  drop_outside(file);
+  ObjectPlace place{.kind = "YOLO", .file = own.images, .images = own.root, .by_share = own.by_share};
+  if (!missing.empty())
+    place.warnings.push_back(text(own.images, ": ", counted(std::ssize(missing), "image"),
+                                  " without a label file (", some_of(missing, 2),
+                                  "), taken as without objects"));
+  return make_object_source(std::move(file), std::move(place), config, split);
+}
+
+}  // namespace tessera::data
