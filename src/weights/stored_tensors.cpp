@@ -52,7 +52,7 @@ Shape whole_shape(const StoredTensor& tensor) {
         !std::equal(shape.begin() + 1, shape.end(), whole.begin() + 1))
       fail("'", printable(view.name), "' is ", c10::IntArrayRef(view.shape), ", '", printable(first.name),
            "' ", c10::IntArrayRef(first.shape), ": together they are no '", printable(tensor.name()), "'");
-    whole[0] += shape[0];
+    whole[0] += shape[0] * (1 + parts[i].join.ours.first - parts[i - 1].join.ours.last);
   }
   whole.insert(whole.begin(), static_cast<size_t>(parts[0].join.axes), 1);
   return whole;
@@ -112,10 +112,14 @@ const StoredTensor* StoredTensors::find(const std::string& name) const {
 torch::Tensor assemble(const TensorSource& source,
                        const std::function<torch::Tensor(const std::string&)>& get) {
   std::vector<torch::Tensor> parts;
+  int64_t next = source.parts.front().join.ours.first;
   for (const NamePlace& place : source.parts) {
     const torch::Tensor part = cut(get(place.theirs), place.join.theirs, place.theirs);
     if (place.join.transposed) require_matrix(static_cast<size_t>(part.dim()), place.theirs);
+    const int64_t at = place.join.ours.first;
+    for (; next < at; ++next) parts.push_back(torch::zeros_like(part));  // a bias of keys (sources_of)
     parts.push_back(place.join.transposed ? part.t() : part);
+    next = place.join.ours.last;
   }
   return parts.size() == 1 ? parts[0] : torch::cat(parts);
 }

@@ -35,6 +35,8 @@ void PrintTo(const TaskCase& one, std::ostream* out) { *out << one.name; }
 constexpr TaskCase kCases[] = {
     {"mean_colour", "", "error", "Colours"},
     {"mae", "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n", "loss", "Reconstructions"},
+    {"simmim", "mask_patch = 8\n", "loss", "Curves"},
+    {"maskfeat", "cell = 4\nmask_least = 2\n", "loss", "Curves", "name = \"eva02\""},
     {"darl", "", "loss", "Error by patch", "name = \"darl\""},
     {"darl", "objective = \"diffusion\"\ngamma = true\norder = \"nested\"\n", "loss", "Completions",
      "name = \"illama\"\nmask = \"before\""},

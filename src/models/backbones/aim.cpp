@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -50,7 +51,7 @@ struct Config : IsotropicSettings {
     visit_size(v);
     v("mlp_ratio", mlp_ratio, kMlpRatio, "hidden width of the MLP as a multiple of dim");
     v("probe_layers", probe_layers,
-      "blocks whose mean the head reads: a number of last blocks, or a list counted from 0");
+      "the head reads the mean of these blocks: a number of last blocks, or a list counted from 0");
     v("head_bias", head_bias, "a bias of the class head");
     visit_drop_path(v);
   }
@@ -151,7 +152,7 @@ class AttentionProbe : public torch::nn::Module {
   nn::BatchNorm norm_{nullptr};
 };
 
-class Aim final : public IsotropicBackbone {
+class Aim final : public IsotropicBackbone, public MasksPatches {
  public:
   explicit Aim(const Config& config) : config_(config), probed_(config.probed()) {
     patch_embed_ = register_module(
@@ -168,6 +169,9 @@ class Aim final : public IsotropicBackbone {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
   std::vector<std::string> head_names() const override { return {"head.linear"}; }
 
   int64_t macs(int64_t height, int64_t width) const override {
@@ -193,7 +197,7 @@ class Aim final : public IsotropicBackbone {
     const torch::Tensor patches = patch_embed_(images);
     Tokens tokens;
     tokens.rows = patches.size(1), tokens.columns = patches.size(2);
-    const torch::Tensor x = patch_norm_(patches.flatten(1, 2));
+    const torch::Tensor x = with_mask_tokens(patch_norm_(patches)).flatten(1, 2);
     tokens.x = x + nn::sincos_2d(tokens.rows, tokens.columns, config_.dim).to(x.options());
     return tokens;
   }
@@ -210,6 +214,10 @@ class Aim final : public IsotropicBackbone {
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     // The probe reads blocks' outputs too: the alias adds up the block's own gradients first, in any mode alike.

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
@@ -232,7 +233,7 @@ class EvaBlock : public torch::nn::Module {
   torch::Tensor gamma_1_, gamma_2_;
 };
 
-class Eva final : public IsotropicBackbone {
+class Eva final : public IsotropicBackbone, public MasksPatches {
  public:
   explicit Eva(const Config& config) : config_(config), prefix_(config.class_token ? 1 : 0) {
     rows_ = config.grid().height;
@@ -253,6 +254,9 @@ class Eva final : public IsotropicBackbone {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + prefix_;
@@ -285,7 +289,7 @@ class Eva final : public IsotropicBackbone {
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(images);
+    const torch::Tensor patches = with_mask_tokens(patch_embed_(images));
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
     if (prefix_) x = torch::cat({cls_token_.expand({batch, -1, -1}), x}, 1);
@@ -300,6 +304,10 @@ class Eva final : public IsotropicBackbone {
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);

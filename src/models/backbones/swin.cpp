@@ -17,6 +17,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/family.h"
+#include "models/base/patch_mask.h"
 #include "models/base/pyramid.h"
 #include "models/base/windows.h"
 #include "nn/attention.h"
@@ -246,7 +247,7 @@ class PatchMerging : public torch::nn::Module {
   nn::Linear reduction_{nullptr};
 };
 
-class Swin final : public PyramidBackbone {
+class Swin final : public PyramidBackbone, public MasksPatches {
  public:
   explicit Swin(const Config& config) : config_(config) {
     const Extent image = extent_of(config.image_size, "image_size");
@@ -280,6 +281,9 @@ class Swin final : public PyramidBackbone {
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
+  int64_t mask_width() const override { return config_.dims.front(); }
+  int64_t map_stride() const override { return config_.patch_size << (config_.dims.size() - 1); }
+  int64_t map_width() const override { return config_.dims.back(); }
   std::vector<std::string> head_names() const override { return {"head.fc"}; }
 
   int64_t macs(int64_t height, int64_t width) const override {
@@ -332,6 +336,11 @@ class Swin final : public PyramidBackbone {
     return (norm_ ? norm_(x) : stage_norms_.back()(x)).mean({1, 2});
   }
 
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    const torch::Tensor map = features(images, {block_count() - 1}, context)[0];
+    return normed && norm_ ? norm_(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2}) : map;
+  }
+
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
     check(before.dim() == 4, "images have shape ", before.sizes(),
@@ -341,7 +350,8 @@ class Swin final : public PyramidBackbone {
     const int64_t right = ceil_div(before.size(3), side) * side - before.size(3);
     const torch::Tensor images =
         below || right ? torch::constant_pad_nd(before, {0, right, 0, below}) : before;
-    const torch::Tensor patches = patch_embed_(images), x = patch_norm_ ? patch_norm_(patches) : patches;
+    const torch::Tensor patches = patch_embed_(images),
+                        x = with_mask_tokens(patch_norm_ ? patch_norm_(patches) : patches);
     if (!absolute_.defined()) return x;
     const torch::Tensor positions = nn::resample_tokens(absolute_, 0, built_.height, built_.width, x.size(1),
                                                         x.size(2), nn::Resample::bicubic);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "models/base/residual_block.h"
 #include "models/base/rotary.h"
 #include "models/base/windows.h"
@@ -113,7 +114,7 @@ struct Config : IsotropicSettings, RotarySettings, WindowSettings {
   }
 };
 
-class VisionLlama final : public IsotropicBackbone {
+class VisionLlama final : public IsotropicBackbone, public MasksPatches {
  public:
   explicit VisionLlama(const Config& config) : config_(config), prefix_(config.class_token ? 1 : 0) {
     rows_ = config.grid().height;
@@ -141,6 +142,9 @@ class VisionLlama final : public IsotropicBackbone {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
   std::string keep_refusal() const override {
     if (config_.window_size > 0) return "model.window_size cuts the whole map into windows";
     if (!config_.conv_blocks.empty()) return "model.conv_blocks read the neighbours of every patch";
@@ -164,7 +168,7 @@ class VisionLlama final : public IsotropicBackbone {
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(images);
+    const torch::Tensor patches = with_mask_tokens(patch_embed_(images));
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
     if (prefix_) x = torch::cat({cls_token_.expand({batch, -1, -1}), x}, 1);
@@ -191,6 +195,10 @@ class VisionLlama final : public IsotropicBackbone {
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     const auto& block = blocks_[static_cast<size_t>(index)];

@@ -14,6 +14,7 @@
 #include "models/base/capability.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
 #include "nn/drop_path.h"
@@ -100,7 +101,7 @@ class Block : public torch::nn::Module {
   bool class_token_ = false;
 };
 
-class Vit final : public IsotropicBackbone, public NeutralParameters {
+class Vit final : public IsotropicBackbone, public NeutralParameters, public MasksPatches {
  public:
   explicit Vit(const VitConfig& config) : config_(config) {
     rows_ = config.grid().height;
@@ -138,6 +139,12 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
                                                                   .rms = config.norm == NormKind::rms,
                                                                   .norm_eps = config.norm_eps}));
     if (config.final_norm && config.norm_after_pooling()) fc_norm_ = last_norm("fc_norm");
+    if (config.shared_table)
+      shared_table_ =
+          register_module("rel_pos_bias", std::make_shared<torch::nn::Module>())
+              ->register_parameter(
+                  kBiasTable,
+                  nn::zeros({nn::offset_bias_rows(rows_, columns_, config.class_token), config.heads}));
     if (config.peg) peg_ = register_module("peg", nn::ConditionalPositions(config.dim));
   }
 
@@ -155,6 +162,9 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + prefix_;
@@ -186,7 +196,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
   }
 
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
-    if (config_.relative_table && nn::ends_with(name, kBiasTable))
+    if (nn::ends_with(name, kBiasTable))
       return nn::fit_offset_bias(stored, rows_, columns_, config_.heads, config_.class_token);
     if (name != "pos_embed" || !pos_embed_.defined()) return {};
     const int64_t width = config_.dim;
@@ -223,7 +233,8 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(config_.drop_border ? whole_patches(images) : images);
+    const torch::Tensor patches =
+        with_mask_tokens(patch_embed_(config_.drop_border ? whole_patches(images) : images));
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
     torch::Tensor positions;
@@ -242,12 +253,20 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
     Tokens tokens;
     tokens.x = norm_pre_ ? norm_pre_(x) : x;
     tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
+    if (shared_table_.defined())
+      tokens.extras.bias = nn::offset_bias(
+          nn::resample_offset_bias(shared_table_, rows_, columns_, rows, columns, config_.class_token), rows,
+          columns, config_.class_token);
     if (config_.positions == VitPositions::alibi)
       tokens.extras.bias = nn::alibi_bias_2d(config_.heads, prefix_, rows, columns).to(x.options());
     return tokens;
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens, context);
@@ -297,6 +316,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters {
   VitConfig config_;
   int64_t rows_ = 0, columns_ = 0, prefix_ = 0;
   torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
+  torch::Tensor shared_table_;  // as Block::table_, of all blocks
   nn::PatchEmbed patch_embed_{nullptr};
   Norm norm_pre_, norm_, fc_norm_;
   nn::AttentionPool attn_pool_{nullptr};

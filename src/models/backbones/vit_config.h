@@ -50,7 +50,7 @@ struct VitConfig : IsotropicSettings {
   int64_t reg_tokens = 0;
   bool pre_norm = false, patch_bias = true, drop_border = false;
   VitPositions positions = VitPositions::learned;
-  bool relative_table = false, peg = false;
+  bool relative_table = false, shared_table = false, peg = false;
 
   VitConfig() { drop_path_decay = true; }
 
@@ -88,6 +88,7 @@ struct VitConfig : IsotropicSettings {
     v("relative_table", relative_table,
       "in addition to positions, in each block a learned bias per head for every offset of two patches, "
       "initially 0 (BEiT)");
+    v("shared_table", shared_table, "the same with one table for all blocks (BEiT's pre-training)");
     v("peg", peg, "conditional positional encoding after the first block (CPVT)");
     visit_drop_path(v);
   }
@@ -102,12 +103,14 @@ struct VitConfig : IsotropicSettings {
           "token has no place, so that the last block would not learn any");
     if (positions == VitPositions::sincos && dim % 4 != 0)
       fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
-    if (relative_table && (distilled || reg_tokens > 0))
+    if ((relative_table || shared_table) && (distilled || reg_tokens > 0))
       fail_usage(
-          "model.relative_table goes with distilled = false and reg_tokens = 0: its table has rows for one "
+          "model.relative_table and model.shared_table go with distilled = false and reg_tokens = 0: their "
+          "table has rows for one "
           "class token");
-    if (relative_table && (positions == VitPositions::relative || positions == VitPositions::alibi))
-      fail_usage("model.relative_table with model.positions = \"", name_of(positions),
+    if ((relative_table || shared_table) &&
+        (positions == VitPositions::relative || positions == VitPositions::alibi))
+      fail_usage("model.relative_table or model.shared_table with model.positions = \"", name_of(positions),
                  "\": both are biases of offsets, must be one of them");
     if (mlp == nn::MlpForm::swiglu_packed && (hidden() % 2 != 0 || global_pool == VitPool::map))
       fail_usage("model.mlp = \"swiglu_packed\" goes with an even hidden width, it is ", hidden(),

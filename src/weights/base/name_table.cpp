@@ -152,8 +152,16 @@ void add_place(TensorSource& source, const NamePlace& place) {
          printable(place.ours), "' of the model");
 }
 
+// A bias of the keys changes no attention, so files may lack it: BEiT has only those of q and v.
+bool lacks_only_key_bias(const TensorSource& source) {
+  const std::vector<NamePlace>& parts = source.parts;
+  return source.ours.ends_with(".qkv.bias") && parts.size() == 2 && parts[0].join.ours.of == 3 &&
+         parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
+}
+
 void sort_parts(TensorSource& source) {
   std::ranges::sort(source.parts, {}, [](const NamePlace& part) { return part.join.ours.first; });
+  if (lacks_only_key_bias(source)) return;
   int64_t next = 0;
   for (const NamePlace& part : source.parts)
     if (part.join.ours.first == next) next = part.join.ours.last;

@@ -47,9 +47,15 @@ NameRows vit_vision_lstm() {
           {"head.1.*", "head.*"}};
 }
 
+// BEiT's keys have no bias.
 NameRows vit_beit() {
-  return below("blocks.{}.", "blocks.{}.",
-               {{"gamma_1", "ls1.gamma"}, {"gamma_2", "ls2.gamma"}, {"attn.relative_position_index", ""}});
+  return joined({{{"rel_pos_bias.relative_position_index", ""}},
+                 below("blocks.{}.", "blocks.{}.",
+                       {{"gamma_1", "ls1.gamma"},
+                        {"gamma_2", "ls2.gamma"},
+                        {"attn.q_bias", "attn.qkv.bias", part(0, 3), "", true},
+                        {"attn.v_bias", "attn.qkv.bias", part(2, 3), "", true},
+                        {"attn.relative_position_index", ""}})});
 }
 
 }  // namespace

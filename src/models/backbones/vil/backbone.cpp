@@ -92,7 +92,7 @@ std::vector<std::string> VilBackbone::head_names() const {
 }
 
 Tokens VilBackbone::tokenise(const torch::Tensor& images, const Context&) {
-  const torch::Tensor patches = patch_embed_(images);
+  const torch::Tensor patches = with_mask_tokens(patch_embed_(images));
   const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
   const int64_t count = rows * columns;
   check(config_.conv_grid == VilConvGrid::input || config_.conv_kind != nn::MlstmConv::grid ||

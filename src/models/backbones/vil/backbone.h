@@ -18,6 +18,7 @@
 #include "models/backbones/vil/config.h"
 #include "models/base/capability.h"
 #include "models/base/causal_backbone.h"
+#include "models/base/patch_mask.h"
 #include "nn/patch_embed.h"
 
 namespace tessera::models {
@@ -32,12 +33,15 @@ struct VilVersion {
   double token_eps, read_eps;
 };
 
-class VilBackbone : public CausalBackbone, public MlstmCells {
+class VilBackbone : public CausalBackbone, public MlstmCells, public MasksPatches {
  public:
   VilBackbone(const VilConfig& config, const VilVersion& version);
 
   int64_t embed_width() const override { return config_.read_width(); }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.stride > 0 ? config_.stride : config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
   std::vector<std::string> head_names() const override;
   int64_t macs(int64_t height, int64_t width) const override;
   int64_t exact_macs(int64_t height, int64_t width) const override;
@@ -57,6 +61,9 @@ class VilBackbone : public CausalBackbone, public MlstmCells {
   torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
   int64_t sequence_length() const override { return built_places().count(); }
   torch::Tensor position_at(int64_t place) const override;
   torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,

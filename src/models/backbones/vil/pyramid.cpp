@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "models/backbones/vil/blocks.h"
+#include "models/base/patch_mask.h"
 #include "models/base/pyramid.h"
 #include "models/base/windows.h"
 #include "nn/patch_embed.h"
@@ -79,7 +80,7 @@ class Merging : public torch::nn::Module {
   nn::Linear reduction_{nullptr};
 };
 
-class VilPyramid final : public PyramidBackbone {
+class VilPyramid final : public PyramidBackbone, public MasksPatches {
  public:
   explicit VilPyramid(const Config& config) : config_(config) {
     patch_embed_ = register_module(
@@ -94,6 +95,9 @@ class VilPyramid final : public PyramidBackbone {
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
+  int64_t mask_width() const override { return config_.dims.front(); }
+  int64_t map_stride() const override { return config_.patch_size << (config_.dims.size() - 1); }
+  int64_t map_width() const override { return config_.dims.back(); }
 
   int64_t macs(int64_t height, int64_t width) const override {
     int64_t rows = height / config_.patch_size, columns = width / config_.patch_size;
@@ -124,9 +128,14 @@ class VilPyramid final : public PyramidBackbone {
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    const torch::Tensor map = features(images, {block_count() - 1}, context)[0];
+    return normed ? norm_(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2}) : map;
+  }
+
   torch::Tensor enter(int64_t stage, const torch::Tensor& before) override {
     if (stage > 0) return merging_[static_cast<size_t>(stage - 1)]->forward(before);
-    return patch_norm_(patch_embed_(before));
+    return with_mask_tokens(patch_norm_(patch_embed_(before)));
   }
 
   torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
