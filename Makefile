@@ -20,6 +20,7 @@ CLANG_TIDY ?= clang-tidy-14
 BASE ?= main
 CRASHES ?= 500
 FUZZ_SECONDS ?= 60
+CLIENTS ?= $(BUILD)/clients
 
 # LibTorch: the given folder, or the wheel in the build tree.
 TORCH_WHEEL := $(BUILD)/deps/torch-2.11
@@ -30,7 +31,7 @@ SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
 # ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build build-time prose demo test parity bench gpu soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build build-time prose demo test parity bench gpu clients soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -72,6 +73,9 @@ endif
 gpu: configure  ## every task on this machine's GPU and CPU, compared, into GPU_RUNS=FOLDER (default: a new one)
 	$(COMPILE) tessera
 	tests/gpu/compare.py --program $(abspath $(BUILD))/tessera --output $(or $(GPU_RUNS),$(shell mktemp -d))
+
+clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI) against `tessera serve`, in CLIENTS=FOLDER
+	tests/clients/run $(abspath $(BUILD))/tessera $(CLIENTS)
 
 soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and resume it
 	$(COMPILE) crash_test

@@ -37,6 +37,8 @@ if(TARGET tessera)
   set_target_properties(tessera PROPERTIES INSTALL_RPATH "${torch_rpath}")
   install(TARGETS tessera RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+  install(CODE "execute_process(COMMAND $<TARGET_FILE:tessera> manual
+    -o \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\" COMMAND_ERROR_IS_FATAL ANY)")
 endif()
 if(TESSERA_WITH_TORCH AND TESSERA_INSTALL_TORCH)
   # libtorch_cpu.so also searches its own folder for its CUDA libraries.

@@ -35,6 +35,7 @@ void add_models(Arguments&, Action&);
 void add_inspect(Arguments&, Action&);
 void add_convert(Arguments&, Action&);
 void add_export(Arguments&, Action&);
+void add_serve(Arguments&, Action&);
 void add_data_info(Arguments&, Action&);
 void add_data_check(Arguments&, Action&);
 void add_data_pack(Arguments&, Action&);
@@ -54,6 +55,7 @@ void add_tokens_train(Arguments&, Action&);
 void add_adapter_save(Arguments&, Action&);
 void add_adapter_merge(Arguments&, Action&);
 void add_completion(Arguments&, Action&);
+void add_manual(Arguments&, Action&);
 void add_curves(Arguments&, Action&);
 void add_plan(Arguments&, Action&);
 void add_laws_fit(Arguments&, Action&);
@@ -71,7 +73,7 @@ std::span<const Command> commands() {
        add_curves},
       {"eval", "measure a trained model on a validation set",
        "tessera eval --weights runs/demo/model.safetensors --per-class", add_eval},
-      {"probe", "measure a model's features, layer by layer",
+      {"probe", "linear probe and k-NN accuracy of a model's features, layer by layer",
        "tessera probe --weights runs/shapes-mae --features mean,last --report probe.html", add_probe},
       {"predict", "classify images",
        "tessera predict photo.jpg --weights runs/demo/model.safetensors --top 3", add_predict},
@@ -84,12 +86,12 @@ std::span<const Command> commands() {
        "tessera chat --weights llava-1.5-7b/ --image photo.png --prompt \"What is this?\"", add_chat},
       {"detect", "find objects in images: boxes, classes, masks",
        "tessera detect photo.jpg --weights runs/mask_rcnn --overlay found.png", add_detect},
-      {"features", "write a backbone's features of images as arrays",
+      {"features", "feature extraction: a backbone's features of images as arrays",
        "tessera features photos/ --weights runs/demo -o photos.npy", add_features},
       {"generate", "generate images by a trained generator",
        "tessera generate --weights runs/shapes-dit --classes 0,3 --cfg 1.5 --steps 50 -o grid.png",
        add_generate},
-      {"fid", "Fréchet distance between generated and real images",
+      {"fid", "FID and other distances between generated and real images",
        "tessera fid samples/ --reference photos/ --weights pt_inception-2015-12-05.pth", add_fid},
       {"zeroshot", "classify images by the names of classes",
        "tessera zeroshot photo.png --weights runs/clip --classes classes.txt --templates \"a photo of {}\"",
@@ -135,6 +137,8 @@ std::span<const Command> commands() {
        "tessera convert deit3_small.pth deit3_small.safetensors", add_convert},
       {"export", "write trained weights as ONNX for other programs, checked before it is written",
        "tessera export runs/demo -o demo.onnx", add_export},
+      {"serve", "answer requests over HTTP with trained weights", "tessera serve runs/demo --port 8080",
+       add_serve},
       {"data info", "print sizes, classes, mean and std of a data set", "tessera data info photos/",
        add_data_info},
       {"data check", "read a whole data set and report all errors",
@@ -179,6 +183,8 @@ std::span<const Command> commands() {
       {"doctor", "print libraries, instruction sets, threads and GPU", "tessera doctor", add_doctor},
       {"completion", "print a script that completes commands and options in a shell",
        "source <(tessera completion bash)", add_completion},
+      {"manual", "write man pages of all commands", "tessera manual -o /usr/local/share/man/man1",
+       add_manual},
       {"version", "print the version of the program and of LibTorch", "tessera version", add_version},
   };
   return table;

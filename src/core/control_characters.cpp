@@ -32,6 +32,70 @@ bool is_control(std::string_view character) {
          (byte(1) == 0x81 && byte(2) >= 0xA6 && byte(2) <= 0xA9);
 }
 
+namespace {
+
+// Inclusive ranges of code points, ascending: combining marks, joiners and variation selectors.
+constexpr std::array<std::array<uint32_t, 2>, 8> kNoColumn = {{{0x300, 0x36F},
+                                                               {0x1AB0, 0x1AFF},
+                                                               {0x1DC0, 0x1DFF},
+                                                               {0x200B, 0x200F},
+                                                               {0x20D0, 0x20FF},
+                                                               {0xFE00, 0xFE0F},
+                                                               {0xFE20, 0xFE2F},
+                                                               {0x1F3FB, 0x1F3FF}}};
+// East Asian wide and fullwidth characters, and emoji (Unicode 15, annex 11).
+constexpr std::array<std::array<uint32_t, 2>, 13> kTwoColumns = {{{0x1100, 0x115F},
+                                                                  {0x2E80, 0x303E},
+                                                                  {0x3041, 0xA4CF},
+                                                                  {0xA960, 0xA97F},
+                                                                  {0xAC00, 0xD7A3},
+                                                                  {0xF900, 0xFAFF},
+                                                                  {0xFE30, 0xFE6F},
+                                                                  {0xFF01, 0xFF60},
+                                                                  {0xFFE0, 0xFFE6},
+                                                                  {0x1F300, 0x1F64F},
+                                                                  {0x1F680, 0x1F6FF},
+                                                                  {0x1F900, 0x1FAFF},
+                                                                  {0x20000, 0x3FFFD}}};
+
+bool within(const auto& ranges, uint32_t code) {
+  return std::ranges::any_of(ranges, [&](const auto& range) { return code >= range[0] && code <= range[1]; });
+}
+
+uint32_t code_point(std::string_view character) {
+  uint32_t code = static_cast<unsigned char>(character[0]);
+  if (character.size() > 1) code &= 0x7Fu >> character.size();
+  for (const char next : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(next) & 0x3Fu);
+  return code;
+}
+
+}  // namespace
+
+size_t display_width(std::string_view content) {
+  size_t columns = 0;
+  for (size_t i = 0; i < content.size();) {
+    const size_t length = std::max<size_t>(utf8_length(content, i), 1);
+    const uint32_t code = code_point(content.substr(i, length));
+    columns += within(kNoColumn, code) ? 0 : within(kTwoColumns, code) ? 2 : 1;
+    i += length;
+  }
+  return columns;
+}
+
+std::string padded(std::string_view content, size_t width) {
+  const size_t columns = display_width(content);
+  return std::string(content) + std::string(width > columns ? width - columns : 0, ' ');
+}
+
+std::string shell_quoted(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%+=:,./_-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) return std::string(word);
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
 void append_escaped(std::string& out, std::string_view bytes) {
   static constexpr char hex[] = "0123456789abcdef";
   for (const char one : bytes) {

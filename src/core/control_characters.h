@@ -1,4 +1,4 @@
-// Characters that a terminal executes instead of displaying.
+// Text for terminals: characters that a terminal executes instead of displaying, widths in columns, words of a shell.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,15 @@ void append_escaped(std::string& out, std::string_view bytes);
 // Returns the text with control characters as \xNN, for multi-line text such as a table with external names.
 // Newline, tab, and invalid UTF-8 that no terminal executes stay as they are.
 std::string without_controls(std::string_view content);
+
+// Returns the columns of UTF-8 text on a terminal: two for East Asian characters and emoji, none for combining
+// marks.
+size_t display_width(std::string_view content);
+// Returns the text with blanks after it, to a width in columns.
+std::string padded(std::string_view content, size_t width);
+
+// Returns a word for the command line of a shell, in single quotes if it needs them.
+std::string shell_quoted(std::string_view word);
 
 // Returns the number of final bytes, 0 to 3, that begin an incomplete UTF-8 character.
 size_t unfinished_utf8(std::string_view bytes);

@@ -19,6 +19,25 @@ std::string printed(const std::vector<std::string>& parts) {
   return out.str();
 }
 
+TEST(TerminalText, ColumnsAreThoseOfATerminal) {
+  EXPECT_EQ(display_width("cat"), 3);
+  EXPECT_EQ(display_width("caf\u00e9"), 4);   // composed
+  EXPECT_EQ(display_width("cafe\u0301"), 4);  // decomposed
+  EXPECT_EQ(display_width("\u732b\u8a9e"), 4);
+  EXPECT_EQ(display_width("\U0001F408"), 2);
+  EXPECT_EQ(display_width("\xff"), 1);  // printed as it is
+  EXPECT_EQ(padded("\u732b", 4), "\u732b  ");
+  EXPECT_EQ(padded("long", 2), "long");
+}
+
+TEST(TerminalText, WordsOfAShellAreQuotedIfNeeded) {
+  EXPECT_EQ(shell_quoted("runs/a-1/model.safetensors"), "runs/a-1/model.safetensors");
+  EXPECT_EQ(shell_quoted("odd/a b"), "'odd/a b'");
+  EXPECT_EQ(shell_quoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_quoted("$(reboot)"), "'$(reboot)'");
+  EXPECT_EQ(shell_quoted(""), "''");
+}
+
 TEST(PrintableStream, ControlCharactersAreShownNotObeyed) {
   EXPECT_EQ(printed({"a\x1b[2Jb\r\n\tc\x7f"}), "a\\x1b[2Jb\\x0d\n\tc\\x7f");
   EXPECT_EQ(printed({"\xc2\x9b"

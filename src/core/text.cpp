@@ -47,16 +47,17 @@ std::string lower(std::string_view line) {
   return out;
 }
 
+// Counts insertions, deletions, substitutions, and swaps of neighbours.
 static size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
+  std::vector<size_t> earlier(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
+    earlier.swap(above), above.swap(row);
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], earlier[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -65,7 +66,8 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
   constexpr size_t kLongestWord = 100;  // cost: the product of the lengths
   std::optional<std::string> best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  constexpr size_t kShort = 4;  // of which one edit leaves enough
+  size_t best_distance = (name.size() <= kShort ? 1 : std::max<size_t>(2, name.size() / 3)) + 1;
   for (const std::string& candidate : candidates) {
     const size_t longer = std::max(name.size(), candidate.size()),
                  shorter = std::min(name.size(), candidate.size());

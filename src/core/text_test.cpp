@@ -28,6 +28,8 @@ TEST(Text, NearestFindsSlipsAndNothingElse) {
   EXPECT_EQ(nearest("warm_up", keys), "warmup");
   EXPECT_EQ(nearest("ls", keys), "lr");
   EXPECT_EQ(nearest("momentum", keys), std::nullopt);
+  EXPECT_EQ(nearest("foo", Names{"fid"}), std::nullopt) << "two of three letters differ";
+  EXPECT_EQ(nearest("fdi", Names{"fid"}), "fid");
   EXPECT_EQ(nearest("x", keys), std::nullopt) << "nothing of 'x' is left in 'lr'";
   EXPECT_EQ(nearest("", keys), std::nullopt);
   EXPECT_EQ(nearest("lr", Names{}), std::nullopt);

@@ -1,4 +1,4 @@
-#include "laws/runs.h"
+#include "laws/points.h"
 
 #include <algorithm>
 #include <cmath>

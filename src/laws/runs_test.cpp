@@ -1,5 +1,5 @@
 // Points from directories that look like runs.
-#include "laws/runs.h"
+#include "laws/points.h"
 
 #include <gtest/gtest.h>
 

@@ -25,6 +25,13 @@ const std::vector<Family>& families() {
       dalle_family(),
       dit_family(),
       vitdet_family(),
+      poolformer_family(),
+      vanillanet_family(),
+      eva02_family(),
+      aim_family(),
+      vil_pyramid_family(),
+      vim_family(),
+      vrwkv_family(),
   };
   return all;
 }

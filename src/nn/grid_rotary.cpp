@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "core/error.h"
 
@@ -37,14 +38,13 @@ Rotation rotation_over_grid(int64_t rows, int64_t columns, int64_t channels, con
         "rotary positions over a grid: sides ", rows, " x ", columns, ", resolution ", options.resolution,
         " and theta ", options.theta, " must be positive, the resolution at least 2");
   const torch::Tensor frequencies = grid_frequencies(channels / 4, options);
-  const auto grid = torch::meshgrid({grid_places(rows, options.trained_rows, options),
-                                     grid_places(columns, options.trained_columns, options)},
-                                    "ij");
-  const auto angles = [&](const torch::Tensor& places) {
-    return torch::outer(places.flatten(), frequencies);
+  const auto angles = [&](const torch::Tensor& places) {  // on the grid, row by row
+    return torch::outer(places.expand({rows, columns}).flatten(), frequencies);
   };
-  const size_t first = options.columns_first ? 1 : 0;
-  return {torch::cat({angles(grid[first]), angles(grid[1 - first])}, 1).to(torch::kFloat64)};
+  const torch::Tensor row = angles(grid_places(rows, options.trained_rows, options).unsqueeze(1)),
+                      column = angles(grid_places(columns, options.trained_columns, options).unsqueeze(0));
+  const auto order = options.columns_first ? std::pair(column, row) : std::pair(row, column);
+  return {torch::cat({order.first, order.second}, 1).to(torch::kFloat64)};
 }
 
 }  // namespace tessera::nn

@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include "core/error.h"
-#include "onnx/interpret.h"
 #include "ops/inference.h"
 
 namespace tessera::onnx {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "io/onnx/onnx_model.h"
 #include "nn/named_tensors.h"
@@ -16,10 +17,14 @@ struct ExportOptions {
   const Entries* entries = nullptr;  // null: entries()
 };
 
+// Computes a graph over ATen, with the operations that lowering emits: the definition that a file is checked
+// against. Throws Error for an operation or an attribute without a rule.
+std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<torch::Tensor>& inputs);
+
 struct Exported {
   OnnxModel model;
-  double difference =
-      0;  // largest, between the interpreted file and the function, as a share of the largest output
+  // Largest, between the interpreted file and the function, as a share of the largest output.
+  double difference = 0;
 };
 
 // Largest difference that a file may have.

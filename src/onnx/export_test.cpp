@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "core/core_testing.h"
-#include "onnx/interpret.h"
 
 namespace tessera::onnx {
 namespace {

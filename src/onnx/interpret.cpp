@@ -1,4 +1,4 @@
-#include "onnx/interpret.h"
+#include "onnx/export.h"
 
 #include <ATen/Functions.h>
 

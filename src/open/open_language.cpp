@@ -12,9 +12,9 @@
 #include "models/language/llava.h"
 #include "nn/init.h"
 #include "open/weights.h"
+#include "weights/hub_config.h"
 #include "weights/language_files.h"
 #include "weights/load_tensors.h"
-#include "weights/preprocess_config.h"
 #include "weights/published_folder.h"
 
 namespace tessera::train {

@@ -14,9 +14,9 @@
 #include "tasks/pairs/clip.h"
 #include "tasks/pairs/coca.h"
 #include "text/text_preparation.h"
+#include "weights/hub_config.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
-#include "weights/preprocess_config.h"
 
 namespace tessera::train {
 namespace {

@@ -14,6 +14,13 @@ ReadyTask::ReadyTask(const std::string& path, const OpenOptions& how, const std:
   tasks::move(opened_.task->parts(), device_, parameter_type(precision_));
 }
 
+ReadyTask::ReadyTask(OpenedTask opened, const std::string& device, const std::string& precision)
+    : device_(choose_device(device)),
+      precision_(tasks::parse_precision(precision)),
+      opened_(std::move(opened)) {
+  tasks::move(opened_.task->parts(), device_, parameter_type(precision_));
+}
+
 torch::Tensor ReadyTask::moved(const torch::Tensor& images) const {
   return images.to(device_, parameter_type(precision_));
 }

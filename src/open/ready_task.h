@@ -5,13 +5,25 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
-#include "core/ability.h"
 #include "core/error.h"
 #include "open/open_task.h"
 #include "tasks/base/inputs.h"
 #include "tasks/generate/feature_extractor.h"
+
+namespace tessera {
+
+// Returns the object as T, an ability that only some objects of its kind have; null if it lacks the ability. An
+// ability is a class with virtual functions that they derive from in addition; its `kAbility`, if present,
+// completes "… needs".
+template <class T, class Object>
+auto* ability_of(Object& object) {
+  return dynamic_cast<std::conditional_t<std::is_const_v<Object>, const T, T>*>(&object);
+}
+
+}  // namespace tessera
 
 namespace tessera::train {
 
@@ -29,6 +41,7 @@ class ReadyTask {
   // `device` and `precision` as in options: "auto", "bf16".
   ReadyTask(const std::string& path, const OpenOptions& how, const std::string& device,
             const std::string& precision);
+  ReadyTask(OpenedTask opened, const std::string& device, const std::string& precision);
 
   tasks::Task& task() const { return *opened_.task; }
   const OpenedTask& opened() const { return opened_; }

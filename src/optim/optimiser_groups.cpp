@@ -46,6 +46,8 @@ Place place_of(const std::string& name) {
                                                "peg",
                                                "query_token",
                                                "stem",
+                                               "stem1",
+                                               "stem2",
                                                "conv1",
                                                "conv2",
                                                "conv3",

@@ -123,6 +123,7 @@ TEST(ParameterGroups, EveryFamilysParametersHaveTheirPlace) {
       const int64_t top = *std::max_element(layers.begin(), layers.end());
       for (size_t i = 0; i < names.size(); ++i) {
         const bool ends = names[i].starts_with("head") || names[i].starts_with("fc") ||
+                          names[i].starts_with("cls1") || names[i].starts_with("cls2") ||
                           names[i].starts_with("final_layer") ||
                           names[i].starts_with(family.name == "vil1" ? "norm" : "legacy_norm");
         EXPECT_EQ(layers[i] == top, ends) << family.name << " " << names[i];

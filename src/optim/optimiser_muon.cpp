@@ -30,14 +30,15 @@ namespace tessera::train {
 namespace {
 
 // Names of embeddings, positions, read-outs and codebooks in families, heads and tasks.
-constexpr const char* kEmbeddingsAndHeads[] = {"*embed*",          "*_embs",       "*wte.weight",
-                                               "*wpe.weight",      "*table*",      "*rel_pos_*",
-                                               "*latents",         "*query",       "*codebook*",
-                                               "*positions.*",     "*head.weight", "*head.fc.weight",
-                                               "fc.weight",        "*head_dist.*", "*projection",
-                                               "*_projection.*",   "*predictor.*", "*conv_seg.*",
-                                               "rpn.objectness.*", "rpn.deltas.*", "final_layer.linear.*",
-                                               "decoder_pred.*"};
+constexpr const char* kEmbeddingsAndHeads[] = {"*embed*",          "*_embs",        "*wte.weight",
+                                               "*wpe.weight",      "*table*",       "*rel_pos_*",
+                                               "*latents",         "*query",        "*codebook*",
+                                               "*positions.*",     "*head.weight",  "*head.fc.weight",
+                                               "fc.weight",        "*head_dist.*",  "*projection",
+                                               "*_projection.*",   "*predictor.*",  "*conv_seg.*",
+                                               "rpn.objectness.*", "rpn.deltas.*",  "final_layer.linear.*",
+                                               "decoder_pred.*",   "head.linear.*", "cls2.0.*",
+                                               "cls.2.*"};
 
 struct MuonConfig : AdamConfig {
   double momentum = 0.95;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <type_traits>
 
 #include "core/config.h"
 #include "core/error.h"
@@ -72,18 +73,33 @@ struct Clock {
   double warmup;
 };
 
-struct CosineConfig : WarmupConfig {
+// Adds the rate at the end.
+struct DecayConfig : WarmupConfig {
   double min_lr = 0;
-  bool per_epoch = false;
 
   template <class V>
   void visit(V& v) {
     WarmupConfig::visit(v);
-    v("min_lr", min_lr, "rate at the end"), v("per_epoch", per_epoch, "change the rate between epochs only");
+    v("min_lr", min_lr, "rate at the end");
   }
   void check(const std::string& where) const {
     WarmupConfig::check(where);
     if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+  }
+  void check_end(const ScheduleSpan& span, const std::string& where) const {
+    if (min_lr > span.lr)
+      fail_usage(where, ".min_lr is ", shortest(min_lr), ", must be at most the learning rate of ",
+                 shortest(span.lr), " (optimiser.lr)");
+  }
+};
+
+struct CosineConfig : DecayConfig {
+  bool per_epoch = false;
+
+  template <class V>
+  void visit(V& v) {
+    DecayConfig::visit(v);
+    v("per_epoch", per_epoch, "change the rate between epochs only");
   }
 };
 
@@ -103,24 +119,10 @@ class Cosine final : public Schedule {
   Clock clock_;
 };
 
-struct LinearConfig : WarmupConfig {
-  double min_lr = 0;
-
-  template <class V>
-  void visit(V& v) {
-    WarmupConfig::visit(v);
-    v("min_lr", min_lr, "rate at the end");
-  }
-  void check(const std::string& where) const {
-    WarmupConfig::check(where);
-    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
-  }
-};
-
 // Linear decay after the warm-up (mmseg's polynomial of power 1).
 class Linear final : public Schedule {
  public:
-  Linear(const LinearConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
+  Linear(const DecayConfig& config, const ScheduleSpan& span) : c_(config), clock_(span, config, false) {}
   double rate(int64_t step) const override {
     const double t = clock_.at(step), lr = clock_.span.lr, rest = clock_.length() - clock_.warmup;
     if (t < clock_.warmup) return c_.warmup_lr + (lr - c_.warmup_lr) * std::min(1.0, (t + 1) / clock_.warmup);
@@ -128,27 +130,13 @@ class Linear final : public Schedule {
   }
 
  private:
-  LinearConfig c_;
+  DecayConfig c_;
   Clock clock_;
-};
-
-struct MaeCosineConfig : WarmupConfig {
-  double min_lr = 0;
-
-  template <class V>
-  void visit(V& v) {
-    WarmupConfig::visit(v);
-    v("min_lr", min_lr, "rate at the end");
-  }
-  void check(const std::string& where) const {
-    WarmupConfig::check(where);
-    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
-  }
 };
 
 class MaeCosine final : public Schedule {
  public:
-  MaeCosine(const MaeCosineConfig& config, const ScheduleSpan& span)
+  MaeCosine(const DecayConfig& config, const ScheduleSpan& span)
       : c_(config), span_(span), warmup_(config.in_epochs(span)) {}
   double rate(int64_t step) const override {
     const auto epochs = [&](int64_t s) {
@@ -161,21 +149,20 @@ class MaeCosine final : public Schedule {
   }
 
  private:
-  MaeCosineConfig c_;
+  DecayConfig c_;
   ScheduleSpan span_;
   double warmup_;
 };
 
-struct TimmCosineConfig : WarmupConfig {
-  double min_lr = 0;
+struct TimmCosineConfig : DecayConfig {
   bool per_epoch = true, warmup_prefix = false;
   double cycle_epochs = 0, cycle_mul = 1, cycle_decay = 1, k_decay = 1;
   int64_t cycle_limit = 1;
 
   template <class V>
   void visit(V& v) {
-    WarmupConfig::visit(v);
-    v("min_lr", min_lr, "rate at the end"), v("per_epoch", per_epoch, "change the rate between epochs only");
+    DecayConfig::visit(v);
+    v("per_epoch", per_epoch, "change the rate between epochs only");
     v("warmup_prefix", warmup_prefix, "start the cosine after the warm-up instead of during it");
     v("cycle_epochs", cycle_epochs, "length of the first cosine; 0 = the whole run");
     v("cycle_mul", cycle_mul, "each cycle's length relative to the previous one");
@@ -184,8 +171,7 @@ struct TimmCosineConfig : WarmupConfig {
         v("k_decay", k_decay, "exponent of time");
   }
   void check(const std::string& where) const {
-    WarmupConfig::check(where);
-    if (!(min_lr >= 0)) fail_usage(where, ".min_lr is ", shortest(min_lr), ", must not be negative");
+    DecayConfig::check(where);
     if (!(cycle_epochs >= 0))
       fail_usage(where, ".cycle_epochs is ", shortest(cycle_epochs), ", must not be negative");
     if (!(cycle_mul >= 1)) fail_usage(where, ".cycle_mul is ", shortest(cycle_mul), ", must be at least 1");
@@ -305,6 +291,7 @@ Kind kind(const char* name) {
       [read](const Value& settings, const ScheduleSpan& span, const std::string& where) {
         Config config = read(settings, where);
         config.shorten(span);
+        if constexpr (std::is_base_of_v<DecayConfig, Config>) config.check_end(span, where);
         return std::unique_ptr<Schedule>(std::make_unique<Implementation>(config, span));
       }};
 }
@@ -313,10 +300,10 @@ Kind kind(const char* name) {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> table = {
       kind<CosineConfig, Cosine>("cosine"),
-      kind<MaeCosineConfig, MaeCosine>("mae_cosine"),
+      kind<DecayConfig, MaeCosine>("mae_cosine"),
       kind<TimmCosineConfig, TimmCosine>("timm_cosine"),
       kind<StepConfig, StepDecay>("step"),
-      kind<LinearConfig, Linear>("linear"),
+      kind<DecayConfig, Linear>("linear"),
       kind<WarmupConfig, Constant>("constant"),
   };
   return table;

@@ -7,8 +7,8 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "io/files/file.h"
+#include "plan/layout.h"
 #include "plan/published.h"
-#include "plan/schedule.h"
 #include "plan/search.h"
 
 namespace tessera::plan {

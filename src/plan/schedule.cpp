@@ -1,4 +1,4 @@
-#include "plan/schedule.h"
+#include "plan/layout.h"
 
 #include <algorithm>
 

@@ -45,10 +45,11 @@ ModelSection read_model(const Value& table) {
   ModelSection model;
   if (!table.is_table()) fail_usage("model is ", table.type_name(), ", must be a table");
   for (const auto& [key, value] : table.as_table()) {
-    std::string* own = key == "name"          ? &model.name
-                       : key == "pretrained"  ? &model.pretrained
-                       : key == "select_from" ? &model.select_from
-                                              : nullptr;
+    std::string* own = key == "name"             ? &model.name
+                       : key == "pretrained"     ? &model.pretrained
+                       : key == "pretrained_key" ? &model.pretrained_key
+                       : key == "select_from"    ? &model.select_from
+                                                 : nullptr;
     if (!own) {
       model.settings.set(key, value);
       continue;
@@ -56,6 +57,9 @@ ModelSection read_model(const Value& table) {
     if (!value.is_string()) fail_usage("model.", key, " is ", value.type_name(), ", must be a string");
     *own = value.as_string();
   }
+  if (model.pretrained.empty() && !model.pretrained_key.empty())
+    fail_usage("model.pretrained_key = '", model.pretrained_key,
+               "' names a dictionary of model.pretrained, which is empty");
   if (!model.pretrained.empty() && !model.select_from.empty())
     fail_usage("model.pretrained and model.select_from both give the first weights: give one");
   return model;
@@ -122,7 +126,7 @@ Value resolve_auto_model(Recipe& recipe, const Value* output, bool size_given) {
     fail_usage(
         "this recipe fine-tunes: give weights with --pretrained FILE (model.name = \"auto\" means their "
         "model)");
-  const auto describe = [&] { return describe_weights(WeightFile(weights_file_of(file))); };
+  const auto describe = [&] { return describe_weights(pretrained_file(recipe.model)); };
   const auto task_of = [](const WeightsInfo& info) { return info.ours ? Value() : info.task; };
   Value settings, task;
   if (!run.empty()) {
@@ -166,7 +170,7 @@ void take_pretrained_preprocess(Recipe& recipe, const Value* output) {
   if (from && *from == Value(file) && preprocess)
     recipe.preprocess = read_config<data::Preprocess>(*preprocess, "preprocess");
   else if (file_exists(file))
-    recipe.preprocess = preprocess_of(WeightFile(weights_file_of(file)), recipe.model.name);
+    recipe.preprocess = preprocess_of(pretrained_file(recipe.model), recipe.model.name);
   recipe.preprocess.size = size;
 }
 
@@ -246,7 +250,8 @@ std::string other_model(const Value& files, const Value& asked, const std::strin
   if (!own || !own->is_table() || !name || !own->find("name") || *own->find("name") == *name) return "";
   std::vector<std::string> keys;
   for (const auto& [key, value] : own->as_table())
-    if (key != "name" && key != "pretrained" && key != "select_from" && !asked.find("model." + key))
+    if (key != "name" && !key.starts_with("pretrained") && key != "select_from" &&
+        !asked.find("model." + key))
       keys.push_back("model." + key);
   if (keys.empty()) return "";
   return text("--model ", toml_text(*name), ": ", where, " sets ", some_of(keys, 6), " for model ",
@@ -254,6 +259,10 @@ std::string other_model(const Value& files, const Value& asked, const std::strin
 }
 
 }  // namespace
+
+WeightFile pretrained_file(const ModelSection& model) {
+  return WeightFile(weights_file_of(model.pretrained), model.pretrained_key);
+}
 
 Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides) {
   Value table = read_based(paths);
@@ -278,6 +287,7 @@ Value recipe_table(const Recipe& recipe) {
   Value table;
   table.set("model.name", recipe.model.name);
   table.set("model.pretrained", recipe.model.pretrained);
+  if (!recipe.model.pretrained_key.empty()) table.set("model.pretrained_key", recipe.model.pretrained_key);
   table.set("model.select_from", recipe.model.select_from);
   for (const auto& [key, value] : recipe.model.settings.as_table())
     if (key != "family") table.set("model." + key, value);
@@ -371,6 +381,7 @@ std::string describe_recipe_keys() {
   };
   line("model.name", toml_text(recipe.model.name), "a size or family of `tessera models`");
   line("model.pretrained", "\"\"", "weights file to start from");
+  line("model.pretrained_key", "\"\"", "dictionary of a PyTorch archive, such as model_ema");
   line("model.select_from", "\"\"", "weights file of a larger model to select first weights from");
   line("model.*", "", "any setting of the family, laid over the size's");
   for_each_section(recipe, [&](const char* name, const auto& config) {

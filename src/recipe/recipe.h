@@ -20,6 +20,10 @@
 #include "tasks/base/registry.h"
 #include "weights/quantise.h"
 
+namespace tessera {
+class WeightFile;
+}
+
 namespace tessera::train {
 
 // [model]: its name and the source of its first weights. Every other key is a setting of the family, overlaid
@@ -27,9 +31,13 @@ namespace tessera::train {
 struct ModelSection {
   std::string name = "vil_tiny_patch16_224";  // "auto": model and preprocessing of the pretrained file
   std::string pretrained;                     // weights file to start from; "" = fresh weights
+  std::string pretrained_key;                 // dictionary of a PyTorch archive; "" = the usual one
   std::string select_from;                    // a larger model's file to select first weights from; "" = none
   Value settings;
 };
+
+// Opens the weights that [model] starts from.
+WeightFile pretrained_file(const ModelSection& model);
 
 enum class RunPrecision { fp32, bf16, fp64, fp16 };
 enum class ClipMode { norm, value, agc };

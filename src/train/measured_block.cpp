@@ -1,4 +1,4 @@
-#include "train/measured_block.h"
+#include "train/model_shape.h"
 
 #include <torch/cuda.h>
 

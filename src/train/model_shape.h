@@ -1,4 +1,4 @@
-// The shape of a run's model for the planner, counted on the meta device.
+// A run's model for the planner: its shape, counted on the meta device, and the time and memory of one layer.
 #pragma once
 
 #include <string>
@@ -24,5 +24,10 @@ CountedRun count_run(const Recipe& recipe);
 // The stacks and the rest of a task. Layers are found by their names ("blocks.3.", "layers.0.") and grouped by
 // the shapes of their parameters. `frozen`: patterns of parameters that do not train.
 plan::Shape shape_of_task(const tasks::Task& task, int64_t side, const std::vector<std::string>& frozen);
+
+// Measures training steps of a recipe's task with one and three layers, on one and on four samples. Their
+// differences are the cost of a layer and of a sample. Throws a usage error if the model's settings have no
+// depth. Runs on the CPU or the recipe's device.
+plan::MeasuredBlock measure_block(const Recipe& recipe);
 
 }  // namespace tessera::train

@@ -104,8 +104,10 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
   if (recipe.data.path.empty()) fail_usage("data.path is empty: name the images (--data)");
   RunData data;
   try {
-    data.train = data::open_source(recipe.data, data::Split::train);
-    data.validation = data::open_source(recipe.data, data::Split::validation);
+    data::SourceConfig config = recipe.data;
+    config.reads_classes = tasks::find_task(tasks::task_name(recipe.task)).reads_classes;
+    data.train = data::open_source(config, data::Split::train);
+    data.validation = data::open_source(config, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);
   } catch (const Error& error) {
     // Only absent data may be missing: an error in existing data would also stop the run.
@@ -229,7 +231,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
     run.notes.push_back(text("language model: as in ", opened.file));
   }
   if (pretrained && !continued) {
-    const WeightFile file(weights_file_of(recipe.model.pretrained));
+    const WeightFile file = pretrained_file(recipe.model);
     take(load_pretrained(*run.task, file));
     run.notes.push_back(preprocess_note(recipe, file));
   }

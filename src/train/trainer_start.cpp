@@ -47,7 +47,7 @@ void Trainer::check_same_everywhere() {
   for (const auto& [name, print] : model_.fingerprints) mine += name + "\t" + print + "\n";
   Recipe recipe = setup_.recipe;  // without paths, which may differ by machine
   recipe.data.path = recipe.data.val_path = recipe.data.image_root = recipe.data.class_names = "";
-  recipe.model.pretrained = recipe.model.select_from = "";
+  recipe.model.pretrained = recipe.model.pretrained_key = recipe.model.select_from = "";
   for (const char* key : tasks::find_task(tasks::task_name(recipe.task)).path_keys)
     if (recipe.task.find(key)) recipe.task.set(key, "");
   mine += "recipe\t" + recipe_hash(recipe);

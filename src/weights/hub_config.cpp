@@ -7,7 +7,6 @@
 #include "core/published_config.h"
 #include "core/text.h"
 #include "models/base/model.h"
-#include "weights/timm_arguments.h"
 
 namespace tessera::train {
 namespace {

@@ -1,8 +1,9 @@
-// The config.json that timm stores next to weights: the model with the arguments of its constructor, the
-// preprocessing of images, and the class names; and the model
-// in the metadata of our own files.
+// The configurations next to published weights of images: timm's config.json (model, preprocessing, class names),
+// transformers' preprocessor_config.json, and OpenCLIP's open_clip_config.json; and the model in the metadata of
+// our own files.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,16 @@ struct HubConfig {
 // Reads the config.json next to weights with a published name. Nothing for other files, or if it names no
 // architecture. Throws Error if it is not JSON, and usage errors that name a setting without an equivalent.
 std::optional<HubConfig> read_hub_config(PublishedFolder& folder);
+
+// Returns the settings of `family` for arguments of timm's constructor (`model_args` in a config.json).
+// Arguments that only training reads are left out. Throws a usage error that begins with `where` for any other
+// argument without an equivalent, with its name and value.
+Value settings_of_timm(const std::string& family, const Value& arguments, const std::string& where);
+
+// Returns keys of [preprocess], with the size, by preprocessor_config.json or OpenCLIP's preprocess_cfg; nothing
+// without such a file. `side`: the image size of the model, which OpenCLIP gives priority over its file; 0 =
+// unknown. Throws a usage error that names a setting without an equivalent.
+std::optional<Value> read_preprocess_config(PublishedFolder& folder, int64_t side);
 
 // Returns the model in the metadata of our files; nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.
 std::optional<models::ModelSpec> stored_model(const Metadata& metadata, const std::string& file);

@@ -4,7 +4,6 @@
 
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
-#include "weights/preprocess_config.h"
 
 namespace tessera::train {
 namespace {

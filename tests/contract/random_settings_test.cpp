@@ -152,6 +152,29 @@ Value random_settings(const std::string& family, Draw& draw) {
     settings.set("form", draw.one_of({"timm", "original", "mmseg"}));
     settings.set("stage_norms", draw.coin());
     settings.set("mlp_ratio", draw.one_of({1.0, 2.7}));
+  } else if (family == "vim" || family == "vrwkv") {
+    settings = isotropic(draw, 1);
+    settings.as_table().erase(std::find_if(settings.as_table().begin(), settings.as_table().end(),
+                                           [](const auto& entry) { return entry.first == "heads"; }));
+    if (family == "vim") {
+      settings.set("class_token", draw.one_of({"middle", "head", "both", "none"}));
+      settings.set("pooling", draw.one_of({"mean", "last"}));
+      settings.set("norm", draw.one_of({"layer", "rms"}));
+      settings.set("directions", draw.one_of({"none", "v1", "v2"}));
+      settings.set("state", draw.of(1, 18));
+      settings.set("conv_kernel", draw.of(1, 5));
+      settings.set("expand", draw.of(1, 3));
+      settings.set("divide", draw.coin());
+      settings.set("init_values", draw.coin() ? 0.1 : 0.0);
+    } else {
+      settings.set("post_norm", draw.coin());
+      settings.set("key_norm", draw.coin());
+      settings.set("final_norm", draw.coin());
+      settings.set("init_values", draw.coin() ? 0.1 : 0.0);
+      settings.set("hidden_rate", draw.of(1, 4));
+      settings.set("shift_pixels", draw.of(0, 3));
+      settings.set("channel_gamma", draw.one_of({0.0, 0.2, 0.25}));
+    }
   } else {  // without a line of its own: the first size's tiny form
     const Family& other = find_family(family);
     settings = tiny_spec({&other, &other.sizes.front()}).settings;

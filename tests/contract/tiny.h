@@ -43,7 +43,12 @@ inline ModelSpec tiny_spec(const Named& named, Value overrides = {}) {
   if (has("embed_dim")) small.set("heads", 4), small.set("embed_dim", 24);  // attention pooling
   if (has("dim") && has("heads")) small.set("dim", 8 * full.find("heads")->as_int());
   if (has("patch_size")) small.set("image_size", 2 * full.find("patch_size")->as_int());
-  if (has("dims")) {  // stages: a width and a number of blocks each
+  if (has("probe_layers")) small.set("probe_layers", 2);
+  if (has("strides")) {  // plain layers: three of them pool
+    const auto widths = full.find("dims")->as_array().size();
+    small.set("image_size", 64), small.set("head_width", 12), small.set("dims", Value::Array(widths, 16));
+  }
+  if (has("dims") && has("depths")) {  // stages: a width and a number of blocks each
     std::vector<int64_t> dims, depths;
     for (const Value& blocks : full.find("depths")->as_array())
       depths.push_back(std::min<int64_t>(2, blocks.as_int()));

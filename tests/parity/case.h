@@ -23,8 +23,9 @@ struct Golden {
   // models, training: the safetensors metadata, each value parsed as JSON if it is JSON, else a string.
   // components: the JSON file next to the arrays, if any.
   nlohmann::json meta;
-  std::unique_ptr<SafetensorsFile> arrays;  // null for a case that is JSON only
+  std::shared_ptr<SafetensorsFile> arrays;  // null for a case that is JSON only
   std::string directory;                    // of the case: some components name files in it
+  std::string prefix = {};                  // of the names of its arrays in the file ("step/")
 
   // meta["config"], or an empty object.
   const nlohmann::json& config() const;
@@ -33,8 +34,12 @@ struct Golden {
   // A copy as a tensor of the stored dtype, or converted if it is floating and `dtype` is given.
   torch::Tensor tensor(const std::string& tensor,
                        torch::ScalarType dtype = torch::ScalarType::Undefined) const;
-  // Names of all tensors that begin with the prefix, with the prefix cut off.
-  std::vector<std::string> names(const std::string& prefix) const;
+  // Names of all tensors that begin with `start`, without it.
+  std::vector<std::string> names(const std::string& start) const;
+  // Several cases in one file: the names in "config", sorted; and one of them as a golden of its own, with its
+  // entry of "config" and the arrays whose names begin with "NAME/". An entry "mode" is that of the case.
+  std::vector<std::string> parts() const;
+  Golden part(const std::string& name) const;
 };
 
 // Reads DIR/models/X.safetensors, DIR/training/X.safetensors, DIR/components/X.json (+ X.safetensors).

@@ -91,7 +91,7 @@ void PublishedCase::gradients() {
                          ours.grad())
                             .sum();
   }
-  through.backward();
+  if (through.requires_grad()) through.backward();
   for (const auto& [name, leaf] : published_) {
     const std::string key = prefix_ + "grad." + name;
     const Tensor got = leaf.grad().defined() ? leaf.grad() : torch::zeros_like(leaf);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "cli/base/command.h"
 #include "core/text.h"
@@ -14,6 +15,7 @@
 #include "io/files/io_testing.h"
 #include "io/weights/safetensors.h"
 #include "open/open_task.h"
+#include "serve/service.h"
 #include "tests/tasks/mean_colour.h"
 #include "train/trainer.h"
 
@@ -168,6 +170,53 @@ TEST_P(WholeTask, IsEvaluatedAndReported) {
   EXPECT_EQ(tasks::task_name(opened.info.task), GetParam().name);
   EXPECT_EQ(opened.task->metadata(), opened.info.task_metadata);
   EXPECT_EQ(opened.task->main_metric().name, GetParam().metric);
+}
+
+// Gets one response of a service without a connection.
+class Mailbox final : public serve::Exchange {
+ public:
+  void reply(serve::HttpResponse response) override { response_.set_value(std::move(response)); }
+  void begin(serve::HttpResponse) override {}
+  void part(std::string) override {}
+  void end() override {}
+  void on_gone(std::function<void()>) override {}
+  serve::HttpResponse get() { return response_.get_future().get(); }
+
+ private:
+  std::promise<serve::HttpResponse> response_;
+};
+
+serve::HttpResponse response_of(serve::Service& service, const std::string& method, const std::string& target,
+                                const std::string& body = "") {
+  const auto mailbox = std::make_shared<Mailbox>();
+  service.handle({method, target, body, {{"host", "localhost"}}}, mailbox);
+  return mailbox->get();
+}
+
+// No line of the server names a task.
+TEST_P(WholeTask, IsServedDescribedAndCounted) {
+  if (!GetParam().images) GTEST_SKIP() << "it answers no image";
+  train::run_training(recipe("run", {"train.epochs=1"}));
+  serve::Metrics metrics;
+  serve::Jobs jobs(1);
+  serve::Decoders decoders(1);
+  serve::Computer computer(metrics);
+  answer::OpenRequest how;
+  how.device = "cpu";
+  serve::Models models({{"toy", path("run")}}, how, {}, computer);
+  models.open();
+  serve::Service service(serve::ServiceOptions(), models, computer, decoders, jobs, metrics);
+  service.set_ready(true);
+  const std::string name = models.table()->count("toy.features") > 0 ? "toy.features" : "toy";
+  const std::vector<std::byte> png = encode_png(Image(40, 30));
+  const std::string picture(reinterpret_cast<const char*>(png.data()), png.size());
+  const serve::HttpResponse answer = response_of(service, "POST", "/models/" + name + "/predict", picture);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_NE(answer.body.find("\"features\":["), std::string::npos) << answer.body;
+  EXPECT_NE(response_of(service, "GET", "/openapi.json").body.find("\"/models/" + name + "/predict\""),
+            std::string::npos);
+  EXPECT_NE(response_of(service, "GET", "/metrics").body.find("{model=\"" + name + "\",status=\"200\"} 1\n"),
+            std::string::npos);
 }
 
 // What is learned without labels starts a classifier: the backbone is taken, the rest is named as left over.

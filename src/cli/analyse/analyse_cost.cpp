@@ -12,12 +12,12 @@
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
 #include "cli/base/measure_options.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
+#include "open/ready_task.h"
 #include "recipe/recipe_files.h"
 
 namespace tessera::cli {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "analysis/activations.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/transforms/transform.h"
+#include "open/ready_task.h"
 
 namespace tessera::cli {
 namespace {

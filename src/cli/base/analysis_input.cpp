@@ -7,7 +7,6 @@
 #include <variant>
 
 #include "cli/base/common.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -15,6 +14,7 @@
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "models/base/encoder.h"
+#include "open/ready_task.h"
 
 namespace tessera::cli {
 namespace {

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "cli/base/common.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/chosen_samples.h"
@@ -15,6 +14,7 @@
 #include "io/weights/weight_file.h"
 #include "open/load.h"
 #include "open/open_task.h"
+#include "open/ready_task.h"
 
 namespace tessera::cli {
 namespace {

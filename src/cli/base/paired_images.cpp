@@ -28,10 +28,4 @@ void tell_cut(const tasks::CutTexts& cut, bool strict) {
   std::cerr << cut.line() << "; what is over is not read\n";
 }
 
-void check_beams(const tasks::CaptionBeams& beams) {
-  if (beams.beams % beams.groups != 0)
-    fail_usage("--beam-groups = ", beams.groups, ", must divide --beams = ", beams.beams);
-  if (beams.raw_scores && beams.beams == 1) fail_usage("--raw-scores compares beams: give --beams");
-}
-
 }  // namespace tessera::cli

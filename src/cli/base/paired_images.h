@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "answer/caption.h"
 #include "cli/base/arguments.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
@@ -43,14 +44,7 @@ class PairedModel : public ImageModel {
 
 // Reports texts that are cut; throws a usage error instead if `strict`.
 void tell_cut(const tasks::CutTexts& cut, bool strict);
-template <class V>
-void visit_beams(V& v, tasks::CaptionBeams& beams) {
-  v("beams", beams.beams, between(1, 64), "captions: beams of the search; 1 = greedy");
-  v("beam_groups", beams.groups, between(1, 64), "independent groups of beams, for OpenCLIP's CoCa");
-  v("raw_scores", beams.raw_scores,
-    "rank beams by sums of scores instead of log probabilities, for OpenCLIP's CoCa");
-}
-// Throws a usage error for groups of different sizes, or raw scores of one beam.
-void check_beams(const tasks::CaptionBeams& beams);
+using answer::check_beams;
+using answer::visit_beams;
 
 }  // namespace tessera::cli

@@ -10,6 +10,7 @@
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
 #include "cli/data/data_models.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -88,10 +89,10 @@ struct InfoOptions : DataOptions {
 // A line a class with its images in each split.
 void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
   size_t width = 5;
-  for (const std::string& name : classes) width = std::max(width, one_line(name).size());
+  for (const std::string& name : classes) width = std::max(width, display_width(one_line(name)));
   for (size_t i = 0; i < classes.size(); ++i) {
-    std::cout << "  " << std::right << std::setw(4) << i << "  " << std::left
-              << std::setw(static_cast<int>(width)) << one_line(classes[i]) << std::right;
+    std::cout << "  " << std::right << std::setw(4) << i << "  " << padded(one_line(classes[i]), width)
+              << std::right;
     for (const auto& of_split : counts) std::cout << std::setw(9) << of_split[i];
     std::cout << "\n";
   }

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "cli/data/data_models.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

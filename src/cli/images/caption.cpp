@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/maps.h"
+#include "answer/caption.h"
 #include "cli/base/analysis_input.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
@@ -17,20 +18,15 @@
 namespace tessera::cli {
 namespace {
 
-struct CaptionOptions : PairedOptions {
+struct CaptionOptions : PairedOptions, answer::CaptionOptions {
   std::vector<std::string> images;
-  tasks::CaptionRequest request;
   std::string attention;
   bool json = false;
 
   template <class V>
   void visit(V& v) {
     v("images", images, {.argument = "IMAGES", .required = true}, "images or folders of images");
-    visit_beams(v, request.search);
-    v("longest", request.longest, between(2, 65536), "most tokens (default: the context length)");
-    v("repetition_penalty", request.repetition_penalty, between(1, 100),
-      "divisor for scores of tokens that occurred");
-    v("prompt", request.prompt, "first words of the text (SimVLM)");
+    answer::CaptionOptions::visit(v);
     v("attention", attention, {.writes = Writes::file},
       "file for the attention of each word, for one image: .png, .jpg, .webp or .svg");
     v("json", json, "one JSON object for each image");
@@ -62,7 +58,7 @@ void caption(const CaptionOptions& options) {
   if (!options.attention.empty() && !is_image_name(options.attention) &&
       !lower(options.attention).ends_with(".svg"))
     fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
-  check_beams(options.request.search);
+  answer::check_beams(options.request.search);
   const PairedModel model(options);
   auto& writer = model.require<tasks::Captioner>("caption");
   const data::ImageFiles images = given_images(options.images);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "answer/pictures.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
@@ -87,15 +88,8 @@ class Printer {
     return finder_.object_classes()[static_cast<size_t>(o.label)];
   }
   void print_json(const std::string& file, const std::vector<FoundObject>& found) const {
-    nlohmann::ordered_json line = {{"file", file}, {"objects", nlohmann::ordered_json::array()}};
-    for (const FoundObject& o : found) {
-      nlohmann::ordered_json one = {
-          {"class", name(o)}, {"score", o.score}, {"box", {o.left, o.top, o.right, o.bottom}}};
-      if (!o.mask.counts.empty())
-        one["mask"] = {{"size", {o.mask.height, o.mask.width}}, {"counts", compress_runs(o.mask)}};
-      line["objects"].push_back(one);
-    }
-    std::cout << json_text(line) << "\n";
+    std::cout << json_text({{"file", file}, {"objects", answer::json_of(found, finder_.object_classes())}})
+              << "\n";
   }
   const DetectOptions& options_;
   const tasks::ObjectFinder& finder_;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 
+#include "answer/features.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
@@ -20,13 +21,13 @@ namespace {
 
 constexpr size_t kMostNameBytes = 16384;
 
-struct FeaturesOptions : ComputeOptions {
+struct FeaturesOptions : ComputeOptions, answer::FeatureOptions {
   std::string weights, out, data, split = "validation", model;
   std::vector<std::string> images;
-  int64_t layer = -1, size = 0, batch = 16;
+  int64_t size = 0, batch = 16;
   double crop = 0;
   std::string key;
-  bool tokens = false, raw = false;
+  bool raw = false;
 
   template <class V>
   void visit(V& v) {
@@ -38,9 +39,7 @@ struct FeaturesOptions : ComputeOptions {
     v("data", data, "data source, in the form of `tessera train --data`; its labels are written too");
     v("split", split, {.choices = {"validation", "train", "all"}},
       "split of the data source; all of a set without splits");
-    v("layer", layer, between(0, 100000),
-      "mean of the tokens of this block, counted from 0 (default: the input of the class head)");
-    v("tokens", tokens, "all tokens of the last block or of --layer: [channels, rows, columns]");
+    FeatureOptions::visit(v);
     v("size", size, between(1, 8192), "input side in pixels (default: from the weights)");
     v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
@@ -83,38 +82,6 @@ NamedImages open_images(const FeaturesOptions& options) {
                             options.split == "validation" ? data::Split::validation : data::Split::train)};
 }
 
-// The extractor gives for each image the vector that the class head reads, or of a chosen block the mean of its
-// tokens; or the map of all tokens, [channels, rows, columns].
-class Extractor {
- public:
-  Extractor(const FeaturesOptions& options, const ImageModel& model)
-      : model_(model), backbone_(*model.task().backbones().at(0).model), tokens_(options.tokens) {
-    const int64_t blocks = backbone_.block_count();
-    if (options.layer >= blocks)
-      fail_usage("--layer ", options.layer, ": ", model.info().model.name, " has the blocks 0 to ",
-                 blocks - 1);
-    block_ = options.layer >= 0 ? options.layer : tokens_ ? blocks - 1 : -1;
-  }
-
-  // float32 on the CPU, contiguous.
-  torch::Tensor operator()(const torch::Tensor& images) {
-    const torch::Tensor moved = model_.moved(images);
-    torch::Tensor out;
-    {
-      const tasks::AutocastScope autocast = model_.autocast();
-      out = block_ < 0 ? backbone_.embed(moved) : backbone_.features(moved, {block_}).at(0);
-    }
-    if (block_ >= 0 && !tokens_) out = out.mean({2, 3});
-    return out.to(torch::kCPU, torch::kFloat32).contiguous();
-  }
-
- private:
-  const ImageModel& model_;
-  models::Backbone& backbone_;
-  bool tokens_;
-  int64_t block_ = -1;
-};
-
 // Returns the classes of all samples if each has one and the file format stores them.
 std::vector<int64_t> labels_of(const data::Source& source, const std::string& out) {
   const data::ClassLabels* classes = source.class_labels();
@@ -134,7 +101,8 @@ void write_names(AtomicFile& file, const NamedImages& images, const train::Walke
 }
 
 // Returns the shape of the features of `images` images.
-std::vector<int64_t> shape_of(Extractor& extractor, const data::Transform& transform, int64_t images) {
+std::vector<int64_t> shape_of(answer::Extractor& extractor, const data::Transform& transform,
+                              int64_t images) {
   std::vector<int64_t> shape = transform.fields().at(0).shape;
   shape.insert(shape.begin(), 1);
   shape = extractor(torch::zeros(shape)).sizes().vec();
@@ -156,7 +124,7 @@ void extract(const FeaturesOptions& options) {
                           .batch = options.batch});
   const auto transform = data::make_eval_transform(model.info().preprocess);
   const torch::InferenceMode inference;
-  Extractor extractor(options, model);
+  answer::Extractor extractor(options, model);
 
   const std::vector<int64_t> shape = shape_of(extractor, *transform, source.size());
   const std::vector<int64_t> labels = labels_of(source, options.out);

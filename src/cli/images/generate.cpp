@@ -12,7 +12,6 @@
 #include "cli/images/generate_options.h"
 #include "cli/images/generate_output.h"
 #include "core/error.h"
-#include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
@@ -22,7 +21,6 @@
 #include "models/base/family.h"
 #include "open/device.h"
 #include "open/open_generator.h"
-#include "ops/inference.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/generate/generator_pictures.h"
@@ -31,31 +29,6 @@
 
 namespace tessera::cli {
 namespace {
-
-// --- requested images
-
-std::string class_text(int64_t label, const tasks::Generator& generator) {
-  if (label == generator.network->null_label()) return "none";
-  const auto at = static_cast<size_t>(label);
-  return at < generator.class_names.size() ? generator.class_names[at] : text("class ", label);
-}
-
-std::vector<AskedImage> asked_images(const GenerateOptions& options, const tasks::Generator& generator) {
-  const std::vector<int64_t> classes = classes_of(options.classes, generator, "--classes");
-  const int64_t count = options.count > 0         ? options.count
-                        : options.classes.empty() ? std::min<int64_t>(std::ssize(classes), 16)
-                                                  : std::ssize(classes);
-  check_count(options.out, count);
-  std::vector<AskedImage> asked;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t label = classes[static_cast<size_t>(i % std::ssize(classes))];
-    asked.push_back({.index = i,
-                     .seed = static_cast<uint64_t>(options.seed + i),
-                     .label = label,
-                     .caption = class_text(label, generator)});
-  }
-  return asked;
-}
 
 // --- images to begin with
 
@@ -83,12 +56,6 @@ torch::Tensor read_mask(const std::string& path, int64_t height, int64_t width) 
   return out;
 }
 
-// Returns the VAE of a diffusers pipeline; "" without one.
-std::string vae_beside(const std::string& weights) {
-  const std::string folder = train::pipeline_of(weights) + "/vae";
-  return train::diffusers_weights(folder).empty() ? "" : folder;
-}
-
 // --- the run
 
 class GenerateRun {
@@ -99,12 +66,11 @@ class GenerateRun {
         generator_(*tasks::generator_of(*opened.task)),
         device_(train::choose_device(options.device)),
         precision_(tasks::parse_precision(options.precision)),
-        asked_(asked_images(options, generator_)),
+        asked_(answer::asked_images(options, generator_,
+                                    [&](int64_t count) { check_count(options.out, count); })),
         part_(drawn_part_of(options.part, options.out, options.resume)) {
-    const models::Extent trained =
-        models::extent_of(*opened.info.model.settings.find("image_size"), "image_size");
-    const models::Extent size =
-        size_of(options.size, trained, opened.info.model.settings.find("patch_size")->as_int());
+    const models::Extent size = answer::size_of(options.size, answer::trained_size(opened.info),
+                                                opened.info.model.settings.find("patch_size")->as_int());
     height_ = size.height, width_ = size.width;
     check_options();
     wants_values_ = takes_values(options_.out);
@@ -115,7 +81,7 @@ class GenerateRun {
   }
 
   void run() {
-    const int64_t factor = codec_.codec && !wants_values_ ? codec_.codec->factor() : 1;
+    const int64_t factor = wants_values_ ? 1 : decoder_.factor();
     const auto output = open_generate_output(options_.out, asked_, settings_text(),
                                              {factor * width_, factor * height_, options_.batch, part_},
                                              generator_.network->channels(), options_.resume, shards());
@@ -142,6 +108,8 @@ class GenerateRun {
   }
 
  private:
+  const train::OpenedCodec& codec() const { return decoder_.codec(); }
+
   void check_options() const {
     if (options_.start.empty() && !options_.from_class.empty()) fail_usage("--from-class goes with --start");
     if (options_.start.empty() && options_.strength) fail_usage("--strength goes with --start");
@@ -156,7 +124,7 @@ class GenerateRun {
   }
 
   void check_output() const {
-    if (codec_.codec || generator_.network->channels() == 3 || wants_values_) return;
+    if (codec().codec || generator_.network->channels() == 3 || wants_values_) return;
     fail_usage(
         "'", opened_.file, "' makes latents of ", generator_.network->channels(),
         " channels, which are no images: name their VAE with --vae, or write them with -o latents.npy");
@@ -165,54 +133,36 @@ class GenerateRun {
   // The VAE that latents are decoded by, which must be the one that they were made with.
   void open_vae() {
     const std::string path =
-        options_.vae.empty() && !wants_values_ ? vae_beside(options_.weights) : options_.vae;
+        options_.vae.empty() && !wants_values_ ? answer::vae_of_pipeline(options_.weights) : options_.vae;
     if (path.empty() && options_.tile > 0) fail_usage("--tile goes with --vae");
     if (path.empty()) return;
-    codec_ = train::open_codec(path);
-    for (const std::string& note : codec_.notes) std::cerr << one_line(note) << "\n";
-    tasks::require_codec(generator_, codec_, "'" + opened_.file + "'");
-    if (options_.tile % codec_.codec->factor() != 0)
-      fail_usage("--tile ", options_.tile, ": the VAE takes multiples of ", codec_.codec->factor(),
-                 " pixels");
-    scale_ = generator_.latents ? generator_.latents->scale : codec_.require_scale();
-    codec_.model->to(device_);
+    train::OpenedCodec codec = train::open_codec(path);
+    for (const std::string& note : codec.notes) std::cerr << one_line(note) << "\n";
+    decoder_ = answer::Decoder(std::move(codec), generator_, opened_.file, device_, options_.tile);
   }
 
   // Reads an image in the network's form, as a latent if there is a VAE.
   torch::Tensor input_of(const std::string& path) {
-    if (!codec_.codec) return read_image(path, generator_.preprocess, height_, width_);
-    const int64_t factor = codec_.codec->factor();
+    if (!codec().codec) return read_image(path, generator_.preprocess, height_, width_);
+    const int64_t factor = codec().codec->factor();
     const torch::NoGradGuard no_grad;
     const torch::Tensor image = read_image(path, tasks::decoded_pixels(), factor * height_, factor * width_);
-    return codec_.codec->encode(image.to(device_)).mean.cpu() * scale_;
+    return codec().codec->encode(image.to(device_)).mean.cpu() * decoder_.scale();
   }
 
   // A latent position is regenerated if any of its pixels is.
   torch::Tensor input_mask(const std::string& path) const {
-    if (!codec_.codec) return read_mask(path, height_, width_);
-    const int64_t factor = codec_.codec->factor();
+    if (!codec().codec) return read_mask(path, height_, width_);
+    const int64_t factor = codec().codec->factor();
     return at::max_pool2d(read_mask(path, factor * height_, factor * width_), {factor, factor});
-  }
-
-  // Returns the network's output as pixels in float32.
-  torch::Tensor decoded(const torch::Tensor& images) const {
-    if (!codec_.codec) return images;
-    const torch::Tensor latents = images.to(torch::kFloat32) / scale_;
-    if (options_.tile == 0) return codec_.codec->decode(latents);
-    // Tiles are for little memory.
-    return_freed_memory();
-    ops::InferenceSettings sparing = ops::inference_settings();
-    sparing.keep_packed = false;
-    const ops::InferenceScope scope(sparing);
-    return models::decode_in_tiles(
-        *codec_.codec, latents,
-        {.latent_side = options_.tile / codec_.codec->factor(), .image_side = options_.tile});
   }
 
   void fill_request(const Given& given) {
     request_.height = height_, request_.width = width_;
-    request_.guidance = guidance_of(options_, generator_);
-    request_.sampler = sampler_of(options_, given, generator_);
+    request_.guidance = answer::guidance_of(options_.guidance, generator_);
+    const diffusion::SamplerRow& row = generator_.process->row(options_.sampler);
+    given.refuse([&](const OptionField& field) { return diffusion::unread(row, field.key); });
+    request_.sampler = answer::sampler_of(options_.sampler, generator_, !options_.from_class.empty());
     sampler_ = generator_.process->sampler(request_.sampler);  // throws before anything is written
     steps_ = sampler_->steps();
     if (options_.moments > steps_ + 1)
@@ -223,12 +173,13 @@ class GenerateRun {
       request_.strength = options_.strength.value_or(options_.from_class.empty() ? 0.7 : 1);
     }
     if (!options_.from_class.empty()) {
-      const std::vector<int64_t> found = classes_of(options_.from_class, generator_, "--from-class");
+      const std::vector<int64_t> found = answer::classes_of(options_.from_class, generator_, "--from-class");
       if (found.size() != 1)
         fail_usage("--from-class '", printable(options_.from_class), "', must be one class");
       from_class_ = found.front();
     }
-    request_.reuse = reuse_of(options_.reuse, options_.reuse_blocks, generator_.backbone->block_count());
+    request_.reuse =
+        answer::reuse_of(options_.reuse, options_.reuse_blocks, generator_.backbone->block_count());
     if (!options_.inpaint.empty()) {
       request_.known = input_of(options_.inpaint);
       request_.mask = input_mask(options_.mask);
@@ -248,7 +199,7 @@ class GenerateRun {
     out["cfg_rescale"] = request_.guidance.rescale;
     out["cfg_interval"] = {request_.guidance.from, request_.guidance.to};
     out["precision"] = options_.precision;
-    if (codec_.codec) out["vae"] = codec_.checksum;
+    if (codec().codec) out["vae"] = codec().checksum;
     out["batch"] = options_.batch;
     out["classes"] = options_.classes;
     out["first_seed"] = options_.seed;
@@ -287,9 +238,9 @@ class GenerateRun {
         generated = tasks::generate_images(*generator_.network, *generator_.process, request_, device_);
       }
       if (!wants_values_) {
-        generated.images = decoded(generated.images);
-        if (codec_.codec) tasks::require_finite_images(generated.images, codec_.file);
-        for (torch::Tensor& moment : moments_) moment = decoded(moment);
+        generated.images = decoder_.decoded(generated.images);
+        if (codec().codec) tasks::require_finite_images(generated.images, codec().file);
+        for (torch::Tensor& moment : moments_) moment = decoder_.decoded(moment);
       }
       return generated;
     } catch (const Error& error) {
@@ -312,9 +263,7 @@ class GenerateRun {
   }
 
   DrawnImage drawn_image(const torch::Tensor& images, int64_t index) const {
-    const auto picture = [&](const torch::Tensor& all) {
-      return tasks::picture_of(all[index], codec_.codec ? tasks::decoded_pixels() : generator_.preprocess);
-    };
+    const auto picture = [&](const torch::Tensor& all) { return decoder_.picture(all[index], generator_); };
     if (wants_values_) return {{}, images[index]};
     DrawnImage drawn{picture(images), {}};
     for (const torch::Tensor& moment : moments_) drawn.moments.push_back(picture(moment));
@@ -363,8 +312,7 @@ class GenerateRun {
   int64_t from_class_ = -1;  // class to class
   tasks::GenerateRequest request_;
   std::unique_ptr<diffusion::Sampler> sampler_;
-  train::OpenedCodec codec_;
-  double scale_ = 1;
+  answer::Decoder decoder_;
   bool wants_values_ = false;
   std::vector<torch::Tensor> moments_;  // for the current batch
 };

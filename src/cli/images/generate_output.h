@@ -18,13 +18,7 @@
 
 namespace tessera::cli {
 
-// One requested image.
-struct AskedImage {
-  int64_t index = 0;  // among all
-  uint64_t seed = 0;
-  int64_t label = 0;
-  std::string caption;  // its class in words; empty for a generator without names
-};
+using answer::AskedImage;
 
 struct DrawnImage {
   Image picture;                    // empty for outputs of the network's numbers

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "answer/predict.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
@@ -27,7 +28,8 @@ namespace {
 struct PredictOptions : ComputeOptions {
   std::string weights;
   std::vector<std::string> images;
-  int64_t top = 5, batch = 16;
+  answer::PredictOptions predict;
+  int64_t batch = 16;
   std::string key;
   bool json = false, csv = false, raw = false;
   std::string model, class_names;
@@ -38,7 +40,7 @@ struct PredictOptions : ComputeOptions {
     v("weights", weights, {.names = "-w,--pretrained", .required = true},
       "weights file of any format, checkpoint or run directory");
     v("images", images, {.argument = "IMAGES", .required = true}, "images or folders of images");
-    v("top", top, "classes to print for each image");
+    predict.visit(v);
     v("json", json, "one JSON object for each image");
     v("csv", csv, "one line for each image and rank");
     v("crop", crop, between(0.01, 1), "test-crop ratio (default: from the weights)");
@@ -50,27 +52,6 @@ struct PredictOptions : ComputeOptions {
     ComputeOptions::visit(v);
   }
 };
-
-// Throws for weights of a task that cannot predict: the error of the task has no file name.
-[[noreturn]] void refuse(const ImageModel& model, const Error& error) {
-  const tasks::TaskKind &first = tasks::default_task(),
-                        &own = tasks::find_task(tasks::task_name(model.info().task));
-  if (&own == &first || error.kind != ErrorKind::usage)
-    throw Error(error.kind, model.file() + ": " + error.what());
-  fail_usage("'", model.file(), "' was trained for task ", own.name,
-             "; `tessera predict` needs weights of task ", first.name,
-             own.command ? text(", `tessera ", own.command, "` takes these") : "");
-}
-
-std::vector<tasks::Prediction> predictions_of(const ImageModel& model, const torch::Tensor& images,
-                                              int64_t most) {
-  try {
-    const tasks::AutocastScope autocast = model.autocast();
-    return model.task().predict(model.moved(images), most);
-  } catch (const Error& error) {
-    refuse(model, error);
-  }
-}
 
 class PredictionPrinter {
  public:
@@ -86,14 +67,7 @@ class PredictionPrinter {
 
  private:
   static void print_json(const std::string& file, const tasks::Prediction& prediction) {
-    nlohmann::ordered_json line = {{"file", file}, {"predictions", nlohmann::ordered_json::array()}};
-    for (const tasks::PredictionLine& one : prediction) {
-      nlohmann::ordered_json values;
-      for (const auto& [name, value] : one.values)
-        values[name] = nlohmann::ordered_json::parse(json_text(value));
-      line["predictions"].push_back(values);
-    }
-    std::cout << json_text(line) << "\n";
+    std::cout << json_text({{"file", file}, {"predictions", answer::json_of(prediction)}}) << "\n";
   }
 
   // Prints control characters of a path as they are, except on a terminal.
@@ -129,7 +103,7 @@ class PredictionPrinter {
 
 void predict(const PredictOptions& options) {
   if (options.json && options.csv) fail_usage("--json and --csv: choose one");
-  if (options.top < 1) fail_usage("--top is ", options.top, ", must be at least 1");
+  if (options.predict.top < 1) fail_usage("--top is ", options.predict.top, ", must be at least 1");
   const data::ImageFiles images = given_images(options.images);
   ImageModelRequest request{
       .weights = options.weights,
@@ -141,7 +115,8 @@ void predict(const PredictOptions& options) {
   const torch::InferenceMode inference;
   PredictionPrinter printer(options, images.size());
   const int64_t broken = model.for_each_batch(images, [&](const train::WalkedBatch& batch) {
-    const std::vector<tasks::Prediction> predictions = predictions_of(model, batch.images, options.top);
+    const std::vector<tasks::Prediction> predictions =
+        answer::predictions_of(model, batch.images, options.predict.top);
     for (int64_t i = 0; i < batch.size(); ++i) {
       if (!batch.readable(i)) continue;
       const std::string& name = images.name(batch.first + i);

@@ -16,7 +16,7 @@
 #include "cli/base/real_labels.h"
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
-#include "core/ability.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -132,7 +132,7 @@ void refuse_corruptions(const std::string& path) {
       fail_usage(path,
                  " holds corruptions with their severities, as ImageNet-C does: measure it by `tessera "
                  "analyse robustness --corrupted ",
-                 path, "`");
+                 shell_quoted(path), "`");
 }
 
 // A trained task and its capabilities in an evaluation: null if it lacks one.

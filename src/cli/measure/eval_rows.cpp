@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/base/common.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"
@@ -121,9 +122,9 @@ void RowPrinter::print(const EvaluatedRow& row, bool header) const {
   head << std::right, line << std::right;
   if (columns_.weights.size() > 1) {
     size_t widest = 7;
-    for (const std::string& name : columns_.weights) widest = std::max(widest, one_line(name).size());
-    head << std::left << std::setw(static_cast<int>(widest)) << "weights" << std::right;
-    line << std::left << std::setw(static_cast<int>(widest)) << one_line(row.weights) << std::right;
+    for (const std::string& name : columns_.weights) widest = std::max(widest, display_width(one_line(name)));
+    head << padded("weights", widest);
+    line << padded(one_line(row.weights), widest);
   }
   for (size_t k = 0; k < row.settings.size(); ++k) {
     const auto& [key, value] = row.settings[k];

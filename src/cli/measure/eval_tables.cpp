@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/common.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -32,9 +33,9 @@ void write_table(AtomicFile& file, const report::TableBlock& table) {
 
 void print_table(const report::TableBlock& table) {
   size_t width = table.columns[0].name.size();
-  for (const auto& row : table.rows) width = std::max(width, one_line(row[0]).size());
+  for (const auto& row : table.rows) width = std::max(width, display_width(one_line(row[0])));
   const auto line = [&](const std::vector<std::string>& cells) {
-    std::cout << std::left << std::setw(static_cast<int>(width + 2)) << cells[0] << std::right;
+    std::cout << padded(cells[0], width + 2) << std::right;
     for (size_t c = 1; c < cells.size(); ++c)
       std::cout << std::setw(static_cast<int>(std::max<size_t>(9, table.columns[c].name.size() + 2)))
                 << cells[c];

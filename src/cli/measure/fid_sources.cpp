@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/sources/latents.h"
@@ -36,7 +37,7 @@ void refuse_run(const std::string& path) {
   if (std::filesystem::is_directory(path) && train::RunDirectory(path).holds_run())
     fail_usage("'", path,
                "' is a run, must be images: with --checkpoints those that its checkpoints draw are ",
-               "measured, or draw some first by `tessera generate --weights ", path, "`");
+               "measured, or draw some first by `tessera generate --weights ", shell_quoted(path), "`");
 }
 
 }  // namespace

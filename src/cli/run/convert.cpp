@@ -17,6 +17,7 @@
 #include "io/files/file.h"
 #include "io/weights/safetensors_shards.h"
 #include "io/weights/weight_file.h"
+#include "models/backbones/vanillanet.h"
 #include "open/calibrate.h"
 #include "open/load.h"
 #include "open/open_generator.h"
@@ -38,7 +39,7 @@ struct ConvertOptions {
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
-  bool diffusers = false, bgr = false;
+  bool diffusers = false, bgr = false, merge = false;
 
   template <class V>
   void visit(V& v) {
@@ -62,6 +63,8 @@ struct ConvertOptions {
       "images and --preprocess are RGB");
     v("class_names", class_names, {.only_for = kSafetensors},
       "file with one class name in a line (default: from the weights)");
+    v("merge", merge, {.only_for = kSafetensors},
+      "VanillaNet: the form for inference, in which each pair of convolutions is one");
     v("precision", precision, {.choices = {"fp32", "bf16", "fp16"}, .only_for = kSafetensors},
       "element type of the tensors (default: unchanged)");
     v("calibrate", calibrate, {.only_for = kSafetensors},
@@ -327,7 +330,7 @@ class Conversion {
   }
 
   void take_model() {
-    const train::WeightsInfo info = describe();
+    train::WeightsInfo info = describe();
     const auto meta = train::meta_task(info, file_);
     const std::vector<TensorView> views =
         ours_ ? file_.tensors() : completed_views(file_, options_.bgr, tensors_);
@@ -337,9 +340,27 @@ class Conversion {
     for (const auto& [name, tensor] : tasks::named_state(meta->parts()))
       tensors_.views[at++].shape = tensor.sizes().vec();
     print(info, *meta);
+    if (options_.merge) merge(info);
     metadata_ = train::weights_metadata(info);
     if (!options_.calibrate.empty()) add_calibration(tensors_, options_, file_, info);
     if (!options_.names.empty()) metadata_ = rename_for_program(tensors_, options_.names, info);
+  }
+
+  void merge(train::WeightsInfo& info) {
+    const Value* merged = info.model.settings.find("merged");
+    if (info.model.family != "vanillanet" || tasks::task_name(info.task) != tasks::default_task().name)
+      fail_usage("--merge goes with classifiers of family vanillanet, '", options_.in, "' is ",
+                 info.model.name);
+    if (merged->as_bool()) fail_usage("--merge: '", options_.in, "' is merged already");
+    NamedTensors trained;
+    for (const TensorView& view : tensors_.views) trained.emplace_back(view.name, train::to_tensor(view));
+    std::vector<TensorView> views;
+    for (const auto& [name, tensor] : models::merged_vanillanet(trained))
+      views.push_back(view_of(name, tensors_.kept.emplace_back(tensor)));
+    tensors_.views = std::move(views);
+    info.model.settings.set("slope_epochs", int64_t{0});
+    info.model.settings.set("merged", true);
+    std::cout << "merged  each pair of convolutions in one\n";
   }
 
   void print(const train::WeightsInfo& info, const tasks::Task& task) const {

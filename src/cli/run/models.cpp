@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
-#include "core/ability.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/codec.h"
 #include "models/heads/class_head.h"
+#include "open/ready_task.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,6 +10,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "core/config.h"
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -24,7 +25,7 @@ namespace tessera::cli {
 namespace {
 
 struct TrainOptions {
-  std::string data, val_data, output, model, pretrained, device, precision, on_bad_image, profile;
+  std::string data, val_data, output, model, pretrained, key, device, precision, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
   std::optional<int64_t> threads, max_bad, epochs, batch_size;
   std::optional<double> lr, crop;
@@ -44,6 +45,8 @@ struct TrainOptions {
     v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
     v("pretrained", pretrained, {.sets = "model.pretrained"},
       "initial weights of any format (model.pretrained)");
+    v("key", key, {.sets = "model.pretrained_key"},
+      "PyTorch archives: name of the dictionary, such as model_ema (model.pretrained_key)");
     v("epochs", epochs, {.range = between(1, 1000000), .sets = "train.epochs"},
       "passes over the training images (train.epochs)");
     v("lr", lr, {.range = between(0, 1e6), .sets = "optimiser.lr"}, "learning rate (optimiser.lr)");
@@ -318,7 +321,8 @@ void print_summary(const train::RunSummary& summary, const std::string& page, co
               << "\n";
   std::cout << "weights  " << one_line(summary.model_file) << "\n"
             << "report   " << one_line(page) << "\n"
-            << "try      " << next_command(tasks::task_name(recipe.task), one_line(summary.model_file))
+            << "try      "
+            << next_command(tasks::task_name(recipe.task), shell_quoted(one_line(summary.model_file)))
             << "\n";
 }
 

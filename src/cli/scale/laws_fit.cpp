@@ -6,10 +6,10 @@
 
 #include "cli/base/analysis_output.h"
 #include "cli/base/command.h"
-#include "cli/scale/laws_report.h"
+#include "cli/scale/reports.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "laws/runs.h"
+#include "laws/points.h"
 
 namespace tessera::cli {
 namespace {

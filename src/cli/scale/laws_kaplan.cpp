@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/scale/laws_report.h"
+#include "cli/scale/reports.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "laws/curve_fit.h"

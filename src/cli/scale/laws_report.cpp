@@ -1,4 +1,4 @@
-#include "cli/scale/laws_report.h"
+#include "cli/scale/reports.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,14 +6,13 @@
 #include <optional>
 
 #include "cli/base/command.h"
-#include "cli/scale/plan_report.h"
+#include "cli/scale/reports.h"
 #include "core/config.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "core/value.h"
 #include "io/files/file.h"
-#include "train/measured_block.h"
 #include "train/model_shape.h"
 
 namespace tessera::cli {

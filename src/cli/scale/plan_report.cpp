@@ -1,11 +1,11 @@
-#include "cli/scale/plan_report.h"
+#include "cli/scale/reports.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "plan/schedule.h"
+#include "plan/layout.h"
 #include "report/charts.h"
 #include "report/markup.h"
 #include "report/matrix_chart.h"

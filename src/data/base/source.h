@@ -102,6 +102,8 @@ struct SourceConfig {
   std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
   std::string class_names = "";  // file with one class name a line, for sources that contain only numbers
   std::string class_order = "alphabetical";  // of classes named by folders and tables, or "natural"
+  bool reads_classes = true;  // false: a folder's wrong classes are warnings; no key, the task decides
+
   template <class V>
   void visit(V& v) {
     v("path", path, "where the images are");

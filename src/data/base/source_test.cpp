@@ -253,6 +253,12 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
   const auto open = [&](Split split) { return error_of([&] { open_source(config, split); }, &folder); };
   EXPECT_EQ(open(Split::train), "DIR/train/b is an empty class: no image in it");
   EXPECT_EQ(open(Split::validation), "DIR/val/c is no class of the training set");
+  SourceConfig free = config;
+  free.reads_classes = false;
+  EXPECT_EQ(open_source(free, Split::train)->size(), 1);
+  EXPECT_EQ(open_source(free, Split::train)->warnings(),
+            std::vector<std::string>{folder.path("train/b") + " is an empty class: no image in it"});
+  EXPECT_EQ(open_source(free, Split::validation)->size(), 1);
   // A held-out set may lack images of a class.
   EXPECT_EQ(
       open_source_with_problems(config, Split::validation)->warnings(),

@@ -1,4 +1,4 @@
-#include "data/base/split_names.h"
+#include "data/base/source_kinds.h"
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "core/control_characters.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/annotations.h"
@@ -82,12 +83,11 @@ class MaskAnnotations final : public Annotations {
     for (const int64_t count : pixels) total += count;
     if (total == 0) return "";
     size_t width = 7;
-    for (const std::string& name : names_) width = std::max(width, printable(name, kWidest).size());
+    for (const std::string& name : names_) width = std::max(width, display_width(printable(name, kWidest)));
     std::ostringstream out;
     for (size_t c = 0; c < pixels.size(); ++c)
       out << "  " << std::right << std::setw(4) << (c < names_.size() ? std::to_string(c) : "") << "  "
-          << std::left << std::setw(static_cast<int>(width))
-          << (c < names_.size() ? printable(names_[c], kWidest) : "(none)") << std::right << std::setw(9)
+          << padded(c < names_.size() ? printable(names_[c], kWidest) : "(none)", width) << std::setw(9)
           << fixed(100 * (static_cast<double>(pixels[c]) / static_cast<double>(total)), 1) + " %"
           << "\n";
     return out.str();

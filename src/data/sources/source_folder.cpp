@@ -12,7 +12,6 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
-#include "data/base/split_names.h"
 #include "text/unicode.h"
 
 namespace tessera::data {
@@ -248,8 +247,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
         warnings.add(place.root, " has no image of the class '", name, "' of the training set");
     for (const std::string& name : found)
       if (std::ranges::count(set.classes, name) == 0)
-        problems.add(place.root, "/", name, " is no class of the training set",
-                     other_form(name, set.classes));
+        (config.reads_classes ? problems : warnings)
+            .add(place.root, "/", name, " is no class of the training set", other_form(name, set.classes));
   }
   for (size_t label = 0; label < set.classes.size(); ++label) {
     const std::string& name = set.classes[label];
@@ -259,7 +258,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
     add_images(fs::path(place.root) / name, name + "/", 0, seen, set.paths, left_out);
     set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
     if (set.paths.size() == before)
-      (held_out ? warnings : problems).add(place.root, "/", name, " is an empty class: no image in it");
+      (held_out || !config.reads_classes ? warnings : problems)
+          .add(place.root, "/", name, " is an empty class: no image in it");
   }
   for (const std::string& name :
        list(place.root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))

@@ -15,7 +15,6 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
-#include "data/base/split_names.h"
 #include "data/sources/annotated_source.h"
 #include "data/transforms/transform.h"
 #include "io/files/file.h"

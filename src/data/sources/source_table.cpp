@@ -21,7 +21,6 @@
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
-#include "data/base/split_names.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 

@@ -20,7 +20,6 @@
 #include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
-#include "data/base/split_names.h"
 #include "data/sources/shard_files.h"
 #include "io/files/file.h"
 #include "io/files/json.h"

@@ -30,6 +30,13 @@ Family convnext_family();
 Family dit_family();
 Family dalle_family();
 Family vitdet_family();
+Family poolformer_family();
+Family vanillanet_family();
+Family eva02_family();
+Family aim_family();
+Family vil_pyramid_family();
+Family vim_family();
+Family vrwkv_family();
 
 struct Extent {
   int64_t height = 0, width = 0;
@@ -144,6 +151,17 @@ torch::Tensor activate(const torch::Tensor& x, Activation activation);
 // Reads names of the transformers library, such as "gelu_new" for gelu_tanh. Throws a usage error that begins
 // with `where` for an unknown name.
 Activation published_activation(const std::string& name, const std::string& where);
+
+// The tag for torchvision's first weights of a size, for which timm has no name.
+inline constexpr const char* kTorchvisionTag = "torchvision";
+
+// The published weights of a size: `usual` is the tag of those that an untagged name means, "" if there are
+// none; `others` have other preprocessing.
+struct PublishedTags {
+  std::string usual;
+  std::vector<std::string> others;
+};
+PublishedTags published_tags(const std::string& size);
 
 }  // namespace tessera::models
 

@@ -28,6 +28,8 @@ std::vector<Small> small_models() {
       Value::Table{{"image_size", 16}, {"patch_size", 4}, {"dim", 16}, {"depth", 2}, {"classes", 3}});
   return {{"vit", plain},
           {"vil", vil},
+          {"vim", vil},
+          {"vrwkv", vil},
           {"darl", plain},
           {"illama", plain},
           {"visionllama", plain},
@@ -35,6 +37,9 @@ std::vector<Small> small_models() {
           {"twins_svt", pyramid({{"heads", two}})},
           {"swin", pyramid({{"heads", two}, {"window_size", 4}, {"image_size", 64}})},
           {"convnext", pyramid({})},
+          {"poolformer", pyramid({})},
+          {"vil_pyramid", pyramid({{"heads", two}})},
+          {"eva02", plain},
           {"resnet", Value(Value::Table{{"image_size", 64}, {"depths", once}, {"classes", 3}})}};
 }
 

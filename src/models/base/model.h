@@ -35,7 +35,8 @@ class Backbone : public torch::nn::Module {
   // Returns the vector that a class head reads, [batch, embed_width()].
   virtual torch::Tensor embed(const torch::Tensor& images, const Context& context = {}) = 0;
   virtual int64_t embed_width() const = 0;
-  // Returns one vector [batch, embed_width()] for each class head in the family's published files.
+  // Returns one vector [batch, embed_width()] for each class head in the family's published files. If it has
+  // the vectors of all tokens, [batch, tokens, embed_width()], the head takes the largest score of each class.
   virtual std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context = {}) {
     return {embed(images, context)};
   }

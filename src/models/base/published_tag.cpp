@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/family.h"
-#include "models/base/published_tag.h"
 
 namespace tessera::models {
 namespace {
@@ -22,7 +21,8 @@ struct Look {
   bool operator==(const Look&) const = default;
 };
 constexpr Look kUsual = {}, kWhole = {.crop = 1}, kImageNet = {.pixels = Pixels::imagenet},
-               kAt384 = {.side = 384, .crop = 1, .mode = "squash"}, kAt256 = {.side = 256, .crop = 1},
+               kSquashed = {.crop = 1, .mode = "squash"}, kAt384 = {.side = 384, .crop = 1, .mode = "squash"},
+               kAt256 = {.side = 256, .crop = 1},
                kClipAt256 = {.side = 256, .crop = 1, .pixels = Pixels::clip}, kOld = {.crop = 0.875},
                kOldBilinear = {.crop = 0.875, .interpolation = "bilinear"};
 
@@ -71,6 +71,16 @@ constexpr std::array kTags = {
     Tag{"swin_", "ms_in22k"},
     Tag{"swin_", "ms_in22k_ft_in1k"},
     Tag{"twins_svt_", "in1k"},
+    Tag{"poolformer", "sail_in1k"},
+    Tag{"eva02_", "mim_in22k"},
+    Tag{"eva02_", "mim_m38m"},
+    Tag{"eva02_", "mim_in22k_ft_in1k"},
+    Tag{"eva02_", "mim_m38m_ft_in1k"},
+    Tag{"eva02_", "mim_in22k_ft_in22k", kSquashed},
+    Tag{"eva02_", "mim_m38m_ft_in22k", kSquashed},
+    Tag{"eva02_", "mim_in22k_ft_in22k_in1k", kSquashed},
+    Tag{"eva02_", "mim_m38m_ft_in22k_in1k", kSquashed},
+    Tag{"eva02_", "merged2b"},
     Tag{"resnet50_clip", "openai"},
     Tag{"resnet50_clip", "yfcc15m"},
     Tag{"resnet50_clip", "cc12m"},

@@ -59,6 +59,7 @@ ClassHeadOptions class_head_options(const ModelSpec& spec) {
   if (options.classes < 0) fail_usage("model.classes = ", options.classes, ", must be at least 0");
   if (const Value* norm = spec.settings.find("head_batch_norm"))
     options.batch_norm = norm->is_bool() && norm->as_bool();
+  if (const Value* bias = spec.settings.find("head_bias")) options.bias = !bias->is_bool() || bias->as_bool();
   return options;
 }
 
@@ -76,7 +77,7 @@ ClassHead::ClassHead(Backbone& backbone, const ClassHeadOptions& options) : opti
     modules_.emplace_back(kNorm);
   }
   for (const std::string& name : names) {
-    layers_.emplace_back(backbone.embed_width(), options.classes);
+    layers_.emplace_back(backbone.embed_width(), options.classes, options.bias);
     put(backbone, name, layers_.back().ptr());
     modules_.push_back(name);
   }
@@ -94,8 +95,10 @@ std::vector<torch::Tensor> ClassHead::forward(const std::vector<torch::Tensor>& 
   check(read_outs.size() == layers_.size(), "the model reads out ", read_outs.size(), " vectors for ",
         layers_.size(), " class heads");
   std::vector<torch::Tensor> scores;
-  for (size_t i = 0; i < layers_.size(); ++i)
+  for (size_t i = 0; i < layers_.size(); ++i) {
     scores.push_back(layers_[i]->forward(norm_ ? norm_.ptr()->forward(read_outs[i]) : read_outs[i]));
+    if (scores.back().dim() == 3) scores.back() = std::get<0>(scores.back().max(1));
+  }
   return scores;
 }
 

@@ -13,7 +13,8 @@ namespace tessera::models {
 
 // The settings of a model's class head.
 struct ClassHeadOptions {
-  int64_t classes = 1000;   // outputs of each head, 0 = no head
+  int64_t classes = 1000;  // outputs of each head, 0 = no head
+  bool bias = true;
   bool batch_norm = false;  // without parameters, before the head (MAE's linear probing), named "head_norm"
 };
 ClassHeadOptions class_head_options(const ModelSpec& spec);

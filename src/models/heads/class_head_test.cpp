@@ -17,16 +17,19 @@ ModelSpec small(const char* family, Value::Table extra = {}) {
   if (full.find("global_blocks")) all.set("global_blocks", Value::Array{});
   const bool stages = full.find("dims") != nullptr;
   for (const char* key : {"dim", "heads", "depth"})
-    if (!stages) all.set(key, key == std::string("dim") ? 16 : 2);
+    if (!stages && full.find(key)) all.set(key, key == std::string("dim") ? 16 : 2);
   if (stages) {
-    all.set("dims", Value::Array{8, 16}), all.set("depths", Value::Array{1, 1});
+    all.set("dims", Value::Array{8, 16});
+    if (full.find("depths")) all.set("depths", Value::Array{1, 1});
     all.set("image_size", 32);
     if (const Value* heads = full.find("heads"); heads && heads->is_array())
       all.set("heads", Value::Array{2, 2});
     for (const char* key : {"windows", "sub_sampling"})
       if (full.find(key)) all.set(key, Value::Array{2, 1});
+    if (full.find("strides")) all.set("strides", Value::Array{2}), all.set("head_width", 6);
     if (full.find("rope_anchor")) all.set("rope_anchor", Value::Array{8.0, 4.0});
   }
+  if (full.find("probe_layers")) all.set("probe_layers", 1), all.set("head_bias", true);
   merge(all, Value(std::move(extra)));
   return resolve_model(family, all);
 }
@@ -38,9 +41,11 @@ std::vector<std::string> names_of(const Classifier& model) {
 TEST(ClassHead, KeepsItsPublishedNameAndPlace) {
   for (const Family& family : families()) {
     const auto model = build_classifier(small(family.name.c_str()), 1);
-    const std::string name = family.name == "resnet"                              ? "fc"
-                             : family.name == "swin" || family.name == "convnext" ? "head.fc"
-                                                                                  : "head";
+    const std::map<std::string, std::string> published = {{"resnet", "fc"},         {"swin", "head.fc"},
+                                                          {"convnext", "head.fc"},  {"poolformer", "head.fc"},
+                                                          {"vanillanet", "cls2.0"}, {"aim", "head.linear"}};
+    const auto found = published.find(family.name);
+    const std::string name = found == published.end() ? "head" : found->second;
     EXPECT_EQ(model->head().tensor_names(), (std::vector<std::string>{name + ".weight", name + ".bias"}));
     // VisionLLaMA's head precedes parameters that were added to the family later.
     const std::vector<std::string> names = names_of(*model);

@@ -90,6 +90,8 @@ struct TaskKind {
   std::vector<const char*> tables = {};
   // Images with classes but no captions are evaluated zero-shot by class names.
   bool names_classes = false;
+  // False if training reads no classes: a wrong class of the data does not stop it.
+  bool reads_classes = true;
 };
 
 const std::vector<TaskKind>& task_kinds();

@@ -105,4 +105,7 @@ TaskKind answering_kind(const char* name, const char* summary, const char* comma
        .path_keys = {"conversations", "val_conversations", "tokenizer", "language_weights"}});
 }
 
+TaskKind instruct_kind();
+TaskKind frozen_kind();
+
 }  // namespace tessera::tasks

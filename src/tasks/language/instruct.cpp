@@ -1,11 +1,30 @@
-#include "tasks/language/instruct.h"
+// Visual instruction tuning (Liu et al. 2023, LLaVA): a language model answers questions about images.
+//
+//   H = projector(features of the image tower after an inner block)
+//   loss = - sum over the tokens of answers of log p(token | H in the place of <image>, all tokens before it)
+//
+// The task covers both stages of LLaVA. The first freezes all except the projector (train.freeze =
+// ["blocks.*", …, "language_model.*"]), the second only the tower. With LoRA the language model's own weights
+// stay fixed.
+#include "tasks/language/answering.h"
 
 #include "core/error.h"
 #include "core/text.h"
 #include "models/base/capability.h"
+#include "models/language/llava.h"
 
 namespace tessera::tasks {
 namespace {
+
+struct InstructConfig : AnsweringConfig {
+  models::LlavaConfig images;
+
+  template <class V>
+  void visit(V& v) {
+    visit_answering(v);
+    v("images", images, "the projector's input from an image");
+  }
+};
 
 class ProjectedImages final : public ImageReader {
  public:

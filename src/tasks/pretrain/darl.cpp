@@ -416,8 +416,9 @@ void DarlConfig::check() const {
 }
 
 TaskKind darl_kind() {
-  return task_kind<Darl, DarlConfig>("darl", "autoregressive pre-training on patches, predicted or denoised",
-                                     {.command = "complete", .path_keys = {"tokeniser"}});
+  return task_kind<Darl, DarlConfig>(
+      "darl", "autoregressive pre-training on patches, predicted or denoised",
+      {.command = "complete", .path_keys = {"tokeniser"}, .reads_classes = false});
 }
 
 }  // namespace tessera::tasks

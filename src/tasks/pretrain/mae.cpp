@@ -221,7 +221,8 @@ torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targ
 }
 
 TaskKind mae_kind() {
-  return task_kind<Mae, MaeConfig>("mae", "masked auto-encoding: pre-training on images without labels");
+  return task_kind<Mae, MaeConfig>("mae", "masked auto-encoding: pre-training on images without labels",
+                                   {.reads_classes = false});
 }
 
 }  // namespace tessera::tasks

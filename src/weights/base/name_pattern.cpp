@@ -47,10 +47,10 @@ NamePattern::NamePattern(std::string_view pattern) {
       parts_.push_back({Kind::any});
     } else {
       Part number{Kind::number};
-      const size_t plus = inside.find('+');
-      if (inside.starts_with('*')) number.scale = parse_int(inside.substr(1, plus - 1)).value();
-      if (plus != std::string::npos) number.offset = parse_int(inside.substr(plus + 1)).value();
-      if (inside.starts_with('-')) number.offset = parse_int(inside).value();
+      const size_t sign = inside.find_first_of("+-");
+      if (inside.starts_with('*')) number.scale = parse_int(inside.substr(1, sign - 1)).value();
+      if (sign != std::string::npos) number.offset = parse_int(inside.substr(sign + 1)).value();
+      if (sign != std::string::npos && inside[sign] == '-') number.offset = -number.offset;
       parts_.push_back(number);
     }
   }
@@ -124,7 +124,7 @@ NamePattern::Captures NamePattern::sample(int64_t i) const {
   Captures captures;
   for (const Part& part : parts_) {
     if (part.kind == Kind::number || part.kind == Kind::down)
-      captures.push_back({i == 0 ? 0 : i++ % 3 + std::max<int64_t>(0, -part.offset), {}});
+      captures.push_back({(i == 0 ? 0 : i++ % 3) + (part.offset < 0 ? 1 : 0), {}});
     if (part.kind == Kind::word || part.kind == Kind::rest)
       captures.push_back({0, i % 2 == 0 ? "weight" : "bias"});
   }

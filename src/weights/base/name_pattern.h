@@ -11,7 +11,7 @@ namespace tessera::train {
 
 // Matches and writes whole names. The k-th capture on one side of a row is the k-th on the other.
 //   {}       a number n
-//   {+2}     n + 2 in the name; {-1} n - 1, {*2} 2 n, {*2+1} 2 n + 1
+//   {+2}     n + 2 in the name; {-1} n - 1, {*2} 2 n, {*2+1} 2 n + 1, {*2-1} 2 n - 1
 //   {-}      a number that counts down: n = count - 1 - (number in the name)
 //   {0}      0 in the name, no capture; for lists with only this entry
 //   {each}   every number, no capture; the file repeats the same tensor for each

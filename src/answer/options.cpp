@@ -1,0 +1,92 @@
+#include "answer/options.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text.h"
+#include "io/files/json.h"
+
+namespace tessera::answer {
+namespace {
+
+const char* json_type(OptionField::Kind kind) {
+  switch (kind) {
+    case OptionField::Kind::flag:
+      return "boolean";
+    case OptionField::Kind::integer:
+      return "integer";
+    case OptionField::Kind::number:
+      return "number";
+    case OptionField::Kind::word:
+      return "string";
+    default:
+      return "array";
+  }
+}
+
+// The words of a value, as a command line has them.
+std::vector<std::string> words_of(const OptionField& field, const Value& value) {
+  if (value.is_string()) {
+    if (field.kind != OptionField::Kind::words) return {value.as_string()};
+    return split(value.as_string(), '\n');  // parameters of V2 are no lists
+  }
+  if (value.is_bool()) return {value.as_bool() ? "true" : "false"};
+  if (value.is_int()) return {std::to_string(value.as_int())};
+  if (value.is_double()) return {shortest(value.as_double())};
+  if (field.kind != OptionField::Kind::words || !value.is_array())
+    fail_usage("option '", field.key, "' is ", value.type_name(), ", must be ",
+               field.kind == OptionField::Kind::words ? "an array of strings" : field.wanted());
+  std::vector<std::string> words;
+  for (const Value& word : value.as_array()) {
+    if (!word.is_string())
+      fail_usage("option '", field.key, "' has ", word.type_name(), ", must have strings");
+    words.push_back(word.as_string());
+  }
+  return words;
+}
+
+void set_option(const OptionField& field, const Value& value) {
+  try {
+    field.set(field.parsed(words_of(field, value)));
+  } catch (const Error& error) {
+    std::string message = error.what();
+    if (message.starts_with(field.name()))
+      message = "option '" + field.key + "'" + message.substr(field.name().size());
+    throw Error(ErrorKind::usage, message);
+  }
+}
+
+}  // namespace
+
+std::vector<OptionDescription> describe_options(const std::vector<OptionField>& fields) {
+  std::vector<OptionDescription> out;
+  for (const OptionField& field : fields) {
+    OptionDescription option{
+        .key = field.key, .meaning = field.meaning, .values = {}, .type = json_type(field.kind)};
+    if (field.kind != OptionField::Kind::word && field.kind != OptionField::Kind::words)
+      option.values = field.wanted();
+    if (!field.rules.readers.empty()) option.meaning = field.rules.readers + ": " + option.meaning;
+    option.choices = field.rules.choices;
+    option.low = field.rules.range.low, option.high = field.rules.range.high;
+    if (const auto value = field.get())
+      option.standard =
+          nlohmann::ordered_json::parse(json_text(Value(Value::Table{{"value", *value}})))["value"];
+    out.push_back(std::move(option));
+  }
+  return out;
+}
+
+void set_options(const std::vector<OptionField>& fields, const Value& given) {
+  std::vector<std::string> known;
+  for (const OptionField& field : fields) known.push_back(field.key);
+  for (const auto& [key, value] : given.as_table()) {
+    const auto field = std::ranges::find(fields, key, &OptionField::key);
+    if (field == fields.end())
+      fail_usage("there is no option '", printable(key), "'",
+                 known.empty() ? ", there are none" : ", it must be " + join(known, ", "),
+                 did_you_mean(key, known));
+    set_option(*field, value);
+  }
+}
+
+}  // namespace tessera::answer

@@ -1,0 +1,215 @@
+#include "answer/pictures.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "core/text.h"
+#include "data/transforms/mask_labels.h"
+#include "io/images/index_png.h"
+
+namespace tessera::answer {
+namespace {
+
+struct PreparedPictures : Prepared {
+  std::vector<Image> images;
+  Value options;
+};
+
+// Answers image after image; others may answer in between.
+class Pictures : public Answerer {
+ public:
+  explicit Pictures(AnswerSetup setup) : setup_(std::move(setup)) {
+    description_.inputs = picture_inputs();
+    description_.alternatives = names_of(description_.inputs);
+    description_.details = details_of(*setup_.model);
+  }
+  const Description& description() const final { return description_; }
+
+  std::unique_ptr<Prepared> prepare(const Request& request) const final {
+    const torch::InferenceMode inference;
+    check_inputs(request, description_);
+    check_options(request.options);
+    auto prepared = std::make_unique<PreparedPictures>();
+    prepared->images = read_images(request, model().info().preprocess.apply_exif, setup_.max_pixels);
+    prepared->options = request.options;
+    prepared->rows = std::ssize(prepared->images);
+    for (const Image& image : prepared->images) prepared->bytes += image.pixels.size();
+    return prepared;
+  }
+
+  std::vector<Reply> answer(std::span<Prepared* const> requests, const Control& control) final {
+    const torch::InferenceMode inference;
+    std::vector<Reply> replies;
+    for (const Prepared* one : requests) {
+      const auto& pictures = static_cast<const PreparedPictures&>(*one);
+      std::vector<Reply> pieces;
+      for (const Image& image : pictures.images) {
+        if (control.stopped()) throw Error(ErrorKind::interrupted, "the request was cancelled");
+        pieces.push_back(look(image, pictures.options));
+        if (control.between && &image != &pictures.images.back()) control.between();
+      }
+      replies.push_back(gathered(std::move(pieces)));
+    }
+    return replies;
+  }
+
+ protected:
+  virtual void check_options(const Value& options) const = 0;
+  virtual Reply look(const Image& image, const Value& options) = 0;
+  // Joins the replies of a request's images.
+  virtual Reply gathered(std::vector<Reply> pieces) const { return joined(std::move(pieces)); }
+  const train::ReadyTask& model() const { return *setup_.model; }
+  Description description_;
+
+ private:
+  AnswerSetup setup_;
+};
+
+class Masks final : public Pictures {
+ public:
+  explicit Masks(const AnswerSetup& setup)
+      : Pictures(setup), segmenter_(setup.model->require<tasks::Segmenter>("segment")) {
+    description_.kind = "segment";
+    description_.summary = "the class of each pixel";
+    description_.outputs = {
+        {"mask", Datatype::uint8, {-1, -1, -1}, "[images, height, width]: class indices"}};
+    description_.details["classes"] = segmenter_.mask_classes();
+    for (int64_t c = 0; c < std::ssize(segmenter_.mask_classes()); ++c)
+      palette_.push_back(data::mask_colour(c));
+  }
+
+ protected:
+  void check_options(const Value& options) const override { read_options<NoOptions>(options); }
+
+  Reply look(const Image& image, const Value&) override {
+    const tasks::AutocastScope autocast = model().autocast();
+    const Image mask = segmenter_.segment(image, segmenter_.inference());
+    const std::string bytes(mask.pixels.begin(), mask.pixels.end());
+    Reply reply;
+    reply.outputs = {
+        {.name = "mask", .type = Datatype::uint8, .shape = {1, mask.height, mask.width}, .data = bytes}};
+    reply.results.push_back({{"width", mask.width},
+                             {"height", mask.height},
+                             {"mask", to_base64(encode_index_png(mask, palette_))},
+                             {"classes", class_counts(mask, segmenter_.mask_classes())}});
+    return reply;
+  }
+
+  // Masks of several sizes are no array.
+  Reply gathered(std::vector<Reply> pieces) const override {
+    for (const Reply& piece : pieces)
+      if (piece.outputs[0].shape != pieces[0].outputs[0].shape)
+        fail_usage("images of one request must have one size: their masks are one array");
+    return joined(std::move(pieces));
+  }
+
+ private:
+  tasks::Segmenter& segmenter_;
+  std::vector<std::array<uint8_t, 3>> palette_;
+};
+
+// One array of a column of numbers for each object.
+template <class T, class Get>
+Array numbers(const char* name, Datatype type, const std::vector<tasks::FoundObject>& objects,
+              std::vector<int64_t> shape, const Get& get) {
+  Array out{.name = name, .type = type, .shape = std::move(shape)};
+  for (const tasks::FoundObject& one : objects)
+    for (const T value : get(one)) out.data.append(reinterpret_cast<const char*>(&value), sizeof value);
+  return out;
+}
+
+class Objects final : public Pictures {
+ public:
+  explicit Objects(const AnswerSetup& setup)
+      : Pictures(setup), finder_(setup.model->require<tasks::ObjectFinder>("detect")) {
+    description_.kind = "detect";
+    description_.summary = "the objects in images";
+    description_.options = describe_options<ObjectOptions>();
+    description_.outputs = {{"box",
+                             Datatype::fp64,
+                             {-1, 4},
+                             "left, top, right, bottom in pixels, objects of all images in order"},
+                            {"score", Datatype::fp64, {-1}, "best first within an image"},
+                            {"index", Datatype::int64, {-1}, "the number of the class"},
+                            {"class", Datatype::bytes, {-1}, "its name"},
+                            {"count", Datatype::int64, {-1}, "objects of each image"}};
+    description_.details["classes"] = finder_.object_classes();
+  }
+
+ protected:
+  void check_options(const Value& options) const override { read_options<ObjectOptions>(options); }
+
+  Reply look(const Image& image, const Value& options) override {
+    const double least = read_options<ObjectOptions>(options).threshold;
+    std::vector<tasks::FoundObject> found = finder_.find(image, least, model().device(), model().precision());
+    std::erase_if(found, [&](const tasks::FoundObject& one) { return one.score < least; });
+    const auto count = std::ssize(found);
+    Array names{.name = "class", .type = Datatype::bytes, .shape = {count}};
+    for (const tasks::FoundObject& one : found)
+      names.texts.push_back(finder_.object_classes()[static_cast<size_t>(one.label)]);
+    Reply reply;
+    reply.outputs = {numbers<double>("box", Datatype::fp64, found, {count, 4},
+                                     [](const auto& o) {
+                                       return std::array{o.left, o.top, o.right, o.bottom};
+                                     }),
+                     numbers<double>("score", Datatype::fp64, found, {count},
+                                     [](const auto& o) { return std::array{o.score}; }),
+                     numbers<int64_t>("index", Datatype::int64, found, {count},
+                                      [](const auto& o) { return std::array{o.label}; }),
+                     std::move(names),
+                     {.name = "count",
+                      .type = Datatype::int64,
+                      .shape = {1},
+                      .data = std::string(reinterpret_cast<const char*>(&count), sizeof count)}};
+    reply.results.push_back({{"objects", json_of(found, finder_.object_classes())}});
+    return reply;
+  }
+
+ private:
+  tasks::ObjectFinder& finder_;
+};
+
+}  // namespace
+
+nlohmann::ordered_json class_counts(const Image& mask, const std::vector<std::string>& classes) {
+  std::array<int64_t, 256> counts{};
+  for (const uint8_t index : mask.pixels) ++counts[index];
+  std::vector<std::pair<int64_t, size_t>> found;
+  for (size_t index = 0; index < classes.size() && index < counts.size(); ++index)
+    if (counts[index] > 0) found.emplace_back(-counts[index], index);
+  std::ranges::sort(found);
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const auto& [pixels, index] : found)
+    out.push_back({{"class", classes[index]},
+                   {"index", index},
+                   {"pixels", -pixels},
+                   {"share", static_cast<double>(-pixels) / static_cast<double>(mask.pixels.size())}});
+  return out;
+}
+
+nlohmann::ordered_json json_of(const std::vector<tasks::FoundObject>& objects,
+                               const std::vector<std::string>& classes) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const tasks::FoundObject& o : objects) {
+    nlohmann::ordered_json one = {{"class", classes[static_cast<size_t>(o.label)]},
+                                  {"score", o.score},
+                                  {"box", {o.left, o.top, o.right, o.bottom}}};
+    if (!o.mask.counts.empty())
+      one["mask"] = {{"size", {o.mask.height, o.mask.width}}, {"counts", compress_runs(o.mask)}};
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+std::shared_ptr<Answerer> open_segmenter(const AnswerSetup& setup) {
+  if (!ability_of<tasks::Segmenter>(setup.model->task())) return nullptr;
+  return std::make_shared<Masks>(setup);
+}
+
+std::shared_ptr<Answerer> open_finder(const AnswerSetup& setup) {
+  if (!ability_of<tasks::ObjectFinder>(setup.model->task())) return nullptr;
+  return std::make_shared<Objects>(setup);
+}
+
+}  // namespace tessera::answer

@@ -1,0 +1,64 @@
+// The routes of a server: requests of HTTP become requests to models.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "serve/bodies.h"
+#include "serve/computer.h"
+#include "serve/decoders.h"
+#include "serve/http.h"
+#include "serve/jobs.h"
+#include "serve/models.h"
+#include "serve/v2.h"
+
+namespace tessera::serve {
+
+struct ServiceOptions {
+  std::string token;               // of Authorization: Bearer; "" = none needed
+  std::vector<std::string> hosts;  // further names in Host, in lower case
+  bool any_host = false;           // a Unix socket, or every caller needs the token
+  uint64_t body_bytes = uint64_t{64} << 20;
+  double request_seconds = 60;  // until a request is computed
+  std::string version;
+};
+
+class Service {
+ public:
+  Service(ServiceOptions options, Models& models, Computer& computer, Decoders& decoders, Jobs& jobs,
+          Metrics& metrics);
+
+  // Answers a request, or begins to. Called by the event loop: it only routes and admits.
+  void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
+  // Readiness, and whether new work is accepted.
+  void set_ready(bool ready) { ready_ = ready; }
+
+ private:
+  struct Call;  // one request on its way
+
+  HttpResponse route(Call& call);
+  HttpResponse route_get(const Call& call);
+  HttpResponse route_v2(const Call& call, size_t at);
+  HttpResponse health(const std::string& which) const;
+  HttpResponse job(Call& call);
+  HttpResponse begin(Call& call, const std::string& name, bool v2, bool as_job);
+  void check_caller(const HttpRequest& request, bool is_health) const;
+  answer::Request parse(Call& call);
+  void decode(const std::shared_ptr<Call>& call);
+  void computed(const std::shared_ptr<Call>& call, std::exception_ptr error, answer::Reply* reply);
+  void finish(Call& call, HttpResponse response);
+  void fail(Call& call, int status, const std::string& message);
+  void count(const std::string& model, int status);
+
+  ServiceOptions options_;
+  Models& models_;
+  Computer& computer_;
+  Decoders& decoders_;
+  Jobs& jobs_;
+  Metrics& metrics_;
+  std::atomic<bool> ready_ = false;
+};
+
+}  // namespace tessera::serve
