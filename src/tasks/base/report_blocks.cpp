@@ -112,7 +112,8 @@ report::TableBlock labels_of(const ScoredSamples& scored, const std::vector<std:
     const ScoredLabel& label = scored.labels[c];
     const auto number = [&](double value) { return label.average_precision < 0 ? "-" : fixed(value, 4); };
     table.rows.push_back({class_name(names, static_cast<int64_t>(c)), text(label.samples),
-                          number(label.average_precision), number(label.best.threshold),
+                          number(label.average_precision),
+                          label.average_precision < 0 ? "-" : shortest(label.best.threshold),
                           number(label.best.f1), number(label.best.precision), number(label.best.recall)});
   }
   return table;
