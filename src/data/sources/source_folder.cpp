@@ -1,5 +1,5 @@
 // ImageFolder: one folder per class. The root contains the class folders, or train/ and optionally a held-out
-// val/, validation/, valid/ or test/ with class folders, also by other usual names (split_names.h). Images
+// val/, validation/, valid/ or test/ with class folders, also by other usual names (source_kinds.h). Images
 // directly in that root, without any folder, have no labels. Runs in the folders are left out.
 #include <sys/stat.h>
 
