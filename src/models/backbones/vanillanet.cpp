@@ -348,8 +348,7 @@ Value adaptive() {
 
 Family vanillanet_family() {
   return make_family<VanillaNet, Config>(
-      "vanillanet",
-      "VanillaNet: plain layers without shortcuts; the training form merges into half of them",
+      "vanillanet", "VanillaNet: plain layers without shortcuts; the training form merges into half of them",
       {
           {"vanillanet_5", {}, size(512, {2, 4, 8}, {0, 1, 2})},
           {"vanillanet_6", {}, size(512, {2, 4, 8, 8}, {0, 1, 2})},
