@@ -35,13 +35,13 @@ TEST(Hog, HistogramsHaveLengthOneWhateverTheContrast) {
   EXPECT_TRUE(torch::allclose(hog(7 * images - 2, {.bins = 9, .cell = 8}), found));
 }
 
-// The border is reflected, so that a mirrored image has the mirrored cells with mirrored orientations: bin b of
-// b pi / bins … becomes the bin of pi minus that.
+// A mirrored image has the mirrored cells with mirrored orientations: bin b of b pi / bins … becomes the bin of pi
+// minus that. Columns at the border have no gradient across, and so the first bin either way: an inner cell is compared.
 TEST(Hog, MirroredImagesHaveMirroredOrientations) {
-  const Tensor images = random_images(1, 16, 16, 2);
+  const Tensor images = random_images(1, 16, 24, 2);
   const Tensor found = hog(images, {.bins = 9, .cell = 8}),
                mirrored = hog(images.flip({3}), {.bins = 9, .cell = 8});
-  EXPECT_TRUE(torch::allclose(mirrored.flip({4}).flip({2}), found));
+  EXPECT_TRUE(torch::allclose(mirrored.select(4, 1).flip({2}), found.select(4, 1)));
 }
 
 TEST(Hog, StripesHaveOneOrientationAndFlatImagesNone) {
@@ -118,7 +118,7 @@ TEST(MaskTokens, HideTheirPatchesInEveryFamily) {
     EXPECT_TRUE(torch::equal(masker.masked_map(torch::where(pixels, other, images), mask, true), map))
         << family.name;
     EXPECT_FALSE(torch::allclose(masker.masked_map(torch::where(pixels, images, other), mask, true), map));
-    mask.token = mask.token + 1;
+    mask.token = -mask.token;
     EXPECT_FALSE(torch::allclose(masker.masked_map(images, mask, true), map)) << family.name;
   }
 }

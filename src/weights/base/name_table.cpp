@@ -152,11 +152,11 @@ void add_place(TensorSource& source, const NamePlace& place) {
          printable(place.ours), "' of the model");
 }
 
-// A bias of the keys changes no attention, so files may lack it: BEiT has only those of q and v.
+// A bias of the keys changes no attention: BEiT's files have only those of q and v. Other files name k's.
 bool lacks_only_key_bias(const TensorSource& source) {
   const std::vector<NamePlace>& parts = source.parts;
-  return source.ours.ends_with(".qkv.bias") && parts.size() == 2 && parts[0].join.ours.of == 3 &&
-         parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
+  return source.ours.ends_with(".qkv.bias") && parts.size() == 2 && parts[0].theirs.ends_with(".q_bias") &&
+         parts[0].join.ours.of == 3 && parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
 }
 
 void sort_parts(TensorSource& source) {
