@@ -85,10 +85,11 @@ std::optional<Place> blocks_before(const std::string& name, std::string_view fin
   return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
 }
 
-// Vision-LSTM has two final norms: one for all tokens, then one for the vector that the head reads.
+// Vision-LSTM has two final norms: one for all tokens, then one for the vector that the head reads. Vision Mamba
+// and Vision-RWKV name theirs otherwise.
 std::string_view final_norm_of(const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    for (const std::string_view norm : {"norm", "legacy_norm"})
+    for (const std::string_view norm : {"norm", "norm_f", "ln1", "legacy_norm"})
       if (starts_with_part(name, norm)) return norm;
   return "norm";
 }
