@@ -117,8 +117,9 @@ answer::Request parse_plain(const HttpRequest& http, const std::string& body, co
     const bool raw = type.empty() || type.starts_with("image/") || type == "application/octet-stream" ||
                      is_image(bytes_of(std::string_view(body).substr(0, kImageHeadBytes)));
     if (!raw)
-      throw HttpError(415, "Content-Type is '" + printable(type) +
-                               "', must be of an image, application/json or multipart/form-data");
+      throw HttpError(
+          415, "the body is no JPEG, PNG, WebP, GIF, BMP or TIFF image, and its Content-Type is '" +
+                   printable(type) + "', must be of an image, application/json or multipart/form-data");
     add_image(request, body);
   }
   add_options(request, words);
