@@ -193,7 +193,7 @@ class WkvBlock(nn.Module):
     def forward(self, x):
         y = self.norms[0](x)
         moved = shift(y)
-        k, v, r = (layer(y * m + moved * (1 - m)) for layer, m in zip(self.spatial, self.mix))
+        k, v, r = (layer(y * m + moved * (1 - m)) for layer, m in zip(self.spatial, self.mix[:3]))
         x = x + self.spatial[3](torch.sigmoid(r) * wkv_pairs(self.decay / 196, self.first / 196, k, v))
         y = self.norms[1](x)
         moved = shift(y)
