@@ -21,6 +21,7 @@ BASE ?= main
 CRASHES ?= 500
 FUZZ_SECONDS ?= 60
 CLIENTS ?= $(BUILD)/clients
+EXPORTS ?= $(BUILD)/exports
 
 # LibTorch: the given folder, or the wheel in the build tree.
 TORCH_WHEEL := $(BUILD)/deps/torch-2.11
@@ -31,7 +32,7 @@ SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
 
 # ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build build-time prose demo test parity bench gpu clients soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build build-time prose demo test parity bench gpu clients export-check soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -76,6 +77,9 @@ gpu: configure  ## every task on this machine's GPU and CPU, compared, into GPU_
 
 clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI) against `tessera serve`, in CLIENTS=FOLDER
 	tests/clients/run $(abspath $(BUILD))/tessera $(CLIENTS)
+
+export-check: build  ## exported files of all families and tasks in onnxruntime and OpenVINO, in EXPORTS=FOLDER
+	tests/export/run $(abspath $(BUILD))/tessera $(EXPORTS)
 
 soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and resume it
 	$(COMPILE) crash_test

@@ -54,8 +54,10 @@ torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
     torch::Tensor(input_log_step_)
         .copy_(log_of_step_size(ops::first_step_size(x, range, /*per_channel=*/false)));
   }
-  // The kernel itself rounds to 8 bits.
-  if (bits_.activations == 8 && ops::fused_arithmetic(x) == kernels::Arithmetic::int8) return x;
+  // The operation itself rounds to 8 bits.
+  if (bits_.activations == 8 &&
+      (ops::fused_arithmetic(x) == kernels::Arithmetic::int8 || ops::composed_int8()))
+    return x;
   return ops::learned_step_size_quantise(x, input_log_step_.exp(), range, /*offset=*/{},
                                          x.numel() / x.size(0));
 }

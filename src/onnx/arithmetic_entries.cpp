@@ -35,6 +35,12 @@ void rsub(Call& call) {
   call.result(call.to.add("Sub", {call.operand("other", type), call.operand("self", type)}));
 }
 void mul(Call& call) { call.result(binary(call, "Mul")); }
+// self + weight (end - self)
+void lerp(Call& call) {
+  const std::string path = call.to.add("Sub", {call.tensor("end"), call.tensor("self")});
+  const std::string part = call.to.add("Mul", {path, call.operand("weight", call.result_type())});
+  call.result(call.to.add("Add", {call.tensor("self"), part}));
+}
 
 std::string rounded_quotient(Call& call, const std::string& rounding) {
   const std::string quotient = binary(call, "Div");
@@ -161,10 +167,11 @@ void max(Call& call) {
   if (call.is_used(1))
     call.result(call.to.add("ArgMax", {call.tensor("self")}, {{"axis", axis}, {"keepdims", keep}}), 1);
 }
-void argmax(Call& call) {
+// The place of the largest or smallest value.
+void arg_extreme(Call& call) {
   if (!call.has("dim")) call.refuse("has no axis");
   call.result(
-      call.to.add("ArgMax", {call.tensor("self")},
+      call.to.add(call.operation() == "aten::argmax" ? "ArgMax" : "ArgMin", {call.tensor("self")},
                   {{"axis", call.axis("dim")}, {"keepdims", static_cast<int64_t>(call.flag("keepdim"))}}));
 }
 // The Euclidean norm.
@@ -204,6 +211,7 @@ void add_arithmetic_entries(Entries& table) {
                 {"aten::sub", sub},
                 {"aten::rsub", rsub},
                 {"aten::mul", mul},
+                {"aten::lerp", lerp},
                 {"aten::div", div},
                 {"aten::floor_divide", floor_divide},
                 {"aten::remainder", remainder},
@@ -250,7 +258,8 @@ void add_arithmetic_entries(Entries& table) {
                 {"aten::mean", mean},
                 {"aten::amax", greatest},
                 {"aten::max", max},
-                {"aten::argmax", argmax},
+                {"aten::argmax", arg_extreme},
+                {"aten::argmin", arg_extreme},
                 {"aten::linalg_vector_norm", norm},
                 {"aten::norm", norm},
                 {"aten::cumsum", cumsum},

@@ -15,6 +15,7 @@ struct ExportOptions {
   int64_t opset = 20;  // 17 to 20
   std::string producer_version = {};
   const Entries* entries = nullptr;  // null: entries()
+  bool half = false;                 // float32 weights are stored in float16, and computed with in float32
 };
 
 // Computes a graph over ATen, with the operations that lowering emits: the definition that a file is checked
@@ -27,8 +28,8 @@ struct Exported {
   double difference = 0;
 };
 
-// Largest difference that a file may have.
-constexpr double kMostDifference = 1e-4;
+// Largest difference that a file may have, and one that rounds to float16 or int8.
+constexpr double kMostDifference = 1e-4, kMostRounded = 0.05;
 
 // Traces `function`, whose weights are `weights`, and checks the graph on inputs that the trace did not see. Throws Error that names
 // the operation that has no form in the file, or the output that differs.

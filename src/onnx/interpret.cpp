@@ -176,6 +176,14 @@ torch::Tensor reduce(const Step& step, const std::string& operation) {
   return at::linalg_vector_norm(step.x(), 2, axes, keep);
 }
 
+// The scale of a quantisation, with the axes of x.
+torch::Tensor scale_of(const Step& step) {
+  if (step.x(1).dim() == 0) return step.x(1);
+  std::vector<int64_t> shape(static_cast<size_t>(step.x().dim()), 1);
+  shape.at(static_cast<size_t>(step.attribute<int64_t>("axis", 1))) = -1;
+  return step.x(1).reshape(shape);
+}
+
 using Rule = std::function<torch::Tensor(const Step&)>;
 
 // Each rule is ONNX's definition of the operation in ATen.
@@ -246,11 +254,16 @@ const std::map<std::string, Rule>& rules() {
       {"ReduceL2", [](const Step& s) { return reduce(s, "ReduceL2"); }},
       {"ArgMax",
        [](const Step& s) { return s.x().argmax(s.attribute<int64_t>("axis", 0), s.flag("keepdims", 1)); }},
+      {"ArgMin",
+       [](const Step& s) { return s.x().argmin(s.attribute<int64_t>("axis", 0), s.flag("keepdims", 1)); }},
       {"CumSum", [](const Step& s) { return s.x().cumsum(s.x(1).item<int64_t>()); }},
       {"Softmax", [](const Step& s) { return s.x().softmax(s.attribute<int64_t>("axis", -1)); }},
       {"LogSoftmax", [](const Step& s) { return s.x().log_softmax(s.attribute<int64_t>("axis", -1)); }},
       {"MatMul", [](const Step& s) { return s.x().matmul(s.x(1)); }},
       {"Einsum", [](const Step& s) { return torch::einsum(s.attribute<std::string>("equation", ""), s.in); }},
+      {"QuantizeLinear",
+       [](const Step& s) { return (s.x() / scale_of(s)).round().clamp(-128, 127).to(torch::kInt8); }},
+      {"DequantizeLinear", [](const Step& s) { return s.x().to(s.x(1).scalar_type()) * scale_of(s); }},
       {"Conv", [](const Step& s) { return convolution(s, false); }},
       {"ConvTranspose", [](const Step& s) { return convolution(s, true); }},
       {"MaxPool", [](const Step& s) { return pool(s, true); }},

@@ -47,6 +47,28 @@ void convolution(Call& call) {
   call.result(call.to.add(transposed ? "ConvTranspose" : "Conv", inputs, attributes));
 }
 
+// Rounds to integers and back. Constants are stored as integers.
+void fake_quantize(Call& call) {
+  const bool by_channel = call.has("axis");
+  const torch::Tensor given = call.constant("scale"), known = call.constant("self");
+  if (!given.defined() || call.integer("quant_min") != -128 || call.integer("quant_max") != 127)
+    call.refuse("does not round to int8 by fixed scales");
+  const torch::Tensor scale = by_channel ? given : given.reshape({});
+  std::vector<OnnxAttribute> attributes;
+  if (by_channel) attributes.push_back({"axis", call.integer("axis")});
+  const std::string steps = call.to.constant(scale),
+                    zero = call.to.constant(torch::zeros_like(scale, torch::kInt8));
+  std::string integers;
+  if (known.defined()) {
+    std::vector<int64_t> shape(static_cast<size_t>(known.dim()), 1);
+    if (by_channel) shape[static_cast<size_t>(call.integer("axis"))] = -1;
+    integers = call.to.constant((known / scale.reshape(shape)).round().clamp(-128, 127).to(torch::kInt8));
+  } else {
+    integers = call.to.add("QuantizeLinear", {call.tensor("self"), steps, zero}, attributes);
+  }
+  call.result(call.to.add("DequantizeLinear", {integers, steps, zero}, attributes));
+}
+
 // Returns the weight or bias, else one value for all channels.
 std::string per_channel(Call& call, const char* name, const std::vector<int64_t>& shape, double otherwise) {
   return call.has(name) ? call.tensor(name) : call.to.constant(torch::full(shape, otherwise));
@@ -194,6 +216,8 @@ void add_layer_entries(Entries& table) {
                 {"aten::addmm", addmm},
                 {"aten::_convolution", convolution},
                 {"aten::convolution", convolution},
+                {"aten::fake_quantize_per_tensor_affine", fake_quantize},
+                {"aten::fake_quantize_per_channel_affine", fake_quantize},
                 {"aten::layer_norm", layer_norm},
                 {"aten::group_norm", group_norm},
                 {"aten::batch_norm", batch_norm},

@@ -67,6 +67,17 @@ std::vector<OnnxDimension> dimensions_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
+// True for roundings to integers and back, which the file has even for constants.
+bool is_rounding(c10::Symbol kind) {
+  return kind == c10::aten::fake_quantize_per_tensor_affine ||
+         kind == c10::aten::fake_quantize_per_channel_affine;
+}
+
+// True for operations that divide a tensor along an axis into a list.
+bool is_division(c10::Symbol kind) {
+  return kind == c10::aten::chunk || kind == c10::aten::split || kind == c10::aten::split_with_sizes;
+}
+
 c10::TensorTypePtr tensor_type(const Value* value) {
   const auto type = value->type()->cast<c10::TensorType>();
   check(type && type->scalarType() && type->sizes().concrete_sizes(), "a traced tensor has no shape");
@@ -124,8 +135,10 @@ void Lowering::lower(const Node& node, const Entries& table) {
       constants_[node.output()] = *torch::jit::toIValue(node.output());
     return;
   }
-  if (fold(node) || node.kind() == c10::prim::ListConstruct || node.kind() == c10::prim::Param) return;
-  if (node.kind() == c10::aten::chunk || node.kind() == c10::aten::split) return;  // lists have no nodes
+  if ((!is_rounding(node.kind()) && fold(node)) || node.kind() == c10::prim::ListConstruct ||
+      node.kind() == c10::prim::Param)
+    return;
+  if (is_division(node.kind())) return;  // lists have no nodes
   if (node.kind() == c10::prim::ListUnpack) return unpack(node);
   set_scope(node);
   const auto entry = table.find(node.kind().toQualString());
@@ -169,8 +182,7 @@ bool Lowering::fold(const Node& node) {
 // Lowers the parts of a tensor along an axis, a slice each.
 void Lowering::unpack(const Node& node) {
   Call parts(*this, *node.input()->node());
-  const std::string kind = parts.operation();
-  if (kind != "aten::chunk" && kind != "aten::split") parts.refuse("has no form in the file");
+  if (!is_division(node.input()->node()->kind())) parts.refuse("has no form in the file");
   const int64_t axis = parts.axis("dim");
   int64_t first = 0;
   for (const Value* output : node.outputs()) {

@@ -95,6 +95,19 @@ void slice(Call& call) {
   call.result(call.to.add("Slice", {call.tensor("self"), call.to.size(start), call.to.size(end),
                                     call.to.integers({call.axis("dim")}), call.to.integers({step})}));
 }
+// `length` numbers from `start` on.
+void narrow(Call& call) {
+  const int64_t start = call.integer("start"), end = start + call.integer("length");
+  call.result(call.to.add("Slice", {call.tensor("self"), call.to.integers({start}), call.to.integers({end}),
+                                    call.to.integers({call.axis("dim")})}));
+}
+// Each element several times, for the traced size of the axis.
+void repeat_interleave(Call& call) {
+  const int64_t axis = call.axis("dim"), times = call.integer("repeats"),
+                size = call.shape("self")[static_cast<size_t>(axis)];
+  const torch::Tensor order = torch::arange(size).repeat_interleave(times);
+  call.result(call.to.add("Gather", {call.tensor("self"), call.to.constant(order)}, {{"axis", axis}}));
+}
 void flip(Call& call) {
   std::vector<int64_t> axes = call.integers("dims");
   const std::vector<int64_t> last(axes.size(), -1),
@@ -238,6 +251,8 @@ void add_shape_entries(Entries& table) {
                 {"aten::squeeze", squeeze},
                 {"aten::select", select},
                 {"aten::slice", slice},
+                {"aten::narrow", narrow},
+                {"aten::repeat_interleave", repeat_interleave},
                 {"aten::flip", flip},
                 {"aten::roll", roll},
                 {"aten::expand", expand},

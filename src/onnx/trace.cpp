@@ -28,7 +28,7 @@ class QuietTracer {
 
 std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch::Tensor> inputs) {
   const torch::NoGradGuard no_gradients;
-  const ops::InferenceScope composed({.fused = false});
+  const ops::InferenceScope composed(function.settings);
   const QuietTracer quiet;
   torch::jit::Stack stack;
   for (torch::Tensor& input : inputs) stack.emplace_back(std::move(input));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "onnx/dimension.h"
+#include "ops/inference.h"
 
 namespace torch::jit {
 struct Graph;
@@ -34,6 +35,7 @@ struct Function {
   std::vector<FunctionInput> inputs;
   std::vector<std::string> outputs;
   std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)> run;
+  ops::InferenceSettings settings = {.fused = false, .parallel_tokens = 4096};  // under which it runs
 
   // Returns examples of the inputs, with the sizes of these free dimensions.
   struct FreeAxis {

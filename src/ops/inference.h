@@ -19,13 +19,17 @@ struct InferenceSettings {
   // repeat the current values to the last bit.
   bool gradients_follow = false;
   // Linear layers in int8 and integer products in attention (kernels::AttentionForward::fixed_point);
-  // everything else unchanged.
+  // everything else unchanged. Composed, only linear layers with a step size for x.
   bool int8 = false;
+  // Composed: sequences of more tokens take the chunkwise form of the mLSTM. 0: all take the parallel form.
+  int64_t parallel_tokens = 0;
   // False: convolutions prepare their weights for every call and keep nothing, to save memory (Winograd's
   // transformed weights are four times as large as the weights).
   bool keep_packed = true;
 };
 const InferenceSettings& inference_settings();
+// True if linear layers round to int8 in ATen operations.
+inline bool composed_int8() { return inference_settings().int8 && !inference_settings().fused; }
 // True if gradients are recorded or will follow.
 bool gradients_wanted();
 

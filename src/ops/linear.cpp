@@ -119,11 +119,27 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
 
 namespace {
 
+// The products of int8 with a fixed scale of x, in ATen operations: x W^T + b with x and each row of W rounded to integers.
+torch::Tensor product_in_int8(const torch::Tensor& x, const LinearParameters& p) {
+  const auto [low, high] = quantised_range(8, true);
+  const torch::Tensor steps = p.weight_log_step.defined()
+                                  ? p.weight_log_step.exp()
+                                  : (p.weight.abs().amax(1) / static_cast<double>(high)).clamp_min(1e-12);
+  const torch::Tensor none = torch::zeros({steps.size(0)}, torch::kInt32);
+  const torch::Tensor weight =
+      at::fake_quantize_per_channel_affine(rounded_weight(p).t(), steps, none, 1, -low, high);
+  const torch::Tensor step = p.input_log_step.exp();
+  const torch::Tensor y = torch::matmul(
+      at::fake_quantize_per_tensor_affine(x, step, torch::zeros({1}, torch::kInt32), -low, high), weight);
+  return p.bias.defined() ? y + p.bias : y;
+}
+
 // Composes the layer with `product`(x, weight, bias) for its products.
 template <class Product>
 torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                       Product product) {
-  torch::Tensor y = product(x, rounded_weight(p), p.bias);
+  const bool integers = composed_int8() && p.input_log_step.defined() && !p.gate.defined();
+  torch::Tensor y = integers ? product_in_int8(x, p) : product(x, rounded_weight(p), p.bias);
   if (p.activation == Activation::gelu) y = torch::gelu(y);
   if (p.activation == Activation::gelu_tanh) y = torch::gelu(y, "tanh");
   if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;

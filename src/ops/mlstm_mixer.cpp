@@ -114,6 +114,8 @@ MlstmOptions cell_options(const MlstmMixerOptions& options) {
   return {.eps = options.paper_cell ? 0 : options.cell_eps, .exponential_forget = options.paper_cell};
 }
 
+constexpr int64_t kComposedChunk = 256;  // tokens
+
 }  // namespace
 
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& p,
@@ -127,6 +129,8 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
         mlstm_chunkwise(in.q, in.k, in.v, in.i, in.f, tokens, mlstm_start(in.k, in.v), cell);
     h = result.h;
     *options.last = result.last;
+  } else if (const int64_t most = inference_settings().parallel_tokens; most > 0 && tokens > most) {
+    h = mlstm_chunkwise(in.q, in.k, in.v, in.i, in.f, kComposedChunk, mlstm_start(in.k, in.v), cell).h;
   } else {
     h = mlstm_parallel(in.q, in.k, in.v, in.i, in.f, cell);
   }

@@ -20,8 +20,8 @@ using Json = nlohmann::ordered_json;
 
 struct ExportCommand {
   std::string weights, out, model, key;
-  int64_t size = 0, opset = 20;
-  bool features = false, raw = false, json = false;
+  int64_t size = 0, opset = 20, max_tokens = 4096;
+  bool features = false, int8 = false, half = false, raw = false, json = false;
 
   template <class V>
   void visit(V& v) {
@@ -32,6 +32,11 @@ struct ExportCommand {
     v("features", features, "the backbone alone: its vector and the map of its last block");
     v("size", size, between(1, 8192), "side of the images in pixels (default: from the weights)");
     v("opset", opset, between(17, 20), "version of the operations");
+    v("int8", int8,
+      "linear layers with step sizes in int8, after `convert --calibrate` or training with `model.quantise`");
+    v("half", half, "weights in float16; other programs compute with them in float32");
+    v("max_tokens", max_tokens, between(1, 1 << 24),
+      "longest sequence in the parallel form of the mLSTM; longer ones are written in chunks");
     v("model", model, "model name, if weights of other programs do not name it");
     v("key", key, "dictionary of a PyTorch archive (default: the usual one)");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
@@ -73,6 +78,13 @@ Written export_part(const tasks::ExportedPart& part, const NamedTensors& weights
   }
   out.exported = onnx::export_function(part.function, weights, options);
   return out;
+}
+
+// Throws a usage error if int8 is requested for weights without step sizes.
+void require_step_sizes(const NamedTensors& weights) {
+  for (const auto& [name, tensor] : weights)
+    if (name.ends_with("input_log_step")) return;
+  fail_usage("--int8: these weights have no step sizes; `tessera convert --calibrate IMAGES` adds them");
 }
 
 void add_metadata(OnnxModel& model, const train::OpenedTask& opened) {
@@ -123,10 +135,13 @@ void export_weights(const ExportCommand& options) {
   if (!several && !is_file) fail_usage("--output ", options.out, ": must end in .onnx");
   if (several) make_directories(options.out);
   const NamedTensors weights = tasks::named_state(task.parts());
+  if (options.int8) require_step_sizes(weights);
   Json all = Json::array();
-  for (const tasks::ExportedPart& part : parts) {
-    Written written =
-        export_part(part, weights, {.opset = options.opset, .producer_version = program_version()});
+  for (tasks::ExportedPart& part : parts) {
+    part.function.settings.int8 = options.int8;
+    part.function.settings.parallel_tokens = options.max_tokens;
+    Written written = export_part(
+        part, weights, {.opset = options.opset, .producer_version = program_version(), .half = options.half});
     written.path = several ? options.out + "/" + part.name + ".onnx" : options.out;
     add_metadata(written.exported.model, opened);
     write_onnx(written.path, written.exported.model);

@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/two_tower.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/losses.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/task_kind.h"
@@ -110,6 +111,17 @@ class CocaTask final : public Task,
   }
   torch::Tensor embed_texts(const std::vector<std::string>& texts, CutTexts* cut) override;
   double similarity_scale() const override { return coca_->scale().item<double>(); }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    const auto unit = [](const models::Coca::Side& of) {
+      return std::vector<torch::Tensor>{models::normalised_rows(of.embed)};
+    };
+    const int64_t channels = models::input_channels(spec_.settings);
+    return {exported_part("image", {image_input(channels, side, side)}, {"vector"},
+                          [=, this](const auto& in) { return unit(coca_->image(read(in[0]))); }),
+            exported_part("text",
+                          {token_input(config_.context_length, input_.size(), input_.start(), input_.end())},
+                          {"vector"}, [=, this](const auto& in) { return unit(coca_->text(in[0])); })};
+  }
   std::vector<std::string> caption(const torch::Tensor& images, const CaptionRequest& request) override {
     if (!request.prompt.empty()) fail_usage("a CoCa takes no prompt for its captions (--prompt)");
     return captions_of(coca_->image(read(images)).tokens, request);

@@ -10,6 +10,7 @@
 #include "models/base/family.h"
 #include "models/base/generation.h"
 #include "nn/patch_embed.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
@@ -55,6 +56,9 @@ class Darl final : public Task, public DrawsPatches {
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"decoder.", decoder_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    return {exported_features(backbones()[0], side)};
+  }
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) + predictor_.patches() * decoder_->macs();
   }

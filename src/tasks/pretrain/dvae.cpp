@@ -1,5 +1,8 @@
 #include "tasks/pretrain/dvae.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Functions.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -12,6 +15,7 @@
 #include "models/base/codebook.h"
 #include "models/base/tokeniser.h"
 #include "models/heads/dvae_decoder.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
@@ -110,6 +114,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
   Findings evaluate(const EvaluateOptions& options);
   torch::Tensor pictures(const torch::Tensor& tokens) override { return pixels_of(decode(tokens)); }
+  std::vector<ExportedPart> exported(int64_t side) override;
 
  private:
   // From decoded outputs: the pixel loss, [batch]; and the pixels, [batch, 3, height, width].
@@ -220,6 +225,19 @@ torch::Tensor Dvae::decode(const torch::Tensor& tokens) {
   std::vector<int64_t> shape = tokens.sizes().vec();
   shape.push_back(vectors.size(1));
   return decoder_->forward(vectors.index_select(0, tokens.flatten()).view(shape));
+}
+
+std::vector<ExportedPart> Dvae::exported(int64_t side) {
+  const int64_t cells = side / tokeniser_->cell(), codes = tokeniser_->codes();
+  const onnx::FunctionInput tokens{
+      "tokens", {2, cells, cells}, [codes](const std::vector<int64_t>& shape, uint64_t draw) {
+        return torch::randint(codes, shape, at::detail::createCPUGenerator(draw + 1), torch::kInt64);
+      }};
+  return {
+      exported_part("encoder", {image_input(kPixel, side, side)}, {"tokens"},
+                    [this](const auto& in) { return std::vector<torch::Tensor>{tokeniser_->tokens(in[0])}; }),
+      exported_part("decoder", {tokens}, {"images"},
+                    [this](const auto& in) { return std::vector<torch::Tensor>{pictures(in[0])}; })};
 }
 
 // Evaluates images through their tokens, with one code per cell.

@@ -12,6 +12,7 @@
 #include "models/base/family.h"
 #include "models/base/model.h"
 #include "nn/patch_embed.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
@@ -72,6 +73,9 @@ class Mae final : public Task {
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", decoder_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  std::vector<ExportedPart> exported(int64_t side) override {
+    return {exported_features(backbones()[0], side)};
+  }
   // The encoder runs only on the visible patches.
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs();

@@ -7,6 +7,7 @@
 #include "models/base/capability.h"
 #include "models/base/family.h"
 #include "nn/init.h"
+#include "tasks/base/exported.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/validation_pass.h"
 
@@ -48,6 +49,10 @@ MaskedPatches::MaskedPatches(const TaskSetup& setup, const std::string& who)
 void MaskedPatches::set_head(const TaskSetup& setup, std::shared_ptr<MaskedHead> head) {
   head_ = std::move(head);
   if (setup.draws()) head_->initialise(setup.seed);
+}
+
+std::vector<ExportedPart> MaskedPatches::exported(int64_t side) {
+  return {exported_features(backbones()[0], side)};
 }
 
 int64_t MaskedPatches::macs(int64_t side) const { return backbone_->macs(side, side) + head_macs(); }

@@ -30,6 +30,7 @@ class MaskedPatches : public Task {
  public:
   std::vector<Part> parts() const override { return {{"", backbone_}, {"", head_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
+  std::vector<ExportedPart> exported(int64_t side) override;
   int64_t macs(int64_t side) const override;
   std::vector<StreamSpec> streams() const override;
   StreamSpec validation() const override;
