@@ -133,9 +133,17 @@ TEST_F(HubConfigTest, PreprocessCfgOfOpenClipHasPriority) {
   EXPECT_EQ(*own.find("size"), Value(32));
   EXPECT_EQ(*own.find("crop_mode"), Value("squash"));
   EXPECT_EQ(own.find("std")->as_array()[0], Value(1.0));
+  const auto of = [&](const std::string& keys) {
+    return preprocess(R"({"preprocess_cfg": {)" + keys + "}}", "open_clip_config.json");
+  };
+  EXPECT_EQ(*of(R"("resize_mode": "longest", "fill_color": [0, 0, 0])").find("crop_mode"), Value("longest"));
   EXPECT_NE(error_of([&] {
-              preprocess(R"({"preprocess_cfg": {"resize_mode": "longest"}})", "open_clip_config.json");
-            }).find("preprocess_cfg.resize_mode is longest, must be shortest or squash"),
+              of(R"("resize_mode": "longest", "fill_color": 127)");
+            }).find("preprocess_cfg.fill_color is 127, must be 0"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              of(R"("resize_mode": "stretch")");
+            }).find("preprocess_cfg.resize_mode is stretch, must be shortest, longest or squash"),
             std::string::npos);
 }
 
