@@ -123,6 +123,8 @@ TEST_F(HubConfigTest, WhatNoClassifierHereComputesIsRefusedByName) {
             "downsample_in_first_stage is true, must be false");
   EXPECT_EQ(refused("ConvNextForImageClassification", R"("layer_norm_eps": 0.01)"),
             "layer_norm_eps is 0.01, must be at most 1e-06");
+  EXPECT_EQ(refused("SwinForImageClassification", R"("layer_norm_eps": 0.01)"),
+            "layer_norm_eps is 0.01, must be 1e-05");
   EXPECT_EQ(refused("ViTForImageClassification", R"("image_size": [32, 48])"),
             "image_size is [32, 48], must be the side of a square");
   EXPECT_EQ(refused("ViTForImageClassification", R"("problem_type": "regression")"),
