@@ -130,6 +130,83 @@ def tokeniser():
                                    pad_token="<|endoftext|>")
 
 
+SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 100,
+         "image_size": 64, "patch_size": 8}
+STAGES = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 2, 2, 1]}
+SWIN = {"embed_dim": 24, "depths": [2, 2, 2, 2], "num_heads": [1, 2, 4, 8], "window_size": 4, "image_size": 128}
+SHARED = {**SMALL, **STAGES, **SWIN}.keys() - {"image_size"}  # settings that the table leaves out
+SQUARE = {"size": {"height": 64, "width": 64}}
+# Name, class, settings that differ from the configuration's, and those of the image processor.
+CLASSIFIERS = [
+    ("hf_vit", "ViTForImageClassification", SMALL, {"class": "ViT", **SQUARE}),
+    ("hf_vit_relu", "ViTForImageClassification", {**SMALL, "hidden_act": "relu", "qkv_bias": False},
+     {"class": "ViT", **SQUARE, "resample": 3, "do_rescale": True}),
+    ("hf_vit_eps", "ViTForImageClassification", {**SMALL, "layer_norm_eps": 1e-2, "hidden_act": "gelu_new"},
+     {"class": "ViT", **SQUARE, "do_normalize": False}),
+    ("hf_vit_grey", "ViTForImageClassification", {**SMALL, "num_channels": 1},
+     {"class": "ViT", **SQUARE, "image_mean": [0.5], "image_std": [0.5]}),
+    ("hf_deit", "DeiTForImageClassification", SMALL,
+     {"class": "DeiT", "size": {"height": 72, "width": 72}, "crop_size": {"height": 64, "width": 64}}),
+    ("hf_deit_distilled", "DeiTForImageClassificationWithTeacher", SMALL,
+     {"class": "DeiT", "size": {"height": 72, "width": 72}, "crop_size": {"height": 64, "width": 64}}),
+    ("hf_beit", "BeitForImageClassification", {**SMALL, "use_relative_position_bias": True}, {"class": "Beit", **SQUARE}),
+    ("hf_beit_shared", "BeitForImageClassification",
+     {**SMALL, "use_shared_relative_position_bias": True, "use_mask_token": True, "use_mean_pooling": False},
+     {"class": "Beit", **SQUARE}),
+    ("hf_beit_absolute", "BeitForImageClassification",
+     {**SMALL, "use_absolute_position_embeddings": True, "layer_scale_init_value": 0.0}, {"class": "Beit", **SQUARE}),
+    ("hf_data2vec", "Data2VecVisionForImageClassification", {**SMALL, "use_relative_position_bias": True},
+     {"class": "Beit", **SQUARE}),
+    ("hf_vit_msn", "ViTMSNForImageClassification", SMALL, {"class": "ViT", **SQUARE}),
+    ("hf_swin", "SwinForImageClassification", SWIN, {"class": "ViT", "size": {"height": 128, "width": 128}}),
+    ("hf_swin_padded", "SwinForImageClassification",
+     {**SWIN, "image_size": 176, "use_absolute_embeddings": True},
+     {"class": "ViT", "size": {"height": 176, "width": 176}}),
+    ("hf_convnext", "ConvNextForImageClassification", {**STAGES, "layer_scale_init_value": 0.5},
+     {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+    ("hf_convnext_384", "ConvNextForImageClassification", STAGES, {"class": "ConvNext", "size": {"shortest_edge": 384}}),
+    ("hf_convnextv2", "ConvNextV2ForImageClassification", STAGES,
+     {"class": "ConvNext", "size": {"shortest_edge": 96}, "crop_pct": 0.8}),
+    ("hf_resnet", "ResNetForImageClassification", {**STAGES, "embedding_size": 24},
+     {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+    ("hf_resnet_basic", "ResNetForImageClassification", {**STAGES, "embedding_size": 16, "layer_type": "basic"},
+     {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+    ("hf_resnet_caffe", "ResNetForImageClassification", {**STAGES, "downsample_in_bottleneck": True},
+     {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+]
+
+
+def classifier_case(case, folder, program, images):
+    import transformers
+
+    name, kind, settings, processor = case
+    torch.manual_seed(7)
+    family = getattr(transformers, kind).config_class
+    names = {i: f"class {i}" for i in range(10)}
+    model = getattr(transformers, kind)(family(**settings, id2label=names, num_labels=10)).eval()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.3 if "classifier" in key else parameter[0].numel() ** -0.5)
+        for key, buffer in model.named_buffers():
+            if key.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+    processor = dict(processor)
+    prepare = getattr(transformers, processor.pop("class") + "ImageProcessorPil")(**processor)
+    for part in (model, prepare):
+        part.save_pretrained(folder)
+    worst = 0
+    for image in images:
+        mode = "L" if settings.get("num_channels") == 1 else "RGB"
+        pixels = prepare(images=Image.open(image).convert(mode), return_tensors="pt")["pixel_values"]
+        with torch.no_grad():
+            scores = model(pixel_values=pixels).logits[0].softmax(-1)
+        lines = run(program, "predict", image, "--weights", folder, "--csv", "--top", "10").splitlines()[1:]
+        ours = {line.rsplit(",", 3)[1]: float(line.rsplit(",", 1)[1]) for line in lines}
+        worst = max(worst, difference({names[i]: float(value) for i, value in enumerate(scores)}, ours))
+    return worst, "preprocessor_config.json"
+
+
 TOWER = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 1, "num_hidden_layers": 2}
 TRANSFORMERS = [
     ("clip", "CLIP", {}, {}),
@@ -192,7 +269,8 @@ def main():
         root = options.keep or pathlib.Path(temporary)
         root.mkdir(parents=True, exist_ok=True)
         images = probes(root)
-        for program, cases, check in (("timm", TIMM, timm_case), ("transformers", TRANSFORMERS, transformers_case)):
+        for program, cases, check in (("timm", TIMM, timm_case), ("transformers", TRANSFORMERS, transformers_case),
+                                      ("transformers", CLASSIFIERS, classifier_case)):
             for case in cases:
                 if options.only not in case[0]:
                     continue
@@ -204,7 +282,7 @@ def main():
                     print(refusal, file=sys.stderr)
                     worst, how = float("inf"), "refused"
                 failed = failed or worst > MOST
-                more = ", ".join(f"{key} {value}" for key, value in case[2].items())
+                more = ", ".join(f"{key} {value}" for key, value in case[2].items() if key not in SHARED)
                 print(f"| {case[0]} | {program} | {case[1]}{', ' if more else ''}{more} | {how} | {worst:.1e} |", flush=True)
                 if not options.keep:
                     shutil.rmtree(folder)

@@ -83,7 +83,7 @@ void note_extent(OpenedLanguage& out) {
 
 // Opens weights of a Tessera run.
 OpenedLanguage open_run(const LanguageSource& source, torch::ScalarType dtype) {
-  const OpenedTask opened = open_task(source.weights);
+  const OpenedTask opened = open_task(source.weights, {.key = source.key});
   const tasks::AnsweringModel model = require_answers(opened).answering_model();
   if (!source.tokenizer.empty())
     fail_usage("--tokenizer: '", opened.file, "' holds its own, which it was trained with");
@@ -251,7 +251,7 @@ const tasks::Answers& require_answers(const OpenedTask& opened) {
 }
 
 OpenedLanguage open_language(const LanguageSource& source, torch::ScalarType dtype) {
-  const WeightFile file(weights_file_of(source.weights));
+  const WeightFile file(weights_file_of(source.weights), source.key);
   const bool ours = read_weights_info(file.metadata(), file.path()).ours;
   const bool flamingo = !ours && is_open_flamingo(file);
   if (!flamingo && !(source.language.empty() && source.tower.empty()))

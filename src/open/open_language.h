@@ -27,6 +27,7 @@ struct LanguageSource {
   std::string tokenizer = {};  // a file or folder instead of the folder's own
   std::string language = {};   // OpenFlamingo: the folder of its language model
   std::string tower = {};      // OpenFlamingo: weights with its image tower, in any form
+  std::string key = {};        // PyTorch archives: the dictionary to read, "" = the usual one
 };
 
 struct OpenedLanguage {

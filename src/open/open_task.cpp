@@ -153,6 +153,15 @@ std::string infer_size_from_tensors(const WeightFile& file) {
        join(first, ", "));
 }
 
+// Throws a usage error for a folder of a class of transformers that is not read, unless its tensors are those of a
+// registered size or of a model that `tessera convert` takes with a recipe.
+void refuse_unread_class(PublishedFolder& folder, const WeightFile& file) {
+  const std::string name = unread_class(folder);
+  if (!name.empty() && sizes_that_fit(file.tensors()).empty() && dense_heads(file).empty())
+    fail_usage("'", file.path(), "' holds a ", printable(name), " (config.json next to it), must be one of ",
+               readable_classes(), ", or weights with --model");
+}
+
 // Returns the number of rows of the file's head; 0 without a head.
 int64_t classes_in(const WeightFile& file, const models::ModelSpec& spec) {
   Value one_class = spec.settings;
@@ -252,7 +261,8 @@ std::string with_program(const std::string& name, const WeightFile& file) {
 // Returns the model's published preprocessing. A config.json of the same architecture overrides it.
 data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
   Value keys = models::published_preprocess(model);
-  if (hub && size_of(hub->model) == size_of(model.name)) merge(keys, hub->preprocess);
+  if (hub && (hub->model == model.family || size_of(hub->model) == size_of(model.name)))
+    merge(keys, hub->preprocess);
   return read_config<data::Preprocess>(keys, "preprocess");
 }
 
@@ -276,12 +286,12 @@ void describe_to(std::vector<std::string>& notes, const WeightFile& file, const 
     notes.push_back(
         hub ? text(file.path(), " holds ", info.model.name, " (config.json next to it)")
             : text(file.path(), " does not name its model; its tensors are those of ", info.model.name));
-  if (!hub || size_of(hub->model) != size_of(info.model.name)) {
+  if (!hub || hub->prepared_by.empty() || size_of(hub->model) != size_of(info.model.name)) {
     notes.push_back(file.path() + published_line(info.model, info.preprocess));
     return;
   }
-  notes.push_back(
-      text(file.path(), ": images are prepared as in its config.json: ", preprocess_text(info.preprocess)));
+  notes.push_back(text(file.path(), ": images are prepared as in its ", hub->prepared_by, ": ",
+                       preprocess_text(info.preprocess)));
   if (!hub->test_size.empty())
     notes.push_back(text(file.path(), ": its config.json has another test: ", hub->test_size));
 }
@@ -320,6 +330,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
     }
   folder = PublishedFolder(file.path());
   const auto hub = read_hub_config(folder);
+  if (model.empty() && !hub) refuse_unread_class(folder, file);
   const std::string name = with_program(!model.empty() ? model
                                         : hub          ? known_model(*hub, file)
                                                        : infer_size_from_tensors(file),
@@ -339,6 +350,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
     name_classes(info, hub->class_names, file.path());
   else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
     name_classes(info, known->names, file.path());
+  if (as_hub && hub->multi_label) info.task_metadata.set("multi_label", true);
   describe_generator(info, file);
   if (tasks::task_name(info.task) == tasks::default_task().name) describe_to(lines, file, info, hub, model);
   for (std::string& line : folder.lines()) lines.push_back(std::move(line));

@@ -27,10 +27,11 @@ torch::Tensor ReadyTask::moved(const torch::Tensor& images) const {
 
 OpenedExtractor open_extractor(const std::string& path, const ExtractorOptions& options) {
   OpenedExtractor opened;
-  opened.extractor = tasks::open_inception(weights_file_of(path), options.protocol, options.place);
+  opened.extractor =
+      tasks::open_inception(weights_file_of(path), options.protocol, options.place, options.key);
   opened.inception = opened.extractor != nullptr;
   if (opened.inception) return opened;
-  OpenedTask task = open_task(path, {.model = options.model});
+  OpenedTask task = open_task(path, {.model = options.model, .key = options.key});
   opened.notes = std::move(task.notes);
   opened.extractor = tasks::make_backbone_extractor(
       task.task->backbones().at(0).model, task.task->classifier(), task.info.preprocess, task.info.model.name,

@@ -67,6 +67,7 @@ class ReadyTask {
 struct ExtractorOptions {
   models::FidProtocol protocol = models::FidProtocol::tf;  // of Inception-v3
   std::string model = {};                                  // size name, for files of other programs
+  std::string key = {};                                    // PyTorch archives: the dictionary to read
   tasks::ExtractorPlace place = {};
 };
 

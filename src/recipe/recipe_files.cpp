@@ -138,6 +138,15 @@ Value parse_setting(const std::string& setting) {
   return table;
 }
 
+void check_one_length(const std::vector<std::string>& settings) {
+  Value both;
+  for (const std::string& setting : settings) merge(both, parse_setting(setting));
+  const Value *epochs = both.find("train.epochs"), *steps = both.find("train.steps");
+  if (epochs && steps && *epochs != Value(0) && *steps != Value(0))
+    fail_usage("train.epochs = ", toml_text(*epochs), " and train.steps = ", toml_text(*steps),
+               " on one command line contradict each other: give one");
+}
+
 std::string section_hint(const std::string& key) {
   std::vector<std::string> matches;
   for (const std::string& known : dotted_keys())

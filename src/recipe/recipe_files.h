@@ -27,6 +27,10 @@ Value read_based(const std::vector<std::string>& paths);
 // Parses "section.key=value" from the command line into a tree.
 Value parse_setting(const std::string& setting);
 
+// Throws a usage error if the settings of one command line contain both train.epochs and train.steps, other than 0.
+// In different layers the last one counts.
+void check_one_length(const std::vector<std::string>& settings);
+
 // Returns a hint for a key without its section: ", did you mean 'train.epochs'?"; else "".
 std::string section_hint(const std::string& key);
 

@@ -1,4 +1,5 @@
 #include "recipe/recipe.h"
+#include "recipe/recipe_files.h"
 
 #include <gtest/gtest.h>
 
@@ -112,6 +113,15 @@ TEST_F(RecipeTest, StepsTakeEpochsBackAndTheOtherWayRound) {
   EXPECT_EQ(load_recipe(file, {"train.steps=7"}).train.epochs, 0);
   EXPECT_EQ(load_recipe(file, {"train.steps=7", "train.epochs=2"}).train.steps, 0);
   EXPECT_EQ(load_recipe(write("top.toml", "base = \"base.toml\"\n[train]\nsteps = 3\n")).train.epochs, 0);
+}
+
+TEST(RecipeSettings, OneCommandLineHasOneLength) {
+  check_one_length({"train.epochs=3", "train.epochs=4", "optimiser.lr=1"});
+  check_one_length({"train.epochs=0", "train.steps=5"});
+  EXPECT_EQ(error_of([] {
+              check_one_length({"train.steps=5", "train.seed=1", "train.epochs=3"});
+            }),
+            "train.epochs = 3 and train.steps = 5 on one command line contradict each other: give one");
 }
 
 TEST_F(RecipeTest, FilesThatCannotBeRead) {

@@ -148,7 +148,8 @@ void read_preprocess(HubConfig& out, const PretrainedConfig& weights) {
 std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   const std::string where = folder.find({"config.json"});
   Value tree = folder.read({"config.json"});
-  if (const Value* name = tree.find("architecture"); !name || !name->is_string()) return std::nullopt;
+  if (const Value* name = tree.find("architecture"); !name || !name->is_string())
+    return read_transformers_config(folder);
   // Older files have all keys at the top level.
   if (const Value* inner = tree.find("pretrained_cfg"); !inner || !inner->is_table()) {
     Value outer{Value::Table{}}, nested{Value::Table{}};
@@ -177,6 +178,7 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   }
   read_model(out, config, where);
   read_preprocess(out, config.pretrained_cfg);
+  out.prepared_by = "config.json";
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The configurations next to published weights of images: timm's config.json (model, preprocessing, class names),
+// The configurations next to published weights of images: timm's and transformers' config.json (model, class names),
 // transformers' preprocessor_config.json, and OpenCLIP's open_clip_config.json; and the model in the metadata of
 // our own files.
 #pragma once
@@ -21,11 +21,20 @@ struct HubConfig {
   Value preprocess;                      // keys of [preprocess], with the size
   std::vector<std::string> class_names;  // may be empty
   std::string test_size;                 // "--size 288 --crop 1", if a larger size was tested too
+  std::string prepared_by;               // file of the preprocessing; "" = as published for the model
+  bool multi_label = false;              // an image has any number of classes
 };
 
 // Reads the config.json next to weights with a published name. Nothing for other files, or if it names no
 // architecture. Throws Error if it is not JSON, and usage errors that name a setting without an equivalent.
 std::optional<HubConfig> read_hub_config(PublishedFolder& folder);
+
+// As read_hub_config, for a config.json of transformers' image classifiers and their backbones.
+std::optional<HubConfig> read_transformers_config(PublishedFolder& folder);
+// Returns the class of transformers in a config.json that read_transformers_config cannot read; "" without one.
+std::string unread_class(PublishedFolder& folder);
+// Returns the classifiers that it reads, comma-separated.
+std::string readable_classes();
 
 // Returns the settings of `family` for arguments of timm's constructor (`model_args` in a config.json).
 // Arguments that only training reads are left out. Throws a usage error that begins with `where` for any other

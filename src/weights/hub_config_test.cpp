@@ -81,6 +81,59 @@ TEST_F(HubConfigTest, AnArgumentWithoutAnEquivalentIsRefusedByName) {
   EXPECT_NE(refusal(R"({"img_size": [160, 224]})").find("must be a square"), std::string::npos);
 }
 
+TEST_F(HubConfigTest, ClassifiersOfTransformersAreSettings) {
+  const auto of = [&](const std::string& name, const std::string& keys) {
+    return timm(R"({"architectures": [")" + name + R"("], )" + keys + "}");
+  };
+  const HubConfig vit = of("ViTForImageClassification", R"("hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 2, "intermediate_size": 100, "image_size": 48, "patch_size": 8, "layer_norm_eps": 1e-5,
+      "hidden_act": "gelu_new", "qkv_bias": false, "id2label": {"0": "cat", "1": "dog", "10": "lost"}, "dtype": "x")");
+  const auto setting = [&](const char* key) { return *vit.settings.find(key); };
+  EXPECT_EQ(vit.model, "vit");
+  EXPECT_EQ(setting("mlp_ratio"), Value(100.5 / 64));
+  EXPECT_EQ(setting("norm_eps"), Value(1e-5));
+  EXPECT_EQ(setting("mlp"), Value("gelu_tanh"));
+  EXPECT_EQ(setting("qkv_bias"), Value(false));
+  EXPECT_EQ(*vit.preprocess.find("size"), Value(48));
+  EXPECT_EQ(vit.class_names, (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_FALSE(vit.multi_label);
+  const HubConfig swin =
+      of("SwinModel", R"("embed_dim": 8, "depths": [1, 2], "num_heads": [1, 2], "image_size": 56,
+      "id2label": {"0": "LABEL_0"}, "problem_type": "multi_label_classification")");
+  EXPECT_EQ(*swin.settings.find("dims"), Value(Value::Array{8, 16}));
+  EXPECT_EQ(*swin.settings.find("form"), Value("timm"));
+  EXPECT_TRUE(swin.class_names.empty());
+  EXPECT_TRUE(swin.multi_label);
+  EXPECT_EQ(*of("BeitForImageClassification", R"("use_mean_pooling": false)").settings.find("global_pool"),
+            Value("token"));
+  EXPECT_EQ(*of("ResNetForImageClassification", R"("downsample_in_bottleneck": true)")
+                 .settings.find("stride_first"),
+            Value(true));
+}
+
+TEST_F(HubConfigTest, WhatNoClassifierHereComputesIsRefusedByName) {
+  const auto refused = [&](const std::string& name, const std::string& keys) {
+    const std::string error =
+        error_of([&] { timm(R"({"architectures": [")" + name + R"("], )" + keys + "}"); });
+    return error.substr(std::min(error.size(), path("config.json").size() + 2));
+  };
+  EXPECT_EQ(refused("ResNetForImageClassification", R"("hidden_act": "gelu")"),
+            "hidden_act is gelu, must be relu");
+  EXPECT_EQ(refused("ResNetForImageClassification", R"("downsample_in_first_stage": true)"),
+            "downsample_in_first_stage is true, must be false");
+  EXPECT_EQ(refused("ConvNextForImageClassification", R"("layer_norm_eps": 0.01)"),
+            "layer_norm_eps is 0.01, must be at most 1e-06");
+  EXPECT_EQ(refused("SwinForImageClassification", R"("layer_norm_eps": 0.01)"),
+            "layer_norm_eps is 0.01, must be 1e-05");
+  EXPECT_EQ(refused("ViTForImageClassification", R"("image_size": [32, 48])"),
+            "image_size is [32, 48], must be the side of a square");
+  EXPECT_EQ(refused("ViTForImageClassification", R"("problem_type": "regression")"),
+            "problem_type is regression, must be single_label_classification or multi_label_classification");
+  PublishedFolder folder = with("config.json", R"({"architectures": ["CvtForImageClassification"]})");
+  EXPECT_FALSE(read_hub_config(folder).has_value());
+  EXPECT_EQ(unread_class(folder), "CvtForImageClassification");
+}
+
 TEST_F(HubConfigTest, WhatNothingReadsIsNamed) {
   write_text_atomic(path("notes.bin"), "x");
   write_text_atomic(path("README.md"), "x");
@@ -133,9 +186,17 @@ TEST_F(HubConfigTest, PreprocessCfgOfOpenClipHasPriority) {
   EXPECT_EQ(*own.find("size"), Value(32));
   EXPECT_EQ(*own.find("crop_mode"), Value("squash"));
   EXPECT_EQ(own.find("std")->as_array()[0], Value(1.0));
+  const auto of = [&](const std::string& keys) {
+    return preprocess(R"({"preprocess_cfg": {)" + keys + "}}", "open_clip_config.json");
+  };
+  EXPECT_EQ(*of(R"("resize_mode": "longest", "fill_color": [0, 0, 0])").find("crop_mode"), Value("longest"));
   EXPECT_NE(error_of([&] {
-              preprocess(R"({"preprocess_cfg": {"resize_mode": "longest"}})", "open_clip_config.json");
-            }).find("preprocess_cfg.resize_mode is longest, must be shortest or squash"),
+              of(R"("resize_mode": "longest", "fill_color": 127)");
+            }).find("preprocess_cfg.fill_color is 127, must be 0"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              of(R"("resize_mode": "stretch")");
+            }).find("preprocess_cfg.resize_mode is stretch, must be shortest, longest or squash"),
             std::string::npos);
 }
 

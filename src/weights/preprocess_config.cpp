@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "core/error.h"
 #include "core/published_config.h"
@@ -48,7 +49,7 @@ struct OpenClipConfig {
   void visit(V& v) {
     v("size", size, "a number or [height, width]");
     v("interpolation", interpolation, "bicubic or bilinear");
-    v("resize_mode", resize_mode, "shortest or squash");
+    v("resize_mode", resize_mode, "shortest, longest or squash");
     v("mode", mode, "of colours");
     v("fill_color", fill_color, "colour of the border");
     v("mean", mean, "per channel");
@@ -188,9 +189,14 @@ Value keys_of(const OpenClipConfig& config, int64_t side, const std::string& whe
   Value keys;
   keys.set("size", side > 0 ? side : size->as_int());
   keys.set("crop", 1.0);
-  if (config.resize_mode != "shortest" && config.resize_mode != "squash")
-    refused("resize_mode", config.resize_mode, "shortest or squash");
-  keys.set("crop_mode", config.resize_mode == "shortest" ? "center" : "squash");
+  const std::map<std::string, std::string> modes = {
+      {"shortest", "center"}, {"longest", "longest"}, {"squash", "squash"}};
+  if (!modes.contains(config.resize_mode))
+    refused("resize_mode", config.resize_mode, "shortest, longest or squash");
+  const std::vector<double> colour = numbers_of(config.fill_color, 0, where, "preprocess_cfg.fill_color");
+  if (config.resize_mode == "longest" && colour != std::vector<double>(colour.size(), 0))
+    refused("fill_color", toml_text(config.fill_color), "0, which is black");
+  keys.set("crop_mode", modes.at(config.resize_mode));
   keys.set("interpolation", config.interpolation == "bilinear" ? "bilinear" : "bicubic");
   keys.set("mean", Value::Array(config.mean.begin(), config.mean.end()));
   keys.set("std", Value::Array(config.std.begin(), config.std.end()));

@@ -98,12 +98,6 @@ Activation activation_of(Activation told, bool siglip) {
   return told != Activation::published ? told : siglip ? Activation::gelu_tanh : Activation::gelu;
 }
 
-// Returns the ratio of hidden channels to width. Half a channel more protects against rounding.
-double mlp_ratio(int64_t hidden, int64_t dim) {
-  return hidden % dim == 0 ? static_cast<double>(hidden / dim)
-                           : (static_cast<double>(hidden) + 0.5) / static_cast<double>(dim);
-}
-
 Value vit_settings(const Shapes& shapes, const TowerHints& hints, bool siglip, bool coca) {
   const int64_t dim = shapes.extent(trunk("patch_embed.proj.weight"), 0),
                 patch = shapes.extent(trunk("patch_embed.proj.weight"), 2);
@@ -179,6 +173,11 @@ TextTowerConfig text_config(const Shapes& shapes, const TowerHints& hints, bool 
 }
 
 }  // namespace
+
+double mlp_ratio(int64_t hidden, int64_t dim) {
+  return hidden % dim == 0 ? static_cast<double>(hidden / dim)
+                           : (static_cast<double>(hidden) + 0.5) / static_cast<double>(dim);
+}
 
 const train::NameTable* tower_table(const std::vector<std::string>& names) {
   const auto has = [&](std::string_view beginning) {

@@ -45,6 +45,9 @@ struct PublishedTowers {
   int64_t image_side = 0;  // size to resize images to; 0 = by the settings
 };
 
+// Returns the ratio of hidden channels to width. Half a channel more protects against rounding.
+double mlp_ratio(int64_t hidden, int64_t dim);
+
 // Returns the name table of an image-text model, null for other files.
 const train::NameTable* tower_table(const std::vector<std::string>& names);
 

@@ -57,7 +57,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"tasks/pairs", {}}, {"tasks/language", {}},
     {"weights/base", {}}, {"weights/names", {}},
     {"cli/base", {}}, {"cli/run", {}}, {"cli/measure", {}}, {"cli/images", {}}, {"cli/analyse", {}}, {"cli/data", {}},
-    {"cli/bench", {}}, {"cli/scale", {}},
+    {"cli/bench", {}}, {"cli/scale", {}}, {"cli/front", {}},
 };
 // clang-format on
 const std::vector<std::string> kNeverTouchFiles = {"ops", "nn", "models", "diffusion"};

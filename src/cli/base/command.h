@@ -32,6 +32,9 @@ std::string_view group_summary(std::string_view group);
 // Runs the program; returns the exit code (0 done, 1 failed, 2 wrong usage, 130 interrupted).
 int run_program(int argc, const char* const* argv);
 
+// Writes the C++ source of the front's table (cli/front/answers.h).
+void write_answers(const std::string& file);
+
 // Shells complete commands and options by a script that the program writes.
 
 struct CommandWords {

@@ -120,8 +120,9 @@ void check_command_word(CLI::App& app, int argc, const char* const* argv) {
     const std::string word = argv[i];
     const auto words = possible_words(*at, false);
     if (words.empty() || word.starts_with("-")) return;
+    const std::string near = did_you_mean(word, words);
     if (std::find(words.begin(), words.end(), word) == words.end())
-      fail_usage("unknown command '", word, "'", did_you_mean(word, words), " `", full_name(*at),
+      fail_usage("unknown command '", word, "'", near.empty() ? ":" : near, " `", full_name(*at),
                  " --help` lists the commands");
     at = at->get_subcommand(word);
   }
@@ -220,8 +221,28 @@ int run_program(int argc, const char* const* argv) {
   }
 }
 
-void add_version(Arguments&, Action& action) {
-  action = [] { std::cout << "tessera " << program_version() << " (LibTorch " << TORCH_VERSION << ")\n"; };
+namespace {
+
+struct VersionOptions {
+  bool json = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("json", json, "one JSON object");
+  }
+};
+
+void print_version(const VersionOptions& options) {
+  if (options.json)
+    std::cout << "{\"version\":\"" << program_version() << "\",\"libtorch\":\"" << TORCH_VERSION << "\"}\n";
+  else
+    std::cout << "tessera " << program_version() << " (LibTorch " << TORCH_VERSION << ")\n";
+}
+
+}  // namespace
+
+void add_version(Arguments& command, Action& action) {
+  action = with_options<VersionOptions>(command, print_version);
 }
 
 std::string program_version() { return TESSERA_VERSION; }

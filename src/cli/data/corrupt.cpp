@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -19,6 +21,7 @@ struct CorruptOptions {
   data::CorruptConfig corrupt;
   std::string split = "validation", corruptions, severities = "1,2,3,4,5";
   int64_t threads = 0;
+  bool json = false;
 
   template <class V>
   void visit(V& v) {
@@ -43,6 +46,7 @@ struct CorruptOptions {
     v("seed", corrupt.seed, "seed of the corruptions");
     v("class_names", source.class_names, "file with one class name in a line");
     v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+    visit_json(v, json);
   }
 };
 
@@ -89,10 +93,16 @@ void corrupt(const CorruptOptions& asked) {
         line->update(done, {});
       });
   if (line) line->finish();
-  std::cout << one_line(options.corrupt.output) << ": " << counted(report.pictures, "image") << " of "
-            << one_line(source->describe()) << ", parameters of "
-            << (report.parameters == "cifar" ? "CIFAR-10-C" : "ImageNet-C") << "\n";
-  if (report.drawn_frost) std::cout << data::kDrawnFrost << "\n";
+  std::ostream& out = people(options.json);
+  out << one_line(options.corrupt.output) << ": " << counted(report.pictures, "image") << " of "
+      << one_line(source->describe()) << ", parameters of "
+      << (report.parameters == "cifar" ? "CIFAR-10-C" : "ImageNet-C") << "\n";
+  if (report.drawn_frost) out << data::kDrawnFrost << "\n";
+  print_outcome(options.json, {{"output", options.corrupt.output},
+                               {"images", report.pictures},
+                               {"set", source->describe()},
+                               {"parameters", report.parameters},
+                               {"drawn_frost", report.drawn_frost}});
 }
 
 }  // namespace

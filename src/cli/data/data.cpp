@@ -9,6 +9,7 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
+#include "cli/base/outcome.h"
 #include "cli/data/data_models.h"
 #include "core/control_characters.h"
 #include "core/error.h"
@@ -256,6 +257,7 @@ struct PackOptions : DataOptions {
     v("quality", pack.quality, "JPEG quality of shrunk images");
     v("gzip", pack.gzip, "write .tar.gz");
     v("skip_bad", pack.skip_bad, "leave out images that cannot be read");
+    visit_json(v, json);
   }
 };
 
@@ -265,11 +267,17 @@ void pack(const PackOptions& options) {
   const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());
   watch.finish();
   for (const std::string& line : report.skipped.lines) std::cerr << "left out: " << one_line(line) << "\n";
-  std::cout << one_line(options.pack.output) << ": " << counted(report.pictures, "image") << " in "
-            << counted(static_cast<int64_t>(report.files.size()) - 1, "shard") << ", "
-            << human_bytes(static_cast<uint64_t>(report.bytes));
-  if (report.skipped.count > 0) std::cout << ", " << report.skipped.count << " left out";
-  std::cout << "\n";
+  std::ostream& out = people(options.json);
+  out << one_line(options.pack.output) << ": " << counted(report.pictures, "image") << " in "
+      << counted(static_cast<int64_t>(report.files.size()) - 1, "shard") << ", "
+      << human_bytes(static_cast<uint64_t>(report.bytes));
+  if (report.skipped.count > 0) out << ", " << report.skipped.count << " left out";
+  out << "\n";
+  print_outcome(options.json, {{"output", options.pack.output},
+                               {"images", report.pictures},
+                               {"files", report.files},
+                               {"bytes", report.bytes},
+                               {"left_out", report.skipped.json()}});
 }
 
 // --- preview ---
@@ -290,6 +298,7 @@ struct PreviewOptions : DataOptions {
     v("seed", seed, "seed of the choice of images");
     v("matches", matches,
       "recipe of task detect: its augmented images, with the anchors assigned to each object");
+    visit_json(v, json);
   }
 };
 
@@ -352,9 +361,10 @@ void preview(const PreviewOptions& options) {
   if (!options.matches.empty()) {
     const auto matched = matched_cells(options.matches, options.source, options.count, options.seed,
                                        static_cast<int>(options.cell));
-    std::cout << one_line(write_preview(options.output, kind, matched, layout, options.source.path)) << ": "
-              << counted(std::ssize(matched), "image") << "\n";
-    return;
+    people(options.json) << one_line(
+                                write_preview(options.output, kind, matched, layout, options.source.path))
+                         << ": " << counted(std::ssize(matched), "image") << "\n";
+    return print_outcome(options.json, {{"output", options.output}, {"images", matched.size()}});
   }
   if (const char* others = data::find_source_kind(options.source.path).without_images)
     fail_usage("'", options.source.path, "' holds ", others, ": `tessera data info` describes them");
@@ -362,8 +372,9 @@ void preview(const PreviewOptions& options) {
   bool by_number = false;
   const std::vector<report::Cell> cells = sample_cells(options, *source, kind, by_number);
   if (cells.empty()) fail(options.source.path, ": none of ", options.count, " images could be read");
-  std::cout << one_line(write_preview(options.output, kind, cells, layout, source->describe())) << ": "
-            << cells.size() << " of " << counted(source->size(), "image") << "\n";
+  people(options.json) << one_line(write_preview(options.output, kind, cells, layout, source->describe()))
+                       << ": " << cells.size() << " of " << counted(source->size(), "image") << "\n";
+  print_outcome(options.json, {{"output", options.output}, {"images", cells.size()}, {"of", source->size()}});
   if (by_number)
     std::cerr << one_line(options.output)
               << ": names that are not in plain ASCII are shown as numbers; an .svg or .html shows "

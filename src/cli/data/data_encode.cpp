@@ -3,10 +3,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
+#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -26,7 +28,7 @@ struct DataEncodeOptions : ComputeOptions {
   std::string weights, out;
   int64_t size = 0, batch = 16, shard_size = 10000, tile = 0;
   double scale = 0;
-  bool no_flip = false;
+  bool no_flip = false, json = false;
 
   template <class V>
   void visit(V& v) {
@@ -44,6 +46,7 @@ struct DataEncodeOptions : ComputeOptions {
     v("shard_size", shard_size, between(1, 10'000'000), "images in a shard");
     v("batch_size", batch, between(1, 4096), "images at a time");
     ComputeOptions::visit(v);
+    visit_json(v, json);
   }
 };
 
@@ -232,12 +235,19 @@ void encode(const DataEncodeOptions& options) {
                       data::latents_json(info, labels ? labels->class_names() : std::vector<std::string>{},
                                          train, validation));
     move_directory(partial, options.out);
-    std::cout << one_line(options.out) << ": "
-              << counted(splits.train->size() + (splits.validation ? splits.validation->size() : 0), "latent")
-              << " of " << info.channels << "x" << info.rows << "x" << info.columns
-              << (info.views == 2 ? ", each mirrored too" : "") << ", deviation "
-              << fixed(spread.deviation(), 4) << ", scale " << fixed(info.scale, 5)
-              << (measured ? " (measured)" : "") << "\n";
+    const int64_t latents = splits.train->size() + (splits.validation ? splits.validation->size() : 0);
+    people(options.json) << one_line(options.out) << ": " << counted(latents, "latent") << " of "
+                         << info.channels << "x" << info.rows << "x" << info.columns
+                         << (info.views == 2 ? ", each mirrored too" : "") << ", deviation "
+                         << fixed(spread.deviation(), 4) << ", scale " << fixed(info.scale, 5)
+                         << (measured ? " (measured)" : "") << "\n";
+    print_outcome(options.json, {{"output", options.out},
+                                 {"latents", latents},
+                                 {"shape", {info.channels, info.rows, info.columns}},
+                                 {"views", info.views},
+                                 {"deviation", spread.deviation()},
+                                 {"scale", info.scale},
+                                 {"measured", measured}});
   } catch (...) {
     remove_all(partial);
     throw;

@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
+#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -22,6 +24,7 @@ struct DataInstructOptions {
   std::string output, split = "train";
   std::vector<std::string> kinds = names_of<data::ResponseKind>();
   int64_t seed = 0, threads = 0;
+  bool json = false;
 
   template <class V>
   void visit(V& v) {
@@ -34,6 +37,7 @@ struct DataInstructOptions {
     v("kinds", kinds, "kinds of response");
     v("seed", seed, "seed of the questions");
     v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+    visit_json(v, json);
   }
 };
 
@@ -94,11 +98,20 @@ void instruct(const DataInstructOptions& options) {
   const bool array = options.output.ends_with(".json");
   write_text_atomic(options.output, array ? "[" + join(lines, ",\n") + "]\n" : join(lines, "\n") + "\n");
   std::vector<std::string> parts;
+  nlohmann::ordered_json kinds;
   for (size_t kind = 0; kind < found.counts.size(); ++kind)
-    if (found.kinds[kind])
-      parts.push_back(text(found.counts[kind], " ", name_of(static_cast<data::ResponseKind>(kind))));
-  std::cout << one_line(options.output) << ": " << counted(std::ssize(lines), "conversation") << " about "
-            << counted(source->size() - found.without, "image") << " (" << join(parts, ", ") << ")\n";
+    if (found.kinds[kind]) {
+      const std::string name(name_of(static_cast<data::ResponseKind>(kind)));
+      parts.push_back(text(found.counts[kind], " ", name));
+      kinds[name] = found.counts[kind];
+    }
+  people(options.json) << one_line(options.output) << ": " << counted(std::ssize(lines), "conversation")
+                       << " about " << counted(source->size() - found.without, "image") << " ("
+                       << join(parts, ", ") << ")\n";
+  print_outcome(options.json, {{"output", options.output},
+                               {"conversations", lines.size()},
+                               {"images", source->size() - found.without},
+                               {"kinds", kinds}});
 }
 
 }  // namespace

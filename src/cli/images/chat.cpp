@@ -46,6 +46,7 @@ struct ChatOptions {
       "a published language model; or OpenFlamingo's checkpoint.pt");
     v("language", source.language, "OpenFlamingo: folder of its language model");
     v("tower", source.tower, "OpenFlamingo: weights of its image tower, CLIP's");
+    v("key", source.key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("adapter", adapter, "folder with an adapter of the library PEFT (LoRA)");
     v("merge", merge, "merge the adapter into the weights instead of adding it at each token");
     v("image", images, "images of the conversation");

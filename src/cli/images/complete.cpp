@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "cli/images/generate_output.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -26,11 +28,11 @@ namespace {
 constexpr int kCell = 96;  // pixels of an image in the sheet, at least
 
 struct CompleteOptions : ComputeOptions {
-  std::string weights, out, folder, data;
+  std::string weights, out, folder, data, key;
   std::vector<std::string> images;
   int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64;
   double given = 0.5, temperature = 1;
-  bool raw = false;
+  bool raw = false, json = false;
 
   template <class V>
   void visit(V& v) {
@@ -50,8 +52,10 @@ struct CompleteOptions : ComputeOptions {
       "weights that draw tokens: below 1 likely ones are drawn more often");
     v("seed", seed, between(0, 1000000000), "seed of the first drawn image; each has the next");
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
+    v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("batch_size", batch, between(1, 65536), "images drawn at a time");
     ComputeOptions::visit(v);
+    visit_json(v, json);
   }
 };
 
@@ -198,7 +202,8 @@ class Completions {
 void complete(const CompleteOptions& options) {
   check_request(options);
   train::use_threads(options.threads);
-  const train::OpenedTask opened = train::open_task(options.weights, {.raw = options.raw});
+  const train::OpenedTask opened =
+      train::open_task(options.weights, {.key = options.key, .raw = options.raw});
   for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
   const torch::Device device = train::choose_device(options.device);
   const tasks::Precision precision = tasks::parse_precision(options.precision);
@@ -208,8 +213,14 @@ void complete(const CompleteOptions& options) {
   Completions drawing(options, opened);
   drawing.draw(device, precision);
   drawing.write();
-  std::cout << counted(drawing.count(), "image") << ", " << drawing.known() << " of " << drawing.patches()
-            << " patches given, in " << (options.out.empty() ? options.folder : options.out) << "\n";
+  people(options.json) << counted(drawing.count(), "image") << ", " << drawing.known() << " of "
+                       << drawing.patches() << " patches given, in "
+                       << (options.out.empty() ? options.folder : options.out) << "\n";
+  nlohmann::ordered_json outcome = {
+      {"images", drawing.count()}, {"patches", drawing.patches()}, {"given", drawing.known()}};
+  if (!options.out.empty()) outcome["output"] = options.out;
+  if (!options.folder.empty()) outcome["folder"] = options.folder;
+  print_outcome(options.json, outcome);
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "answer/features.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
+#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -27,7 +29,7 @@ struct FeaturesOptions : ComputeOptions, answer::FeatureOptions {
   int64_t size = 0, batch = 16;
   double crop = 0;
   std::string key;
-  bool raw = false;
+  bool raw = false, json = false;
 
   template <class V>
   void visit(V& v) {
@@ -47,6 +49,7 @@ struct FeaturesOptions : ComputeOptions, answer::FeatureOptions {
     v("model", model, "model name, if weights of other programs do not name it");
     v("batch_size", batch, between(1, 4096), "images at a time");
     ComputeOptions::visit(v);
+    visit_json(v, json);
   }
 };
 
@@ -151,9 +154,15 @@ void extract(const FeaturesOptions& options) {
   out.write(std::as_bytes(std::span(labels)));
   names.commit();
   out.commit();
-  std::cout << "features " << c10::IntArrayRef(shape) << (labels.empty() ? "" : " and labels") << " of "
-            << model.info().model.name << " in " << options.out << ", names in " << names_file(options.out)
-            << "\n";
+  people(options.json) << "features " << c10::IntArrayRef(shape) << (labels.empty() ? "" : " and labels")
+                       << " of " << model.info().model.name << " in " << options.out << ", names in "
+                       << names_file(options.out) << "\n";
+  print_outcome(options.json, {{"output", options.out},
+                               {"names", names_file(options.out)},
+                               {"shape", shape},
+                               {"labels", !labels.empty()},
+                               {"model", model.info().model.name},
+                               {"unreadable", broken}});
   if (broken > 0)
     fail(broken, " of ", source.size(), " images could not be read: their rows in ", options.out, " are NaN");
 }

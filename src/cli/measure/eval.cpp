@@ -39,7 +39,7 @@ using Json = nlohmann::ordered_json;
 struct EvalOptions : MeasureOptions {
   std::vector<std::string> weights;
   SetupRequest setups;
-  std::string split = "validation", predictions, class_names, keep, scales;
+  std::string split = "validation", predictions, class_names, class_order, keep, scales;
   AnalysisOutput output;
   PredictionSettings measured;
   double crop = 0;
@@ -73,7 +73,8 @@ struct EvalOptions : MeasureOptions {
       "captions of an image that count: its first, its first five, or all (default: the weights')");
     visit_class_names(v, class_names);
     visit_classes_in_order(v, classes_in_order);
-    visit_class_order(v, data.class_order);
+    v("class_order", class_order, {.choices = {"alphabetical", "natural"}},
+      "order of classes that folders or a table name (default: the run's)");
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
     v("per_class", per_class,
       "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
@@ -106,8 +107,7 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
-  if (options.data.class_order != data::SourceConfig().class_order)
-    config.class_order = options.data.class_order;
+  if (!options.class_order.empty()) config.class_order = options.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(weights, ": has no record of its data; give --data");

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct FidOptions : ComputeOptions {
   static constexpr const char *kMeasured = "images and statistics", *kDrawn = "--checkpoints";
-  std::string samples, reference, weights, out, model;
+  std::string samples, reference, weights, out, model, key;
   std::string split = "all", reference_split = "all", protocol, metrics = "fid,sfid,is";
   int64_t count = 0, reference_count = 0, splits = 10, neighbours = 3, keep = 10000;
   int64_t subsets = 100, subset_size = 1000, seed = 0, batch = 32;
@@ -71,6 +71,7 @@ struct FidOptions : ComputeOptions {
       "SAMPLES is a run of task diffuse: FID of images that each of its checkpoints draws");
     v("drawing", drawing, {.only_for = kDrawn}, "");
     v("model", model, {.only_for = kMeasured}, "model name, if weights of other programs do not name it");
+    v("key", key, {.only_for = kMeasured}, "PyTorch archives: name of the dictionary, such as model_ema");
     v("json", json, "one JSON object");
     v("batch_size", batch, {.range = between(1, 4096), .only_for = kMeasured}, "images at a time");
     ComputeOptions::visit(v);
@@ -384,6 +385,7 @@ void fid_over_checkpoints(const FidOptions& options, const Given& given) {
 train::OpenedExtractor open_extractor_of(const FidOptions& options) {
   train::ExtractorOptions place{
       .model = options.model,
+      .key = options.key,
       .place = {train::choose_device(options.device), tasks::parse_precision(options.precision)}};
   place.protocol = options.protocol == "pytorch" ? models::FidProtocol::pytorch
                    : options.protocol == "clean" ? models::FidProtocol::clean

@@ -1,9 +1,11 @@
 // `tessera adapter save|merge`: LoRA as the library PEFT's files, out of a run and into a model's weights.
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
@@ -16,17 +18,20 @@ namespace {
 
 struct SaveOptions {
   std::string weights, output;
+  bool json = false;
 
   template <class V>
   void visit(V& v) {
     v("weights", weights, {.names = "-w", .required = true},
       "run of task instruct, frozen or flamingo with LoRA");
     v("output", output, {.names = "-o", .required = true, .writes = Writes::file}, "folder to write");
+    visit_json(v, json);
   }
 };
 
 struct MergeOptions {
   std::string weights, adapter, output;
+  bool json = false;
 
   template <class V>
   void visit(V& v) {
@@ -36,6 +41,7 @@ struct MergeOptions {
       "folder with adapter_config.json and adapter_model.safetensors");
     v("output", output, {.names = "-o", .required = true, .writes = Writes::file},
       "folder to write, with configuration and tokeniser, or a single .safetensors file; published names");
+    visit_json(v, json);
   }
 };
 
@@ -56,7 +62,10 @@ void save(const SaveOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
   train::write_adapter(*train::require_answers(opened).answering_model().language, lora_of(opened.info.task),
                        opened.file, options.output);
-  std::cout << "written " << one_line(options.output) << ": adapter_config.json, adapter_model.safetensors\n";
+  people(options.json) << "written " << one_line(options.output)
+                       << ": adapter_config.json, adapter_model.safetensors\n";
+  print_outcome(options.json, {{"output", options.output},
+                               {"files", {"adapter_config.json", "adapter_model.safetensors"}}});
 }
 
 // Files next to published weights that configure their use.
@@ -109,8 +118,13 @@ void merge(const MergeOptions& options) {
     train::save_tensors(options.output, tensors, {{"format", "pt"}});
   else
     write_folder(options.output, from, tensors);
-  std::cout << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
-            << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
+  people(options.json) << "written " << one_line(options.output) << ": " << counted(layers, "layer") << " of "
+                       << one_line(opened.file) << " changed by " << one_line(options.adapter) << "\n";
+  print_outcome(options.json, {{"output", options.output},
+                               {"layers", layers},
+                               {"tensors", tensors.size()},
+                               {"weights", opened.file},
+                               {"adapter", options.adapter}});
 }
 
 }  // namespace

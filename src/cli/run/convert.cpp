@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/config.h"
 #include "core/error.h"
@@ -39,7 +41,7 @@ struct ConvertOptions {
   std::vector<std::string> preprocess, settings;
   int64_t calibrate_images = 512;
   double shard_gigabytes = 5;
-  bool diffusers = false, bgr = false, merge = false;
+  bool diffusers = false, bgr = false, merge = false, json = false;
 
   template <class V>
   void visit(V& v) {
@@ -74,13 +76,15 @@ struct ConvertOptions {
     v("diffusers", diffusers, "a DiT as a folder OUT that diffusers reads");
     v("vae", vae, "--diffusers: the VAE of its latents; OUT is then a whole pipeline (DiTPipeline)");
     v("shard_size", shard_gigabytes, between(1e-6, 1e6), "GB of tensors in each of several files");
+    visit_json(v, json);
   }
 };
 
-// The tensors to write, and the memory of those that were converted.
+// The tensors to write, the memory of those that were converted, and the stream for lines for people.
 struct Tensors {
-  std::vector<TensorView> views;
-  std::vector<torch::Tensor> kept;
+  std::ostream& lines;
+  std::vector<TensorView> views = {};
+  std::vector<torch::Tensor> kept = {};
 };
 
 void convert_elements(Tensors& tensors, const std::string& precision) {
@@ -118,13 +122,13 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
   for (const auto& [name, tensor] : statistics)
     views.push_back(view_of(name, tensors.kept.emplace_back(tensor)));
   if (!statistics.empty())
-    std::cout << "norms   " << std::ssize(statistics) / 2
-              << " of scale and shift alone: means of 0 and variances of 1 replace their statistics\n";
+    tensors.lines << "norms   " << std::ssize(statistics) / 2
+                  << " of scale and shift alone: means of 0 and variances of 1 replace their statistics\n";
   if (!bgr) return views;
   const auto [turned, tensor] = train::turned_first_convolution(views, file.path());
   for (TensorView& view : views)
     if (view.name == turned) view = view_of(turned, tensors.kept.emplace_back(tensor.to(torch::kFloat32)));
-  std::cout << "colours '" << printable(turned) << "' takes red first now\n";
+  tensors.lines << "colours '" << printable(turned) << "' takes red first now\n";
   return views;
 }
 
@@ -171,7 +175,7 @@ Metadata rename_for_program(Tensors& tensors, const std::string& program, const 
                                 code && code->is_string() ? code->as_string() : "", info.model};
   for (const auto& [name, tensor] : train::as_program(ours, program, model))
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(tensor.contiguous())));
-  std::cout << "names   those of " << program << "\n";
+  tensors.lines << "names   those of " << program << "\n";
   return {{"format", "pt"}};
 }
 
@@ -198,8 +202,8 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
     std::erase_if(tensors.views, [&](const TensorView& view) { return view.name == name; });
     tensors.views.push_back(view_of(name, tensors.kept.emplace_back(step)));
   }
-  std::cout << "int8    a step for the inputs of " << counted(std::ssize(steps), "layer") << ", from "
-            << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
+  tensors.lines << "int8    a step for the inputs of " << counted(std::ssize(steps), "layer") << ", from "
+                << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
 }
 
 // The existing files that an OUT of several files replaces are outputs too.
@@ -227,14 +231,15 @@ void convert_generator(const ConvertOptions& options, const Given& given) {
   given.refuse_others("folders of diffusers", "convert folders of diffusers to .safetensors first");
   const train::OpenedTask opened =
       train::open_generator(options.in, {.model = options.model, .key = options.key});
-  std::cout << "model   " << one_line(opened.info.model.name) << "\n";
+  people(options.json) << "model   " << one_line(opened.info.model.name) << "\n";
   if (!options.diffusers)
     train::save_weights(options.out, tasks::named_state(opened.task->parts()), opened.info);
   else if (options.vae.empty())
     train::save_diffusers_dit(opened, options.out);
   else
     train::save_pipeline(opened, train::open_codec(options.vae), options.out);
-  std::cout << "written " << one_line(options.out) << "\n";
+  people(options.json) << "written " << one_line(options.out) << "\n";
+  print_outcome(options.json, {{"output", options.out}, {"model", opened.info.model.name}});
 }
 
 // Throws usage errors for options that do not go together.
@@ -261,9 +266,11 @@ Value parse_preprocess(const std::vector<std::string>& settings) {
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options)
-      : options_(options), file_(train::weights_file_of(options.in), options.key) {
-    std::cout << one_line(file_.path()) << ": " << file_.form() << ", "
-              << counted(std::ssize(file_.tensors()), "tensor") << "\n";
+      : options_(options),
+        file_(train::weights_file_of(options.in), options.key),
+        tensors_{people(options.json)} {
+    tensors_.lines << one_line(file_.path()) << ": " << file_.form() << ", "
+                   << counted(std::ssize(file_.tensors()), "tensor") << "\n";
     preprocess_ = parse_preprocess(options.preprocess);
     metadata_ = file_.metadata();
     ours_ = train::read_weights_info(metadata_, file_.path()).ours;
@@ -283,8 +290,8 @@ class Conversion {
       return kept ? "is kept with a known model: name it with --model" : "";
     });
     tensors_.views = file_.tensors();
-    std::cout << "model   " << (sizes_.empty() ? "unknown" : join(sizes_, " or "))
-              << ": names stay as they are; with --model they become those of `tessera predict`\n";
+    tensors_.lines << "model   " << (sizes_.empty() ? "unknown" : join(sizes_, " or "))
+                   << ": names stay as they are; with --model they become those of `tessera predict`\n";
   }
 
   void write() {
@@ -301,8 +308,13 @@ class Conversion {
       write_safetensors(options_.out, tensors_.views, metadata_, go_on);
     uint64_t bytes = 0;
     for (const TensorView& view : tensors_.views) bytes += view.bytes.size();
-    std::cout << "written " << one_line(options_.out) << ": " << counted(std::ssize(tensors_.views), "tensor")
-              << ", " << human_bytes(bytes) << "\n";
+    tensors_.lines << "written " << one_line(options_.out) << ": "
+                   << counted(std::ssize(tensors_.views), "tensor") << ", " << human_bytes(bytes) << "\n";
+    outcome_["output"] = options_.out;
+    outcome_["tensors"] = tensors_.views.size();
+    outcome_["bytes"] = bytes;
+    if (!options_.names.empty()) outcome_["names"] = options_.names;
+    print_outcome(options_.json, outcome_);
   }
 
  private:
@@ -360,24 +372,28 @@ class Conversion {
     tensors_.views = std::move(views);
     info.model.settings.set("slope_epochs", int64_t{0});
     info.model.settings.set("merged", true);
-    std::cout << "merged  each pair of convolutions in one\n";
+    tensors_.lines << "merged  each pair of convolutions in one\n";
   }
 
-  void print(const train::WeightsInfo& info, const tasks::Task& task) const {
+  void print(const train::WeightsInfo& info, const tasks::Task& task) {
     const int64_t classes = train::class_count(info);
     const bool other_task = tasks::task_name(info.task) != tasks::default_task().name;
-    std::cout << "model   " << one_line(info.model.name)
-              << (by_tensors_ && !by_recipe() ? ", by its tensors" : "") << ", "
-              << (other_task    ? text("task ", tasks::task_name(info.task), ", ", task.outputs())
-                  : classes > 0 ? text(classes, " classes")
-                                : "no head")
-              << ", images of " << info.preprocess.size << "\n";
+    outcome_["model"] = info.model.name;
+    outcome_["task"] = tasks::task_name(info.task);
+    if (classes > 0) outcome_["classes"] = classes;
+    outcome_["size"] = info.preprocess.size;
+    tensors_.lines << "model   " << one_line(info.model.name)
+                   << (by_tensors_ && !by_recipe() ? ", by its tensors" : "") << ", "
+                   << (other_task    ? text("task ", tasks::task_name(info.task), ", ", task.outputs())
+                       : classes > 0 ? text(classes, " classes")
+                                     : "no head")
+                   << ", images of " << info.preprocess.size << "\n";
     if (!ours_ || !options_.preprocess.empty())
-      std::cout << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
+      tensors_.lines << "pixels  " << train::preprocess_text(info.preprocess) << "\n";
     const bool classifier = !by_recipe() && !other_task;
     if (const std::string line = ours_ ? "" : train::beside_line(file_, classifier ? info.model.family : "");
         !line.empty())
-      std::cout << line << "\n";
+      tensors_.lines << line << "\n";
   }
 
   const ConvertOptions& options_;
@@ -388,6 +404,7 @@ class Conversion {
   bool by_tensors_ = false;         // only the tensors describe the model
   std::vector<std::string> sizes_;  // models that it may be
   Tensors tensors_;
+  nlohmann::ordered_json outcome_;
 };
 
 void run(const ConvertOptions& options, const Given& given) {

@@ -1,4 +1,4 @@
-// `tessera curves RUN`: the numbers of metrics.jsonl as a table, or all of them as CSV.
+// `tessera curves RUN`: the numbers of metrics.jsonl as a table, or all of them as CSV or JSON.
 #include <algorithm>
 #include <filesystem>
 #include <iomanip>
@@ -9,6 +9,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
@@ -98,18 +99,22 @@ void print_table(const Curves& curves) {
 
 struct CurvesOptions {
   std::string path;
-  bool csv = false;
+  bool csv = false, json = false;
 
   template <class V>
   void visit(V& v) {
     v("run", path, {.argument = "RUN", .required = true}, "run directory, or its metrics.jsonl");
     v("csv", csv, "every line of training and validation as CSV");
+    v("json", json, "every line of training and validation as one JSON object");
   }
 };
 
 void curves(const CurvesOptions& options) {
-  const Curves read = read_curves(options.path, !options.csv);
+  if (options.csv && options.json) fail_usage("--csv and --json: choose one");
+  const Curves read = read_curves(options.path, !options.csv && !options.json);
   if (read.lines.empty()) fail(options.path, ": nothing was measured yet");
+  for (const Json& line : read.lines) print_outcome(options.json, line);
+  if (options.json) return;
   options.csv ? print_csv(read) : print_table(read);
 }
 

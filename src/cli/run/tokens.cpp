@@ -9,6 +9,7 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/base/outcome.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -100,6 +101,7 @@ struct TokenTrainingOptions {
   std::vector<std::string> files, special = {"<|endoftext|>"};
   std::string output;
   int64_t size = 8192, least = 2;
+  bool json = false;
 
   template <class V>
   void visit(V& v) {
@@ -109,6 +111,7 @@ struct TokenTrainingOptions {
     v("size", size, between(257, 1 << 20), "size of the vocabulary");
     v("least", least, between(1, 1 << 20), "least occurrences of a merged pair");
     v("special", special, "tokens that are never split");
+    visit_json(v, json);
   }
 };
 
@@ -123,11 +126,15 @@ void train_tokeniser(const TokenTrainingOptions& options) {
   const std::string definition = trainer.learn([](int64_t) { return !interrupted(); });
   const Tokeniser tokeniser = Tokeniser::from_definition(definition, options.output);
   write_text_atomic(options.output, definition);
-  std::cout << options.output << ": " << tokeniser.size() << " tokens";
+  std::ostream& out = people(options.json);
+  out << options.output << ": " << tokeniser.size() << " tokens";
   if (tokeniser.size() < options.size)
-    std::cout << " (" << options.size << " were requested: no further pair occurs " << options.least
-              << " times)";
-  std::cout << "\n";
+    out << " (" << options.size << " were requested: no further pair occurs " << options.least << " times)";
+  out << "\n";
+  print_outcome(options.json, {{"output", options.output},
+                               {"tokens", tokeniser.size()},
+                               {"requested", options.size},
+                               {"files", options.files.size()}});
 }
 
 }  // namespace

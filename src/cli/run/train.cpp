@@ -17,6 +17,7 @@
 #include "core/value.h"
 #include "io/files/json.h"
 #include "parallel/world.h"
+#include "recipe/recipe_files.h"
 #include "report/markup.h"
 #include "train/memory.h"
 #include "train/trainer.h"
@@ -178,6 +179,7 @@ TrainOptions with_run(TrainOptions options) {
 train::Recipe recipe_of(const TrainOptions& options, const Given& given) {
   std::vector<std::string> settings = options.settings;
   for (std::string& setting : given.recipe_settings()) settings.push_back(std::move(setting));
+  train::check_one_length(settings);
   if (!options.output.empty()) settings.push_back("train.output=" + toml_text(Value(options.output)));
   return train::load_recipe(options.recipes, settings);
 }

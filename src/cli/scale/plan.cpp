@@ -13,6 +13,7 @@
 #include "core/threads.h"
 #include "core/value.h"
 #include "io/files/file.h"
+#include "recipe/recipe_files.h"
 #include "train/model_shape.h"
 
 namespace tessera::cli {
@@ -140,6 +141,7 @@ void make_plan(const PlanOptions& options, const Given& given) {
   PlanInput input{.cluster = plan::parse_cluster(options.cluster, known)};
   std::vector<std::string> settings = options.settings;
   for (const std::string& setting : given.recipe_settings()) settings.push_back(setting);
+  train::check_one_length(settings);
   const train::CountedRun run = train::count_run(train::load_recipe(options.recipes, settings));
   if (input.cluster.chip.name == "cpu" && options.chips.empty())
     share_machine(input.cluster, run.recipe.train.threads);

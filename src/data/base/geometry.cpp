@@ -53,8 +53,8 @@ Placement centre(Extent picture, Extent output) {
 CropMode parse_crop_mode(const std::string& name) {
   if (name == "center") return CropMode::center;
   if (name == "squash") return CropMode::squash;
-  if (name == "border") return CropMode::border;
-  fail_usage("unknown crop mode '", name, "', must be center, center_floor, squash, border or pad");
+  if (name == "border" || name == "longest") return CropMode::border;
+  fail_usage("unknown crop mode '", name, "', must be center, center_floor, squash, border, longest or pad");
 }
 
 Extent test_size(Extent picture, Extent output, double crop, CropMode mode) {

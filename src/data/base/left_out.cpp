@@ -29,7 +29,9 @@ bool is_image_file(const std::string& path) {
       std::as_bytes(std::span(head)).first(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0))));
 }
 
-bool is_hidden(std::string_view name) { return name.starts_with('.') || name == "__MACOSX"; }
+bool is_hidden(std::string_view name) {
+  return name.starts_with('.') || name == "__MACOSX" || name == "@eaDir";
+}
 
 bool is_run_folder(const std::string& path) {
   const std::filesystem::path folder = path;

@@ -193,11 +193,10 @@ TEST_F(LabelFiles, FaultsOfVocHaveTheirLine) {
 TEST_F(LabelFiles, XmlIsNestedNoDeeperThanItsBound) {
   std::string deep, ends;
   for (int i = 0; i < 17; ++i) deep += "<a>", ends += "</a>";
-  EXPECT_EQ(error_of([&] { read_xml(folder_.write("deep.xml", deep + ends)); }, &folder_),
-            "DIR/deep.xml line 1: elements are nested deeper than 16");
+  EXPECT_EQ(error_of([&] { parse_xml(deep + ends, "deep.xml"); }),
+            "deep.xml line 1: elements are nested deeper than 16");
   for (size_t cut = 0; cut < 40; ++cut)  // any prefix of a file is an error, not a crash
-    EXPECT_THROW(read_xml(folder_.write("cut.xml", voc_text({{1, 2, 3, 4, 0}}).substr(0, cut))), Error)
-        << cut;
+    EXPECT_THROW(parse_xml(voc_text({{1, 2, 3, 4, 0}}).substr(0, cut), "cut.xml"), Error) << cut;
 }
 
 TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
@@ -206,28 +205,27 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
         "names:\n  - cat # a\n  - dog\n\n  - owl", "names:\n  0: cat\n  1: dog\n  2: owl",
         "names: {0: cat, 2: owl, 1: dog}", "names: [cat,\n  dog,\n  owl]\nnc: 3",
         "download: |\n  a: [b\n  import: x\nnames: [cat, dog, owl]"}) {
-    const YoloYaml read =
-        read_yolo_yaml(folder_.write("d.yaml", "train: a/b  # c\n" + form + "\nval: '../v'\n"));
+    const YoloYaml read = parse_yolo_yaml("train: a/b  # c\n" + form + "\nval: '../v'\n", "d.yaml");
     EXPECT_EQ(read.names, kNames) << form;
     EXPECT_EQ(read.train.value, "a/b");
     EXPECT_EQ(read.val.value, "../v");
   }
   const std::vector<std::pair<std::string, std::string>> faults = {
-      {"nc: 2\nnames: [cat, dog, owl]", "DIR/d.yaml line 1: 'nc' is 2, but 'names' has 3 classes"},
-      {"names: [cat, cat]", "DIR/d.yaml line 1: 'names' repeats the class 'cat'"},
-      {"a: 1\nnames: [cat, dog", "DIR/d.yaml line 2: the list of 'names' is not closed"},
+      {"nc: 2\nnames: [cat, dog, owl]", "d.yaml line 1: 'nc' is 2, but 'names' has 3 classes"},
+      {"names: [cat, cat]", "d.yaml line 1: 'names' repeats the class 'cat'"},
+      {"a: 1\nnames: [cat, dog", "d.yaml line 2: the list of 'names' is not closed"},
       {"names:\n  0: cat\n  2: dog",
-       "DIR/d.yaml line 3: '2: dog' is no 'NUMBER: NAME' with a number from 0 to 1, the classes of 'names'"},
-      {"names:\n  - cat\n  1: dog", "DIR/d.yaml line 3: '1: dog' is no '- NAME', as the lines before it"},
-      {"names: 3", "DIR/d.yaml line 1: 'names' is '3', must be a list of classes"},
-      {"names: [&a b]", "DIR/d.yaml line 1: '&a b' is no plain text"},
-      {"names: [a]\nnames: [b]", "DIR/d.yaml line 2: repeats the key 'names'"},
-      {"train: a", "DIR/d.yaml has no 'names', the list of classes"},
+       "d.yaml line 3: '2: dog' is no 'NUMBER: NAME' with a number from 0 to 1, the classes of 'names'"},
+      {"names:\n  - cat\n  1: dog", "d.yaml line 3: '1: dog' is no '- NAME', as the lines before it"},
+      {"names: 3", "d.yaml line 1: 'names' is '3', must be a list of classes"},
+      {"names: [&a b]", "d.yaml line 1: '&a b' is no plain text"},
+      {"names: [a]\nnames: [b]", "d.yaml line 2: repeats the key 'names'"},
+      {"train: a", "d.yaml has no 'names', the list of classes"},
       {"train: [a, b]\nnames: [c]",
-       "DIR/d.yaml line 1: 'train' is a list, must be one folder or one .txt list of images"},
-      {"just text\nnames: [c]", "DIR/d.yaml line 1: 'just text' is no 'key: value'"}};
+       "d.yaml line 1: 'train' is a list, must be one folder or one .txt list of images"},
+      {"just text\nnames: [c]", "d.yaml line 1: 'just text' is no 'key: value'"}};
   for (const auto& [content, line] : faults)
-    EXPECT_EQ(error_of([&] { read_yolo_yaml(folder_.write("d.yaml", content)); }, &folder_), line);
+    EXPECT_EQ(error_of([&] { parse_yolo_yaml(content, "d.yaml"); }), line);
 }
 
 TEST_F(LabelFiles, FaultsOfYoloHaveTheirLine) {

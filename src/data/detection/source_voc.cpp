@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
+#include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/detection/xml.h"
 #include "data/sources/annotated_source.h"
@@ -53,7 +54,7 @@ class VocReader {
   VocReader(std::string path, VocImage& image) : path_(std::move(path)), image_(image) {}
 
   void read() {
-    const XmlElement root = read_xml(path_);
+    const XmlElement root = parse_xml(read_list_text(path_, kMostXmlBytes), path_);
     if (root.name != "annotation")
       fail(path_, " line ", root.line, ": the root is <", printable(root.name, 40),
            ">, must be <annotation>");

@@ -89,7 +89,7 @@ std::string place_of(const std::string& yaml, const YoloYaml& keys, const YamlTe
 }
 
 YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::string& yaml) {
-  const YoloYaml keys = read_yolo_yaml(yaml);
+  const YoloYaml keys = parse_yolo_yaml(read_list_text(yaml, kMostYamlBytes), yaml);
   const YamlText& held_out = keys.val.value.empty() ? keys.test : keys.val;
   const bool held = split == Split::validation && !held_out.value.empty();
   const YamlText& chosen = held ? held_out : keys.train;

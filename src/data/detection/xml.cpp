@@ -6,17 +6,15 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/class_names.h"
 
 namespace tessera::data {
 namespace {
 
-constexpr uint64_t kMostXmlBytes = uint64_t{4} << 20;
 constexpr int kDeepest = 16;
 
 class XmlReader {
  public:
-  explicit XmlReader(const std::string& path) : path_(path), content_(read_list_text(path, kMostXmlBytes)) {}
+  XmlReader(std::string content, std::string path) : path_(std::move(path)), content_(std::move(content)) {}
 
   XmlElement document() {
     skip_misc();
@@ -148,6 +146,8 @@ const XmlElement* XmlElement::find(std::string_view child) const {
   return found == children.end() ? nullptr : &*found;
 }
 
-XmlElement read_xml(const std::string& path) { return XmlReader(path).document(); }
+XmlElement parse_xml(std::string content, const std::string& where) {
+  return XmlReader(std::move(content), where).document();
+}
 
 }  // namespace tessera::data

@@ -17,8 +17,10 @@ struct XmlElement {
   const XmlElement* find(std::string_view child) const;
 };
 
-// Reads the root element of a file of at most 4 MiB. Attributes, comments and processing instructions are skipped.
-// Document types, unknown entities and elements nested deeper than 16 are refused: an error has the file and line.
-XmlElement read_xml(const std::string& path);
+inline constexpr uint64_t kMostXmlBytes = uint64_t{4} << 20;  // bytes
+
+// Parses the root element of a file's content. Skips attributes, comments and processing instructions. Refuses document
+// types, unknown entities and elements nested deeper than 16: an error has the file `where` and the line.
+XmlElement parse_xml(std::string content, const std::string& where);
 
 }  // namespace tessera::data

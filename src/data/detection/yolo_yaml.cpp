@@ -5,16 +5,14 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/class_names.h"
 #include "data/base/source_labels.h"
 
 namespace tessera::data {
 namespace {
-
-constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;
 
 // One key at the left margin: its value, and the indented lines after it.
 struct Entry {
@@ -50,8 +48,8 @@ std::string_view without_comment(std::string_view line) {
 
 class YamlReader {
  public:
-  explicit YamlReader(const std::string& path)
-      : path_(path), lines_(split(read_list_text(path, kMostYamlBytes), '\n')) {
+  YamlReader(const std::string& content, std::string path)
+      : path_(std::move(path)), lines_(split(content, '\n')) {
     for (size_t i = 0; i < lines_.size(); ++i) read_line(i);
   }
 
@@ -205,8 +203,8 @@ class YamlReader {
 
 }  // namespace
 
-YoloYaml read_yolo_yaml(const std::string& path) {
-  const YamlReader reader(path);
+YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where) {
+  const YamlReader reader(content, where);
   return {reader.scalar("path"), reader.scalar("train"), reader.scalar("val"), reader.scalar("test"),
           reader.names()};
 }

@@ -18,8 +18,10 @@ struct YoloYaml {
   std::vector<std::string> names;  // by class number
 };
 
-// Reads the usual forms of YAML: `key: value`, and names as `[a, b]`, `{0: a, 1: b}`, a list of lines `- a` or of lines
-// `0: a`. Other keys are skipped along with their indented lines. An error has the file and line.
-YoloYaml read_yolo_yaml(const std::string& path);
+inline constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;  // bytes
+
+// Parses the usual forms of YAML: `key: value`, and names as `[a, b]`, `{0: a, 1: b}`, a list of lines `- a` or of lines
+// `0: a`. Skips other keys along with their indented lines. An error has the file `where` and the line.
+YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where);
 
 }  // namespace tessera::data

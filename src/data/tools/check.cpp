@@ -15,6 +15,7 @@
 #include "data/base/info.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
+#include "io/images/damage.h"
 #include "io/images/image.h"
 
 #define XXH_INLINE_ALL
@@ -32,7 +33,7 @@ struct Look {
   std::string format;
   int width = 0, height = 0;
   uint64_t low = 0, high = 0;  // XXH3-128 of its bytes
-  std::string name;
+  std::string name, damage;    // damage: cause of missing parts in a JPEG
   bool captioned = false;
   bool without_image = false;  // a text alone
   bool oriented = false, constant = false;
@@ -61,7 +62,8 @@ Look look_at(const Source& source, const Annotations& annotations, int64_t index
       look.format = info.format, look.oriented = info.orientation != 1;
       hash = XXH3_128bits(bytes->data(), bytes->size());
     }
-    const Image image = decode_sample(sample);
+    const Image image =
+        bytes != nullptr ? decode_image(*bytes, sample.name, look.damage) : decode_sample(sample);
     if (bytes == nullptr) {
       look.format = "pixels";
       hash =
@@ -273,6 +275,8 @@ class SetCheck {
     if (look.constant)
       report_.warnings.add(text(look.name, " is nearly constant: the pixels of each channel are within ",
                                 kFewLevels, " of 256 levels"));
+    if (!look.damage.empty())
+      report_.warnings.add(text(look.name, " is damaged: parts of it are gray (", look.damage, ")"));
     found.captioned = found.captioned || look.captioned;
     found.masked = found.masked || look.masked, found.values |= look.values;
     if (!look.captioned && found.without.size() < kMostLines)

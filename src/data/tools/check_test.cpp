@@ -83,6 +83,20 @@ TEST(CheckData, EveryKindOfProblemIsReportedInOneRun) {
   EXPECT_EQ(report.splits[0].readable, 4);
 }
 
+TEST(CheckData, AJpegThatWasCutAndClosedIsAWarning) {
+  const TemporaryFolder folder;
+  Image image(64, 64, 3);
+  for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i * i / 7);
+  const std::string whole = as_text(encode_jpeg(image));
+  folder.write("train/a/whole.jpg", whole);
+  folder.write("train/a/cut.jpg", whole.substr(0, whole.size() / 2) + "\xff\xd9");
+  const CheckReport report = check_data({.path = folder.path(), .val_share = 0});
+  EXPECT_EQ(report.problems(), 0);
+  ASSERT_EQ(report.warnings.count, 1);
+  EXPECT_NE(report.warnings.lines[0].find("cut.jpg is damaged: parts of it are gray ("), std::string::npos)
+      << report.warnings.lines[0];
+}
+
 TEST(CheckData, APictureBombIsNamedNotUnpacked) {
   const TemporaryFolder folder;
   std::string bomb = plain_png(16, 16, 1);

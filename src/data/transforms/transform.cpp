@@ -67,7 +67,7 @@ class Base : public Transform {
         output_{static_cast<int>(height), static_cast<int>(width)},
         normalisation_((check_preprocess(preprocess, height, width), preprocess.mean), preprocess.std) {
     decode_.apply_exif = preprocess.apply_exif;
-    for (size_t c = 0; c < 3 && crop_mode_ == CropMode::border; ++c)
+    for (size_t c = 0; c < 3 && preprocess.crop_mode == "border"; ++c)
       border_[c] = static_cast<uint8_t>(std::clamp(round_half_even(255 * preprocess.mean[c]), 0, 255));
     for (size_t c = 0; c < 3 && pads_; ++c)  // truncated, as in LLaVA's code
       border_[c] = static_cast<uint8_t>(std::clamp(255 * preprocess.mean[c], 0.0, 255.0));

@@ -101,6 +101,17 @@ TEST(EvalTransform, TakesFilesGrayAndTallPictures) {
             run(*transform, {"x", rgb}, RandomStream(0, "none")));
 }
 
+// OpenCLIP's resize_mode longest: the whole image in the middle of a black square.
+TEST(EvalTransform, TheLongestSideFillsABlackSquare) {
+  Preprocess p;
+  p.size = 20, p.crop = 1, p.crop_mode = "longest", p.mean = {0, 0, 0}, p.std = {1, 1, 1};
+  Image white(40, 20);
+  std::fill(white.pixels.begin(), white.pixels.end(), uint8_t{255});
+  const std::vector<float> out = run(*make_eval_transform(p), {"x", white}, RandomStream(0, "none"));
+  for (size_t y = 0; y < 20; ++y)
+    for (size_t x = 0; x < 20; ++x) ASSERT_EQ(out[20 * y + x], y >= 5 && y < 15 ? 1.0f : 0.0f) << y;
+}
+
 // LLaVA's expand2square: the square has the mean colour, truncated, and the image its middle, rounded down.
 TEST(EvalTransform, PadsToASquareOfTheMeanColour) {
   Preprocess p, plain;
@@ -352,7 +363,7 @@ TEST(Transform, NamesTheSettingThatMakesNoSense) {
   EXPECT_EQ(message([](P& p, A&) { p.interpolation = "linear"; }).substr(0, 31),
             "unknown interpolation 'linear',");
   EXPECT_EQ(message([](P& p, A&) { p.crop_mode = "x"; }),
-            "unknown crop mode 'x', must be center, center_floor, squash, border or pad");
+            "unknown crop mode 'x', must be center, center_floor, squash, border, longest or pad");
   EXPECT_EQ(message([](P&, A& a) { a.crop = "x"; }),
             "unknown augment crop 'x', must be random_resized, padded or center");
   EXPECT_NE(message([](P&, A& a) { a.scale = {0.5, 0.2}; }), "");

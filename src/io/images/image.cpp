@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "io/images/damage.h"
 #include "io/images/image_codec.h"
 
 namespace tessera {
@@ -102,8 +103,8 @@ void check_box(const Box& box, int width, int height, const std::string& name) {
 }
 
 // Decodes the box, or the whole image if it is null.
-void decode(Bytes bytes, const std::string& name, const Box* wanted, const DecodeOptions& options,
-            Image& out) {
+void decode(Bytes bytes, const std::string& name, const Box* wanted, const DecodeOptions& options, Image& out,
+            std::string* damage = nullptr) {
   const int s = options.scale;
   check(s == 1 || s == 2 || s == 4 || s == 8, "decode scale is ", s, ", must be 1, 2, 4 or 8");
   const Format format = format_of(bytes, name);
@@ -115,7 +116,7 @@ void decode(Bytes bytes, const std::string& name, const Box* wanted, const Decod
   if (wanted) check_box(*wanted, width, height, name);
   const Box box =
       unoriented(wanted ? *wanted : Box{0, 0, width, height}, orientation, info.width, info.height);
-  if (format == Format::jpeg) codec::decode_jpeg(bytes, name, box, options, out);
+  if (format == Format::jpeg) codec::decode_jpeg(bytes, name, box, options, out, damage);
   if (format == Format::png) codec::decode_png(bytes, name, box, out);
   if (format == Format::webp) codec::decode_webp(bytes, name, box, out);
   if (format == Format::gif) codec::decode_gif(bytes, name, box, out);
@@ -203,6 +204,13 @@ ImageInfo image_info(Bytes bytes, const std::string& name) {
 Image decode_image(Bytes bytes, const std::string& name, const DecodeOptions& options) {
   Image out;
   decode(bytes, name, nullptr, options, out);
+  return out;
+}
+
+Image decode_image(Bytes bytes, const std::string& name, std::string& damage) {
+  Image out;
+  damage.clear();
+  decode(bytes, name, nullptr, {}, out, &damage);
   return out;
 }
 

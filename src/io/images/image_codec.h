@@ -41,8 +41,9 @@ ImageInfo tiff_info(Bytes bytes, const std::string& name);
 
 // Decode the pixels in `box` (within the image), in the file's own orientation. For JPEG at a scale, the box
 // is in unscaled pixels and the result covers every scaled pixel that touches it.
+// `damage` receives libjpeg's words if parts of the image are missing or broken.
 void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
-                 Image& out);
+                 Image& out, std::string* damage = nullptr);
 void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_gif(Bytes bytes, const std::string& name, const Box& box, Image& out);

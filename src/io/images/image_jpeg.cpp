@@ -32,6 +32,7 @@ struct ErrorManager {
   jpeg_error_mgr base;
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX] = "";
+  char damage[JMSG_LENGTH_MAX] = "";  // the first warning of pixels that are invented
   bool truncated = false;
   bool left_to_libjpeg = false;  // our own Huffman decoder found odd data
 };
@@ -41,7 +42,13 @@ struct ErrorManager {
   (*info->err->format_message)(info, manager->message);
   std::longjmp(manager->escape, 1);
 }
-void on_message(j_common_ptr, int) {}
+// libjpeg warns of data that it replaces by gray, and of bytes that it skips.
+void on_message(j_common_ptr info, int level) {
+  auto* manager = reinterpret_cast<ErrorManager*>(info->err);
+  const int code = info->err->msg_code;
+  if (level < 0 && manager->damage[0] == 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM)
+    (*info->err->format_message)(info, manager->damage);
+}
 void on_output(j_common_ptr) {}
 
 void prepare(ErrorManager& errors) {
@@ -256,6 +263,8 @@ class Decompressor {
     finish();
   }
 
+  const char* damage() const { return errors_.damage; }
+
  private:
   template <class Step>
   void run(Step&& step) {
@@ -378,13 +387,18 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
 }
 
 void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const DecodeOptions& options,
-                 Image& out) {
+                 Image& out, std::string* damage) {
   static thread_local OwnHuffman own;
+  const auto decode = [&](OwnHuffman* huffman) {
+    Decompressor decompressor(bytes, name, huffman);
+    decompressor.decode(box, options, out);
+    if (damage) *damage = decompressor.damage();
+  };
   try {
-    Decompressor(bytes, name, huffman_use().allowed ? &own : nullptr).decode(box, options, out);
+    decode(huffman_use().allowed ? &own : nullptr);
   } catch (const LeftToLibjpeg&) {
     huffman_use().left.fetch_add(1, std::memory_order_relaxed);
-    Decompressor(bytes, name, nullptr).decode(box, options, out);
+    decode(nullptr);
   }
 }
 

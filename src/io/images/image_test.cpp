@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include "core/random.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
+#include "io/images/damage.h"
 #include "io/images/image_codec.h"
 #include "io/weights/safetensors.h"
 
@@ -350,6 +352,31 @@ TEST(ImageDecode, TruncationIsAnErrorAtEveryLength) {
           << name << " cut to " << size;
     }
   }
+}
+
+// Files that were cut in their data and closed by an end marker, as repair tools leave them.
+TEST(ImageDecode, AJpegWithMissingRowsHasADamage) {
+  constexpr std::array kEnd = {std::byte{0xff}, std::byte{0xd9}};
+  for (const JpegKind& kind : kKinds) {
+    const Bytes whole = encode(scene(64, 64, kind.components, 11), kind);
+    std::string damage = "from before";
+    decode_image(whole, "whole", damage);
+    EXPECT_EQ(damage, "") << kind.name;
+    if (kind.progressive || kind.arithmetic || kind.separate_scans)
+      continue;  // libjpeg does not warn of all cuts
+    for (const double share : {0.5, 0.7, 0.9}) {
+      Bytes cut(whole.begin(),
+                whole.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(whole.size())));
+      if (cut.back() == std::byte{0xff}) cut.pop_back();
+      cut.insert(cut.end(), kEnd.begin(), kEnd.end());
+      const Image image = decode_image(cut, "cut", damage);
+      EXPECT_EQ(image.height, 64);
+      EXPECT_NE(damage, "") << kind.name << " cut at " << share;
+    }
+  }
+  std::string damage = "from before";
+  decode_image(encode_png(scene(8, 8, 3, 1)), "a.png", damage);
+  EXPECT_EQ(damage, "");
 }
 
 TEST(ImageDecode, DamagedFilesGiveAPictureOrAnErrorLine) {

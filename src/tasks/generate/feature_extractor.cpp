@@ -163,8 +163,8 @@ std::unique_ptr<FeatureExtractor> make_backbone_extractor(std::shared_ptr<models
 }
 
 std::unique_ptr<FeatureExtractor> open_inception(const std::string& path, models::FidProtocol protocol,
-                                                 const ExtractorPlace& place) {
-  const WeightFile file(path);
+                                                 const ExtractorPlace& place, const std::string& key) {
+  const WeightFile file(path, key);
   const std::vector<TensorView>& views = file.tensors();
   const auto find = [&](const std::string& name) {
     return std::ranges::find_if(views, [&](const TensorView& view) { return view.name == name; });

@@ -47,8 +47,10 @@ std::unique_ptr<FeatureExtractor> make_inception_extractor(std::shared_ptr<model
                                                            const std::string& checksum,
                                                            const ExtractorPlace& place = {});
 // The same of a file of FID's weights (pt_inception-2015-12-05, recognised by its tensors); null for other files.
+// `key`: dictionary of a PyTorch archive, "" = the usual one.
 std::unique_ptr<FeatureExtractor> open_inception(const std::string& file, models::FidProtocol protocol,
-                                                 const ExtractorPlace& place = {});
+                                                 const ExtractorPlace& place = {},
+                                                 const std::string& key = "");
 // Extracts the input of the class head, and class probabilities if there is a head. The model must be in
 // evaluation mode; `name` and `checksum` identify the weights.
 std::unique_ptr<FeatureExtractor> make_backbone_extractor(std::shared_ptr<models::Backbone> backbone,

@@ -155,8 +155,10 @@ void add_place(TensorSource& source, const NamePlace& place) {
 // A bias of the keys changes no attention: BEiT's files have only those of q and v. Other files name k's.
 bool lacks_only_key_bias(const TensorSource& source) {
   const std::vector<NamePlace>& parts = source.parts;
-  return source.ours.ends_with(".qkv.bias") && parts.size() == 2 && parts[0].theirs.ends_with(".q_bias") &&
-         parts[0].join.ours.of == 3 && parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
+  const auto named = [&](const char* ending) { return parts[0].theirs.ends_with(ending); };
+  return source.ours.ends_with(".qkv.bias") && parts.size() == 2 &&
+         (named(".q_bias") || named(".attention.query.bias")) && parts[0].join.ours.of == 3 &&
+         parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
 }
 
 void sort_parts(TensorSource& source) {

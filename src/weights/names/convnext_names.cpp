@@ -33,10 +33,33 @@ NameRows convnext_torchvision() {
                         {"layer_scale", "gamma"}})});
 }
 
+NameRows transformers_convnext() {
+  return joined({{{"embeddings.patch_embeddings.*", "stem.0.*"},
+                  {"embeddings.layernorm.*", "stem.1.*"},
+                  {"encoder.stages.{}.downsampling_layer.**", "stages.{}.downsample.**"},
+                  {"layernorm.*", "head.norm.*"}},
+                 below("encoder.stages.{}.layers.{}.", "stages.{}.blocks.{}.",
+                       {{"layer_scale_parameter", "gamma"},
+                        {"dwconv.*", "conv_dw.*"},
+                        {"layernorm.*", "norm.*"},
+                        {"pwconv1.*", "mlp.fc1.*"},
+                        {"pwconv2.*", "mlp.fc2.*"},
+                        {"grn.*", "mlp.grn.*", {}, "", true}})});
+}
+
+NameRows convnext_transformers() {
+  return joined({below("convnext.", "", transformers_convnext()),
+                 {{"classifier.*", "head.fc.*"}},
+                 older(below("convnextv2.", "", transformers_convnext())),
+                 older(transformers_convnext())});
+}
+
 }  // namespace
 
 std::vector<NameTable> convnext_names() {
-  return {{"facebook", "convnext", convnext_facebook()}, {"torchvision", "convnext", convnext_torchvision()}};
+  return {{"facebook", "convnext", convnext_facebook()},
+          {"torchvision", "convnext", convnext_torchvision()},
+          {"transformers", "convnext", convnext_transformers()}};
 }
 
 }  // namespace tessera::train

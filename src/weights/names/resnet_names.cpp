@@ -78,6 +78,24 @@ NameRows resnet_openai() {
           {"vocab_size", ""}};
 }
 
+NameRows transformers_resnet() {
+  const std::string layer = "encoder.stages.{}.layers.{}.", ours = "layer{+1}.{}.";
+  return joined(
+      {{{"embedder.embedder.convolution.*", "conv1.*"}, {"embedder.embedder.normalization.*", "bn1.*"}},
+       below(layer, ours,
+             {{"layer.{}.convolution.*", "conv{+1}.*"},
+              {"layer.{}.normalization.*", "bn{+1}.*"},
+              {"shortcut.convolution.*", "downsample.0.*"},
+              {"shortcut.normalization.*", "downsample.1.*"}})});
+}
+
+NameRows resnet_transformers() {
+  return joined({{{"**.num_batches_tracked", ""}},
+                 below("resnet.", "", transformers_resnet()),
+                 {{"classifier.1.*", "fc.*"}},
+                 older(transformers_resnet())});
+}
+
 }  // namespace
 
 std::vector<NameTable> resnet_names() {
@@ -87,7 +105,8 @@ std::vector<NameTable> resnet_names() {
           {"caffe", "resnet", resnet_caffe()},
           {"openmmlab", "resnet", joined({older(kDeepStem), kHead})},
           {"openmmlab", kDeepResnet, joined({kDeepStem, kHead})},
-          {"openai", "resnet", resnet_openai()}};
+          {"openai", "resnet", resnet_openai()},
+          {"transformers", "resnet", resnet_transformers()}};
 }
 
 }  // namespace tessera::train

@@ -44,12 +44,20 @@ NameRows swin_transformers() {
                  {{"encoder.layers.{}.**", "layers.{}.**"}}});
 }
 
+// Whole classifiers. Dense predictors have only the rows above.
+NameRows swin_transformers_classifier() {
+  const NameRows trunk =
+      joined({swin_transformers(),
+              {{"embeddings.position_embeddings", "absolute_pos_embed"}, {"layernorm.*", "norm.*"}}});
+  return joined({trunk, {{"classifier.*", "head.fc.*"}}, older(below("swin.", "", trunk))});
+}
+
 }  // namespace
 
 std::vector<NameTable> swin_names() {
   return {{"microsoft", "swin", swin_original()},
           {"openmmlab", "swin", swin_openmmlab()},
-          {"transformers", "swin", swin_transformers()}};
+          {"transformers", "swin", swin_transformers_classifier()}};
 }
 
 }  // namespace tessera::train

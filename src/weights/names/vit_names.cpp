@@ -58,13 +58,54 @@ NameRows vit_beit() {
                         {"attn.relative_position_index", ""}})});
 }
 
+// A block of transformers' ViT, DeiT and BEiT; transformers 5 has other names in memory.
+NameRows transformers_vit_block() {
+  const std::string attention = "attention.attention.";
+  return joined({{{"layernorm_before.*", "norm1.*"}, {"layernorm_after.*", "norm2.*"}},
+                 thirds(attention + "query.*", attention + "key.*", attention + "value.*", "attn.qkv.*"),
+                 {{"attention.output.dense.*", "attn.proj.*"},
+                  {"intermediate.dense.*", "mlp.fc1.*"},
+                  {"output.dense.*", "mlp.fc2.*"},
+                  {"lambda_1", "ls1.gamma", {}, "", true},
+                  {"lambda_2", "ls2.gamma", {}, "", true},
+                  {attention + "relative_position_bias.relative_position_index", "", {}, "", true},
+                  {attention + "relative_position_bias.**", "attn.**", {}, "", true}}});
+}
+
+NameRows transformers_vit() {
+  return joined({{{"embeddings.cls_token", "cls_token"},
+                  {"embeddings.position_embeddings", "pos_embed"},
+                  {"embeddings.patch_embeddings.projection.*", "patch_embed.proj.*"},
+                  {"layernorm.*", "norm.*"},
+                  {"embeddings.mask_token", "", {}, "", true},
+                  {"pooler.dense.*", "", {}, "", true},
+                  {"pooler.layernorm.*", "fc_norm.*", {}, "", true},
+                  {"encoder.relative_position_bias.relative_position_index", "", {}, "", true},
+                  {"encoder.relative_position_bias.**", "rel_pos_bias.**", {}, "", true}},
+                 below("encoder.layer.{}.", "blocks.{}.", transformers_vit_block())});
+}
+
+NameRows vit_transformers() {
+  NameRows rows = joined({below("vit.", "", transformers_vit()), {{"classifier.*", "head.*"}}});
+  for (const char* prefix : {"deit.", "beit.", "data2vec_vision.", ""})
+    rows = joined({rows, older(below(prefix, "", transformers_vit()))});
+  // Without a head of its own the distillation token is one of the registers.
+  const std::string token = "deit.embeddings.distillation_token", head = "distillation_classifier.";
+  return joined({rows, older({{token, "dist_token", {}, head + "*"},
+                              {token, "reg_token"},
+                              {"embeddings.distillation_token", "reg_token"},
+                              {"cls_classifier.*", "head.*"},
+                              {head + "*", "head_dist.*"}})});
+}
+
 }  // namespace
 
 std::vector<NameTable> vit_names() {
   return {{"torchvision", "vit", vit_torchvision()},
           {"openmmlab", "vit", vit_openmmlab()},
           {"vision-lstm", "vit", vit_vision_lstm()},
-          {"beit", "vit", vit_beit()}};
+          {"beit", "vit", vit_beit()},
+          {"transformers", "vit", vit_transformers()}};
 }
 
 }  // namespace tessera::train
