@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include <optional>
 
 #include "core/text.h"
+#include "serve/sockets.h"
 
 namespace tessera::serve {
 namespace {
@@ -41,8 +41,7 @@ using boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr uint64_t kMostDiscarded = uint64_t{64} << 20;  // bytes of a refused body
-constexpr double kGrace = 0.2;                           // seconds
-constexpr int64_t kSpareFiles = 64;                      // descriptors that are no connections
+constexpr double kHandshake = 0.2, kIdleGrace = 1;       // seconds that connections have while draining
 
 std::chrono::nanoseconds duration_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
@@ -108,7 +107,7 @@ class LoopExchange final : public Exchange, public std::enable_shared_from_this<
 
 struct Place {
   Protocol::endpoint endpoint;
-  std::string socket_file;  // of a Unix socket
+  std::string socket_file;  // "" for TCP
 };
 
 Place place_of(const std::string& words) {
@@ -143,15 +142,6 @@ void remove_stale(const Place& place, asio::io_context& loop) {
   ::unlink(place.socket_file.c_str());
 }
 
-// Raises the limit on open files to the maximum of the system. Returns the number of connections that fit.
-int64_t connections_that_fit(int64_t wanted) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(wanted + kSpareFiles));
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return std::max<int64_t>(16, std::min(wanted, static_cast<int64_t>(limit.rlim_cur) - kSpareFiles));
-}
-
 // The status of a request that cannot be read; 0: the connection is over, nobody reads an answer.
 int status_of(const error_code& error) {
   if (error == beast::error::timeout) return 408;
@@ -159,23 +149,6 @@ int status_of(const error_code& error) {
   if (error == http::error::body_limit) return 413;
   if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
-}
-
-const char* reason_of(int status) {
-  switch (status) {
-    case 408:
-      return "the request did not arrive in time";
-    case 411:
-      return "the request has no Content-Length";
-    case 413:
-      return "the body is longer than this server reads";
-    case 429:
-      return "too many bytes of other requests are in work";
-    case 431:
-      return "the header is longer than this server reads";
-    default:
-      return "the request is no valid HTTP";
-  }
 }
 
 }  // namespace
@@ -227,18 +200,22 @@ struct HttpServer::State {
         co_await pause.async_wait(kAwait);
         continue;
       }
-      if (std::ssize(sessions) >= limits.connections) continue;  // closes it
-      const int one = 1;
-      ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &one,
-                   sizeof one);  // fails for Unix sockets
-      asio::co_spawn(loop, serve(std::make_shared<Session>(std::move(socket))), asio::detached);
+      begin(std::move(socket));
     }
+  }
+
+  void begin(Protocol::socket socket) {
+    if (std::ssize(sessions) >= limits.connections) return;  // closes it
+    const int one = 1;
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &one,
+                 sizeof one);  // fails for Unix sockets
+    asio::co_spawn(loop, serve(std::make_shared<Session>(std::move(socket))), asio::detached);
   }
 
   asio::awaitable<void> serve(std::shared_ptr<Session> session) {
     const auto place = sessions.insert(sessions.end(), session);
     do co_await serve_one(session);
-    while (session->keep && !draining);
+    while (session->keep);  // a caller that was promised another request may have sent it
     error_code ignored;
     session->stream.socket().shutdown(asio::socket_base::shutdown_both, ignored);
     sessions.erase(place);
@@ -250,6 +227,8 @@ struct HttpServer::State {
     Session& s = *session;
     s.idle = true, s.keep = false;
     if (s.buffer.size() == 0) {
+      error_code ignored;
+      if (closes_idle && s.stream.socket().available(ignored) == 0) co_return;
       s.stream.expires_after(duration_of(limits.idle_seconds));
       auto [error, bytes] = co_await s.stream.async_read_some(s.buffer.prepare(4096), kAwait);
       if (error) co_return;
@@ -313,7 +292,7 @@ struct HttpServer::State {
   // Answers a request that was not read to its end, and closes. What still arrives is discarded for a moment: a
   // reset would take the answer from the caller.
   asio::awaitable<void> refuse(Session& s, int status) {
-    HttpResponse response = error_response(status, reason_of(status));
+    HttpResponse response = error_response(status, refusal_reason(status));
     if (status == 429) response.headers.emplace_back("Retry-After", "1");
     co_await write(s, std::move(response), 11, /*keep=*/false);
     error_code ignored;
@@ -422,37 +401,61 @@ struct HttpServer::State {
 
   void drain(double seconds) {
     if (std::exchange(draining, true)) return;
-    error_code ignored;
+    remove_socket_file();
+    refuse_new_handshakes(acceptor.native_handle());
+    after(handshake, kHandshake, [this] { close_acceptor(); });
+    after(grace, kIdleGrace, [this] { close_idle(); });
+    after(deadline, seconds, [this] { loop.stop(); });
+  }
+
+  // Another server may then use the name.
+  void remove_socket_file() {
+    if (const std::string file = std::exchange(socket_file, ""); !file.empty()) ::unlink(file.c_str());
+  }
+
+  static void after(asio::steady_timer& timer, double seconds, std::function<void()> act) {
+    timer.expires_after(duration_of(seconds));
+    timer.async_wait([act = std::move(act)](error_code error) {
+      if (!error) act();
+    });
+  }
+
+  // Accepts the connections that are complete, and no others.
+  void close_acceptor() {
+    error_code error, ignored;
+    acceptor.non_blocking(true, error);
+    while (!error || error == asio::error::connection_aborted) {
+      Protocol::socket socket(loop);
+      acceptor.accept(socket, error);
+      if (!error) begin(std::move(socket));
+    }
     acceptor.close(ignored);
-    // Requests on the way are read for a moment: closing at once would reset their connections.
-    grace.expires_after(duration_of(kGrace));
-    grace.async_wait([this](error_code error) {
-      error_code also_ignored;
-      if (error) return;
-      for (const auto& session : sessions)
-        if (session->idle) session->stream.socket().cancel(also_ignored);
-    });
-    deadline.expires_after(duration_of(seconds));
-    deadline.async_wait([this](error_code error) {
-      if (!error) loop.stop();
-    });
     finish_if_drained();
   }
 
+  // Closes connections without a request. A request that has arrived meanwhile is answered.
+  void close_idle() {
+    closes_idle = true;
+    error_code ignored;
+    for (const auto& session : sessions)
+      if (session->idle && session->stream.socket().available(ignored) == 0)
+        session->stream.socket().cancel(ignored);
+  }
+
   void finish_if_drained() {
-    if (draining && sessions.empty()) loop.stop();
+    if (draining && !acceptor.is_open() && sessions.empty()) loop.stop();
   }
 
   asio::io_context loop{1};
   HttpLimits limits;
   Handler handler;
   asio::basic_socket_acceptor<Protocol> acceptor{loop};
-  asio::steady_timer deadline{loop}, grace{loop};
+  asio::steady_timer handshake{loop}, grace{loop}, deadline{loop};
   std::list<std::shared_ptr<Session>> sessions;
   std::list<asio::signal_set> signals;
   std::string address, socket_file;
   uint64_t held_bytes = 0;
-  bool draining = false;
+  bool draining = false, closes_idle = false;
 };
 
 HttpServer::HttpServer(const std::string& place, const HttpLimits& limits, Handler handler)
@@ -460,9 +463,7 @@ HttpServer::HttpServer(const std::string& place, const HttpLimits& limits, Handl
   state_->listen(place);
 }
 
-HttpServer::~HttpServer() {
-  if (!state_->socket_file.empty()) ::unlink(state_->socket_file.c_str());
-}
+HttpServer::~HttpServer() { state_->remove_socket_file(); }
 
 std::string HttpServer::address() const { return state_->address; }
 
