@@ -204,19 +204,20 @@ def rates(options, folder):
             with peer(options, weights, precision) as port:
                 return measured(port, "/predict", body, 32, options.seconds, folder)
 
-        ways = {"bench infer": lambda: {"rate": tessera(options.program, "infer", batch=best, precision=precision,
-                                                        **infer)["images_per_second"]},
+        def bare(batch, precision=precision):
+            rate = tessera(options.program, "infer", batch=batch, precision=precision, **infer)["images_per_second"]
+            return {"rate": rate, "p50": 1e3 * batch / rate, "p99": float("nan")}
+
+        ways = {(f"bench infer, batch {best}", ""): lambda: bare(best), ("bench infer, batch 1", ""): lambda: bare(1),
                 ("tessera", 32): lambda: own(32), ("tessera", 1): lambda: own(1)}
         if options.model:
             ways["FastAPI, PyTorch", 32] = theirs
         results = take_turns(ways, options.rounds, f"serve {name} {precision}")
-        limit = statistics.median(one["rate"] for one in results.pop("bench infer"))
-        row(name, precision, f"bench infer, batch {best}", "", f"{limit:.1f}", "", "", "")
-        row(name, precision, "bench infer, batch 1", "", f"{batches[1]:.1f}", "", f"{1e3 / batches[1]:.1f}", "")
+        limit = statistics.median(one["rate"] for one in results[f"bench infer, batch {best}", ""])
         for (server, clients), lines in results.items():
             middle = {key: statistics.median(one[key] for one in lines) for key in ("rate", "p50", "p99")}
             row(name, precision, server, clients, f"{middle['rate']:.1f}", f"{middle['rate'] / limit:.2f}",
-                f"{middle['p50']:.1f}", f"{middle['p99']:.1f}")
+                f"{middle['p50']:.1f}", f"{middle['p99']:.1f}" if clients else "")
 
 
 def memory(process):
