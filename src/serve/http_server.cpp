@@ -27,6 +27,7 @@
 #include <optional>
 
 #include "core/text.h"
+#include "serve/loop_exchange.h"
 #include "serve/sockets.h"
 
 namespace tessera::serve {
@@ -39,71 +40,13 @@ using Protocol = asio::generic::stream_protocol;
 using Stream = beast::basic_stream<Protocol>;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr uint64_t kMostDiscarded = uint64_t{64} << 20;  // bytes of a refused body
+constexpr size_t kMostBuffered = 262144;                 // bytes that are read but not parsed
 constexpr double kHandshake = 0.2, kIdleGrace = 1;       // seconds that connections have while draining
 
 std::chrono::nanoseconds duration_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
-
-// A request between its handler and its response. Its state belongs to the loop.
-class LoopExchange final : public Exchange, public std::enable_shared_from_this<LoopExchange> {
- public:
-  explicit LoopExchange(asio::io_context& context) : loop_(context), wake_(context) {}
-
-  void reply(HttpResponse response) override {
-    in_loop([response = std::move(response)](LoopExchange& self) mutable {
-      if (!self.head) self.head = std::move(response), self.ended = true;
-    });
-  }
-  void begin(HttpResponse response) override {
-    in_loop([response = std::move(response)](LoopExchange& self) mutable {
-      if (!self.head) self.head = std::move(response), self.streams = true;
-    });
-  }
-  void part(std::string bytes) override {
-    in_loop([bytes = std::move(bytes)](LoopExchange& self) mutable {
-      if (!self.gone && !bytes.empty()) self.parts.push_back(std::move(bytes));
-    });
-  }
-  void end() override {
-    in_loop([](LoopExchange& self) { self.ended = true; });
-  }
-  void on_gone(std::function<void()> call) override {
-    in_loop([call = std::move(call)](LoopExchange& self) {
-      if (self.gone) return call();
-      self.when_gone_ = call;
-    });
-  }
-
-  void leave() {
-    if (std::exchange(gone, true)) return;
-    if (const auto call = std::exchange(when_gone_, nullptr); call && !complete) call();
-    wake_.cancel();
-  }
-  asio::awaitable<void> wait() {
-    wake_.expires_at(asio::steady_timer::time_point::max());
-    co_await wake_.async_wait(kAwait);
-  }
-
-  std::optional<HttpResponse> head;
-  std::deque<std::string> parts;
-  bool streams = false, ended = false, gone = false, complete = false;
-
- private:
-  template <class Act>
-  void in_loop(Act act) {
-    asio::post(loop_, [self = shared_from_this(), act = std::move(act)]() mutable {
-      act(*self);
-      self->wake_.cancel();
-    });
-  }
-
-  asio::io_context& loop_;
-  asio::steady_timer wake_;
-  std::function<void()> when_gone_;
-};
 
 struct Place {
   Protocol::endpoint endpoint;
@@ -144,7 +87,6 @@ void remove_stale(const Place& place, asio::io_context& loop) {
 
 // The status of a request that cannot be read; 0: the connection is over, nobody reads an answer.
 int status_of(const error_code& error) {
-  if (error == beast::error::timeout) return 408;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
   if (error == http::error::body_limit) return 413;
   if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
@@ -155,9 +97,12 @@ int status_of(const error_code& error) {
 
 struct HttpServer::State {
   struct Session {
-    explicit Session(Protocol::socket socket) : stream(std::move(socket)) {}
+    explicit Session(Protocol::socket socket) : stream(std::move(socket)), timer(stream.get_executor()) {}
     Stream stream;
-    beast::flat_buffer buffer;
+    beast::flat_buffer buffer{kMostBuffered};
+    asio::steady_timer timer;  // of limit()
+    uint64_t turn = 0;
+    bool late = false;
     bool idle = true, keep = true;
     uint64_t counted = 0;  // bytes of the body, in held_bytes
   };
@@ -238,7 +183,8 @@ struct HttpServer::State {
     Parser parser;
     parser.header_limit(limits.header_bytes);
     parser.body_limit(limits.body_bytes);
-    const int status = co_await read(s, parser);
+    const int status = co_await read(session, parser);
+    ++s.turn, s.timer.cancel();
     if (status < 0) co_return;
     if (status > 0) {
       release(s);
@@ -249,6 +195,23 @@ struct HttpServer::State {
   }
 
   void release(Session& s) { held_bytes -= std::exchange(s.counted, 0); }
+
+  // Ends the reads of a request after `seconds`. The stream's own limit would close the connection before an answer.
+  static void limit(const std::shared_ptr<Session>& session, double seconds) {
+    session->stream.expires_never();
+    after(session->timer, seconds, [weak = std::weak_ptr(session), turn = ++session->turn] {
+      const auto s = weak.lock();
+      if (!s || s->turn != turn) return;
+      s->late = true;
+      error_code ignored;
+      s->stream.socket().cancel(ignored);
+    });
+  }
+
+  // The result of read() after a read that failed.
+  static int failed(const Session& s, const error_code& error) {
+    return s.late ? 408 : status_of(error) > 0 ? status_of(error) : -1;
+  }
 
   // Beast 1.81 limits each read of a header, not their sum: the bytes are counted here. Results are those of read().
   asio::awaitable<int> read_header(Session& s, Parser& parser) {
@@ -261,15 +224,17 @@ struct HttpServer::State {
       const bool whole = parser.is_header_done();
       if (header + (whole ? 0 : s.buffer.size()) > limits.header_bytes) co_return 431;
       if (whole) co_return 0;
+      if (s.late) co_return 408;
       auto [failure, bytes] = co_await s.stream.async_read_some(s.buffer.prepare(4096), kAwait);
-      if (failure) co_return status_of(failure) > 0 ? status_of(failure) : -1;
+      if (failure) co_return failed(s, failure);
       s.buffer.commit(bytes);
     }
   }
 
   // Returns 0 once the request is complete, the status of an error, or -1 if nobody reads an answer.
-  asio::awaitable<int> read(Session& s, Parser& parser) {
-    s.stream.expires_after(duration_of(limits.header_seconds));
+  asio::awaitable<int> read(const std::shared_ptr<Session>& session, Parser& parser) {
+    Session& s = *session;
+    limit(session, limits.header_seconds);
     if (const int status = co_await read_header(s, parser); status != 0) co_return status;
     const auto length = parser.content_length();
     if (parser.get().method() == http::verb::post && !length && !parser.chunked()) co_return 411;
@@ -278,10 +243,11 @@ struct HttpServer::State {
       http::response<http::empty_body> go_on(http::status::continue_, 11);
       co_await http::async_write(s.stream, go_on, kAwait);
     }
-    s.stream.expires_after(duration_of(limits.body_seconds));
+    limit(session, limits.body_seconds);
     while (!parser.is_done()) {
+      if (s.late) co_return 408;
       auto [failure, bytes] = co_await http::async_read_some(s.stream, s.buffer, parser, kAwait);
-      if (failure) co_return status_of(failure) > 0 ? status_of(failure) : -1;
+      if (failure) co_return failed(s, failure);
       const uint64_t size = parser.get().body().size();
       held_bytes += size - s.counted, s.counted = size;
       if (held_bytes > limits.all_bodies_bytes) co_return 429;
