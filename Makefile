@@ -19,6 +19,7 @@ CLANG_FORMAT ?= clang-format-14
 CLANG_TIDY ?= clang-tidy-14
 BASE ?= main
 CRASHES ?= 500
+STOPS ?= 50
 FUZZ_SECONDS ?= 60
 CLIENTS ?= $(BUILD)/clients
 EXPORTS ?= $(BUILD)/exports
@@ -64,6 +65,7 @@ bench: packages-mpi configure  ## speed against the peers, reading images with T
 	bench/tables optimiser docs/performance.md bench/optimiser.sh $(abspath $(BUILD))
 	bench/tables dense docs/performance.md bench/dense.sh $(abspath $(BUILD))
 	bench/tables vision_language docs/performance.md bench/vision_language.sh $(abspath $(BUILD))
+	bench/tables serve docs/performance.md bench/serve.sh $(abspath $(BUILD))
 	bench/tables processes docs/performance.md bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
 ifdef TESSERA_BENCH_TILES
 	bench/tables data docs/performance.md bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
@@ -81,11 +83,12 @@ clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI)
 export-check: build  ## exported files of all families and tasks in onnxruntime and OpenVINO, in EXPORTS=FOLDER
 	tests/export/run $(abspath $(BUILD))/tessera $(EXPORTS)
 
-soak: configure  ## kill training CRASHES=500 times, damage its checkpoints, and resume it
-	$(COMPILE) crash_test
+soak: configure  ## kill training CRASHES=500 times and resume it; end `tessera serve` under load STOPS=50 times
+	$(COMPILE) crash_test tessera
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
+	tests/fault/serve_soak $(BUILD)/tessera $(STOPS)
 
-SANITIZED := core_test io_files_test io_images_test io_onnx_test io_weights_test kernels_test
+SANITIZED := core_test io_files_test io_images_test io_onnx_test io_weights_test kernels_test serve_hostile_test
 sanitize: packages  ## kernels and file readers, also on hostile files, under the address and undefined-behaviour sanitizers
 	cmake --preset asan-ubsan >/dev/null
 	ninja -C build/asan -j $(JOBS) $(SANITIZED) fuzz/all

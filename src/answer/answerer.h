@@ -38,8 +38,10 @@ struct OpenRequest {
   std::string weights;
   bool raw = false;
   std::string device = "auto", precision = "fp32";
-  int64_t batch = 16;               // images at a time, within one request
-  int64_t max_pixels = 50'000'000;  // of a decoded image
+  int64_t batch = 16;                     // images at a time, within one request
+  int64_t max_pixels = 50'000'000;        // of a decoded image
+  std::vector<std::string> gallery = {};  // images or folders that `retrieve` searches
+  std::string index = {};                 // file that caches their vectors
 };
 
 // An answer of opened weights; `suffix` completes the model's name: "" for the first answer, ".features".

@@ -7,8 +7,7 @@ namespace {
 
 class Captions final : public ImageRows {
  public:
-  explicit Captions(const AnswerSetup& setup)
-      : ImageRows(setup), writer_(setup.model->require<tasks::Captioner>("caption")) {
+  explicit Captions(const AnswerSetup& setup) : ImageRows(setup) {
     description_.kind = "caption";
     description_.summary = "texts about images";
     description_.options = describe_options<CaptionOptions>();
@@ -20,17 +19,13 @@ class Captions final : public ImageRows {
     check_beams(read_options<CaptionOptions>(options).request.search);
   }
   Reply rows(const torch::Tensor& images, const Value& options) override {
-    const tasks::AutocastScope autocast = model().autocast();
     std::vector<std::string> texts =
-        writer_.caption(model().moved(images), read_options<CaptionOptions>(options).request);
+        captions_of(model(), images, read_options<CaptionOptions>(options).request);
     Reply reply;
     for (const std::string& one : texts) reply.results.push_back({{"caption", one}});
     reply.outputs = {texts_of("caption", {std::ssize(texts)}, std::move(texts))};
     return reply;
   }
-
- private:
-  tasks::Captioner& writer_;
 };
 
 }  // namespace
@@ -39,6 +34,18 @@ void check_beams(const tasks::CaptionBeams& beams) {
   if (beams.beams % beams.groups != 0)
     fail_usage("--beam-groups = ", beams.groups, ", must divide --beams = ", beams.beams);
   if (beams.raw_scores && beams.beams == 1) fail_usage("--raw-scores compares beams: give --beams");
+}
+
+std::vector<std::string> captions_of(const train::ReadyTask& model, const torch::Tensor& images,
+                                     const tasks::CaptionRequest& request) {
+  const tasks::AutocastScope autocast = model.autocast();
+  return model.require<tasks::Captioner>("caption").caption(model.moved(images), request);
+}
+
+std::vector<tasks::WordAttention> word_attention(const train::ReadyTask& model, const torch::Tensor& image,
+                                                 const std::string& caption) {
+  const tasks::AutocastScope autocast = model.autocast();
+  return model.require<tasks::Captioner>("caption").attention(model.moved(image), caption);
 }
 
 std::shared_ptr<Answerer> open_captions(const AnswerSetup& setup) {

@@ -30,6 +30,13 @@ struct CaptionOptions {
   }
 };
 
+// Returns a text for each image [images, channels, height, width].
+std::vector<std::string> captions_of(const train::ReadyTask& model, const torch::Tensor& images,
+                                     const tasks::CaptionRequest& request);
+// Returns the attention of each word of an image's text; `image` [1, channels, height, width].
+std::vector<tasks::WordAttention> word_attention(const train::ReadyTask& model, const torch::Tensor& image,
+                                                 const std::string& caption);
+
 // Null unless the task writes texts about images.
 std::shared_ptr<Answerer> open_captions(const AnswerSetup& setup);
 

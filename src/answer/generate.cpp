@@ -19,9 +19,9 @@ constexpr int64_t kMostOfRequest = 64, kMostScale = 4;  // images, and the side 
 constexpr int kPreviewSide = 128;
 
 struct PreparedDrawing : Prepared {
+  explicit PreparedDrawing(const Drawing& settings) : drawing(settings) {}
   std::vector<AskedImage> asked;
-  tasks::GenerateRequest request;  // without seeds and labels
-  DrawingOptions options;
+  Drawing drawing;
 };
 
 // The fields that a request to a network of task diffuse may set.
@@ -33,10 +33,7 @@ std::vector<OptionField> drawing_fields(DrawingOptions& options) {
 
 class Generation final : public Answerer {
  public:
-  Generation(AnswerSetup setup, Decoder decoder)
-      : setup_(std::move(setup)),
-        generator_(*tasks::generator_of(setup_.model->task())),
-        decoder_(std::move(decoder)) {
+  Generation(AnswerSetup setup, Drawing drawing) : setup_(std::move(setup)), drawing_(std::move(drawing)) {
     DrawingOptions options;
     description_ = {.kind = "generate",
                     .summary = "images out of noise",
@@ -54,19 +51,21 @@ class Generation final : public Answerer {
   std::unique_ptr<Prepared> prepare(const Request& request) const override {
     const torch::InferenceMode inference;
     check_inputs(request, description_);
-    auto prepared = std::make_unique<PreparedDrawing>();
-    DrawingOptions& options = prepared->options;
+    auto prepared = std::make_unique<PreparedDrawing>(drawing_);
+    DrawingOptions options;
     set_options(drawing_fields(options), request.options);
     refuse_unread(request.options, options);
-    prepared->asked = asked_images(options, generator_, [](int64_t count) {
+    prepared->asked = asked_images(options, drawing_.generator(), [](int64_t count) {
       if (count > kMostOfRequest)
         throw TooLarge(text("a request draws ", count, " images, must be at most ", kMostOfRequest));
     });
-    fill(prepared->request, options);
+    Drawing& drawing = prepared->drawing;
+    drawing.set_size(options.size);
+    check_size(drawing.size());
+    drawing.set_sampling(options, /*inverts=*/false);
     prepared->rows = std::ssize(prepared->asked);
-    prepared->bytes =
-        static_cast<size_t>(prepared->rows * prepared->request.height * prepared->request.width *
-                            decoder_.factor() * decoder_.factor() * 3);
+    prepared->bytes = static_cast<size_t>(prepared->rows * drawing.size().height * drawing.size().width *
+                                          drawing.factor() * drawing.factor() * 3);
     static std::atomic<uint64_t> numbers = 0;
     prepared->key = std::to_string(++numbers);  // drawn alone
     return prepared;
@@ -81,23 +80,16 @@ class Generation final : public Answerer {
 
  private:
   void refuse_unread(const Value& given, const DrawingOptions& options) const {
-    const diffusion::SamplerRow& row = generator_.process->row(options.sampler);
     for (const auto& [key, value] : given.as_table())
-      if (const std::string why = diffusion::unread(row, key); !why.empty())
+      if (const std::string why = drawing_.unread(options.sampler, key); !why.empty())
         fail_usage("option '", key, "' ", why);
   }
 
-  void fill(tasks::GenerateRequest& request, const DrawingOptions& options) const {
+  void check_size(models::Extent size) const {
     const models::Extent trained = trained_size(setup_.model->info());
-    const models::Extent size =
-        size_of(options.size, trained, setup_.model->info().model.settings.find("patch_size")->as_int());
     if (size.height > kMostScale * trained.height || size.width > kMostScale * trained.width)
       throw TooLarge(text("size ", size.height, "x", size.width, ", must be at most ", kMostScale,
                           " times the trained ", trained.height, "x", trained.width));
-    request.height = size.height, request.width = size.width;
-    request.guidance = guidance_of(options.guidance, generator_);
-    request.sampler = sampler_of(options.sampler, generator_, /*inverts=*/false);
-    generator_.process->sampler(request.sampler);  // throws if the process refuses it
   }
 
   Reply draw(PreparedDrawing& prepared, const Control& control) {
@@ -110,28 +102,15 @@ class Generation final : public Answerer {
   }
 
   Reply draw_batch(PreparedDrawing& prepared, int64_t first, int64_t count, const Control& control) {
-    tasks::GenerateRequest request = prepared.request;
-    std::vector<int64_t> labels;
     const std::span<const AskedImage> asked(prepared.asked.data() + first, static_cast<size_t>(count));
-    for (const AskedImage& one : asked) request.seeds.push_back(one.seed), labels.push_back(one.label);
-    request.labels = torch::tensor(labels, torch::kInt64);
     const int64_t batches = (prepared.rows + setup_.batch - 1) / setup_.batch, done = first / setup_.batch;
-    request.after = [&](int64_t step, int64_t steps, const torch::Tensor& x) {
+    const auto after = [&](int64_t step, int64_t steps, const torch::Tensor& x) {
       if (control.progress && step >= 0)
         control.progress(done * steps + step + 1, batches * steps, [&] { return preview(x); });
-      if (control.between) control.between();
+      let_others(control);
       return !control.stopped();
     };
-    torch::Tensor images;
-    {
-      const tasks::AutocastScope autocast = setup_.model->autocast();
-      images =
-          tasks::generate_images(*generator_.network, *generator_.process, request, setup_.model->device())
-              .images;
-    }
-    images = decoder_.decoded(images);
-    if (decoder_.codec().codec) tasks::require_finite_images(images, decoder_.codec().file);
-    return reply_of(images, asked);
+    return reply_of(prepared.drawing.draw(asked, /*moments=*/0, after).generated.images, asked);
   }
 
   Reply reply_of(const torch::Tensor& images, std::span<const AskedImage> asked) const {
@@ -139,7 +118,7 @@ class Generation final : public Answerer {
     Array pixels{.name = "images", .type = Datatype::uint8}, names{.name = "class", .type = Datatype::bytes},
         seeds{.name = "seed", .type = Datatype::int64};
     for (size_t i = 0; i < asked.size(); ++i) {
-      const Image picture = decoder_.picture(images[static_cast<int64_t>(i)], generator_);
+      const Image picture = drawing_.picture(images[static_cast<int64_t>(i)]);
       pixels.shape = {std::ssize(asked), picture.height, picture.width, 3};
       pixels.data.append(reinterpret_cast<const char*>(picture.pixels.data()), picture.pixels.size());
       names.texts.push_back(asked[i].caption);
@@ -163,8 +142,7 @@ class Generation final : public Answerer {
   }
 
   AnswerSetup setup_;
-  const tasks::Generator& generator_;
-  Decoder decoder_;
+  Drawing drawing_;  // settings are those of each request
   Description description_;
 };
 
@@ -206,14 +184,14 @@ std::shared_ptr<Answerer> open_generation(const AnswerSetup& setup, const std::s
                                           std::vector<std::string>& notes) {
   const tasks::Generator* generator = tasks::generator_of(setup.model->task());
   if (!generator) return nullptr;
-  Decoder decoder;
+  Drawing drawing(*setup.model);
   if (const std::string vae = vae_of_pipeline(path); !vae.empty()) {
     train::OpenedCodec codec = train::open_codec(vae);
     for (const std::string& note : codec.notes) notes.push_back(note);
-    decoder = Decoder(std::move(codec), *generator, setup.model->file(), setup.model->device(), 0);
+    drawing.set_codec(std::move(codec), 0);
   }
-  if (!decoder.codec().codec && generator->network->channels() != 3) return nullptr;  // latents are no images
-  return std::make_shared<Generation>(setup, std::move(decoder));
+  if (!drawing.decoder().codec().codec && drawing.channels() != 3) return nullptr;  // latents are no images
+  return std::make_shared<Generation>(setup, std::move(drawing));
 }
 
 }  // namespace tessera::answer

@@ -4,7 +4,10 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -103,6 +106,66 @@ class Decoder {
   train::OpenedCodec codec_;
   double scale_ = 1;
   int64_t tile_ = 0;
+};
+
+// True if the weights are a generator that Drawing takes.
+bool draws_from_noise(const train::ReadyTask& model);
+
+// Images that a drawing begins with.
+struct StartingImages {
+  std::string start, inpaint, mask;  // files, "" = none
+  std::string from_class;            // class to class: the class of `start`
+  std::optional<double> strength = {};
+};
+
+struct DrawnBatch {
+  tasks::Generated generated;          // decoded, unless the network's values are kept
+  std::vector<torch::Tensor> moments;  // on the way to the images, in the same form
+};
+
+// Drawings by one generator with equal settings, batch after batch. `model` must outlive it.
+class Drawing {
+ public:
+  explicit Drawing(const train::ReadyTask& model);
+
+  // Each throws a usage error for settings that the generator refuses. They are set in this order.
+  void set_size(const std::string& words);  // as size_of()
+  void set_codec(train::OpenedCodec codec, int64_t tile);
+  void set_sampling(const DrawingOptions& options, bool inverts);
+  void set_start(const StartingImages& images);
+  void set_reuse(int64_t every, const std::string& blocks);
+  void keep_values() { keeps_values_ = true; }  // the network's values: nothing is decoded
+
+  // Draws a batch with `moments` states of the walk, evenly spaced from its begin, except the image itself. `after` is
+  // that of tasks::GenerateRequest. Throws for values that are not finite.
+  DrawnBatch draw(
+      std::span<const AskedImage> batch, int64_t moments,
+      const std::function<bool(int64_t step, int64_t steps, const torch::Tensor& x)>& after) const;
+  Image picture(const torch::Tensor& image) const { return decoder_.picture(image, generator_); }
+
+  // Returns why these settings do not read an option; "" if they do.
+  std::string unread(const diffusion::SamplerConfig& sampler, const std::string& key) const;
+  const tasks::Generator& generator() const { return generator_; }
+  const tasks::GenerateRequest& request() const { return request_; }
+  const Decoder& decoder() const { return decoder_; }
+  int64_t channels() const { return generator_.network->channels(); }
+  models::Extent size() const { return {request_.height, request_.width}; }  // the network's input
+  int64_t factor() const { return keeps_values_ ? 1 : decoder_.factor(); }   // pixels of an image a position
+  int64_t from_class() const { return from_class_; }                         // -1 = none
+  int64_t steps() const { return sampler_->steps(); }
+  bool sets_own_steps() const;  // by tolerances
+
+ private:
+  torch::Tensor input_of(const std::string& path) const;
+  torch::Tensor input_mask(const std::string& path) const;
+
+  const train::ReadyTask& model_;
+  const tasks::Generator& generator_;
+  Decoder decoder_;
+  tasks::GenerateRequest request_;  // without seeds and labels
+  std::shared_ptr<const diffusion::Sampler> sampler_;
+  int64_t from_class_ = -1;
+  bool keeps_values_ = false;
 };
 
 // Null unless the task is a generator (tasks::generator_of). Adds notes for people.

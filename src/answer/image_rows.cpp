@@ -1,9 +1,13 @@
 #include "answer/image_rows.h"
 
+#include <ATen/autocast_mode.h>
+
 #include <algorithm>
 
 #include "core/text.h"
 #include "io/files/json.h"
+#include "ops/inference.h"
+#include "ops/linear.h"
 
 namespace tessera::answer {
 namespace {
@@ -37,6 +41,18 @@ nlohmann::ordered_json details_of(const train::ReadyTask& model) {
     if (const Value* value = model.info().task_metadata.find(key))
       details[key] = nlohmann::ordered_json::parse(json_text(*value));
   return details;
+}
+
+void let_others(const Control& control) {
+  if (!control.between) return;
+  const bool cast = at::autocast::is_autocast_enabled(at::kCPU);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  {
+    const ops::PackedOnly keeps_weights(false);
+    const ops::InferenceScope plain({});
+    control.between();
+  }
+  at::autocast::set_autocast_enabled(at::kCPU, cast);
 }
 
 void require_finite(const train::ReadyTask& model, const torch::Tensor& values) {
@@ -98,7 +114,7 @@ std::vector<Reply> ImageRows::answer(std::span<Prepared* const> requests, const 
   for (int64_t first = 0; first < all.size(0); first += setup_.batch) {
     if (control.stopped()) throw Error(ErrorKind::interrupted, "the request was cancelled");
     pieces.push_back(rows(all.slice(0, first, std::min(first + setup_.batch, all.size(0))), options));
-    if (control.between && first + setup_.batch < all.size(0)) control.between();
+    if (first + setup_.batch < all.size(0)) let_others(control);
   }
   const Reply whole = joined(std::move(pieces));
   std::vector<Reply> replies;

@@ -27,6 +27,9 @@ struct AnswerSetup {
 // Preprocessing, model, task and licence for the metadata.
 nlohmann::ordered_json details_of(const train::ReadyTask& model);
 
+// Lets other models answer, in the arithmetic that a thread has outside of all scopes.
+void let_others(const Control& control);
+
 // Throws unless all values are finite: the model or its file is damaged.
 void require_finite(const train::ReadyTask& model, const torch::Tensor& values);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/config.h"
 #include "core/text.h"
 #include "data/base/source.h"
 #include "io/files/json.h"
@@ -32,25 +33,6 @@ Image image_at(const Array& pixels, int64_t index) {
   std::memcpy(image.pixels.data(), pixels.data.data() + static_cast<size_t>(index) * image.pixels.size(),
               image.pixels.size());
   return image;
-}
-
-// The samples of a request, with their encoded bytes or their pixels.
-std::vector<data::RawSample> samples_of(const Request& request, int64_t max_pixels) {
-  std::vector<data::RawSample> samples;
-  if (const Array* encoded = input_of(request, "image")) {
-    for (size_t i = 0; i < encoded->texts.size(); ++i) {
-      const std::string name = text("image ", i);
-      const auto bytes = bytes_of(encoded->texts[i]);
-      const ImageInfo info = image_info(bytes, name);
-      check_pixels(info.width, info.height, max_pixels, name);
-      samples.push_back({.name = name, .picture = std::vector<std::byte>(bytes.begin(), bytes.end())});
-    }
-  } else if (const Array* pixels = input_of(request, "pixels")) {
-    check_pixels(pixels->shape[2], pixels->shape[1], max_pixels, "pixels");
-    for (int64_t i = 0; i < pixels->shape[0]; ++i)
-      samples.push_back({.name = text("image ", i), .picture = image_at(*pixels, i)});
-  }
-  return samples;
 }
 
 // Returns the values of input `prepared`. The buffer of the request need not be aligned.
@@ -103,16 +85,34 @@ std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays) {
   return names;
 }
 
+std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pixels) {
+  std::vector<data::RawSample> samples;
+  if (const Array* encoded = input_of(request, "image")) {
+    for (size_t i = 0; i < encoded->texts.size(); ++i) {
+      const std::string name = text("image ", i);
+      const auto bytes = bytes_of(encoded->texts[i]);
+      const ImageInfo info = image_info(bytes, name);
+      check_pixels(info.width, info.height, max_pixels, name);
+      samples.push_back({.name = name, .picture = std::vector<std::byte>(bytes.begin(), bytes.end())});
+    }
+  } else if (const Array* pixels = input_of(request, "pixels")) {
+    check_pixels(pixels->shape[2], pixels->shape[1], max_pixels, "pixels");
+    for (int64_t i = 0; i < pixels->shape[0]; ++i)
+      samples.push_back({.name = text("image ", i), .picture = image_at(*pixels, i)});
+  }
+  return samples;
+}
+
 std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels) {
   std::vector<Image> images;
-  for (const data::RawSample& sample : samples_of(request, max_pixels))
+  for (const data::RawSample& sample : read_samples(request, max_pixels))
     images.push_back(data::decode_sample(sample, {.max_pixels = max_pixels, .apply_exif = apply_exif}));
   return images;
 }
 
 torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels) {
   if (const Array* prepared = input_of(request, "prepared")) return prepared_values(*prepared);
-  const std::vector<data::RawSample> samples = samples_of(request, max_pixels);
+  const std::vector<data::RawSample> samples = read_samples(request, max_pixels);
   const data::Field& field = transform.fields().at(0);
   torch::Tensor images =
       torch::empty({std::ssize(samples), field.shape.at(0), field.shape.at(1), field.shape.at(2)});

@@ -18,6 +18,9 @@ std::vector<ArrayDescription> picture_inputs();
 std::vector<ArrayDescription> prepared_inputs(const std::vector<int64_t>& shape);
 std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays);
 
+// Returns the images of a request, still encoded, once their sizes are checked. Throws TooLarge for more than
+// `max_pixels`.
+std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pixels);
 // Decodes the images of a request. Throws TooLarge for more than `max_pixels`, before anything is decoded.
 std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels);
 // The same, transformed into float32 [images, channels, height, width]. Throws a usage error for a value in

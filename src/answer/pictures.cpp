@@ -11,6 +11,22 @@
 namespace tessera::answer {
 namespace {
 
+// Bounds of a request's views: more would take minutes an image.
+constexpr size_t kMostScales = 8;
+constexpr double kMostFactor = 4;
+constexpr int64_t kLeastTile = 32;
+
+void check_scales(const std::string& list) {
+  const std::vector<double> scales = list.empty() ? std::vector<double>() : parse_scales(list);
+  if (scales.size() > kMostScales)
+    throw TooLarge(text("option 'scales' has ", scales.size(), " factors, must have at most ", kMostScales));
+  for (const double factor : scales) {
+    if (!(factor > 0)) fail_usage("option 'scales' has ", shortest(factor), ", must be above 0");
+    if (factor > kMostFactor)
+      throw TooLarge(text("option 'scales' has ", shortest(factor), ", must be at most ", kMostFactor));
+  }
+}
+
 struct PreparedPictures : Prepared {
   std::vector<Image> images;
   Value options;
@@ -68,31 +84,37 @@ class Pictures : public Answerer {
 
 class Masks final : public Pictures {
  public:
-  explicit Masks(const AnswerSetup& setup)
-      : Pictures(setup), segmenter_(setup.model->require<tasks::Segmenter>("segment")) {
+  explicit Masks(const AnswerSetup& setup) : Pictures(setup), segmentation_(model(), "segment") {
     description_.kind = "segment";
     description_.summary = "the class of each pixel";
+    description_.options = describe_options<SegmentOptions>();
     description_.outputs = {
         {"mask", Datatype::uint8, {-1, -1, -1}, "[images, height, width]: class indices"}};
-    description_.details["classes"] = segmenter_.mask_classes();
-    for (int64_t c = 0; c < std::ssize(segmenter_.mask_classes()); ++c)
-      palette_.push_back(data::mask_colour(c));
+    description_.details["classes"] = segmentation_.classes();
   }
 
  protected:
-  void check_options(const Value& options) const override { read_options<NoOptions>(options); }
+  void check_options(const Value& options) const override {
+    const auto read = read_options<SegmentOptions>(options);
+    check_scales(read.scales);
+    const tasks::SegmentInference how = segmentation_.inference(read);
+    if (read.tile > 0 || read.stride > 0)
+      if (how.crop < kLeastTile || how.stride < how.crop / 4)
+        throw TooLarge(text("windows of ", how.crop, " pixels, ", how.stride, " apart, must be of at least ",
+                            kLeastTile, " and a quarter of that apart"));
+  }
 
-  Reply look(const Image& image, const Value&) override {
-    const tasks::AutocastScope autocast = model().autocast();
-    const Image mask = segmenter_.segment(image, segmenter_.inference());
+  Reply look(const Image& image, const Value& options) override {
+    const Image mask =
+        segmentation_.mask(image, segmentation_.inference(read_options<SegmentOptions>(options)));
     const std::string bytes(mask.pixels.begin(), mask.pixels.end());
     Reply reply;
     reply.outputs = {
         {.name = "mask", .type = Datatype::uint8, .shape = {1, mask.height, mask.width}, .data = bytes}};
     reply.results.push_back({{"width", mask.width},
                              {"height", mask.height},
-                             {"mask", to_base64(encode_index_png(mask, palette_))},
-                             {"classes", class_counts(mask, segmenter_.mask_classes())}});
+                             {"mask", to_base64(segmentation_.png(mask))},
+                             {"classes", class_counts(mask, segmentation_.classes())}});
     return reply;
   }
 
@@ -105,8 +127,7 @@ class Masks final : public Pictures {
   }
 
  private:
-  tasks::Segmenter& segmenter_;
-  std::vector<std::array<uint8_t, 3>> palette_;
+  Segmentation segmentation_;
 };
 
 // One array of a column of numbers for each object.
@@ -138,11 +159,14 @@ class Objects final : public Pictures {
   }
 
  protected:
-  void check_options(const Value& options) const override { read_options<ObjectOptions>(options); }
+  void check_options(const Value& options) const override {
+    check_scales(read_options<ObjectOptions>(options).scales);
+  }
 
   Reply look(const Image& image, const Value& options) override {
-    const double least = read_options<ObjectOptions>(options).threshold;
-    std::vector<tasks::FoundObject> found = finder_.find(image, least, model().device(), model().precision());
+    const auto read = read_options<ObjectOptions>(options);
+    const double least = read.threshold;
+    std::vector<tasks::FoundObject> found = ObjectSearch(model(), "detect", read).find(image, least);
     std::erase_if(found, [&](const tasks::FoundObject& one) { return one.score < least; });
     const auto count = std::ssize(found);
     Array names{.name = "class", .type = Datatype::bytes, .shape = {count}};
@@ -171,6 +195,48 @@ class Objects final : public Pictures {
 };
 
 }  // namespace
+
+Segmentation::Segmentation(const train::ReadyTask& model, const std::string& who)
+    : model_(model), segmenter_(model.require<tasks::Segmenter>(who)) {
+  for (int64_t c = 0; c < std::ssize(classes()); ++c) palette_.push_back(data::mask_colour(c));
+}
+
+tasks::SegmentInference Segmentation::inference(const SegmentOptions& options) const {
+  tasks::SegmentInference how = segmenter_.inference();
+  if (options.whole && options.tile > 0) fail_usage("--whole and --tile: choose one");
+  if (options.whole) how.slide = false;
+  if (options.tile > 0) {
+    how.slide = true;
+    how.crop = options.tile, how.stride = std::max<int64_t>(1, options.tile * 3 / 4), how.fading = true;
+    how.scale = {}, how.scales = {1}, how.flip = false;
+  }
+  if (options.stride > 0) how.stride = options.stride;
+  choose_views(how, options.scales, options.flip);
+  return how;
+}
+
+Image Segmentation::mask(const Image& picture, const tasks::SegmentInference& how) const {
+  const tasks::AutocastScope autocast = model_.autocast();
+  return segmenter_.segment(picture, how);
+}
+
+std::vector<std::byte> Segmentation::png(const Image& mask) const { return encode_index_png(mask, palette_); }
+
+ObjectSearch::ObjectSearch(const train::ReadyTask& model, const std::string& who, const ObjectViews& views)
+    : model_(model),
+      finder_(model.require<tasks::ObjectFinder>(who)),
+      before_(finder_.views()),
+      tile_(views.tile) {
+  choose_views(finder_, views.scales, views.flip);
+}
+
+ObjectSearch::~ObjectSearch() { finder_.set_views(before_); }
+
+std::vector<tasks::FoundObject> ObjectSearch::find(const Image& image, double least) const {
+  if (tile_ == 0) return finder_.find(image, least, model_.device(), model_.precision());
+  return tasks::find_in_tiles(finder_, image, static_cast<int>(tile_), least, model_.device(),
+                              model_.precision());
+}
 
 nlohmann::ordered_json class_counts(const Image& mask, const std::vector<std::string>& classes) {
   std::array<int64_t, 256> counts{};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -56,7 +57,9 @@ struct Control {
   std::function<bool()> cancelled = {};
   // `preview` makes a small image of the current state; it is called within this call or not at all.
   std::function<void(int64_t step, int64_t steps, const std::function<Image()>& preview)> progress = {};
-  // Called between steps of long work: other models may answer.
+  // Gets a text that is written, piece by piece.
+  std::function<void(std::string_view piece)> text = {};
+  // Called between steps of long work: other models may answer. Models call it by let_others() (image_rows.h).
   std::function<void()> between = {};
 
   bool stopped() const { return cancelled && cancelled(); }
@@ -73,6 +76,7 @@ struct ArrayDescription {
 struct OptionDescription {
   std::string key, meaning, values;  // values: "a whole number from 1 to 100"
   std::string type;                  // of JSON: "boolean", "integer", "number", "string", "array"
+  std::string items = "string";      // of an array
   std::vector<std::string> choices = {};
   double low = 0, high = 0;              // infinite without a bound
   nlohmann::ordered_json standard = {};  // null: none

@@ -244,6 +244,21 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
 
 }  // namespace
 
+bool is_language_model(const std::string& path) {
+  const WeightFile file(weights_file_of(path));
+  const WeightsInfo info = read_weights_info(file.metadata(), file.path());
+  if (info.ours) {
+    const char* command = tasks::find_task(tasks::task_name(info.task)).command;
+    return command && std::string_view(command) == "chat";
+  }
+  const fs::path config = fs::path(file.path()).parent_path() / "config.json";
+  if (!file_exists(config.string())) return false;
+  const std::string kind = word_in(read_language_config(config.string()), "model_type");
+  const std::vector<std::string> decoders = tessera::names_of<models::LanguageKind>();
+  return kind == "t5" || kind == "mt5" || kind.starts_with("llava") ||
+         std::ranges::find(decoders, kind) != decoders.end();
+}
+
 const tasks::Answers& require_answers(const OpenedTask& opened) {
   if (const auto* answers = dynamic_cast<const tasks::Answers*>(opened.task.get())) return *answers;
   fail_usage("'", opened.file, "' was trained for task ", tasks::task_name(opened.info.task),

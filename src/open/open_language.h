@@ -45,6 +45,9 @@ struct OpenedLanguage {
   std::vector<std::string> notes;   // for people
 };
 
+// True if `path` is a run or file of a task with a language model, or a published folder with one.
+bool is_language_model(const std::string& path);
+
 // Returns the task as one with a language model. Throws a usage error that names it and the tasks that have
 // one.
 const tasks::Answers& require_answers(const OpenedTask& opened);

@@ -32,6 +32,8 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 HttpResponse error_response(int status, const std::string& message);
+// Returns the message for a request that is refused before it is read to its end.
+const char* refusal_reason(int status);
 
 // One request until its response is sent. All functions may be called by any thread.
 class Exchange {

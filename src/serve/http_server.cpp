@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +27,8 @@
 #include <optional>
 
 #include "core/text.h"
+#include "serve/loop_exchange.h"
+#include "serve/sockets.h"
 
 namespace tessera::serve {
 namespace {
@@ -39,76 +40,17 @@ using Protocol = asio::generic::stream_protocol;
 using Stream = beast::basic_stream<Protocol>;
 using boost::system::error_code;
 
-constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr uint64_t kMostDiscarded = uint64_t{64} << 20;  // bytes of a refused body
-constexpr double kGrace = 0.2;                           // seconds
-constexpr int64_t kSpareFiles = 64;                      // descriptors that are no connections
+constexpr size_t kMostBuffered = 262144;                 // bytes that are read but not parsed
+constexpr double kHandshake = 0.2, kIdleGrace = 1;       // seconds that connections have while draining
 
 std::chrono::nanoseconds duration_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
 }
 
-// A request between its handler and its response. Its state belongs to the loop.
-class LoopExchange final : public Exchange, public std::enable_shared_from_this<LoopExchange> {
- public:
-  explicit LoopExchange(asio::io_context& context) : loop_(context), wake_(context) {}
-
-  void reply(HttpResponse response) override {
-    in_loop([response = std::move(response)](LoopExchange& self) mutable {
-      if (!self.head) self.head = std::move(response), self.ended = true;
-    });
-  }
-  void begin(HttpResponse response) override {
-    in_loop([response = std::move(response)](LoopExchange& self) mutable {
-      if (!self.head) self.head = std::move(response), self.streams = true;
-    });
-  }
-  void part(std::string bytes) override {
-    in_loop([bytes = std::move(bytes)](LoopExchange& self) mutable {
-      if (!self.gone && !bytes.empty()) self.parts.push_back(std::move(bytes));
-    });
-  }
-  void end() override {
-    in_loop([](LoopExchange& self) { self.ended = true; });
-  }
-  void on_gone(std::function<void()> call) override {
-    in_loop([call = std::move(call)](LoopExchange& self) {
-      if (self.gone) return call();
-      self.when_gone_ = call;
-    });
-  }
-
-  void leave() {
-    if (std::exchange(gone, true)) return;
-    if (const auto call = std::exchange(when_gone_, nullptr); call && !complete) call();
-    wake_.cancel();
-  }
-  asio::awaitable<void> wait() {
-    wake_.expires_at(asio::steady_timer::time_point::max());
-    co_await wake_.async_wait(kAwait);
-  }
-
-  std::optional<HttpResponse> head;
-  std::deque<std::string> parts;
-  bool streams = false, ended = false, gone = false, complete = false;
-
- private:
-  template <class Act>
-  void in_loop(Act act) {
-    asio::post(loop_, [self = shared_from_this(), act = std::move(act)]() mutable {
-      act(*self);
-      self->wake_.cancel();
-    });
-  }
-
-  asio::io_context& loop_;
-  asio::steady_timer wake_;
-  std::function<void()> when_gone_;
-};
-
 struct Place {
   Protocol::endpoint endpoint;
-  std::string socket_file;  // of a Unix socket
+  std::string socket_file;  // "" for TCP
 };
 
 Place place_of(const std::string& words) {
@@ -143,48 +85,24 @@ void remove_stale(const Place& place, asio::io_context& loop) {
   ::unlink(place.socket_file.c_str());
 }
 
-// Raises the limit on open files to the maximum of the system. Returns the number of connections that fit.
-int64_t connections_that_fit(int64_t wanted) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, static_cast<rlim_t>(wanted + kSpareFiles));
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return std::max<int64_t>(16, std::min(wanted, static_cast<int64_t>(limit.rlim_cur) - kSpareFiles));
-}
-
 // The status of a request that cannot be read; 0: the connection is over, nobody reads an answer.
 int status_of(const error_code& error) {
-  if (error == beast::error::timeout) return 408;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
   if (error == http::error::body_limit) return 413;
   if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
 }
 
-const char* reason_of(int status) {
-  switch (status) {
-    case 408:
-      return "the request did not arrive in time";
-    case 411:
-      return "the request has no Content-Length";
-    case 413:
-      return "the body is longer than this server reads";
-    case 429:
-      return "too many bytes of other requests are in work";
-    case 431:
-      return "the header is longer than this server reads";
-    default:
-      return "the request is no valid HTTP";
-  }
-}
-
 }  // namespace
 
 struct HttpServer::State {
   struct Session {
-    explicit Session(Protocol::socket socket) : stream(std::move(socket)) {}
+    explicit Session(Protocol::socket socket) : stream(std::move(socket)), timer(stream.get_executor()) {}
     Stream stream;
-    beast::flat_buffer buffer;
+    beast::flat_buffer buffer{kMostBuffered};
+    asio::steady_timer timer;  // of limit()
+    uint64_t turn = 0;
+    bool late = false;
     bool idle = true, keep = true;
     uint64_t counted = 0;  // bytes of the body, in held_bytes
   };
@@ -227,18 +145,22 @@ struct HttpServer::State {
         co_await pause.async_wait(kAwait);
         continue;
       }
-      if (std::ssize(sessions) >= limits.connections) continue;  // closes it
-      const int one = 1;
-      ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &one,
-                   sizeof one);  // fails for Unix sockets
-      asio::co_spawn(loop, serve(std::make_shared<Session>(std::move(socket))), asio::detached);
+      begin(std::move(socket));
     }
+  }
+
+  void begin(Protocol::socket socket) {
+    if (std::ssize(sessions) >= limits.connections) return;  // closes it
+    const int one = 1;
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &one,
+                 sizeof one);  // fails for Unix sockets
+    asio::co_spawn(loop, serve(std::make_shared<Session>(std::move(socket))), asio::detached);
   }
 
   asio::awaitable<void> serve(std::shared_ptr<Session> session) {
     const auto place = sessions.insert(sessions.end(), session);
     do co_await serve_one(session);
-    while (session->keep && !draining);
+    while (session->keep);  // a caller that was promised another request may have sent it
     error_code ignored;
     session->stream.socket().shutdown(asio::socket_base::shutdown_both, ignored);
     sessions.erase(place);
@@ -250,6 +172,8 @@ struct HttpServer::State {
     Session& s = *session;
     s.idle = true, s.keep = false;
     if (s.buffer.size() == 0) {
+      error_code ignored;
+      if (closes_idle && s.stream.socket().available(ignored) == 0) co_return;
       s.stream.expires_after(duration_of(limits.idle_seconds));
       auto [error, bytes] = co_await s.stream.async_read_some(s.buffer.prepare(4096), kAwait);
       if (error) co_return;
@@ -259,7 +183,8 @@ struct HttpServer::State {
     Parser parser;
     parser.header_limit(limits.header_bytes);
     parser.body_limit(limits.body_bytes);
-    const int status = co_await read(s, parser);
+    const int status = co_await read(session, parser);
+    ++s.turn, s.timer.cancel();
     if (status < 0) co_return;
     if (status > 0) {
       release(s);
@@ -270,6 +195,23 @@ struct HttpServer::State {
   }
 
   void release(Session& s) { held_bytes -= std::exchange(s.counted, 0); }
+
+  // Ends the reads of a request after `seconds`. The stream's own limit would close the connection before an answer.
+  static void limit(const std::shared_ptr<Session>& session, double seconds) {
+    session->stream.expires_never();
+    after(session->timer, seconds, [weak = std::weak_ptr(session), turn = ++session->turn] {
+      const auto s = weak.lock();
+      if (!s || s->turn != turn) return;
+      s->late = true;
+      error_code ignored;
+      s->stream.socket().cancel(ignored);
+    });
+  }
+
+  // The result of read() after a read that failed.
+  static int failed(const Session& s, const error_code& error) {
+    return s.late ? 408 : status_of(error) > 0 ? status_of(error) : -1;
+  }
 
   // Beast 1.81 limits each read of a header, not their sum: the bytes are counted here. Results are those of read().
   asio::awaitable<int> read_header(Session& s, Parser& parser) {
@@ -282,15 +224,17 @@ struct HttpServer::State {
       const bool whole = parser.is_header_done();
       if (header + (whole ? 0 : s.buffer.size()) > limits.header_bytes) co_return 431;
       if (whole) co_return 0;
+      if (s.late) co_return 408;
       auto [failure, bytes] = co_await s.stream.async_read_some(s.buffer.prepare(4096), kAwait);
-      if (failure) co_return status_of(failure) > 0 ? status_of(failure) : -1;
+      if (failure) co_return failed(s, failure);
       s.buffer.commit(bytes);
     }
   }
 
   // Returns 0 once the request is complete, the status of an error, or -1 if nobody reads an answer.
-  asio::awaitable<int> read(Session& s, Parser& parser) {
-    s.stream.expires_after(duration_of(limits.header_seconds));
+  asio::awaitable<int> read(const std::shared_ptr<Session>& session, Parser& parser) {
+    Session& s = *session;
+    limit(session, limits.header_seconds);
     if (const int status = co_await read_header(s, parser); status != 0) co_return status;
     const auto length = parser.content_length();
     if (parser.get().method() == http::verb::post && !length && !parser.chunked()) co_return 411;
@@ -299,10 +243,11 @@ struct HttpServer::State {
       http::response<http::empty_body> go_on(http::status::continue_, 11);
       co_await http::async_write(s.stream, go_on, kAwait);
     }
-    s.stream.expires_after(duration_of(limits.body_seconds));
+    limit(session, limits.body_seconds);
     while (!parser.is_done()) {
+      if (s.late) co_return 408;
       auto [failure, bytes] = co_await http::async_read_some(s.stream, s.buffer, parser, kAwait);
-      if (failure) co_return status_of(failure) > 0 ? status_of(failure) : -1;
+      if (failure) co_return failed(s, failure);
       const uint64_t size = parser.get().body().size();
       held_bytes += size - s.counted, s.counted = size;
       if (held_bytes > limits.all_bodies_bytes) co_return 429;
@@ -313,7 +258,7 @@ struct HttpServer::State {
   // Answers a request that was not read to its end, and closes. What still arrives is discarded for a moment: a
   // reset would take the answer from the caller.
   asio::awaitable<void> refuse(Session& s, int status) {
-    HttpResponse response = error_response(status, reason_of(status));
+    HttpResponse response = error_response(status, refusal_reason(status));
     if (status == 429) response.headers.emplace_back("Retry-After", "1");
     co_await write(s, std::move(response), 11, /*keep=*/false);
     error_code ignored;
@@ -422,37 +367,61 @@ struct HttpServer::State {
 
   void drain(double seconds) {
     if (std::exchange(draining, true)) return;
-    error_code ignored;
+    remove_socket_file();
+    refuse_new_handshakes(acceptor.native_handle());
+    after(handshake, kHandshake, [this] { close_acceptor(); });
+    after(grace, kIdleGrace, [this] { close_idle(); });
+    after(deadline, seconds, [this] { loop.stop(); });
+  }
+
+  // Another server may then use the name.
+  void remove_socket_file() {
+    if (const std::string file = std::exchange(socket_file, ""); !file.empty()) ::unlink(file.c_str());
+  }
+
+  static void after(asio::steady_timer& timer, double seconds, std::function<void()> act) {
+    timer.expires_after(duration_of(seconds));
+    timer.async_wait([act = std::move(act)](error_code error) {
+      if (!error) act();
+    });
+  }
+
+  // Accepts the connections that are complete, and no others.
+  void close_acceptor() {
+    error_code error, ignored;
+    acceptor.non_blocking(true, error);
+    while (!error || error == asio::error::connection_aborted) {
+      Protocol::socket socket(loop);
+      acceptor.accept(socket, error);
+      if (!error) begin(std::move(socket));
+    }
     acceptor.close(ignored);
-    // Requests on the way are read for a moment: closing at once would reset their connections.
-    grace.expires_after(duration_of(kGrace));
-    grace.async_wait([this](error_code error) {
-      error_code also_ignored;
-      if (error) return;
-      for (const auto& session : sessions)
-        if (session->idle) session->stream.socket().cancel(also_ignored);
-    });
-    deadline.expires_after(duration_of(seconds));
-    deadline.async_wait([this](error_code error) {
-      if (!error) loop.stop();
-    });
     finish_if_drained();
   }
 
+  // Closes connections without a request. A request that has arrived meanwhile is answered.
+  void close_idle() {
+    closes_idle = true;
+    error_code ignored;
+    for (const auto& session : sessions)
+      if (session->idle && session->stream.socket().available(ignored) == 0)
+        session->stream.socket().cancel(ignored);
+  }
+
   void finish_if_drained() {
-    if (draining && sessions.empty()) loop.stop();
+    if (draining && !acceptor.is_open() && sessions.empty()) loop.stop();
   }
 
   asio::io_context loop{1};
   HttpLimits limits;
   Handler handler;
   asio::basic_socket_acceptor<Protocol> acceptor{loop};
-  asio::steady_timer deadline{loop}, grace{loop};
+  asio::steady_timer handshake{loop}, grace{loop}, deadline{loop};
   std::list<std::shared_ptr<Session>> sessions;
   std::list<asio::signal_set> signals;
   std::string address, socket_file;
   uint64_t held_bytes = 0;
-  bool draining = false;
+  bool draining = false, closes_idle = false;
 };
 
 HttpServer::HttpServer(const std::string& place, const HttpLimits& limits, Handler handler)
@@ -460,9 +429,7 @@ HttpServer::HttpServer(const std::string& place, const HttpLimits& limits, Handl
   state_->listen(place);
 }
 
-HttpServer::~HttpServer() {
-  if (!state_->socket_file.empty()) ::unlink(state_->socket_file.c_str());
-}
+HttpServer::~HttpServer() { state_->remove_socket_file(); }
 
 std::string HttpServer::address() const { return state_->address; }
 

@@ -38,8 +38,8 @@ class HttpServer {
 
   // Runs the loop until drain() is complete.
   void run();
-  // Accepts no more connections, closes idle ones, and ends run() once every accepted request is answered, at the
-  // latest after `seconds`. Call it within the loop.
+  // Accepts the connections that wait, and no more. Ends run() once every request on an accepted connection is answered,
+  // at the latest after `seconds`; connections without one are closed after a second. Call it within the loop.
   void drain(double seconds);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kKeptSeconds = 600, kPreviewSeconds = 0.5;
+constexpr double kKeptSeconds = 600, kPreviewSeconds = 0.5, kTextSeconds = 0.5;
 constexpr size_t kKeptJobs = 64, kKeptBytes = size_t{256} << 20;
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -33,7 +33,8 @@ Job::Job(std::string id, std::string model) : id_(std::move(id)), model_(std::mo
 answer::Control Job::control() {
   return {.cancelled = [this] { return cancelled_.load(); },
           .progress = [this](int64_t step, int64_t steps,
-                             const std::function<Image()>& preview) { progress(step, steps, preview); }};
+                             const std::function<Image()>& preview) { progress(step, steps, preview); },
+          .text = [this](std::string_view piece) { write(piece); }};
 }
 
 void Job::progress(int64_t step, int64_t steps, const std::function<Image()>& preview) {
@@ -46,20 +47,33 @@ void Job::progress(int64_t step, int64_t steps, const std::function<Image()>& pr
   if (began_ == 0) began_ = now;
   state_ = "running", step_ = step, steps_ = steps;
   if (draws) preview_ = std::move(drawn), drawn_ = now;
+  // A text is its own progress: few lines next to it.
+  if (!text_.empty() && now - told_ < kTextSeconds) return;
+  told_ = now;
   Json event = status_now();
   if (draws && !preview_.empty()) event["preview"] = preview_;
   send("progress", dump(event));
 }
 
+void Job::write(std::string_view piece) {
+  const std::lock_guard lock(mutex_);
+  text_ += piece;
+  send("text", dump({{"text", piece}}));
+}
+
 void Job::send(const std::string& event, const std::string& data) {
-  for (const auto& listener : listeners_) listener->part("event: " + event + "\ndata: " + data + "\n\n");
+  for (const auto& listener : listeners_)
+    listener.exchange->part("event: " + event + "\ndata: " + data + "\n\n");
 }
 
 void Job::end(const std::string& state) {
   if (finished_ > 0) return;
   state_ = state, finished_ = steady_seconds();
-  send(state, dump(status_now()));
-  for (const auto& listener : listeners_) listener->end();
+  for (const auto& [listener, with_results] : listeners_) {
+    listener->part("event: " + state +
+                   "\ndata: " + (with_results ? status_with_results() : dump(status_now())) + "\n\n");
+    listener->end();
+  }
   listeners_.clear();
 }
 
@@ -86,7 +100,7 @@ double Job::finished() const {
 
 size_t Job::bytes() const {
   const std::lock_guard lock(mutex_);
-  return results_.size() + preview_.size();
+  return results_.size() + preview_.size() + text_.size();
 }
 
 Json Job::status_now() const {
@@ -101,23 +115,29 @@ Json Job::status_now() const {
 
 std::string Job::status(bool with_results) const {
   const std::lock_guard lock(mutex_);
+  return with_results ? status_with_results() : dump(status_now());
+}
+
+std::string Job::status_with_results() const {
   std::string text = dump(status_now());
-  if (with_results && !results_.empty()) text.replace(text.size() - 1, 1, ",\"results\":" + results_ + "}");
+  if (!results_.empty()) text.replace(text.size() - 1, 1, ",\"results\":" + results_ + "}");
   return text;
 }
 
-void Job::listen(const std::shared_ptr<Exchange>& exchange) {
+void Job::listen(const std::shared_ptr<Exchange>& exchange, bool with_results) {
   const std::lock_guard lock(mutex_);
   exchange->begin({.type = "text/event-stream", .headers = {{"Cache-Control", "no-store"}}});
-  exchange->part("event: " + std::string(finished_ > 0 ? state_ : "progress") +
-                 "\ndata: " + dump(status_now()) + "\n\n");
-  if (finished_ > 0) return exchange->end();
-  listeners_.push_back(exchange);
+  if (!text_.empty()) exchange->part("event: text\ndata: " + dump({{"text", text_}}) + "\n\n");
+  const bool over = finished_ > 0;
+  exchange->part("event: " + std::string(over ? state_ : "progress") +
+                 "\ndata: " + (over && with_results ? status_with_results() : dump(status_now())) + "\n\n");
+  if (over) return exchange->end();
+  listeners_.push_back({exchange, with_results});
 }
 
 void Job::leave(const std::shared_ptr<Exchange>& exchange) {
   const std::lock_guard lock(mutex_);
-  listeners_.remove(exchange);
+  listeners_.remove_if([&](const Listener& one) { return one.exchange == exchange; });
   if (listeners_.empty()) cancelled_ = true;
 }
 

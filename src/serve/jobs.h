@@ -34,23 +34,31 @@ class Job {
 
   // State, step, steps, seconds left, error, results.
   std::string status(bool with_results) const;
-  // Sends events until the job is over. leave() cancels it if nobody else listens.
-  void listen(const std::shared_ptr<Exchange>& exchange);
+  // Sends events until the job is over; the last has the results if `with_results`. leave() cancels it if nobody else
+  // listens.
+  void listen(const std::shared_ptr<Exchange>& exchange, bool with_results = false);
   void leave(const std::shared_ptr<Exchange>& exchange);
 
  private:
+  struct Listener {
+    std::shared_ptr<Exchange> exchange;
+    bool with_results = false;
+  };
+
   void progress(int64_t step, int64_t steps, const std::function<Image()>& preview);
+  void write(std::string_view piece);
   void send(const std::string& event, const std::string& data);
   void end(const std::string& state);
   nlohmann::ordered_json status_now() const;
+  std::string status_with_results() const;
 
   const std::string id_, model_;
   mutable std::mutex mutex_;
-  std::string state_ = "waiting", error_, results_, preview_;
+  std::string state_ = "waiting", error_, results_, preview_, text_;
   int64_t step_ = 0, steps_ = 0;
-  double began_ = 0, drawn_ = 0, finished_ = 0;
+  double began_ = 0, told_ = 0, drawn_ = 0, finished_ = 0;
   std::atomic<bool> cancelled_ = false;
-  std::list<std::shared_ptr<Exchange>> listeners_;
+  std::list<Listener> listeners_;
 };
 
 class Jobs {

@@ -67,8 +67,12 @@ int64_t best_batch(answer::Answerer& answerer, int64_t most) {
 }
 
 Models::Models(std::vector<ModelPath> paths, answer::OpenRequest how, BatchOptions batches,
-               Computer& computer)
-    : paths_(std::move(paths)), how_(std::move(how)), batches_(batches), computer_(computer) {}
+               Computer& computer, OpenAnswerers open_answerers)
+    : paths_(std::move(paths)),
+      how_(std::move(how)),
+      batches_(batches),
+      computer_(computer),
+      open_answerers_(std::move(open_answerers)) {}
 
 QueueLimits Models::limits_of(answer::Answerer& answerer) const {
   QueueLimits limits{.requests = batches_.requests, .bytes = batches_.bytes};
@@ -87,7 +91,7 @@ std::vector<std::string> Models::open() {
     request.weights = path.weights;
     std::vector<std::string> answers;
     std::optional<QueueLimits> limits;
-    for (const answer::NamedAnswerer& one : answer::open_answerers(request, lines)) {
+    for (const answer::NamedAnswerer& one : open_answerers_(request, lines)) {
       const std::string name = path.name + one.suffix;
       if (!limits) {
         const auto known = limits_.find(path.name);
@@ -101,6 +105,10 @@ std::vector<std::string> Models::open() {
     lines.push_back(
         text("model    ", join(answers, ", "), " of ", path.weights, ", batches of up to ", limits->batch));
   }
+  const bool searches = std::ranges::any_of(
+      *table, [](const auto& entry) { return entry.second.answerer->description().kind == "retrieve"; });
+  if (!how_.gallery.empty() && !searches)
+    fail_usage("--gallery is for models of images and texts (task clip or coca): none is served");
   const std::lock_guard lock(mutex_);
   table_ = std::move(table);
   return lines;

@@ -35,9 +35,14 @@ struct BatchOptions {
   size_t bytes = size_t{256} << 20;
 };
 
+// Opens weights: answer::open_answerers().
+using OpenAnswerers = std::function<std::vector<answer::NamedAnswerer>(const answer::OpenRequest& request,
+                                                                       std::vector<std::string>& notes)>;
+
 class Models {
  public:
-  Models(std::vector<ModelPath> paths, answer::OpenRequest how, BatchOptions batches, Computer& computer);
+  Models(std::vector<ModelPath> paths, answer::OpenRequest how, BatchOptions batches, Computer& computer,
+         OpenAnswerers open_answerers);
 
   // Opens all weights. Returns lines for people. On an error the models of before stay.
   std::vector<std::string> open();
@@ -52,6 +57,7 @@ class Models {
   answer::OpenRequest how_;
   BatchOptions batches_;
   Computer& computer_;
+  OpenAnswerers open_answerers_;
   std::map<std::string, QueueLimits> limits_;  // by path, measured once
   mutable std::mutex mutex_;
   std::shared_ptr<const ModelTable> table_ = std::make_shared<ModelTable>();

@@ -9,7 +9,7 @@ using Json = nlohmann::ordered_json;
 
 Json option_schema(const answer::OptionDescription& option) {
   Json schema = {{"type", option.type}};
-  if (option.type == "array") schema["items"] = {{"type", "string"}};
+  if (option.type == "array") schema["items"] = {{"type", option.items}};
   if (!option.choices.empty()) schema["enum"] = option.choices;
   if (std::isfinite(option.low)) schema["minimum"] = option.low;
   if (std::isfinite(option.high)) schema["maximum"] = option.high;
@@ -38,7 +38,7 @@ Json responses(const std::string& good, const std::string& meaning) {
 // The body of a request in plain form.
 Json plain_body(const answer::Description& description) {
   Json properties = Json::object(), form = Json::object(), content;
-  const bool reads_images = !description.inputs.empty();
+  const bool reads_images = !description.inputs.empty(), needs_images = !description.alternatives.empty();
   if (reads_images) {
     properties["image"] = {{"type", "string"}, {"description", "an encoded image in base64"}};
     form["image"] = {{"type", "string"}, {"format", "binary"}};
@@ -46,14 +46,14 @@ Json plain_body(const answer::Description& description) {
   for (const auto& option : description.options)
     form[option.key] = properties[option.key] = option_schema(option);
   Json schema = {{"type", "object"}, {"properties", properties}};
-  if (reads_images) schema["required"] = {"image"};
+  if (needs_images) schema["required"] = {"image"};
   content = json_content(schema);
   if (reads_images) {
     content["image/*"] = {{"schema", {{"type", "string"}, {"format", "binary"}}}};
-    content["multipart/form-data"] = {
-        {"schema", {{"type", "object"}, {"properties", form}, {"required", {"image"}}}}};
+    content["multipart/form-data"] = {{"schema", {{"type", "object"}, {"properties", form}}}};
+    if (needs_images) content["multipart/form-data"]["schema"]["required"] = {"image"};
   }
-  return {{"required", reads_images}, {"content", content}};
+  return {{"required", needs_images}, {"content", content}};
 }
 
 Json operation(const std::string& id, const std::string& summary, const std::string& tag, Json answers) {

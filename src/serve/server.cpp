@@ -57,7 +57,9 @@ answer::OpenRequest open_request(const ServeOptions& options) {
           .device = options.device,
           .precision = options.precision,
           .batch = options.batch > 0 ? options.batch : 16,
-          .max_pixels = options.megapixels * 1'000'000};
+          .max_pixels = options.megapixels * 1'000'000,
+          .gallery = options.gallery,
+          .index = options.index};
 }
 
 // Opens the weights in a thread of its own, one at a time.
@@ -142,7 +144,7 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
                  .wait_ms = options.wait_ms,
                  .requests = options.queue,
                  .bytes = static_cast<size_t>(options.queue_mb) << 20},
-                computer);
+                computer, answer::open_answerers);
   service.emplace(service_options(options, read_token(options.token_file)), models, computer, decoders, jobs,
                   metrics);
   Reloader reloader(models, print);
@@ -167,6 +169,7 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
     });
   });
   server.run();
+  service->abandon();
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -14,6 +14,8 @@ struct ServeOptions {
   std::string token_file;                // "" = none
   bool open = false;                     // other machines need no token
   std::vector<std::string> hosts;        // further names in Host
+  std::vector<std::string> gallery;      // images or folders that retrieve searches
+  std::string index;                     // file that caches their vectors
   bool raw = false;
   std::string device = "auto", precision = "fp32";
   int64_t threads = 0, batch = 0, queue = 64, queue_mb = 256, body_mb = 64, megapixels = 50;

@@ -99,6 +99,7 @@ struct Service::Call {
   size_t admitted = 0;  // bytes
   V2Request v2_request = {};
   std::shared_ptr<Job> job = {};
+  bool streams = false;  // the response is the job's events
   std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
   double began = steady_seconds();
   bool pending = false;  // the response comes later
@@ -218,16 +219,20 @@ HttpResponse Service::route_v2(const Call& call, size_t at) {
   throw HttpError(404, "there is no '" + printable(call.http.target) + "' in V2");
 }
 
+void Service::listen(Call& call, const std::shared_ptr<Job>& job, bool with_results) {
+  job->listen(call.exchange, with_results);
+  call.exchange->on_gone([job, weak = std::weak_ptr(call.exchange)] {
+    if (const auto exchange = weak.lock()) job->leave(exchange);
+  });
+}
+
 HttpResponse Service::job(Call& call) {
   const auto& path = call.target.path;
   const std::shared_ptr<Job> job = jobs_.find(path[1]);
   if (path.size() == 3 && path[2] == "events") {
     need_get(call.http);
     call.pending = true;
-    job->listen(call.exchange);
-    call.exchange->on_gone([job, weak = std::weak_ptr(call.exchange)] {
-      if (const auto exchange = weak.lock()) job->leave(exchange);
-    });
+    listen(call, job, /*with_results=*/false);
     return {};
   }
   if (path.size() != 2) throw HttpError(404, "a job has /jobs/ID and /jobs/ID/events");
@@ -242,7 +247,9 @@ HttpResponse Service::job(Call& call) {
 HttpResponse Service::begin(Call& call, const std::string& name, bool v2, bool as_job) {
   call.served = models_.find(name);
   call.model = name, call.v2 = v2;
-  if (!ready_) throw HttpError(503, "the server is loading or ending");
+  call.streams = !as_job && !v2 && call.http.header("accept").starts_with("text/event-stream");
+  if (!opened_) throw HttpError(503, "the server is loading");
+  if (!ready_ && (as_job || call.streams)) throw HttpError(503, "the server is ending: it begins no job");
   const size_t bytes = call.http.body.size();
   if (!computer_.admit(call.served.queue, bytes)) {
     HttpResponse busy = error_response(429, "the queue of model '" + name + "' is full");
@@ -255,7 +262,7 @@ HttpResponse Service::begin(Call& call, const std::string& name, bool v2, bool a
   call.admitted = bytes;
   call.pending = true;
   try {
-    if (as_job) call.job = jobs_.add(name);
+    if (as_job || call.streams) call.job = jobs_.add(name);
   } catch (...) {
     computer_.withdraw(call.served.queue, bytes);
     throw;
@@ -300,13 +307,16 @@ void Service::decode(const std::shared_ptr<Call>& call) {
   metrics_.observe("tessera_stage_seconds", "Seconds of a request in a stage.",
                    {{"model", call->model}, {"stage", "decode"}}, steady_seconds() - began,
                    Metrics::seconds_bounds());
-  work.control = call->job ? call->job->control()
-                           : answer::Control{.cancelled = [gone = call->gone] { return gone->load(); }};
+  work.control =
+      call->job ? call->job->control()
+                : answer::Control{.cancelled = [this, gone = call->gone] { return *gone || abandoned_; }};
   work.deadline = call->job ? 1e300 : call->began + options_.request_seconds;
   work.done = [this, call](std::exception_ptr error, answer::Reply* reply) {
     computed(call, std::move(error), reply);
   };
-  if (call->job)
+  if (call->streams)
+    stream(*call);
+  else if (call->job)
     finish(*call, {.status = 202,
                    .body = call->job->status(false) + "\n",
                    .headers = {{"Location", "/jobs/" + call->job->id()}}});
@@ -352,6 +362,13 @@ void Service::finish(Call& call, HttpResponse response) {
     metrics_.observe("tessera_request_seconds", "Seconds from a whole request to its response.",
                      {{"model", call.model}}, steady_seconds() - call.began, Metrics::seconds_bounds());
   call.exchange->reply(std::move(response));
+}
+
+// The response is the events of the call's own job.
+void Service::stream(Call& call) {
+  call.finished = true;
+  count(call.model, 200);
+  listen(call, call.job, /*with_results=*/true);
 }
 
 void Service::fail(Call& call, int status, const std::string& message) {

@@ -32,8 +32,13 @@ class Service {
 
   // Answers a request, or begins to. Called by the event loop: it only routes and admits.
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
-  // Readiness, and whether new work is accepted.
-  void set_ready(bool ready) { ready_ = ready; }
+  // Readiness. Once it was ready, a server that ends still answers requests that reach it, but begins no job.
+  void set_ready(bool ready) {
+    ready_ = ready;
+    if (ready) opened_ = true;
+  }
+  // Cancels everything that is computed: nobody reads the answers.
+  void abandon() { abandoned_ = true; }
 
  private:
   struct Call;  // one request on its way
@@ -43,12 +48,14 @@ class Service {
   HttpResponse route_v2(const Call& call, size_t at);
   HttpResponse health(const std::string& which) const;
   HttpResponse job(Call& call);
+  static void listen(Call& call, const std::shared_ptr<Job>& job, bool with_results);
   HttpResponse begin(Call& call, const std::string& name, bool v2, bool as_job);
   void check_caller(const HttpRequest& request, bool is_health) const;
   answer::Request parse(Call& call);
   void decode(const std::shared_ptr<Call>& call);
   void computed(const std::shared_ptr<Call>& call, std::exception_ptr error, answer::Reply* reply);
   void finish(Call& call, HttpResponse response);
+  void stream(Call& call);
   void fail(Call& call, int status, const std::string& message);
   void count(const std::string& model, int status);
 
@@ -58,7 +65,7 @@ class Service {
   Decoders& decoders_;
   Jobs& jobs_;
   Metrics& metrics_;
-  std::atomic<bool> ready_ = false;
+  std::atomic<bool> ready_ = false, opened_ = false, abandoned_ = false;
 };
 
 }  // namespace tessera::serve

@@ -61,6 +61,17 @@ class MeanColour final : public Task {
     return found;
   }
   Value metadata() const override { return Value::Table{{"colours", "red, green, blue"}}; }
+  std::vector<Prediction> predict(const torch::Tensor& images, int64_t) override {
+    const torch::Tensor colours = head_->forward(backbone_->embed(images)).to(torch::kCPU, torch::kFloat64);
+    std::vector<Prediction> predictions;
+    for (int64_t i = 0; i < colours.size(0); ++i) {
+      PredictionLine line;
+      for (const auto& [name, at] : {std::pair("red", 0), {"green", 1}, {"blue", 2}})
+        line.values.emplace_back(name, colours[i][at].item<double>());
+      predictions.push_back({line});
+    }
+    return predictions;
+  }
 
  private:
   torch::Tensor errors(const torch::Tensor& images, const models::Context& context) {

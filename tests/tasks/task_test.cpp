@@ -195,21 +195,34 @@ serve::HttpResponse response_of(serve::Service& service, const std::string& meth
   return mailbox->get();
 }
 
+// A server of one run, as model "toy".
+struct ToyServer {
+  explicit ToyServer(const std::string& run)
+      : models({{"toy", run}}, on_cpu(), {}, computer, answer::open_answerers),
+        service(serve::ServiceOptions(), models, computer, decoders, jobs, metrics) {
+    models.open();
+    service.set_ready(true);
+  }
+  static answer::OpenRequest on_cpu() {
+    answer::OpenRequest how;
+    how.device = "cpu";
+    return how;
+  }
+  serve::Metrics metrics;
+  serve::Jobs jobs{1};
+  serve::Decoders decoders{1};
+  serve::Computer computer{metrics};
+  serve::Models models;
+  serve::Service service;
+};
+
 // No line of the server names a task.
 TEST_P(WholeTask, IsServedDescribedAndCounted) {
   if (!GetParam().images) GTEST_SKIP() << "it answers no image";
   train::run_training(recipe("run", {"train.epochs=1"}));
-  serve::Metrics metrics;
-  serve::Jobs jobs(1);
-  serve::Decoders decoders(1);
-  serve::Computer computer(metrics);
-  answer::OpenRequest how;
-  how.device = "cpu";
-  serve::Models models({{"toy", path("run")}}, how, {}, computer);
-  models.open();
-  serve::Service service(serve::ServiceOptions(), models, computer, decoders, jobs, metrics);
-  service.set_ready(true);
-  const std::string name = models.table()->count("toy.features") > 0 ? "toy.features" : "toy";
+  ToyServer server(path("run"));
+  serve::Service& service = server.service;
+  const std::string name = server.models.table()->count("toy.features") > 0 ? "toy.features" : "toy";
   const std::vector<std::byte> png = encode_png(Image(40, 30));
   const std::string picture(reinterpret_cast<const char*>(png.data()), png.size());
   const serve::HttpResponse answer = response_of(service, "POST", "/models/" + name + "/predict", picture);
@@ -218,6 +231,31 @@ TEST_P(WholeTask, IsServedDescribedAndCounted) {
   EXPECT_NE(response_of(service, "GET", "/openapi.json").body.find("\"/models/" + name + "/predict\""),
             std::string::npos);
   EXPECT_NE(response_of(service, "GET", "/metrics").body.find("{model=\"" + name + "\",status=\"200\"} 1\n"),
+            std::string::npos);
+}
+
+class ToyTask : public WholeTask {};
+
+// The file of a task alone makes its answer: values of its own are outputs, described and counted.
+TEST_P(ToyTask, AnswersInAWayOfItsOwn) {
+  train::run_training(recipe("run", {"train.epochs=1"}));
+  ToyServer server(path("run"));
+  serve::Service& service = server.service;
+  const std::vector<std::byte> png = encode_png(Image(40, 30));
+  const std::string picture(reinterpret_cast<const char*>(png.data()), png.size());
+  const serve::HttpResponse answer = response_of(service, "POST", "/models/toy/predict", picture);
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  const auto answered = nlohmann::json::parse(answer.body);
+  EXPECT_TRUE(answered.at("predictions").at(0).at("green").is_number()) << answer.body;
+  const auto metadata = nlohmann::json::parse(response_of(service, "GET", "/v2/models/toy").body);
+  std::vector<std::string> outputs;
+  for (const auto& output : metadata.at("outputs")) outputs.push_back(output.at("name"));
+  EXPECT_EQ(outputs, (std::vector<std::string>{"red", "green", "blue"}));
+  EXPECT_TRUE(nlohmann::json::parse(response_of(service, "GET", "/openapi.json").body)
+                  .at("paths")
+                  .contains("/models/toy/predict"));
+  EXPECT_NE(response_of(service, "GET", "/metrics")
+                .body.find("tessera_requests_total{model=\"toy\",status=\"200\"} 1\n"),
             std::string::npos);
 }
 
@@ -263,6 +301,7 @@ TEST_P(WholeTask, InDoublePrecisionTwoProcessesMakeTheSameWeights) {
 }
 #endif
 
+INSTANTIATE_TEST_SUITE_P(Toy, ToyTask, testing::Values(kCases[0]));
 INSTANTIATE_TEST_SUITE_P(Tasks, WholeTask, testing::ValuesIn(kCases), [](const auto& tested) {
   return std::string(tested.param.name) + std::to_string(tested.index);
 });

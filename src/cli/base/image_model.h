@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "answer/pictures.h"
 #include "cli/base/common.h"
 #include "data/base/image_files.h"
 #include "open/image_walk.h"
 #include "open/ready_task.h"
-#include "tasks/dense/object_finder.h"
-#include "tasks/dense/segment.h"
 
 namespace tessera::cli {
 
@@ -53,9 +52,6 @@ void require_described(const std::string& weights, bool raw, const std::string& 
 // Fails with the number of images that could not be read, if there are any.
 void fail_for_broken(int64_t broken, int64_t images);
 
-// Overrides the recipe's views by --scales "0.75,1,1.25" and --flip; scales without --flip are not mirrored.
-// Throws a usage error for a part that is not a number, or views that the task refuses.
-void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip);
-void choose_views(tasks::ObjectFinder& finder, const std::string& scales, bool flip);
+using answer::choose_views;
 
 }  // namespace tessera::cli

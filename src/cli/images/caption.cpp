@@ -35,16 +35,11 @@ struct CaptionOptions : PairedOptions, answer::CaptionOptions {
 };
 
 // Draws the image, and next to it the attention of each word.
-void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
-                    const torch::Tensor& image, const std::string& caption) {
-  std::vector<tasks::WordAttention> words;
-  model.with_precision([&] {
-    words = writer.attention(image, caption);
-    return torch::zeros({});
-  });
-  const Image picture = picture_of(image[0].to(torch::kCPU, torch::kFloat32), model.info().preprocess);
+void draw_attention(const CaptionOptions& options, const PairedModel& model, const torch::Tensor& image,
+                    const std::string& caption) {
+  const Image picture = picture_of(image[0], model.info().preprocess);
   std::vector<report::Cell> cells = {{picture, caption}};
-  for (const tasks::WordAttention& word : words) {
+  for (const auto& word : answer::word_attention(model, image, caption)) {
     const torch::Tensor map = analysis::enlarged(word.map.unsqueeze(0), picture.height, picture.width)[0];
     cells.push_back({analysis::overlay(picture, map), word.word});
   }
@@ -60,19 +55,17 @@ void caption(const CaptionOptions& options) {
     fail_usage("'", options.attention, "': the name must end in .png, .jpg, .webp or .svg");
   answer::check_beams(options.request.search);
   const PairedModel model(options);
-  auto& writer = model.require<tasks::Captioner>("caption");
+  model.require<tasks::Captioner>("caption");
   const data::ImageFiles images = given_images(options.images);
   if (!options.attention.empty() && images.size() != 1)
     fail_usage("--attention shows the words of one image, there are ", images.size());
   const torch::NoGradGuard no_grad;
   const int64_t broken = model.for_each_batch(images, [&](const train::WalkedBatch& batch) {
-    const tasks::AutocastScope autocast = model.autocast();
-    const torch::Tensor pixels = model.moved(batch.images);
-    const std::vector<std::string> captions = writer.caption(pixels, options.request);
+    const std::vector<std::string> captions = answer::captions_of(model, batch.images, options.request);
     for (int64_t i = 0; i < batch.size(); ++i) {
       if (!batch.readable(i)) continue;
       const std::string &file = images.name(batch.first + i), &caption = captions[static_cast<size_t>(i)];
-      if (!options.attention.empty()) draw_attention(options, model, writer, pixels, caption);
+      if (!options.attention.empty()) draw_attention(options, model, batch.images, caption);
       if (options.json)
         std::cout << json_text({{"file", file}, {"caption", caption}}) << "\n";
       else

@@ -1,15 +1,14 @@
 // `tessera complete`: images drawn patch by patch by a model of task darl, from nothing or from a given part.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "answer/complete.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/outcome.h"
-#include "cli/images/generate_output.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -18,20 +17,17 @@
 #include "io/files/file.h"
 #include "io/images/image.h"
 #include "open/device.h"
-#include "open/open_task.h"
 #include "report/grid.h"
-#include "tasks/base/report_blocks.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr int kCell = 96;  // pixels of an image in the sheet, at least
 
-struct CompleteOptions : ComputeOptions {
+struct CompleteOptions : ComputeOptions, answer::CompletionOptions {
   std::string weights, out, folder, data, key;
   std::vector<std::string> images;
-  int64_t count = 8, samples = 4, steps = 1000, seed = 0, batch = 64;
-  double given = 0.5, temperature = 1;
+  int64_t batch = 64;
   bool raw = false, json = false;
 
   template <class V>
@@ -43,26 +39,13 @@ struct CompleteOptions : ComputeOptions {
     v("data", data, "complete validation images of a data source, in the form of `tessera train --data`");
     v("output", out, {.names = "-o", .writes = Writes::file}, "a sheet of all images, .png, .jpg or .webp");
     v("folder", folder, {.writes = Writes::file}, "new folder for every drawn image as a PNG");
-    v("count", count, {.range = between(1, 1000000), .names = "-n"},
-      "most images to complete, or images to draw from nothing");
-    v("samples", samples, between(1, 1000), "completions of each image");
-    v("given", given, between(0, 1), "share of the patches to keep, the first in the model's order");
-    v("steps", steps, between(1, 1000), "noise levels of a patch's reverse chain");
-    v("temperature", temperature, between(0.01, 100),
-      "weights that draw tokens: below 1 likely ones are drawn more often");
-    v("seed", seed, between(0, 1000000000), "seed of the first drawn image; each has the next");
+    answer::CompletionOptions::visit(v);
     v("raw", raw, "checkpoints: the raw weights instead of their moving average");
     v("key", key, "PyTorch archives: name of the dictionary, such as model_ema");
     v("batch_size", batch, between(1, 65536), "images drawn at a time");
     ComputeOptions::visit(v);
     visit_json(v, json);
   }
-};
-
-// The images to complete, [images, 3, height, width], preprocessed; undefined if all are drawn from nothing.
-struct Beginnings {
-  torch::Tensor images = {};
-  std::vector<std::string> names = {};
 };
 
 void check_request(const CompleteOptions& options) {
@@ -78,146 +61,86 @@ void check_request(const CompleteOptions& options) {
     fail_usage("--folder ", options.folder, " exists and is not an empty folder");
 }
 
-Beginnings read_beginnings(const CompleteOptions& options, const train::OpenedTask& opened) {
-  Beginnings out;
-  if (options.images.empty() && options.data.empty()) return out;
+// Returns the images to complete, [images, 3, height, width], preprocessed; undefined if all are drawn from nothing.
+torch::Tensor read_beginnings(const CompleteOptions& options, const data::Preprocess& preprocess) {
+  if (options.images.empty() && options.data.empty()) return {};
   std::unique_ptr<data::Source> source;
   if (options.data.empty())
     source = std::make_unique<data::ImageFiles>(options.images);
   else
     source = data::open_source({.path = options.data}, data::Split::validation);
-  const auto transform = data::make_eval_transform(opened.info.preprocess);
+  const auto transform = data::make_eval_transform(preprocess);
   const std::vector<int64_t> shape = transform->fields().at(0).shape;
   std::vector<torch::Tensor> images;
   for (int64_t i = 0; i < std::min(options.count, source->size()); ++i) {
     RandomStream unused(0, "test");  // a test transform draws nothing
     torch::Tensor image = torch::empty(shape);
     const data::Slot slot{static_cast<std::byte*>(image.data_ptr()), nullptr};
-    const data::RawSample sample = source->read(i);
-    transform->apply(sample, unused, {&slot, 1});
+    transform->apply(source->read(i), unused, {&slot, 1});
     images.push_back(image);
-    out.names.push_back(sample.name);
   }
-  out.images = torch::stack(images);
-  return out;
+  return torch::stack(images);
 }
 
-class Completions {
- public:
-  Completions(const CompleteOptions& options, const train::OpenedTask& opened)
-      : options_(options),
-        preprocess_(opened.info.preprocess),
-        drawer_(patch_drawer(opened, options.temperature)),
-        beginnings_(read_beginnings(options, opened)) {
-    const bool free = !beginnings_.images.defined();
-    known_ =
-        free ? 0 : static_cast<int64_t>(std::lround(options.given * static_cast<double>(drawer_.patches())));
-    for (int64_t i = 0; i < (free ? options.count : beginnings_.images.size(0)); ++i)
-      for (int64_t s = 0; s < (free ? 1 : options.samples); ++s) of_.push_back(i);
-  }
-
-  // Image after image, each with all of its samples; in batches.
-  void draw(torch::Device device, tasks::Precision precision) {
-    const auto total = static_cast<int64_t>(of_.size());
-    ProgressLine::Options bar;
-    bar.label = "draw";
-    bar.total = total * drawer_.patches();
-    ProgressLine progress(std::cerr, bar);
-    for (int64_t first = 0; first < total; first += options_.batch) {
-      const int64_t count = std::min(options_.batch, total - first);
-      std::vector<uint64_t> seeds;
-      for (int64_t i = 0; i < count; ++i) seeds.push_back(static_cast<uint64_t>(options_.seed + first + i));
-      tasks::DrawRequest request{.given = given(first, count),
-                                 .known = known_,
-                                 .steps = options_.steps,
-                                 .temperature = options_.temperature,
-                                 .seeds = seeds};
-      request.progress = [&](int64_t done) {
-        progress.update(first * drawer_.patches() + done * count, {});
-        return !interrupted();
-      };
-      const torch::Tensor images = drawn_patches(drawer_, request, device, precision);
-      for (int64_t i = 0; i < count; ++i) drawn_.push_back(tasks::picture_of(images[i], preprocess_));
+void write_sheet(const CompleteOptions& options, const answer::Completions& completions,
+                 const std::vector<Image>& drawn) {
+  std::vector<report::Cell> cells;
+  int64_t last = -1;
+  for (int64_t k = 0; k < completions.count(); ++k) {
+    if (const int64_t of = completions.beginning_of(k); !completions.from_nothing() && of != last) {
+      cells.push_back({completions.whole(of), "image"});
+      cells.push_back({completions.given_part(of), "given"});
+      last = of;
     }
-    progress.finish();
+    cells.push_back({drawn[static_cast<size_t>(k)], text("seed ", options.seed + k)});
   }
+  const report::GridOptions layout{
+      .columns = completions.from_nothing() ? 0 : static_cast<int>(options.samples) + 2,
+      .cell = std::max(kCell, drawn.front().width)};
+  write_file_atomic(options.out, encode_image(report::image_grid(cells, layout), options.out));
+}
 
-  void write() const {
-    if (!options_.folder.empty()) write_folder();
-    if (options_.out.empty()) return;
-    std::vector<report::Cell> cells;
-    int64_t last = -1;
-    for (size_t k = 0; k < of_.size(); ++k) {
-      if (beginnings_.images.defined() && of_[k] != last) {
-        const torch::Tensor image = beginnings_.images.slice(0, of_[k], of_[k] + 1);
-        cells.push_back({tasks::picture_of(image[0], preprocess_), "image"});
-        cells.push_back({tasks::picture_of(drawer_.known_part(image, known_)[0], preprocess_), "given"});
-        last = of_[k];
-      }
-      cells.push_back({drawn_[k], text("seed ", options_.seed + static_cast<int64_t>(k))});
-    }
-    const int side = std::max(kCell, drawn_.front().width);
-    const report::GridOptions layout{
-        .columns = beginnings_.images.defined() ? static_cast<int>(options_.samples) + 2 : 0, .cell = side};
-    write_file_atomic(options_.out, encode_image(report::image_grid(cells, layout), options_.out));
+// Writes a temporary folder next to it and renames it at the end.
+void write_folder(const std::string& folder, const std::vector<Image>& drawn) {
+  namespace fs = std::filesystem;
+  const fs::path part = fs::path(folder).lexically_normal().string() + ".part";
+  fs::remove_all(part);
+  fs::create_directories(part);
+  for (size_t k = 0; k < drawn.size(); ++k) {
+    const std::string number = std::to_string(k);
+    const std::string name = std::string(6 - std::min<size_t>(6, number.size()), '0') + number + ".png";
+    write_file_atomic((part / name).string(), encode_png(drawn[k]));
   }
-
-  int64_t known() const { return known_; }
-  int64_t patches() const { return drawer_.patches(); }
-  int64_t count() const { return static_cast<int64_t>(drawn_.size()); }
-
- private:
-  torch::Tensor given(int64_t first, int64_t count) const {
-    const auto [height, width] = drawer_.image_size();
-    if (!beginnings_.images.defined()) return torch::zeros({count, 3, height, width});
-    const std::vector<int64_t> rows(of_.begin() + first, of_.begin() + first + count);
-    return beginnings_.images.index_select(0, torch::tensor(rows, torch::kInt64));
-  }
-
-  // Writes a temporary folder next to it and renames it at the end.
-  void write_folder() const {
-    namespace fs = std::filesystem;
-    const fs::path part = fs::path(options_.folder).lexically_normal().string() + ".part";
-    fs::remove_all(part);
-    fs::create_directories(part);
-    for (size_t k = 0; k < drawn_.size(); ++k) {
-      const std::string number = std::to_string(k);
-      const std::string name = std::string(6 - std::min<size_t>(6, number.size()), '0') + number + ".png";
-      write_file_atomic((part / name).string(), encode_png(drawn_[k]));
-    }
-    std::error_code ignored;
-    fs::remove(options_.folder, ignored);  // an empty one
-    fs::rename(part, options_.folder);
-  }
-
-  const CompleteOptions& options_;
-  data::Preprocess preprocess_;
-  tasks::DrawsPatches& drawer_;
-  Beginnings beginnings_;
-  int64_t known_ = 0;
-  std::vector<int64_t> of_;  // which beginning each drawn image has
-  std::vector<Image> drawn_;
-};
+  std::error_code ignored;
+  fs::remove(folder, ignored);  // an empty one
+  fs::rename(part, folder);
+}
 
 void complete(const CompleteOptions& options) {
   check_request(options);
   train::use_threads(options.threads);
-  const train::OpenedTask opened =
-      train::open_task(options.weights, {.key = options.key, .raw = options.raw});
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  const torch::Device device = train::choose_device(options.device);
-  const tasks::Precision precision = tasks::parse_precision(options.precision);
-  tasks::move(opened.task->parts(), device, train::parameter_type(precision));
+  const train::ReadyTask model(options.weights, {.key = options.key, .raw = options.raw}, options.device,
+                               options.precision);
+  for (const std::string& note : model.opened().notes) std::cerr << one_line(note) << "\n";
   const torch::InferenceMode inference;
   const Interruptible stretch;
-  Completions drawing(options, opened);
-  drawing.draw(device, precision);
-  drawing.write();
-  people(options.json) << counted(drawing.count(), "image") << ", " << drawing.known() << " of "
+  const answer::PatchDrawing drawing(model);
+  drawing.check_temperature(options.temperature);
+  const answer::Completions completions(drawing, options, read_beginnings(options, model.info().preprocess));
+  ProgressLine progress(std::cerr, {.label = "draw", .total = completions.count() * drawing.patches()});
+  const std::vector<Image> drawn = completions.draw(options.batch, [&](int64_t done) {
+    progress.update(done, {});
+    return !interrupted();
+  });
+  progress.finish();
+  if (!options.folder.empty()) write_folder(options.folder, drawn);
+  if (!options.out.empty()) write_sheet(options, completions, drawn);
+  people(options.json) << counted(completions.count(), "image") << ", " << completions.known() << " of "
                        << drawing.patches() << " patches given, in "
                        << (options.out.empty() ? options.folder : options.out) << "\n";
-  nlohmann::ordered_json outcome = {
-      {"images", drawing.count()}, {"patches", drawing.patches()}, {"given", drawing.known()}};
+  nlohmann::ordered_json outcome = {{"images", completions.count()},
+                                    {"patches", drawing.patches()},
+                                    {"given", completions.known()}};
   if (!options.out.empty()) outcome["output"] = options.out;
   if (!options.folder.empty()) outcome["folder"] = options.folder;
   print_outcome(options.json, outcome);

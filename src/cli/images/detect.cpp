@@ -19,9 +19,7 @@
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/images/image.h"
-#include "open/device.h"
 #include "report/overlay_labels.h"
-#include "tasks/dense/object_finder.h"
 
 namespace tessera::cli {
 namespace {
@@ -31,12 +29,11 @@ using tasks::FoundObject;
 
 constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // size limit for annotation files
 
-struct DetectOptions : ComputeOptions {
-  std::string weights, overlay, results, ids, scales;
+struct DetectOptions : ComputeOptions, answer::ObjectViews {
+  std::string weights, overlay, results, ids;
   std::vector<std::string> images;
   std::optional<double> threshold;
-  int64_t tile = 0;
-  bool json = false, raw = false, flip = false;
+  bool json = false, raw = false;
 
   template <class V>
   void visit(V& v) {
@@ -47,10 +44,7 @@ struct DetectOptions : ComputeOptions {
     v("threshold", threshold, between(0, 1),
       "objects below this score are left out (default: 0.5; of --results the weights' own, as in an "
       "evaluation)");
-    v("tile", tile, between(64, 16384), "large images: detect in overlapping tiles of this side in pixels");
-    v("scales", scales,
-      "merge results at these factors of the usual size: 0.75,1,1.25 (default: the recipe's)");
-    v("flip", flip, "also mirror each scale");
+    answer::ObjectViews::visit(v);
     v("overlay", overlay, {.writes = Writes::file},
       "write the image with its objects: a file, for several images a folder");
     v("results", results, {.writes = Writes::file}, "write results in COCO's format to this file");
@@ -71,8 +65,8 @@ double found_score(const DetectOptions& options) {
 
 class Printer {
  public:
-  Printer(const DetectOptions& options, const tasks::ObjectFinder& finder, int64_t images)
-      : options_(options), finder_(finder), single_(images == 1) {}
+  Printer(const DetectOptions& options, const answer::ObjectSearch& search, int64_t images)
+      : options_(options), search_(search), single_(images == 1) {}
 
   void print(const std::string& file, const std::vector<FoundObject>& found) const {
     if (options_.json) return print_json(file, found);
@@ -85,14 +79,13 @@ class Printer {
 
  private:
   const std::string& name(const FoundObject& o) const {
-    return finder_.object_classes()[static_cast<size_t>(o.label)];
+    return search_.classes()[static_cast<size_t>(o.label)];
   }
   void print_json(const std::string& file, const std::vector<FoundObject>& found) const {
-    std::cout << json_text({{"file", file}, {"objects", answer::json_of(found, finder_.object_classes())}})
-              << "\n";
+    std::cout << json_text({{"file", file}, {"objects", answer::json_of(found, search_.classes())}}) << "\n";
   }
   const DetectOptions& options_;
-  const tasks::ObjectFinder& finder_;
+  const answer::ObjectSearch& search_;
   bool single_;
 };
 
@@ -208,11 +201,11 @@ std::vector<int64_t> image_numbers(const DetectOptions& options, const data::Ima
   return numbers;
 }
 
-void add_results(const tasks::ObjectFinder& finder, const std::vector<FoundObject>& found, int64_t image,
+void add_results(const answer::ObjectSearch& search, const std::vector<FoundObject>& found, int64_t image,
                  std::vector<data::CocoResult>& results) {
   for (const FoundObject& o : found)
     results.push_back({.image = image,
-                       .category = finder.class_number(o.label),
+                       .category = search.class_number(o.label),
                        .score = o.score,
                        .box = {o.left, o.top, o.right - o.left, o.bottom - o.top},
                        .has_box = true,
@@ -227,22 +220,17 @@ void detect(const DetectOptions& options) {
   const std::vector<int64_t> numbers = image_numbers(options, images);
   require_described(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
   const ImageModel model({.weights = options.weights, .how = {.raw = options.raw}, .compute = options});
-  auto& finder = model.require<tasks::ObjectFinder>("`tessera detect`");
-  choose_views(finder, options.scales, options.flip);
+  const answer::ObjectSearch search(model, "`tessera detect`", options);
   if (!overlays.empty() && overlays[0] != options.overlay) fs::create_directories(options.overlay);
-  const Printer printer(options, finder, images.size());
+  const Printer printer(options, search, images.size());
   std::vector<data::CocoResult> results;
   const int64_t broken = model.for_each_image(images, {}, [&](int64_t index, const Image& image) {
-    const double least = found_score(options);
-    std::vector<FoundObject> found = options.tile > 0
-                                         ? tasks::find_in_tiles(finder, image, static_cast<int>(options.tile),
-                                                                least, model.device(), model.precision())
-                                         : finder.find(image, least, model.device(), model.precision());
-    if (!numbers.empty()) add_results(finder, found, numbers[static_cast<size_t>(index)], results);
+    std::vector<FoundObject> found = search.find(image, found_score(options));
+    if (!numbers.empty()) add_results(search, found, numbers[static_cast<size_t>(index)], results);
     std::erase_if(found, [&](const FoundObject& one) { return one.score < shown_score(options); });
     printer.print(images.name(index), found);
     if (!overlays.empty())
-      write_overlay(image, found, finder.object_classes(), overlays[static_cast<size_t>(index)]);
+      write_overlay(image, found, search.classes(), overlays[static_cast<size_t>(index)]);
   });
   if (!options.results.empty() && broken < images.size()) data::write_coco_results(options.results, results);
   fail_for_broken(broken, images.size());

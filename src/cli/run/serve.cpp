@@ -36,6 +36,8 @@ struct ServeArguments : ComputeOptions {
     v("connections", serve.connections, between(1, 1'000'000), "open connections");
     v("jobs", serve.jobs, between(1, 100'000), "jobs that are not done");
     v("timeout", serve.timeout, between(1, 86400), "seconds in which a request has to begin");
+    v("gallery", serve.gallery, "images or folders of images that models of images and texts search");
+    v("index", serve.index, {.writes = Writes::cache}, "--gallery: file that caches the images' vectors");
     v("raw", serve.raw, "checkpoints: the raw weights instead of their moving average");
     ComputeOptions::visit(v);
   }
@@ -51,6 +53,7 @@ std::string place_of(const ServeArguments& options, const Given& given) {
 
 void serve(const ServeArguments& options, const Given& given) {
   serve::ServeOptions settings = options.serve;
+  if (settings.gallery.empty() && !settings.index.empty()) fail_usage("--index goes with --gallery");
   settings.place = place_of(options, given);
   settings.device = options.device, settings.precision = options.precision,
   settings.threads = options.threads;

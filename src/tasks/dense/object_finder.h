@@ -37,6 +37,7 @@ class ObjectFinder {
   virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                         Precision precision) = 0;
   virtual void set_views(const std::vector<TestView>& views) = 0;
+  virtual std::vector<TestView> views() const = 0;
 };
 
 // Detection in large images, tile by tile.

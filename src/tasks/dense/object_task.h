@@ -41,6 +41,7 @@ class ObjectTask : public Task, public ObjectFinder {
   std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                 Precision precision) override;
   void set_views(const std::vector<TestView>& views) override;
+  std::vector<TestView> views() const override { return views_; }
 
  protected:
   // `who` names the task in errors; `score` is the lowest score of detections in evaluation.

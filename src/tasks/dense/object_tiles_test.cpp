@@ -15,6 +15,7 @@ class RedRectangles final : public ObjectFinder {
   const std::vector<std::string>& object_classes() const override { return names_; }
   int64_t class_number(int64_t label) const override { return label + 1; }
   void set_views(const std::vector<TestView>&) override {}
+  std::vector<TestView> views() const override { return {{}}; }
   std::vector<FoundObject> find(const Image& image, double, torch::Device, Precision) override {
     std::vector<FoundObject> found;
     const auto red = [&](int x, int y) {

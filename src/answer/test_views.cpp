@@ -1,10 +1,8 @@
-#include "cli/base/image_model.h"
-
+#include "answer/pictures.h"
 #include "core/error.h"
 #include "core/text.h"
 
-namespace tessera::cli {
-namespace {
+namespace tessera::answer {
 
 std::vector<double> parse_scales(const std::string& list) {
   std::vector<double> scales;
@@ -16,8 +14,6 @@ std::vector<double> parse_scales(const std::string& list) {
   return scales;
 }
 
-}  // namespace
-
 void choose_views(tasks::SegmentInference& how, const std::string& scales, bool flip) {
   if (!scales.empty()) how.scales = parse_scales(scales), how.flip = flip;
   if (flip) how.flip = true;
@@ -25,13 +21,18 @@ void choose_views(tasks::SegmentInference& how, const std::string& scales, bool 
 }
 
 void choose_views(tasks::ObjectFinder& finder, const std::string& scales, bool flip) {
-  if (scales.empty() && !flip) return;
+  if (const std::vector<tasks::TestView> views = views_of(scales, flip); !views.empty())
+    finder.set_views(views);
+}
+
+std::vector<tasks::TestView> views_of(const std::string& scales, bool flip) {
   std::vector<tasks::TestView> views;
+  if (scales.empty() && !flip) return views;
   for (const double scale : scales.empty() ? std::vector{1.0} : parse_scales(scales)) {
     views.push_back({scale, false});
     if (flip) views.push_back({scale, true});
   }
-  finder.set_views(views);
+  return views;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::answer
