@@ -29,11 +29,11 @@ TORCH_WHEEL := $(BUILD)/deps/torch-2.11
 TORCH := $(abspath $(or $(TESSERA_TORCH),$(TORCH_WHEEL)/torch))
 CONFIGURE := cmake --preset release -B $(BUILD) -DTESSERA_TORCH=$(TORCH)
 COMPILE := ninja -C $(BUILD) -j $(JOBS)
-SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu'
+SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu' '*.cuh'
 
 # ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build build-time prose demo test parity bench gpu clients export-check soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build build-time prose demo test parity bench gpu cuda-check clients export-check soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -76,6 +76,10 @@ endif
 gpu: configure  ## every task on this machine's GPU and CPU, compared, into GPU_RUNS=FOLDER (default: a new one)
 	$(COMPILE) tessera
 	tests/gpu/compare.py --program $(abspath $(BUILD))/tessera --output $(or $(GPU_RUNS),$(shell mktemp -d))
+
+cuda-check: configure  ## compile the GPU kernels (needs nvcc) and compare registers and memory with src/kernels/gpu/resources.txt
+	$(COMPILE) tessera_gpu
+	tests/gpu/resources.py $(BUILD)
 
 clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI) against `tessera serve`, in CLIENTS=FOLDER
 	tests/clients/run $(abspath $(BUILD))/tessera $(CLIENTS)

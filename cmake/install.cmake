@@ -36,6 +36,10 @@ if(TARGET tessera)
   endif()
   set_target_properties(tessera_program PROPERTIES INSTALL_RPATH "${torch_rpath}")
   install(TARGETS tessera tessera_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET tessera_gpu)  # the program looks for it in its own folder
+    add_dependencies(tessera_program tessera_gpu)
+    install(TARGETS tessera_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
   install(CODE "execute_process(COMMAND $<TARGET_FILE:tessera> manual
     -o \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\" COMMAND_ERROR_IS_FATAL ANY)")

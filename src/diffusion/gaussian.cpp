@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "ops/kept.h"
 
 namespace tessera::diffusion {
 namespace {
@@ -50,8 +51,7 @@ std::vector<double> logarithms(std::vector<double> values) {
 torch::Tensor entries(const std::vector<double>& table, const torch::Tensor& t, const torch::Tensor& x) {
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape.front() = t.size(0);
-  return torch::tensor(table, torch::kFloat64)
-      .to(x.device())
+  return ops::kept_on(x.device(), torch::tensor(table, torch::kFloat64))
       .index_select(0, t)
       .to(x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32)
       .view(shape);

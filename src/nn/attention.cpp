@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/quantised_attention.h"
+#include "nn/rotation_tables.h"
 #include "ops/attention.h"
 
 namespace tessera::nn {
@@ -36,13 +37,13 @@ bool rotates_by_sample(const AttentionExtras& extras) {
   return by_sample(extras.rotation) || by_sample(extras.key_rotation);
 }
 
-ops::AttentionOptions options_of(const AttentionExtras& extras) {
+ops::AttentionOptions options_of(const AttentionExtras& extras, const torch::Tensor& q) {
   ops::AttentionOptions options{
       .bias = extras.bias, .causal = extras.causal, .future_weight = extras.future_weight};
-  const auto tables = [](const Rotation& rotation, torch::Tensor& cos, torch::Tensor& sin) {
+  const auto tables = [&](const Rotation& rotation, torch::Tensor& cos, torch::Tensor& sin) {
     if (!rotation.defined()) return;
-    cos = rotation.angles.cos() * rotation.magnitude;
-    sin = rotation.angles.sin() * rotation.magnitude;
+    const RotationTables of = rotation_tables(rotation, q);
+    cos = of.cos, sin = of.sin;
   };
   tables(extras.rotation, options.cos, options.sin);
   tables(extras.key_rotation, options.key_cos, options.key_sin);
@@ -72,9 +73,9 @@ torch::Tensor attend_tapped(const torch::Tensor& q, const torch::Tensor& k, cons
     const Rotation& keys = extras.key_rotation.defined() ? extras.key_rotation : extras.rotation;
     return attend_tapped(rotate(q, extras.rotation), rotate(k, keys), v, rest);
   }
-  if (!wants(extras, ".attention")) return ops::attention(q, k, v, options_of(extras));
+  if (!wants(extras, ".attention")) return ops::attention(q, k, v, options_of(extras, q));
   torch::Tensor weights;
-  const torch::Tensor attended = ops::attention_unfused(q, k, v, options_of(extras), &weights);
+  const torch::Tensor attended = ops::attention_unfused(q, k, v, options_of(extras, q), &weights);
   tap(extras.taps, extras.name + ".attention", weights);
   return attended;
 }
@@ -123,7 +124,7 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
     return merge(rounding->forward(qkv[0], qkv[1], qkv[2], extras));
   }
   if (!q_norm_ && !tapped(extras) && !rotates_by_sample(extras))
-    return ops::attention_packed(packed, options_of(extras));
+    return ops::attention_packed(packed, options_of(extras, packed));
   const auto [q, k, v] = unpack(packed);
   return merge(attend(q, k, v, extras));
 }

@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "core/random.h"
+#include "ops/kept.h"
 
 namespace tessera::nn {
 namespace {
@@ -36,7 +37,7 @@ torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const
   const double scale = 1 / (1 - rate);
   if (kept.empty()) return x;
   if (static_cast<int64_t>(kept.size()) == x.size(0)) return torch::add(x, branch(x, torch::Tensor()), scale);
-  const torch::Tensor index = torch::tensor(kept, torch::kInt64).to(x.device());
+  const torch::Tensor index = ops::sent_to(x.device(), torch::tensor(kept, torch::kInt64));
   return x.index_add(0, index, branch(x.index_select(0, index), index).to(x.scalar_type()), scale);
 }
 

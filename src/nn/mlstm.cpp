@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "ops/kept.h"
 #include "ops/mlstm_mixer.h"
 
 namespace tessera::nn {
@@ -183,7 +184,7 @@ torch::Tensor mixing_of(const torch::Tensor& u, const ops::MlstmMixerParameters&
                         const ops::MlstmMixerOptions& options, const TokenGrid& grid,
                         const Traversal& direction) {
   if (!direction.columns && !direction.mirrored) return ops::mlstm_mixing(u, p, options);
-  const torch::Tensor order = walk_order(grid, direction).to(u.device()), back = order.argsort();
+  const torch::Tensor order = ops::kept_on(u.device(), walk_order(grid, direction)), back = order.argsort();
   return ops::mlstm_mixing(u.index_select(1, order), p, options).index_select(2, back).index_select(3, back);
 }
 
@@ -196,7 +197,7 @@ torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, 
   ops::MlstmMixerOptions options = mixer_options(options_, direction, grid, branch.cell->outnorm->eps());
   options.last = last;
   if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, p, options);
-  const torch::Tensor order = walk_order(grid, direction).to(u.device());
+  const torch::Tensor order = ops::kept_on(u.device(), walk_order(grid, direction));
   return ops::mlstm_mixer(u.index_select(1, order), p, options).index_select(1, order.argsort());
 }
 

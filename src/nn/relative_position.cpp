@@ -7,6 +7,7 @@
 #include "nn/init.h"
 #include "nn/position.h"
 #include "nn/rope.h"
+#include "ops/kept.h"
 
 namespace tessera::nn {
 namespace {
@@ -74,7 +75,7 @@ torch::Tensor GridBiasImpl::forward(int64_t prefix, int64_t rows, int64_t column
     const torch::Tensor place = torch::arange(count, torch::kInt64);
     const torch::Tensor bucket =
         relative_buckets(place.unsqueeze(0) - place.unsqueeze(1), true, kBuckets, kFurthest);
-    const torch::Tensor index = bucket.flatten().to(table.device());
+    const torch::Tensor index = ops::kept_on(table.device(), bucket.flatten());
     return table.index_select(0, index).view({count, count, -1}).permute({2, 0, 1});
   };
   const torch::Tensor down = along(rows_, rows).view({-1, rows, 1, rows, 1});

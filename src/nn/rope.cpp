@@ -5,7 +5,9 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "nn/rotation_tables.h"
 #include "ops/attention.h"
+#include "ops/kept.h"
 
 namespace tessera::nn {
 namespace {
@@ -55,12 +57,27 @@ GridPositions grid_positions(int64_t first, int64_t last, int64_t width) {
   return {token - row * static_cast<double>(width), row};
 }
 
+RotationTables rotation_tables(const Rotation& rotation, const torch::Tensor& x) {
+  const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const auto make = [&](const torch::Tensor& angles) {
+    std::vector<torch::Tensor> tables = {angles.cos() * rotation.magnitude,
+                                         angles.sin() * rotation.magnitude};
+    if (!x.is_cpu())
+      for (torch::Tensor& table : tables) table = table.to(torch::TensorOptions(x.device()).dtype(wide));
+    return tables;
+  };
+  const char* purpose = wide == torch::kFloat64 ? "rotation in float64" : "rotation";
+  const auto tables = rotation.angles.dim() == 4  // of each sample: other ones in the next pass
+                          ? make(rotation.angles)
+                          : ops::kept_on(x.device(), purpose, rotation.angles, rotation.magnitude, make);
+  return {tables[0], tables[1]};
+}
+
 torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation) {
   if (!rotation.defined()) return x;
   const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const torch::Tensor angles = rotation.angles.to(x.device());
-  return ops::rotate_pairs(x, (angles.cos() * rotation.magnitude).to(wide),
-                           (angles.sin() * rotation.magnitude).to(wide));
+  const RotationTables tables = rotation_tables(rotation, x);
+  return ops::rotate_pairs(x, tables.cos.to(x.device(), wide), tables.sin.to(x.device(), wide));
 }
 
 MixedFrequencies mixed_frequencies(int64_t heads, int64_t channels, double theta) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "core/text.h"
+#include "kernels/gpu/library.h"
+#include "open/gpu_kernels.h"
 
 namespace tessera::train {
 namespace {
@@ -42,10 +44,17 @@ const Loaded& loaded() {
   return it;
 }
 
+// Loads the program's own kernels, once, after LibTorch's GPU half. Returns why there are none.
+const std::string& why_no_kernels() {
+  static const std::string why = kernels::gpu::load_library(kernels::gpu::library_path());
+  return why;
+}
+
 }  // namespace
 
 bool gpu_is_available() {
   if (!loaded().why_not.empty() || !torch::cuda::is_available()) return false;
+  why_no_kernels();  // loads them
   // fp32 means float32: by default LibTorch rounds inputs of convolutions to the 10 bits of TF32.
   at::globalContext().setAllowTF32CuDNN(false);
   return true;
@@ -54,6 +63,15 @@ bool gpu_is_available() {
 int num_gpus() { return gpu_is_available() ? static_cast<int>(torch::cuda::device_count()) : 0; }
 
 std::string why_gpu_is_idle() { return loaded().driver && !gpu_is_available() ? why_no_gpu() : ""; }
+
+std::string gpu_kernels() {
+  if (!gpu_is_available()) return "none (no GPU)";
+  if (!why_no_kernels().empty()) return "LibTorch's alone (" + why_no_kernels() + ")";
+  const kernels::gpu::Table& table = *kernels::gpu::table();
+  const int capability = table.capability(0);
+  return text(kernels::gpu::describe_forms(table, capability), " for compute capability ", capability / 10,
+              ".", capability % 10, " (TESSERA_GPU chooses another form)");
+}
 
 std::string why_no_gpu() {
   if (!loaded().why_not.empty()) return loaded().why_not;

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
+#include "ops/activation.h"
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
@@ -140,9 +141,10 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
                       Product product) {
   const bool integers = composed_int8() && p.input_log_step.defined() && !p.gate.defined();
   torch::Tensor y = integers ? product_in_int8(x, p) : product(x, rounded_weight(p), p.bias);
-  if (p.activation == Activation::gelu) y = torch::gelu(y);
-  if (p.activation == Activation::gelu_tanh) y = torch::gelu(y, "tanh");
-  if (p.activation == Activation::silu_gate) y = torch::silu(product(x, p.gate, torch::Tensor())) * y;
+  if (p.activation == Activation::gelu) y = activation(ActivationKind::gelu, y);
+  if (p.activation == Activation::gelu_tanh) y = activation(ActivationKind::gelu_tanh, y);
+  if (p.activation == Activation::silu_gate)
+    y = activation(ActivationKind::silu, product(x, p.gate, torch::Tensor()), y);
   if (p.scale.defined()) y = y * beside(p.scale, y);
   return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
 }

@@ -10,6 +10,8 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/kept.h"
+#include "ops/mlstm_gpu.h"
 
 namespace tessera::ops {
 
@@ -64,7 +66,7 @@ torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, con
     const int64_t place = options.reverse ? tokens - 1 - t : t;
     if (!std::binary_search(options.off_grid.begin(), options.off_grid.end(), place)) on_grid.push_back(t);
   }
-  const torch::Tensor patches = torch::tensor(on_grid, torch::kInt64).to(x.device());
+  const torch::Tensor patches = kept_on(x.device(), torch::tensor(on_grid, torch::kInt64));
   const torch::Tensor seen =
       sequence_conv(x.index_select(1, patches), weight, bias, options.rows, options.columns);
   return x.index_copy(1, patches, seen.to(x.scalar_type()));
@@ -78,14 +80,14 @@ torch::Tensor widened(const torch::Tensor& t) {
 
 // The cell's inputs and the bypass, tokens in walking order.
 struct CellInputs {
-  torch::Tensor q, k, v;  // [batch, heads, tokens, d]
+  torch::Tensor q, k, v;  // [batch, tokens, inner]
   torch::Tensor i, f;     // [batch, heads, tokens]
   torch::Tensor a, z;     // [batch, tokens, inner]
 };
 
 CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
                        const MlstmMixerOptions& options) {
-  const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
+  const int64_t inner = u.size(2) / 2, heads = options.heads;
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
   const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
@@ -104,10 +106,19 @@ CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
   const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
   const torch::Tensor i = widened(torch::linear(seen, p.input_weight, p.input_bias)).transpose(1, 2);
   const torch::Tensor f = widened(torch::linear(seen, p.forget_weight, p.forget_bias)).transpose(1, 2);
-  const auto by_head = [&](const torch::Tensor& t) {
-    return widened(t).view({batch, tokens, heads, inner / heads}).transpose(1, 2);
-  };
-  return {by_head(q), by_head(k), by_head(v), i, f, a, z};
+  return {q, k, v, i, f, a, z};
+}
+
+// Returns [batch, heads, tokens, d] in the precision of the cell.
+torch::Tensor by_head(const torch::Tensor& t, int64_t heads) {
+  return widened(t).view({t.size(0), t.size(1), heads, t.size(2) / heads}).transpose(1, 2);
+}
+
+// The cell and all after it by a GPU's kernels, as far as there are any.
+MlstmGpuResult on_gpu(const CellInputs& in, const MlstmMixerParameters& p, const MlstmMixerOptions& options) {
+  if (options.paper_cell || options.last || !p.skip.defined()) return {};
+  return mlstm_on_gpu({in.q, in.k, in.v, in.i, in.f, in.a, in.z, p.norm_weight + 1, p.norm_bias, p.skip,
+                       options.heads, options.cell_eps, options.norm_eps});
 }
 
 MlstmOptions cell_options(const MlstmMixerOptions& options) {
@@ -122,19 +133,26 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
                                   const MlstmMixerOptions& options) {
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2;
   const CellInputs in = cell_inputs(u, p, options);
-  const MlstmOptions cell = cell_options(options);
-  torch::Tensor h;
-  if (options.last) {
-    const MlstmResult result =
-        mlstm_chunkwise(in.q, in.k, in.v, in.i, in.f, tokens, mlstm_start(in.k, in.v), cell);
-    h = result.h;
-    *options.last = result.last;
-  } else if (const int64_t most = inference_settings().parallel_tokens; most > 0 && tokens > most) {
-    h = mlstm_chunkwise(in.q, in.k, in.v, in.i, in.f, kComposedChunk, mlstm_start(in.k, in.v), cell).h;
-  } else {
-    h = mlstm_parallel(in.q, in.k, in.v, in.i, in.f, cell);
+  const MlstmGpuResult by_kernels = on_gpu(in, p, options);
+  if (by_kernels.y.defined()) return options.reverse ? by_kernels.y.flip(1) : by_kernels.y;
+  torch::Tensor h = by_kernels.h;
+  if (!h.defined()) {
+    const torch::Tensor q = by_head(in.q, options.heads), k = by_head(in.k, options.heads),
+                        v = by_head(in.v, options.heads);
+    const MlstmOptions cell = cell_options(options);
+    const int64_t most = inference_settings().parallel_tokens;
+    if (options.last) {
+      const MlstmResult result = mlstm_chunkwise(q, k, v, in.i, in.f, tokens, mlstm_start(k, v), cell);
+      h = result.h;
+      *options.last = result.last;
+    } else if (most > 0 && tokens > most) {
+      h = mlstm_chunkwise(q, k, v, in.i, in.f, kComposedChunk, mlstm_start(k, v), cell).h;
+    } else {
+      h = mlstm_parallel(q, k, v, in.i, in.f, cell);
+    }
+    h = h.transpose(1, 2).reshape({batch, tokens, inner});
   }
-  h = h.transpose(1, 2).reshape({batch, tokens, inner}).to(u.scalar_type());
+  h = h.to(u.scalar_type());
   torch::Tensor y = headwise_norm(h, options.heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
   if (p.skip.defined()) y = y + p.skip * in.a;
   y = y * (options.paper_cell ? torch::sigmoid(in.z) : torch::silu(in.z));
@@ -144,10 +162,11 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
 torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& p,
                            const MlstmMixerOptions& options) {
   const CellInputs in = cell_inputs(u, p, options);
+  const torch::Tensor q = by_head(in.q, options.heads), k = by_head(in.k, options.heads);
   // The cell is linear in its values: an identity as values gives the matrix itself.
   const torch::Tensor values =
-      torch::eye(u.size(1), in.q.options()).expand({u.size(0), options.heads, u.size(1), u.size(1)});
-  const torch::Tensor matrix = mlstm_parallel(in.q, in.k, values, in.i, in.f, cell_options(options));
+      torch::eye(u.size(1), q.options()).expand({u.size(0), options.heads, u.size(1), u.size(1)});
+  const torch::Tensor matrix = mlstm_parallel(q, k, values, in.i, in.f, cell_options(options));
   return options.reverse ? matrix.flip({2, 3}) : matrix;
 }
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
+#include "ops/norm_gpu.h"
 #include "ops/samples.h"
 
 namespace tessera::ops {
@@ -62,7 +63,6 @@ struct NormNode : torch::autograd::Function<NormNode> {
 // The kernels' norm, with gradients if needed now or later; undefined if the kernels do not apply.
 torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                     double eps, bool centred) {
-  check_norm(x, weight, bias);
   if (const auto arithmetic = fused_arithmetic(x)) return run(x, weight, bias, eps, centred, *arithmetic);
   const auto arithmetic = product_arithmetic(x);
   const bool in_floats =
@@ -82,7 +82,9 @@ void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch
 }
 
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& p) {
-  const torch::Tensor y = fused(x, p.weight, p.bias, p.eps, p.centred);
+  check_norm(x, p.weight, p.bias);
+  torch::Tensor y = norm_on_gpu(x, p);
+  if (!y.defined()) y = fused(x, p.weight, p.bias, p.eps, p.centred);
   if (y.defined()) return y;
   if (p.centred && !of_each_sample(p.weight))
     return torch::layer_norm(x, {x.size(-1)}, p.weight, p.bias, p.eps);

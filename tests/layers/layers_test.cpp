@@ -47,8 +47,9 @@ const std::map<std::string, Layer> kLayers = {
 // The rooms of each hall, and the siblings that a room may include in addition to `base`.
 const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}}, {"io/onnx", {"files"}},
+    {"kernels/gpu", {}}, {"kernels/activation", {"gpu"}}, {"kernels/adam", {"gpu"}}, {"kernels/norm", {"gpu"}},
     {"kernels/attention", {}}, {"kernels/bi_wkv", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
-    {"kernels/mlstm", {}}, {"kernels/mlstm_mixer", {"mlstm"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
+    {"kernels/mlstm", {"gpu"}}, {"kernels/mlstm_mixer", {"mlstm"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/selective_scan", {}}, {"kernels/winograd", {}},
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
     {"data/detection", {"sources"}}, {"data/tools", {"sources", "transforms"}},

@@ -14,6 +14,7 @@
 #include "io/files/file.h"
 #include "kernels/linear/linear.h"
 #include "open/device.h"
+#include "open/gpu_kernels.h"
 
 namespace tessera::cli {
 namespace {
@@ -81,7 +82,8 @@ Facts facts() {
           {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
           {"memory", memory()},
           {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
-          {"GPU", gpu()}};
+          {"GPU", gpu()},
+          {"GPU kernels", train::gpu_kernels()}};
 }
 
 struct DoctorOptions {

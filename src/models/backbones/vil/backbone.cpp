@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "nn/position.h"
+#include "ops/kept.h"
 
 namespace tessera::models {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr double kChunk = 49;
 
 torch::Tensor index_of(const std::vector<int64_t>& places, const torch::Tensor& x) {
-  return torch::tensor(places, torch::kInt64).to(x.device());
+  return ops::kept_on(x.device(), torch::tensor(places, torch::kInt64));
 }
 
 // Returns the middle rows or columns: one for an odd number, two for an even one.

@@ -1,0 +1,107 @@
+// The calls of GPU kernels: raw pointers of the device, shapes and constants. C headers only: nvcc includes it.
+//
+// Rows have contiguous columns; widths and strides count numbers. Tensors of Element are float or bfloat16.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/types.h"
+
+namespace tessera::kernels::gpu {
+
+// y = (x - mean) / sqrt(variance + eps) weight + bias, or without the mean (RMSNorm), row by row.
+struct NormForward {
+  int64_t rows = 0, width = 0;
+  Rows x;
+  const float *weight = nullptr, *bias = nullptr;  // (width); null: ones, zeros
+  float eps = 0;
+  bool centred = true;
+  RowsOut y;
+};
+// Gradients of it; mean and variance are made again. partial: norm_parts(rows) x 2 x width floats of scratch,
+// needed for dweight or dbias.
+struct NormBackward {
+  int64_t rows = 0, width = 0;
+  Rows x, dy;
+  const float* weight = nullptr;
+  float eps = 0;
+  bool centred = true;
+  RowsOut dx;
+  float *dweight = nullptr, *dbias = nullptr;  // (width), overwritten; null: skipped
+  float* partial = nullptr;
+};
+// Returns the number of parts. Their sums of dweight are added in order, and depend on the rows alone: equal bits.
+constexpr int64_t norm_parts(int64_t rows) {
+  return rows <= 0 ? 0 : (rows + 31) / 32 < 264 ? (rows + 31) / 32 : 264;
+}
+
+// y = f(x), or f(x) gate.
+enum class ActivationKind : int32_t { gelu, gelu_tanh, silu };
+struct ActivationForward {
+  ActivationKind kind = ActivationKind::gelu;
+  int64_t rows = 0, width = 0;
+  Rows x, gate;  // gate: null data, none
+  RowsOut y;
+};
+struct ActivationBackward {
+  ActivationKind kind = ActivationKind::gelu;
+  int64_t rows = 0, width = 0;
+  Rows x, gate, dy;
+  RowsOut dx, dgate;  // dgate if there is a gate
+};
+
+// One step of Adam or AdamW over many tensors of floats, in the order of optim/optimiser_adam.h.
+struct AdamTensor {
+  float* p;
+  const float* g;
+  float *m, *v;
+  float* largest;  // AMSGrad's largest v, or null
+  uint16_t* half;  // the new p in bfloat16, or null
+  float* average;  // a moving average of p, or null
+  int64_t count;
+  int64_t first;                // blocks of kAdamBlock numbers before this tensor
+  float decay, l2, step, root;  // p <- decay p;  g <- g + l2 p;  step size;  sqrt(1 - beta2^t)
+};
+constexpr int64_t kAdamBlock = 2048;
+struct AdamStep {
+  const AdamTensor* tensors = nullptr;  // on the device
+  int64_t count = 0, blocks = 0;
+  // rest: 1 - decay, which floats would round.
+  float beta1 = 0, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, average_decay = 0, average_rest = 0;
+  const float* scale = nullptr;  // factor of gradients, on the device; not finite: nothing changes
+};
+
+// The mLSTM cell (kernels/mlstm/mlstm.h), and the norm of its head, skip and gate:
+//   y = (norm(h) norm_weight + norm_bias + skip act) silu(z)
+// Chunks of `chunk` tokens (a multiple of 64, at most 256); their first states come from MlstmStates.
+struct MlstmCell {
+  int64_t batch = 0, heads = 0, tokens = 0, key_dim = 0, value_dim = 0, chunk = 0;
+  bool reverse = false;
+  float eps = 1e-6f;
+  const uint16_t *q = nullptr, *k = nullptr, *v = nullptr;  // bfloat16 (B,T,H,K), (B,T,H,V), contiguous
+  const float *igate = nullptr, *fgate = nullptr;           // (B,H,T), preactivations
+  // Before each chunk, in its order; null for one chunk without an initial state.
+  const uint16_t* c = nullptr;                       // bfloat16 (B,H,chunks,K,V)
+  const float *n = nullptr, *m = nullptr;            // (B,H,chunks,K), (B,H,chunks)
+  uint16_t* h = nullptr;                             // bfloat16 (B,T,H,V), or null if there is y
+  float *normaliser = nullptr, *row_sign = nullptr;  // (B,H,T), in memory order, or null
+  // After the cell; null y: nothing.
+  const uint16_t *act = nullptr, *z = nullptr;                                // bfloat16 (B,T,H,V)
+  const float *norm_weight = nullptr, *norm_bias = nullptr, *skip = nullptr;  // (H V); bias may be null
+  float norm_eps = 0;
+  uint16_t* y = nullptr;
+};
+// The state before each chunk, and after the last token.
+struct MlstmStates {
+  int64_t batch = 0, heads = 0, tokens = 0, key_dim = 0, value_dim = 0, chunk = 0;
+  bool reverse = false;
+  const uint16_t *k = nullptr, *v = nullptr;
+  const float *igate = nullptr, *fgate = nullptr;
+  const float *c0 = nullptr, *n0 = nullptr, *m0 = nullptr;  // float (B,H,K,V), (B,H,K), (B,H), or null
+  uint16_t* c = nullptr;                                    // as in MlstmCell
+  float *n = nullptr, *m = nullptr;
+  float *last_c = nullptr, *last_n = nullptr, *last_m = nullptr;  // as c0, or null
+};
+constexpr int64_t chunks_of(int64_t tokens, int64_t chunk) { return (tokens + chunk - 1) / chunk; }
+
+}  // namespace tessera::kernels::gpu

@@ -1,0 +1,81 @@
+#include "kernels/gpu/library.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+namespace tessera::kernels::gpu {
+namespace {
+
+std::atomic<const Table*> in_use = nullptr;
+std::string forced;
+
+std::vector<std::string> names_of_forms(const Table& table) {
+  std::vector<std::string> names = {"composition"};
+  table.visit([&](const char*, const auto& forms) {
+    for (const auto& form : forms) names.emplace_back(form.name);
+  });
+  return names;
+}
+
+}  // namespace
+
+std::string library_path() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (program.parent_path() / "libtessera_gpu.so").string();
+}
+
+std::string load_library(const std::string& path) {
+  const std::filesystem::path file(path);
+  if (!std::filesystem::exists(file))
+    return text("no ", file.filename().string(), " in ", file.parent_path().string());
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return text(path, " does not load: ", dlerror());
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast)
+  const auto get = reinterpret_cast<decltype(&tessera_gpu_table)>(dlsym(library, "tessera_gpu_table"));
+  if (!get) return text(path, " is no library of Tessera's kernels: it has no tessera_gpu_table");
+  const Table* found = get();
+  if (!found || found->version != kTableVersion || found->layout != kTableLayout)
+    return text(path, " is of another version of Tessera (", found ? found->version : 0, ".",
+                found ? found->layout : 0, ", this program needs ", kTableVersion, ".", kTableLayout,
+                "): build both together");
+  use_table(found);
+  return "";
+}
+
+const Table* table() { return in_use; }
+const std::string& forced_form() { return forced; }
+
+void use_table(const Table* table) {
+  const char* value = std::getenv("TESSERA_GPU");
+  const std::string name = value ? value : "";
+  if (table && !name.empty()) {
+    const std::vector<std::string> names = names_of_forms(*table);
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      fail_usage("TESSERA_GPU='", printable(name), "', must be ", join(names, ", "),
+                 did_you_mean(name, names));
+  }
+  forced = name;
+  in_use = table;
+}
+
+std::string describe_forms(const Table& table, int capability) {
+  const std::string forced = forced_form();
+  std::string out;
+  table.visit([&](const char* operation, const auto& forms) {
+    std::string name;
+    for (const auto& form : forms) {
+      if (!fits(form, capability) || (!forced.empty() && forced != form.name)) continue;
+      name += (name.empty() ? "" : "|") + std::string(form.name);
+    }
+    out += text(out.empty() ? "" : ", ", operation, " ", name.empty() ? "composition" : name);
+  });
+  return out;
+}
+
+}  // namespace tessera::kernels::gpu

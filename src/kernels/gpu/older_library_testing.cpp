@@ -1,0 +1,8 @@
+// A library with the table of an older version, for the test of loading.
+#include "kernels/gpu/table.h"
+
+extern "C" const tessera::kernels::gpu::Table* tessera_gpu_table(void) {
+  using namespace tessera::kernels::gpu;
+  static Table table = {kTableVersion - 1, kTableLayout, 0, nullptr, nullptr, {}, {}, {}, {}, {}, {}, {}};
+  return &table;
+}

@@ -1,0 +1,42 @@
+// The table of the library, and of the emulator.
+#include "kernels/gpu/forms.h"
+
+namespace tessera::kernels::gpu {
+namespace {
+
+#ifdef __CUDACC__
+constexpr int32_t kOnHost = 0;
+const char* error_text(int error) { return cudaGetErrorString((cudaError_t)error); }
+int capability(int device) {
+  int major = 0, minor = 0;
+  const bool read =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess;
+  return read ? 10 * major + minor : -1;
+}
+#else
+constexpr int32_t kOnHost = 1;
+const char* error_text(int) { return "an error of the emulator"; }
+int capability(int) { return 90; }
+#endif
+
+}  // namespace
+}  // namespace tessera::kernels::gpu
+
+extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::Table* tessera_gpu_table(
+    void) {
+  using namespace tessera::kernels::gpu;
+  static const Table table = {kTableVersion,
+                              kTableLayout,
+                              kOnHost,
+                              error_text,
+                              capability,
+                              norm_forms(),
+                              norm_backward_forms(),
+                              activation_forms(),
+                              activation_backward_forms(),
+                              adam_forms(),
+                              mlstm_forms(),
+                              mlstm_states_forms()};
+  return &table;
+}

@@ -1,0 +1,71 @@
+// The kernels of a GPU as the rest of the program sees them: a table of forms for each operator.
+//
+// The table comes from libtessera_gpu.so, which needs the CUDA runtime alone and is loaded at run time
+// (library.h). A form may decline a call by its types, widths and alignment. If none takes it, the ATen
+// composition computes, which is the definition. TESSERA_GPU=composition uses no kernel, TESSERA_GPU=NAME
+// only forms of that name. C headers only: nvcc includes it.
+#pragma once
+
+#include <stdint.h>
+
+#include "kernels/gpu/calls.h"
+
+namespace tessera::kernels::gpu {
+
+using Stream = void*;  // a cudaStream_t
+
+// One way to compute an operator. run() starts it on the stream and returns 0 or CUDA's error.
+template <class Call>
+struct Form {
+  const char* name;
+  int32_t capability;  // the lowest compute capability, 10 x major + minor
+  int32_t shared;      // bytes of shared memory of a block
+  bool (*takes)(const Call& call);
+  int (*run)(const Call& call, Stream stream);
+};
+// Returns the bytes of shared memory that a block can have on GPUs of a compute capability.
+constexpr int32_t most_shared(int32_t capability) {
+  const bool large = capability >= 90 && capability < 110;
+  return (large ? 227 : capability == 80 || capability == 87 ? 163 : 99) << 10;
+}
+// Best first.
+template <class Call>
+struct Forms {
+  const Form<Call>* first = nullptr;
+  int64_t count = 0;
+  const Form<Call>* begin() const { return first; }
+  const Form<Call>* end() const { return first + count; }
+};
+
+// Visits every operator's forms with their name, the order of Table.
+struct Table {
+  int32_t version, layout;  // first: other versions are read this far only
+  int32_t on_host;          // 1: the emulator, for tests; pointers are the host's
+  const char* (*error_text)(int error);
+  int (*capability)(int device);  // 10 x major + minor, or below zero
+  Forms<NormForward> norm;
+  Forms<NormBackward> norm_backward;
+  Forms<ActivationForward> activation;
+  Forms<ActivationBackward> activation_backward;
+  Forms<AdamStep> adam;
+  Forms<MlstmCell> mlstm;
+  Forms<MlstmStates> mlstm_states;
+
+  template <class Visitor>
+  void visit(Visitor visitor) const {
+    visitor("norm", norm), visitor("norm backward", norm_backward), visitor("activation", activation);
+    visitor("activation backward", activation_backward), visitor("adam", adam);
+    visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
+  }
+};
+// Raised by a change of meaning; kTableLayout changes with the sizes by itself.
+constexpr int32_t kTableVersion = 1;
+constexpr int32_t kTableLayout =
+    sizeof(Table) + 7 * (sizeof(NormForward) + 7 * (sizeof(NormBackward) + 7 * sizeof(ActivationForward))) +
+    11 * (sizeof(ActivationBackward) +
+          11 * (sizeof(AdamStep) + 11 * (sizeof(MlstmCell) + sizeof(MlstmStates))));
+
+}  // namespace tessera::kernels::gpu
+
+// The one symbol of the library.
+extern "C" const tessera::kernels::gpu::Table* tessera_gpu_table(void);

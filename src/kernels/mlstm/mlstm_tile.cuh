@@ -1,0 +1,124 @@
+// Pieces of the mLSTM's kernels on a GPU: tiles of 64 tokens in shared memory, fragments of products, gates.
+//
+// With log f = logsigmoid(fgate), F_t = sum of log f in the chunk, a_s = log i_s - F_s and the state's m:
+//   M_t = max(m, max_(s<=t) a_s)
+// is known before any product. The weight of token s in row t is exp(a_s - M_t). Between blocks of tokens it is
+// a factor of the column times one of the row, both at most 1, so only the diagonal block takes exponentials.
+#pragma once
+
+#include "kernels/gpu/launch.h"
+
+namespace tessera::kernels::gpu {
+
+// Rows of a tile, threads of a block (four warps of 16 rows), padding of a row, and a chunk's most tokens.
+constexpr int kTileRows = 64, kCellThreads = 128, kTilePad = 8, kMostChunk = 256;
+
+// Starts the copy of a tile: rows [0, rows) and columns [0, columns) of `from`, zeros elsewhere.
+template <int kWidth>
+TESSERA_DEVICE void load_tile(bf16* to, const bf16* from, int64_t stride, int rows, int columns = kWidth) {
+  constexpr int kVectors = kWidth / 8;
+  for (int i = thread(); i < kTileRows * kVectors; i += kCellThreads) {
+    const int r = i / kVectors, c = i % kVectors * 8;
+    const bool present = r < rows && c < columns;
+    copy16_async(to + r * (kWidth + kTilePad) + c, from + (present ? r * stride + c : 0), present);
+  }
+}
+
+// A (16,16) = tile[row …][column …].
+TESSERA_DEVICE void fragment_a(uint32_t (&a)[4], const bf16* tile, int pitch, int row, int column) {
+  load_matrices(a, tile + (row + (lane() >> 3 & 1) * 8 + (lane() & 7)) * pitch + column + (lane() >> 4) * 8);
+}
+// A (16,16) = the transposed tile: A[m][k] = tile[k][m].
+TESSERA_DEVICE void fragment_a_transposed(uint32_t (&a)[4], const bf16* tile, int pitch, int k, int m) {
+  load_matrices_transposed(a,
+                           tile + (k + (lane() >> 4) * 8 + (lane() & 7)) * pitch + m + (lane() >> 3 & 1) * 8);
+}
+// Two B (16,8) side by side, B[k][n] = tile[n][k].
+TESSERA_DEVICE void fragment_b(uint32_t (&b)[4], const bf16* tile, int pitch, int n, int k) {
+  load_matrices(b, tile + (n + (lane() >> 4) * 8 + (lane() & 7)) * pitch + k + (lane() >> 3 & 1) * 8);
+}
+// Two B (16,8) side by side, B[k][n] = tile[k][n].
+TESSERA_DEVICE void fragment_b_transposed(uint32_t (&b)[4], const bf16* tile, int pitch, int k, int n) {
+  load_matrices_transposed(b,
+                           tile + (k + (lane() >> 3 & 1) * 8 + (lane() & 7)) * pitch + n + (lane() >> 4) * 8);
+}
+
+// Replaces the block's 256 values, two a thread, by their inclusive sums or maxima. `warps`: four floats.
+template <bool kMax>
+TESSERA_DEVICE void scan(float& x0, float& x1, float* warps) {
+  const auto join = [](float a, float b) { return kMax ? fmaxf(a, b) : a + b; };
+  x1 = join(x0, x1);
+  float total = x1;
+  TESSERA_UNROLL for (int distance = 1; distance < kLanes; distance *= 2) {
+    const float other = shuffle_up(total, distance);
+    if (lane() >= distance) total = join(total, other);
+  }
+  if (lane() == kLanes - 1) warps[warp()] = total;
+  const float before_lane = shuffle_up(total, 1);
+  barrier();
+  float before = kMax ? -INFINITY : 0.0f;
+  for (int w = 0; w < warp(); ++w) before = join(before, warps[w]);
+  if (lane() > 0) before = join(before, before_lane);
+  x0 = join(before, x0), x1 = join(before, x1);
+  barrier();
+}
+
+// The gates of a chunk in shared memory, in base-2 logarithms; after its last token a_s = -infinity.
+struct ChunkGates {
+  float *a, *m, *column, *floor, *warps;  // a_s, M_t, exp(a_s - M at the end of s's tile), exp(-F_t - M_t)
+  static constexpr int kBytes = 4 * (4 * kMostChunk + 8);
+
+  explicit TESSERA_DEVICE ChunkGates(void* shared)
+      : a((float*)shared),
+        m(a + kMostChunk),
+        column(m + kMostChunk),
+        floor(column + kMostChunk),
+        warps(floor + kMostChunk) {}
+
+  // Fills all from `length` preactivations, `step` apart; `before` is the state's m or -infinity. Returns F at
+  // the chunk's last token.
+  TESSERA_DEVICE float fill(const float* igate, const float* fgate, int64_t step, int length, float before) {
+    const int s = 2 * thread();
+    float f0 = s < length ? log_sigmoid(fgate[step * s]) : 0;
+    float f1 = s + 1 < length ? log_sigmoid(fgate[step * (s + 1)]) : 0;
+    scan<false>(f0, f1, warps);
+    const float a0 = s < length ? igate[step * s] - f0 : -INFINITY;
+    const float a1 = s + 1 < length ? igate[step * (s + 1)] - f1 : -INFINITY;
+    float m0 = a0, m1 = a1;
+    scan<true>(m0, m1, warps);
+    m0 = fmaxf(m0, before), m1 = fmaxf(m1, before);
+    a[s] = a0 * kLog2e, a[s + 1] = a1 * kLog2e;
+    m[s] = m0 * kLog2e, m[s + 1] = m1 * kLog2e;
+    floor[s] = expf(-(f0 + m0)), floor[s + 1] = expf(-(f1 + m1));
+    if (thread() == kCellThreads - 1) warps[4] = f1;
+    barrier();
+    for (int i = s; i < s + 2; ++i) column[i] = exp2_fast(a[i] - m[i | (kTileRows - 1)]);
+    barrier();
+    return warps[4];
+  }
+};
+
+// Where a chunk of one head is in memory: token t of it is `step` x t tokens from the start.
+struct ChunkPlace {
+  int64_t batch, head, token, step;
+  int length;
+
+  template <class Call>
+  TESSERA_DEVICE ChunkPlace(const Call& call, int64_t item, int64_t chunk) {
+    const int64_t first = chunk * call.chunk, left = call.tokens - first;
+    batch = item / call.heads, head = item % call.heads;
+    step = call.reverse ? -1 : 1, token = call.reverse ? call.tokens - 1 - first : first;
+    length = (int)(left < call.chunk ? left : call.chunk);
+  }
+  // The index of the first token's row in a (B,T,H,width) tensor, and of its number in a (B,H,T) one.
+  template <class Call>
+  TESSERA_DEVICE int64_t row(const Call& call, int64_t width) const {
+    return ((batch * call.tokens + token) * call.heads + head) * width;
+  }
+  template <class Call>
+  TESSERA_DEVICE int64_t gate(const Call& call) const {
+    return (batch * call.heads + head) * call.tokens + token;
+  }
+};
+
+}  // namespace tessera::kernels::gpu

@@ -1,0 +1,238 @@
+// Operations by the kernels of a GPU, which the emulator runs on tensors of the CPU, against their compositions.
+#include "ops/gpu.h"
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+
+#include <cstdlib>
+
+#include "ops/activation.h"
+#include "ops/kept.h"
+#include "ops/mlstm_mixer.h"
+#include "ops/norm.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::Tensor;
+
+// The emulator's table in place of a GPU's, with TESSERA_GPU.
+class Emulated {
+ public:
+  explicit Emulated(const char* form = "") {
+    setenv("TESSERA_GPU", form, 1);
+    kernels::gpu::use_table(tessera_gpu_table());
+  }
+  ~Emulated() {
+    unsetenv("TESSERA_GPU");
+    kernels::gpu::use_table(nullptr);
+  }
+};
+
+// The names of profiled spans during its lifetime that begin with a prefix.
+class Runs {
+ public:
+  explicit Runs(const char* prefix) {
+    prefix_ = prefix;
+    names_.clear();
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) {
+      if (std::string(f.name()).starts_with(prefix_)) names_.emplace_back(f.name());
+      return std::unique_ptr<at::ObserverContext>();
+    }));
+  }
+  ~Runs() { at::removeCallback(handle_); }
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  static thread_local std::vector<std::string> names_;
+  static thread_local std::string prefix_;
+  at::CallbackHandle handle_ = 0;
+};
+thread_local std::vector<std::string> Runs::names_;
+thread_local std::string Runs::prefix_;
+
+// The result of `compute` and its gradients with respect to `inputs`, for a fixed scalar of the result.
+template <class Compute>
+std::vector<Tensor> with_gradients(const std::vector<Tensor>& inputs, const Compute& compute) {
+  const Tensor y = compute();
+  const Tensor weight = torch::linspace(-1, 1, y.numel()).view(y.sizes());
+  std::vector<Tensor> all = torch::autograd::grad({(y.to(torch::kFloat32) * weight).sum()}, inputs);
+  all.push_back(y.detach());
+  return all;
+}
+
+void expect_close(const std::vector<Tensor>& got, const std::vector<Tensor>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].sizes(), want[i].sizes());
+    const double error = (got[i].to(torch::kFloat64) - want[i].to(torch::kFloat64)).norm().item<double>();
+    EXPECT_LE(error, tolerance * want[i].to(torch::kFloat64).norm().item<double>()) << "tensor " << i;
+  }
+}
+
+TEST(GpuOperations, NormIsItsComposition) {
+  for (const bool centred : {true, false})
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      torch::manual_seed(1);
+      const Tensor x = (torch::randn({3, 7, 72}) * 2 + 1).to(type).requires_grad_();
+      const Tensor weight = (torch::randn({72}) + 1).requires_grad_(),
+                   bias = torch::randn({72}).requires_grad_();
+      const NormParameters p{weight, centred ? bias : Tensor(), 1e-5, centred};
+      const std::vector<Tensor> inputs =
+          centred ? std::vector<Tensor>{x, weight, bias} : std::vector<Tensor>{x, weight};
+      const auto compute = [&] { return norm(x, p); };
+      const auto want = [&] {
+        const InferenceScope composed({.fused = false});
+        const Tensor wide = x.to(torch::kFloat32);
+        return with_gradients(inputs, [&] { return norm(wide, p); });
+      }();
+      const Emulated emulated;
+      expect_close(with_gradients(inputs, compute), want, type == torch::kFloat32 ? 1e-5 : 1e-2);
+      const torch::NoGradGuard no_grad;
+      EXPECT_EQ(norm(x, p).scalar_type(), type);
+    }
+}
+
+TEST(GpuOperations, GatedActivationIsItsComposition) {
+  for (const auto kind : {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::silu})
+    for (const bool gated : {false, true}) {
+      torch::manual_seed(2);
+      const Tensor x = torch::randn({5, 3, 40}).requires_grad_(),
+                   gate = torch::randn({5, 3, 40}).requires_grad_();
+      const std::vector<Tensor> inputs = gated ? std::vector<Tensor>{x, gate} : std::vector<Tensor>{x};
+      const auto compute = [&] { return activation(kind, x, gated ? gate : Tensor()); };
+      const auto want = with_gradients(inputs, compute);
+      const Emulated emulated;
+      expect_close(with_gradients(inputs, compute), want, 1e-5);
+    }
+}
+
+// A gradient as a view off any boundary, and x as a matrix with a stride.
+TEST(GpuOperations, ViewsAreRead) {
+  torch::manual_seed(3);
+  const Tensor wide = torch::randn({9, 64}), weight = torch::ones({32});
+  const Tensor x = wide.slice(1, 0, 32).detach().requires_grad_();
+  const auto gradient = [&] {
+    const Tensor y = norm(x, {weight, {}, 1e-5, true});
+    const Tensor dy = torch::linspace(-1, 1, 1 + y.numel()).slice(0, 1).view(y.sizes());
+    return torch::autograd::grad({y}, {x}, {dy})[0];
+  };
+  const Tensor want = gradient();
+  const Emulated emulated;
+  expect_close({gradient()}, {want}, 1e-5);
+}
+
+TEST(GpuOperations, AFormMayBeForcedOrForbidden) {
+  const Tensor x = torch::randn({4, 16});
+  const auto runs = [&] {
+    const Runs of_norm("norm");
+    const torch::NoGradGuard no_grad;
+    norm(x, {torch::ones({16}), {}, 1e-5, true});
+    return of_norm.names();
+  };
+  const std::vector<std::string> by_kernel = {"norm (rows)"};
+  EXPECT_NE(runs(), by_kernel);
+  {
+    const Emulated emulated;
+    EXPECT_EQ(runs(), by_kernel);
+    const InferenceScope reference({.fused = false});
+    EXPECT_NE(runs(), by_kernel);
+  }
+  {
+    const Emulated emulated("rows");
+    EXPECT_EQ(runs(), by_kernel);
+  }
+  for (const char* other : {"composition", "vectors"}) {
+    const Emulated emulated(other);
+    EXPECT_NE(runs(), by_kernel) << other;
+  }
+}
+
+TEST(GpuOperations, WhatNoKernelTakesIsComposed) {
+  const Emulated emulated;
+  const torch::NoGradGuard no_grad;
+  const Tensor odd = torch::randn({4, 15}), half = torch::randn({4, 16}).to(torch::kHalf);
+  EXPECT_TRUE(norm(odd, {torch::ones({15}), {}, 1e-5, true}).defined());
+  EXPECT_FALSE(gpu_place(half));
+  EXPECT_FALSE(gpu_place(odd.to(torch::kFloat64)));
+  EXPECT_TRUE(torch::equal(activation(ActivationKind::silu, odd), torch::silu(odd)));
+}
+
+MlstmMixerParameters drawn_mixer(int64_t inner, int64_t heads) {
+  torch::manual_seed(4);
+  MlstmMixerParameters p;
+  kernels::visit_mixer_parameters(
+      {2, 1, 1, inner, heads, 4, true},
+      [&](const std::string& name, bool, const kernels::ParameterShape& shape, Tensor& to) {
+        const double deviation = name == "input_bias" || name == "forget_bias" ? 1 : 0.4;
+        to = torch::randn(at::IntArrayRef(shape.sizes.data(), shape.rank)) * deviation;
+      },
+      p);
+  return p;
+}
+MlstmMixerParameters converted(MlstmMixerParameters p, torch::ScalarType type) {
+  kernels::visit_mixer_parameters(
+      {}, [&](const char*, bool, const kernels::ParameterShape&, Tensor& t) { t = t.to(type); }, p);
+  return p;
+}
+
+// The error of a layer in bfloat16 is at most twice that of its composition: one slice with all after the cell, two
+// chunks with states, and slices with composed norm, skip and gate.
+TEST(GpuOperations, MlstmLayerIsAsExactAsItsComposition) {
+  struct Case {
+    int64_t tokens, dim, heads;
+    bool reverse;
+    std::vector<std::string> kernels;
+  };
+  const Case cases[] = {{40, 48, 2, false, {"mlstm (tile48)"}},
+                        {270, 48, 1, true, {"mlstm states (rows48)", "mlstm (tile48)"}},
+                        {20, 192, 1, false, {"mlstm (tile192)"}}};
+  const torch::NoGradGuard no_grad;
+  for (const Case& c : cases) {
+    const int64_t inner = c.dim * c.heads;
+    MlstmMixerOptions options;
+    options.heads = c.heads, options.rows = 1, options.columns = c.tokens, options.reverse = c.reverse;
+    const MlstmMixerParameters half = converted(drawn_mixer(inner, c.heads), torch::kBFloat16);
+    const Tensor u = torch::randn({2, c.tokens, 2 * inner}).to(torch::kBFloat16);
+    const Tensor exact =
+        mlstm_mixer_unfused(u.to(torch::kFloat64), converted(half, torch::kFloat64), options);
+    const auto error = [&](const Tensor& y) {
+      return ((y.to(torch::kFloat64) - exact).norm() / exact.norm()).item<double>();
+    };
+    const double composed = error(mlstm_mixer_unfused(u, half, options));
+    const Emulated emulated;
+    const Runs runs("mlstm");
+    EXPECT_LE(error(mlstm_mixer_unfused(u, half, options)), 2 * composed);
+    EXPECT_EQ(runs.names(), c.kernels);
+  }
+}
+
+// Equal tables are made once for a device; others, changed ones and those of the CPU each time.
+TEST(KeptTables, AreMadeOnceForEqualContents) {
+  int made = 0;
+  const auto table = [&](const Tensor& host, torch::Device device = torch::kMeta, double factor = 1) {
+    return kept_on(device, "KeptTables", host, factor, [&](const Tensor& t) {
+      ++made;
+      return std::vector<Tensor>{t.to(device)};
+    })[0];
+  };
+  const Tensor host = torch::arange(6, torch::kFloat64);
+  table(host), table(host), table(torch::arange(6, torch::kFloat64));
+  EXPECT_EQ(made, 1);
+  table(host, torch::kMeta, 2), table(torch::arange(7, torch::kFloat64)), table(host.to(torch::kFloat32));
+  EXPECT_EQ(made, 4);
+  const Tensor last = torch::arange(6, torch::kFloat64);
+  table(last);
+  EXPECT_EQ(made, 4);
+  last.add_(1);
+  table(last), table(last);
+  EXPECT_EQ(made, 5);
+  table(host, torch::kCPU), table(host, torch::kCPU);
+  EXPECT_EQ(made, 7);
+}
+
+}  // namespace
+}  // namespace tessera::ops
