@@ -25,7 +25,7 @@ std::vector<SourceKind>& kinds() {
       {"shapes objects", "shapes:task=detect,train=20000", is_shapes_objects_path, open_shapes_objects},
       {"COCO", "a folder with annotations/instances_train.json, or such a file", is_coco_path, open_coco},
       kShapes,
-      {"texts", "text:FOLDER, text:FILE.txt or text:FILE.jsonl", is_text_path, open_text,
+      {"texts", "text:FOLDER, text:FILE.txt, text:FILE.jsonl or text:classes,FILE.jsonl", is_text_path, open_text,
        "texts without images", check_texts},
       {"conversations", "conversations:FILE.jsonl,IMAGES", is_conversations_path, open_conversations},
       {"interleaved", "interleaved:DOCS.jsonl or interleaved:docs-{000..004}.tar", is_interleaved_path,

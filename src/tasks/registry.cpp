@@ -9,9 +9,11 @@
 #include "tasks/classify/classify.h"
 #include "tasks/dense/detect.h"
 #include "tasks/dense/detr.h"
+#include "tasks/dense/glip.h"
 #include "tasks/dense/segment.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/language/answering.h"
+#include "tasks/language/bert.h"
 #include "tasks/language/flamingo.h"
 #include "tasks/language/language.h"
 #include "tasks/pairs/clip.h"
@@ -35,7 +37,8 @@ std::vector<TaskKind>& table() {
       classify_kind(), mae_kind(),     darl_kind(),     dvae_kind(),   vae_kind(),
       diffuse_kind(),  segment_kind(), detect_kind(),   detr_kind(),   clip_kind(),
       coca_kind(),     simvlm_kind(),  instruct_kind(), frozen_kind(), flamingo_kind(),
-      language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),
+      language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),   bert_kind(),
+      glip_kind(),
   };
   return kinds;
 }

@@ -48,6 +48,14 @@ constexpr TaskCase kCases[] = {
      "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ncontext_length = 24\npiece = 3\n"
      "equal_captions = \"ignored\"\n",
      "image_to_text_r1", "Curves"},
+    {"clip",
+     "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ncontext_length = 24\npiece = 3\n"
+     "declip = {views = true, bank = 24, hidden = 8, bottleneck = 4}\n",
+     "image_to_text_r1", "Curves"},
+    {"clip",
+     "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ncontext_length = 24\n"
+     "nclip = {weight = 1, contrast = 0, hidden = 8, outputs = 12}\n",
+     "image_to_text_r1", "Curves"},
     {"coca",
      "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ndecoder_depth = 1\ndecoder_heads = 2\n"
      "queries = 3\npooler_heads = 2\ncontext_length = 24\nlongest = 8\n",
@@ -57,6 +65,8 @@ constexpr TaskCase kCases[] = {
      "cider", "Curves"},
     {"language", "length = 12\nlanguage = {dim = 16, depth = 2, heads = 2, context = 16}\n", "perplexity",
      "Curves", "name = \"none\"", "", false},
+    {"bert", "length = 12\nencoder = {dim = 16, depth = 2, heads = 2, context = 16}\n", "perplexity", "Curves",
+     "name = \"none\"", "", false},
     {"classify", "label_smoothing = 0.1\n[task.mixup]\nmixup = 0.5\n", "top1", "Predictions"},
 };
 

@@ -27,7 +27,7 @@ struct TestView {
 
 class ObjectFinder {
  public:
-  static constexpr const char* kAbility = "weights of task detect or detr";
+  static constexpr const char* kAbility = "weights of task detect, detr or glip";
   virtual ~ObjectFinder() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
   // The number of a class in the files of its training set.
@@ -37,6 +37,8 @@ class ObjectFinder {
   virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                         Precision precision) = 0;
   virtual void set_views(const std::vector<TestView>& views) = 0;
+  // Finds objects of these names from now on. Throws a usage error if the classes are fixed.
+  virtual void set_classes(const std::vector<std::string>& names);
 };
 
 // Detection in large images, tile by tile.
