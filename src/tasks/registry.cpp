@@ -24,6 +24,7 @@
 #include "tasks/pretrain/dvae.h"
 #include "tasks/pretrain/mae.h"
 #include "tasks/pretrain/maskfeat.h"
+#include "tasks/pretrain/mvp.h"
 #include "tasks/pretrain/patch_tokens.h"
 #include "tasks/pretrain/simmim.h"
 #include "tasks/pretrain/vae.h"
@@ -38,7 +39,7 @@ std::vector<TaskKind>& table() {
       diffuse_kind(),  segment_kind(), detect_kind(),   detr_kind(),   clip_kind(),
       coca_kind(),     simvlm_kind(),  instruct_kind(), frozen_kind(), flamingo_kind(),
       language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),   bert_kind(),
-      glip_kind(),
+      glip_kind(),     mvp_kind(),
   };
   return kinds;
 }

@@ -44,6 +44,10 @@ constexpr TaskCase kCases[] = {
      "channels = 8\nauxiliary_channels = 8\nblocks = [0, 1]\nfactors = [4, 1]\nauxiliary_index = 1\n"
      "scale = [32, 32]\nratio = [0.75, 1.5]\n",
      "miou", "Masks", "name = \"vit\"", "shapes:task=segment,train=64,val=21"},
+    {"glip",
+     "prompt = 96\nwidth = 8\ninner = 8\nheads = 2\nlayers = 1\n"
+     "text = {dim = 8, depth = 1, heads = 2, context = 96}\n",
+     "box_ap", "Curves", "name = \"vit\"", "shapes:task=detect,train=64,val=21"},
     {"clip",
      "embed_dim = 8\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\ncontext_length = 24\npiece = 3\n"
      "equal_captions = \"ignored\"\n",

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "io/files/file.h"
 #include "ops/roi_align.h"
 #include "tasks/base/bert_weights.h"
 #include "tasks/base/layer_features.h"
@@ -81,14 +82,15 @@ class Glip final : public ObjectTask {
     classes_.names = names;
     classes_.numbers.resize(names.size());
     std::iota(classes_.numbers.begin(), classes_.numbers.end(), 1);
-    prompt_ = prompt_of(given_order());
+    prompt_ = {};
+    prompt();
   }
 
  protected:
   std::vector<std::vector<FoundObject>> find_in_batch(const Tensor& images, const std::vector<Extent>& shown,
                                                       const std::vector<Extent>& sizes,
                                                       double score) override {
-    const models::GlipHead::Output output = read(images, prompt_, {});
+    const models::GlipHead::Output output = read(images, prompt(), {});
     std::vector<std::vector<FoundObject>> out;
     for (size_t i = 0; i < sizes.size(); ++i)
       out.push_back(objects_of(head_->detect(output, static_cast<int64_t>(i), prompt_.classes, shown[i], score,
@@ -102,7 +104,7 @@ class Glip final : public ObjectTask {
                                          double score) override {
     std::vector<FoundObject> all;
     for (const ViewedImage& view : views) {
-      const auto found = head_->detect(read(view.pixels, prompt_, {}), 0, prompt_.classes, view.shown, score,
+      const auto found = head_->detect(read(view.pixels, prompt(), {}), 0, prompt_.classes, view.shown, score,
                                        config_.nms, config_.most);
       for (FoundObject& object : objects_of(found, view.shown, size, view.mirrored)) all.push_back(object);
     }
@@ -126,7 +128,7 @@ class Glip final : public ObjectTask {
   Glip(const TaskSetup& setup, const GlipTaskConfig& config)
       : ObjectTask(setup, "task glip", glip_geometry(config), config.score),
         config_(config),
-        input_(config.tokenizer, setup.metadata),
+        input_(tokeniser_of(setup, config), setup.metadata),
         maps_(glip_maps(spec_, backbone_->block_count())) {
     int64_t& rows = config_.text.vocabulary;
     if (rows <= 1) rows = input_.size();
@@ -156,7 +158,20 @@ class Glip final : public ObjectTask {
     });
     if (setup.draws() && !config_.text_weights.empty() && setup.opener)
       begin_bert(*text_, config_.text_weights, *setup.opener, "task.text");
-    if (!setup.meta) prompt_ = prompt_of(given_order());
+    if (setup.draws()) prompt();
+  }
+
+  // A run that is only described, for a plan, needs no file of the tokeniser.
+  static std::string tokeniser_of(const TaskSetup& setup, const GlipTaskConfig& config) {
+    const bool described = setup.meta || (!setup.draws() && !setup.continued);
+    return described && config.text.vocabulary > 1 && !file_exists(config.tokenizer) ? "bytes"
+                                                                                     : config.tokenizer;
+  }
+
+  // Returns the prompt of all classes in their order.
+  const Prompt& prompt() {
+    if (!prompt_.ids.defined()) prompt_ = prompt_of(given_order());
+    return prompt_;
   }
 
   std::vector<int64_t> given_order() const {
