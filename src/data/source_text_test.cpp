@@ -149,7 +149,8 @@ TEST(TextSource, LinesWithLabelsHaveClasses) {
                   i % 2 == 0 ? "\"good\"" : "7", "}\n");
   folder.write("all.jsonl", lines);
   const std::string path = "classes," + folder.path("all.jsonl");
-  const auto train = open_texts(path, Split::train, 0.25), held_out = open_texts(path, Split::validation, 0.25);
+  const auto train = open_texts(path, Split::train, 0.25),
+             held_out = open_texts(path, Split::validation, 0.25);
   EXPECT_EQ(train->size(), 30);
   EXPECT_EQ(held_out->size(), 10);
   const ClassLabels& labels = require_labels(*train, "test");

@@ -35,11 +35,10 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(),     darl_kind(),     dvae_kind(),   vae_kind(),
-      diffuse_kind(),  segment_kind(), detect_kind(),   detr_kind(),   clip_kind(),
-      coca_kind(),     simvlm_kind(),  instruct_kind(), frozen_kind(), flamingo_kind(),
-      language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),   bert_kind(),
-      glip_kind(),     mvp_kind(),
+      classify_kind(), mae_kind(),    darl_kind(),     dvae_kind(),     vae_kind(),    diffuse_kind(),
+      segment_kind(),  detect_kind(), detr_kind(),     clip_kind(),     coca_kind(),   simvlm_kind(),
+      instruct_kind(), frozen_kind(), flamingo_kind(), language_kind(), simmim_kind(), maskfeat_kind(),
+      beit_kind(),     bert_kind(),   glip_kind(),     mvp_kind(),
   };
   return kinds;
 }

@@ -32,9 +32,9 @@ void check_bert_case(Comparison& comparison, const Golden& golden, const std::st
   if (golden.has(prefix + "output.hidden_last")) one.output("hidden_last", hidden);
   const Tensor scores = tokens ? model->token_scores(hidden) : model->class_scores(hidden);
   one.output("logits", scores);
-  const Tensor loss =
-      tokens ? at::cross_entropy_loss(scores.flatten(0, 1), labels.flatten(), {}, at::Reduction::Mean, kNoLabel)
-             : models::bert_class_loss(scores, labels) / labels.size(0);
+  const Tensor loss = tokens ? at::cross_entropy_loss(scores.flatten(0, 1), labels.flatten(), {},
+                                                      at::Reduction::Mean, kNoLabel)
+                             : models::bert_class_loss(scores, labels) / labels.size(0);
   one.output("loss", loss.view({1}));
   one.gradients();
 }

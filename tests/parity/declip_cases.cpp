@@ -40,19 +40,20 @@ NamedOutputs declip_step(const Leaves& leaves, const Json& config) {
   bank.add(features.texts[0].detach());
   const Json& weights = config.at("weights");
   const auto weight = [&](const char* name) { return weights.at(name).get<double>(); };
-  return {{"loss", one(weight("clip_loss") * pairs + weight("simsiam_loss") * siamese +
-                       weight("masking_language") * input("text_mlm").squeeze() + weight("nn_text") * nearest)},
-          {"clip", one(pairs)},
-          {"nn_text", one(nearest)},
-          {"simsiam", one(siamese)},
-          {"nt_xent", one(tasks::view_contrast(features.images[0], features.texts[0], kViewTemperature, 0, 3,
-                                               tasks::Collective::alone())
-                              .sum /
-                          count)},
-          {"nn_of_text", features.neighbours[0]},
-          {"nn_of_text_aug", features.neighbours[1]},
-          {"bank_after", buffers["rows"]},
-          {"bank_pointer_after", buffers["pointer"].to(torch::kInt64)}};
+  return {
+      {"loss", one(weight("clip_loss") * pairs + weight("simsiam_loss") * siamese +
+                   weight("masking_language") * input("text_mlm").squeeze() + weight("nn_text") * nearest)},
+      {"clip", one(pairs)},
+      {"nn_text", one(nearest)},
+      {"simsiam", one(siamese)},
+      {"nt_xent", one(tasks::view_contrast(features.images[0], features.texts[0], kViewTemperature, 0, 3,
+                                           tasks::Collective::alone())
+                          .sum /
+                      count)},
+      {"nn_of_text", features.neighbours[0]},
+      {"nn_of_text_aug", features.neighbours[1]},
+      {"bank_after", buffers["rows"]},
+      {"bank_pointer_after", buffers["pointer"].to(torch::kInt64)}};
 }
 
 // Scores are vectors compared with the unit vectors, so that keys are their columns.
@@ -70,8 +71,8 @@ NamedOutputs nclip_case(const Leaves& leaves, const Json& config) {
                                     .spread = number("lambda_entropy_of_mean")};
   const Tensor scores = leaves.at("input.image_logits");
   const int64_t batch = scores.size(0);
-  const tasks::NclipTerms terms = tasks::nclip_terms(scores, leaves.at("input.text_logits"),
-                                                     number("temperature"), batch, tasks::Collective::alone());
+  const tasks::NclipTerms terms = tasks::nclip_terms(
+      scores, leaves.at("input.text_logits"), number("temperature"), batch, tasks::Collective::alone());
   const Tensor images = normalised_rows(leaves.at("input.image")),
                texts = normalised_rows(leaves.at("input.text"));
   const Tensor scale = torch::full({}, number("logit_scale"), scores.options().requires_grad(false));
@@ -95,9 +96,9 @@ CaseResult check_declip(const Golden& golden) {
     if (name.starts_with("declip/step")) return declip_step(leaves, config);
     if (name.starts_with("declip/nt_xent")) {
       const Tensor a = normalised_rows(leaves.at("input.a")), b = normalised_rows(leaves.at("input.b"));
-      const Tensor sum = tasks::view_contrast(a, b, config.at("temperature").get<double>(), 0, 3,
-                                              tasks::Collective::alone())
-                             .sum;
+      const Tensor sum =
+          tasks::view_contrast(a, b, config.at("temperature").get<double>(), 0, 3, tasks::Collective::alone())
+              .sum;
       return NamedOutputs{{"loss", one(sum / a.size(0))}};
     }
     check(name.starts_with("declip/info_nce"), "a case '", name, "' that this handler does not have");

@@ -29,7 +29,8 @@ void check_fusion(Comparison& comparison, const Golden& golden, const std::strin
   const auto fusion = std::make_shared<models::GlipFusion>(number("v_dim"), number("l_dim"),
                                                            number("embed_dim"), number("num_heads"));
   PublishedCase one(comparison, golden, dtype, prefix);
-  one.load({{"", fusion}}, train::sources_of(train::names_of_family("glip").ours(golden.names(prefix + "param."))));
+  one.load({{"", fusion}},
+           train::sources_of(train::names_of_family("glip").ours(golden.names(prefix + "param."))));
   const std::vector<Tensor> levels = levels_of(one, golden, prefix);
   std::vector<Tensor> cells;
   for (const Tensor& level : levels) cells.push_back(cells_of(level));
@@ -38,7 +39,8 @@ void check_fusion(Comparison& comparison, const Golden& golden, const std::strin
   int64_t first = 0;
   for (size_t i = 0; i < levels.size(); ++i) {
     const int64_t count = cells[i].size(1);
-    one.output(text("visual", i), v.slice(1, first, first + count).transpose(1, 2).reshape(levels[i].sizes()));
+    one.output(text("visual", i),
+               v.slice(1, first, first + count).transpose(1, 2).reshape(levels[i].sizes()));
     first += count;
   }
   one.output("language", l);
@@ -52,7 +54,8 @@ void check_logits(Comparison& comparison, const Golden& golden, const std::strin
   const auto head = std::make_shared<models::TokenAlignment>(config.at("channels").get<int64_t>(),
                                                              config.at("lang_dim").get<int64_t>());
   PublishedCase one(comparison, golden, dtype, prefix);
-  one.load({{"", head}}, train::sources_of(train::names_of_family("glip").ours(golden.names(prefix + "param."))));
+  one.load({{"", head}},
+           train::sources_of(train::names_of_family("glip").ours(golden.names(prefix + "param."))));
   const std::vector<Tensor> levels = levels_of(one, golden, prefix);
   for (size_t i = 0; i < levels.size(); ++i)
     one.output(text("logits", i), head->forward(cells_of(levels[i]), one.input("embedding")));
@@ -64,9 +67,10 @@ NamedOutputs loss_case(const std::string& name, const Leaves& leaves, const Json
                                  : name.find("binaryv2") != std::string::npos ? models::TokenLoss::binary_v2
                                                                               : models::TokenLoss::binary;
   const auto mask = leaves.find("input.const_mask");
-  return {{"loss", models::token_focal_loss(kind, leaves.at("input.logits"), leaves.at("input.const_targets").detach(),
-                                            mask == leaves.end() ? Tensor() : mask->second.detach(),
-                                            config.at("alpha").get<double>(), config.at("gamma").get<double>())
+  return {{"loss", models::token_focal_loss(
+                       kind, leaves.at("input.logits"), leaves.at("input.const_targets").detach(),
+                       mask == leaves.end() ? Tensor() : mask->second.detach(),
+                       config.at("alpha").get<double>(), config.at("gamma").get<double>())
                        .view({1})}};
 }
 
@@ -87,9 +91,10 @@ void check_class_scores(Comparison& comparison, const Golden& golden) {
        {std::pair("mean", models::TokenVote::mean), std::pair("max", models::TokenVote::most)}) {
     const std::string prefix = text("scores/", name, "/");
     if (!golden.has(prefix + "input.logits")) continue;
-    comparison.close(prefix + "scores",
-                     models::class_probabilities(golden.tensor(prefix + "input.logits", torch::kFloat64), spans, vote),
-                     golden.tensor(prefix + "output.scores"), 1e-6, 1e-7);
+    comparison.close(
+        prefix + "scores",
+        models::class_probabilities(golden.tensor(prefix + "input.logits", torch::kFloat64), spans, vote),
+        golden.tensor(prefix + "output.scores"), 1e-6, 1e-7);
   }
 }
 

@@ -62,7 +62,8 @@ CaseResult compare_function(const Golden& golden, const std::function<NamedOutpu
 void compare_function(Comparison& comparison, const Golden& golden,
                       const std::function<NamedOutputs(const Leaves&)>& run);
 // The same for each part of a golden, by its name and its own golden.
-using RunPart = std::function<NamedOutputs(const std::string& name, const Golden& part, const Leaves& leaves)>;
+using RunPart =
+    std::function<NamedOutputs(const std::string& name, const Golden& part, const Leaves& leaves)>;
 CaseResult compare_parts(const Golden& golden, const RunPart& run);
 
 }  // namespace tessera::parity

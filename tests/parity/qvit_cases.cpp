@@ -51,8 +51,9 @@ class Quantised {
   }
 
   Tensor attention(const Tensor& x, const std::string& path, int64_t heads) const {
-    const Tensor qkv =
-        linear(x, path + "qkv.", bits_).unflatten(-1, {3, heads, x.size(-1) / heads}).permute({2, 0, 3, 1, 4});
+    const Tensor qkv = linear(x, path + "qkv.", bits_)
+                           .unflatten(-1, {3, heads, x.size(-1) / heads})
+                           .permute({2, 0, 3, 1, 4});
     const Tensor q = activation(norm(qkv[0], path + "norm_q.", 1e-5), path + "q_act.", bits_),
                  k = activation(norm(qkv[1], path + "norm_k.", 1e-5), path + "k_act.", bits_),
                  v = activation(qkv[2], path + "v_act.", bits_);
@@ -74,8 +75,8 @@ class Quantised {
     Tensor x = torch::cat(tokens, 1) + at("pos_embed");
     for (int64_t i = 0; i < config.at("depth").get<int64_t>(); ++i) {
       const std::string block = text("blocks.", i, ".");
-      x = x + attention(norm(x, block + "norm1.", 1e-6), block + "attn.",
-                        config.at("num_heads").get<int64_t>());
+      x = x +
+          attention(norm(x, block + "norm1.", 1e-6), block + "attn.", config.at("num_heads").get<int64_t>());
       x = x + mlp(norm(x, block + "norm2.", 1e-6), block + "mlp.");
     }
     x = norm(x, "norm.", 1e-6);
@@ -98,14 +99,13 @@ NamedOutputs first_numbers(const Tensor& x, const Tensor& weight, int64_t bits) 
   const Tensor features = torch::ones({x.size(-1)}, x.options().requires_grad(false));
   const Tensor weight_step = ops::first_step_size(weight, ops::quantised_range(bits, true), false);
   return {{"alpha", step * features},
-          {"zero_point", ops::first_zero_point(x.detach(), step, torch::zeros({1}, step.options()), range) * features},
+          {"zero_point",
+           ops::first_zero_point(x.detach(), step, torch::zeros({1}, step.options()), range) * features},
           {"signed", torch::full({1}, with_sign ? 1.0 : 0.0, step.options())},
           {"weight_alpha", weight_step.expand({weight.size(0)})}};
 }
 
-std::vector<Tensor> layers_of(const Tensor& all) {
-  return all.unbind(0);
-}
+std::vector<Tensor> layers_of(const Tensor& all) { return all.unbind(0); }
 
 NamedOutputs similarities(const Leaves& leaves) {
   const auto loss = [&](const char* student, const char* teacher) {

@@ -69,8 +69,8 @@ constexpr TaskCase kCases[] = {
      "cider", "Curves"},
     {"language", "length = 12\nlanguage = {dim = 16, depth = 2, heads = 2, context = 16}\n", "perplexity",
      "Curves", "name = \"none\"", "", false},
-    {"bert", "length = 12\nencoder = {dim = 16, depth = 2, heads = 2, context = 16}\n", "perplexity", "Curves",
-     "name = \"none\"", "", false},
+    {"bert", "length = 12\nencoder = {dim = 16, depth = 2, heads = 2, context = 16}\n", "perplexity",
+     "Curves", "name = \"none\"", "", false},
     {"classify", "label_smoothing = 0.1\n[task.mixup]\nmixup = 0.5\n", "top1", "Predictions"},
 };
 

@@ -304,7 +304,8 @@ std::unique_ptr<Source> classed_texts(const SourceConfig& config, Split split, c
                                       Documents documents) {
   std::vector<std::string> classes, names;
   for (const Document& document : documents.all) {
-    check(!document.label.empty(), document.name, ": has no class: it must be a line of a .jsonl file with 'label'");
+    check(!document.label.empty(), document.name,
+          ": has no class: it must be a line of a .jsonl file with 'label'");
     classes.push_back(document.label);
     names.push_back(document.name);
   }

@@ -65,7 +65,8 @@ GlipFusion::GlipFusion(int64_t image_width, int64_t text_width, int64_t inner, i
     return attention->register_module(name, nn::Linear(from, to));
   };
   v_ = layer("v_proj", image_width, inner), l_ = layer("l_proj", text_width, inner);
-  values_v_ = layer("values_v_proj", image_width, inner), values_l_ = layer("values_l_proj", text_width, inner);
+  values_v_ = layer("values_v_proj", image_width, inner),
+  values_l_ = layer("values_l_proj", text_width, inner);
   out_v_ = layer("out_v_proj", inner, image_width), out_l_ = layer("out_l_proj", inner, text_width);
 }
 
@@ -99,8 +100,7 @@ std::pair<Tensor, Tensor> GlipFusion::forward(const Tensor& cells, const Tensor&
 
 int64_t GlipFusion::macs(int64_t cells, int64_t tokens) const {
   return cells * (v_->macs() + values_v_->macs() + out_v_->macs()) +
-         tokens * (l_->macs() + values_l_->macs() + out_l_->macs()) +
-         3 * cells * tokens * v_->weight.size(0);
+         tokens * (l_->macs() + values_l_->macs() + out_l_->macs()) + 3 * cells * tokens * v_->weight.size(0);
 }
 
 TokenAlignment::TokenAlignment(int64_t image_width, int64_t text_width) {

@@ -1,4 +1,4 @@
-// Parts of a detector whose classes are texts: GLIP (Li et al. 2022, "Grounded language-image pre-training").
+// Parts of a detector with texts as classes: GLIP (Li et al. 2022, "Grounded language-image pre-training").
 //
 //   fusion     v = norm(v), l = norm(l);  S = (W_v v)(W_l l)^T / sqrt(d) for each head           (eq. 4 to 6)
 //              v + g_v W softmax(S) U_l l,   l + g_l W' softmax(S^T) U_v v                        v cells, l tokens
@@ -38,7 +38,8 @@ class GlipFusion final : public torch::nn::Module {
   int64_t heads_;
   nn::LayerNorm norm_v_{nullptr}, norm_l_{nullptr};
   torch::Tensor gamma_v_, gamma_l_;
-  nn::Linear v_{nullptr}, l_{nullptr}, values_v_{nullptr}, values_l_{nullptr}, out_v_{nullptr}, out_l_{nullptr};
+  nn::Linear v_{nullptr}, l_{nullptr}, values_v_{nullptr}, values_l_{nullptr}, out_v_{nullptr},
+      out_l_{nullptr};
 };
 
 // Scores of cells with tokens, before the sigmoid; limited to +-50,000.
@@ -57,7 +58,7 @@ class TokenAlignment final : public torch::nn::Module {
 
 // The forms of focal loss (Lin et al. 2017) between scores and targets [batch, cells, tokens], summed:
 //   binary      of each token that the mask has; alpha below 0: without weights
-//   softmax     over the tokens, whose last one means "no object"; targets are divided by their sum
+//   softmax     over the tokens, the last of them means "no object"; targets are divided by their sum
 //   binary_v2   of each token, with 1e-8 inside the logarithm
 enum class TokenLoss { binary, softmax, binary_v2 };
 // `mask` [batch, tokens], 0 for padding; undefined = all tokens.

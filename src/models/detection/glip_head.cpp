@@ -19,7 +19,8 @@ constexpr double kBoxWeight = 2;
 constexpr int64_t kCandidates = 1000;  // cells and classes that suppression sees
 
 Tensor centres_of(const Tensor& boxes) {
-  return torch::stack({boxes.select(1, 0) + boxes.select(1, 2), boxes.select(1, 1) + boxes.select(1, 3)}, 1) / 2;
+  return torch::stack({boxes.select(1, 0) + boxes.select(1, 2), boxes.select(1, 1) + boxes.select(1, 3)}, 1) /
+         2;
 }
 
 // [batch, cells of all levels, channels].
@@ -86,7 +87,8 @@ std::vector<int64_t> atss_matches(const std::vector<Tensor>& levels, const Tenso
       const double inside = torch::minimum(centre - corners.slice(0, 0, 2), corners.slice(0, 2, 4) - centre)
                                 .min()
                                 .item<double>();
-      if (candidates.overlaps[i] < limit || inside <= 0.01 || candidates.overlaps[i] <= best[anchor]) continue;
+      if (candidates.overlaps[i] < limit || inside <= 0.01 || candidates.overlaps[i] <= best[anchor])
+        continue;
       best[anchor] = candidates.overlaps[i], owner[anchor] = truth;
     }
   }
@@ -139,13 +141,14 @@ GlipHead::Output GlipHead::forward(const std::vector<Tensor>& maps, const Tensor
   for (size_t i = 0; i < pyramid.size(); ++i) {
     deltas.push_back(deltas_(pyramid[i]).flatten(1, 2) * scales_[static_cast<int64_t>(i)]);
     centredness.push_back(centredness_(pyramid[i]).flatten(1));
-    const AnchorOptions anchors{.sizes = {{options_.anchor_side * static_cast<double>(strides[i])}},
-                                .ratios = {1},
-                                .offset = 0.5};
-    out.anchors.push_back(anchors.anchors(0, {pyramid[i].size(1), pyramid[i].size(2)}, {strides[i], strides[i]},
-                                          torch::kFloat64));
+    const AnchorOptions anchors{
+        .sizes = {{options_.anchor_side * static_cast<double>(strides[i])}}, .ratios = {1}, .offset = 0.5};
+    out.anchors.push_back(anchors.anchors(0, {pyramid[i].size(1), pyramid[i].size(2)},
+                                          {strides[i], strides[i]}, torch::kFloat64));
   }
-  const auto wide = [](const Tensor& x) { return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32); };
+  const auto wide = [](const Tensor& x) {
+    return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
+  };
   out.scores = alignment_->forward(cells_of_levels(pyramid), tokens);
   out.deltas = wide(torch::cat(deltas, 1)), out.centredness = wide(torch::cat(centredness, 1));
   return out;
@@ -164,7 +167,8 @@ Tensor GlipHead::fuse(std::vector<Tensor>& pyramid, const Tensor& given, const T
     int64_t first = 0;
     for (Tensor& level : pyramid) {
       const int64_t rows = level.size(1), columns = level.size(2);
-      level = torch::relu(layer.conv(cells.slice(1, first, first + rows * columns).unflatten(1, {rows, columns})));
+      level = torch::relu(
+          layer.conv(cells.slice(1, first, first + rows * columns).unflatten(1, {rows, columns})));
       first += rows * columns;
     }
   }
@@ -190,17 +194,18 @@ GlipHead::Losses GlipHead::losses(const Output& output, const std::vector<GlipTr
            classes.at(static_cast<size_t>(truths[image].labels[objects[i]].item<int64_t>())))
         targets[row][cells[i]][token] = 1;
     const Tensor places = torch::tensor(at::ArrayRef<int64_t>(cells), torch::kInt64);
-    const Tensor wanted = truths[image].boxes.to(torch::kFloat64).index_select(
-        0, torch::tensor(at::ArrayRef<int64_t>(objects), torch::kInt64));
+    const Tensor wanted = truths[image]
+                              .boxes.to(torch::kFloat64)
+                              .index_select(0, torch::tensor(at::ArrayRef<int64_t>(objects), torch::kInt64));
     const Tensor anchors = all.index_select(0, places);
     const Tensor share = centredness_of(anchors, wanted).to(options);
     const Tensor device_places = places.to(options.device());
     const Tensor boxes =
         coder_.decode(output.deltas[row].index_select(0, device_places), anchors.to(options));
     out.boxes = out.boxes + (nn::box_loss(boxes, wanted.to(options), nn::BoxLoss::generalised) * share).sum();
-    out.centredness =
-        out.centredness + at::binary_cross_entropy_with_logits(output.centredness[row].index_select(0, device_places),
-                                                               share, {}, {}, at::Reduction::Sum);
+    out.centredness = out.centredness + at::binary_cross_entropy_with_logits(
+                                            output.centredness[row].index_select(0, device_places), share, {},
+                                            {}, at::Reduction::Sum);
     out.positives += static_cast<double>(cells.size()), out.weight += share.sum().item<double>();
   }
   out.boxes = out.boxes * kBoxWeight;
@@ -212,19 +217,20 @@ GlipHead::Losses GlipHead::losses(const Output& output, const std::vector<GlipTr
 GlipHead::Found GlipHead::detect(const Output& output, int64_t index, const TokenSpans& classes, Extent image,
                                  double least, double overlap, int64_t most) const {
   // Geometric mean of a class' probability and the centredness.
-  const Tensor scores = (class_probabilities(output.scores[index], classes, options_.vote).to(torch::kFloat64) *
-                         output.centredness[index].sigmoid().to(torch::kFloat64).unsqueeze(1))
-                            .sqrt()
-                            .to(torch::kCPU)
-                            .flatten();
+  const Tensor scores =
+      (class_probabilities(output.scores[index], classes, options_.vote).to(torch::kFloat64) *
+       output.centredness[index].sigmoid().to(torch::kFloat64).unsqueeze(1))
+          .sqrt()
+          .to(torch::kCPU)
+          .flatten();
   const auto [best, order] = scores.topk(std::min(kCandidates, scores.size(0)), 0);
   const Tensor kept = order.index_select(0, (best >= least).nonzero().squeeze(1));
   const auto count = static_cast<int64_t>(classes.size());
   const Tensor cells = kept.div(count, "floor"), labels = kept.remainder(count);
-  const Tensor boxes = clip_boxes(
-      coder_.decode(output.deltas[index].to(torch::kCPU, torch::kFloat64).index_select(0, cells),
-                    torch::cat(output.anchors).index_select(0, cells)),
-      image);
+  const Tensor boxes =
+      clip_boxes(coder_.decode(output.deltas[index].to(torch::kCPU, torch::kFloat64).index_select(0, cells),
+                               torch::cat(output.anchors).index_select(0, cells)),
+                 image);
   const Tensor own = scores.index_select(0, kept);
   Tensor stay = ops::nms(boxes, own, labels, overlap);
   stay = stay.slice(0, 0, std::min(most, stay.size(0)));
@@ -234,8 +240,8 @@ GlipHead::Found GlipHead::detect(const Output& output, int64_t index, const Toke
 int64_t GlipHead::macs(Extent image, int64_t tokens) const {
   int64_t cells = 0;
   for (const int64_t stride : neck_->strides()) cells += cells_of(image, stride);
-  int64_t total = neck_->macs(image) + alignment_->macs(cells, tokens) +
-                  cells * (deltas_->macs() + centredness_->macs());
+  int64_t total =
+      neck_->macs(image) + alignment_->macs(cells, tokens) + cells * (deltas_->macs() + centredness_->macs());
   for (const Layer& layer : layers_)
     total += layer.fusion->macs(cells, tokens) + layer.attention->macs(tokens) + tokens * layer.mlp->macs() +
              cells * layer.conv->macs();

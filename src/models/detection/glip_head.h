@@ -4,7 +4,7 @@
 //   for each layer:  v, l = fusion(v, l);  l = l + attention(l) + mlp(l);  v = relu(norm(conv(v)))
 //   loss = (tokens' focal loss + 2 sum of c* (1 - GIoU) / mean c* + binary cross entropy of c with c*) / positives
 //
-// c* is FCOS' centredness of a cell in its object. Positive cells are those of ATSS (Zhang et al. 2020): of the
+// c* is FCOS' centredness of a cell in its object. Positive cells are chosen as in ATSS (Zhang et al. 2020): among the
 // `nearest` cells to an object's centre in each level, those with an overlap of at least mean + deviation, within it. The
 // published head has dynamic, deformable convolutions (DyHead) in place of ours.
 #pragma once
@@ -46,7 +46,7 @@ class GlipHead final : public torch::nn::Module {
 
   struct Output {
     torch::Tensor scores, deltas, centredness;  // [batch, cells, tokens], [batch, cells, 4], [batch, cells]
-    std::vector<torch::Tensor> anchors;         // of each level, [n, 4] on the host
+    std::vector<torch::Tensor> anchors;         // one for each level, [n, 4] on the host
   };
   // `maps` of the backbone, [batch, channels, rows, columns]; tokens [batch, n, text_width]; mask [batch, n].
   Output forward(const std::vector<torch::Tensor>& maps, const torch::Tensor& tokens,
@@ -76,7 +76,8 @@ class GlipHead final : public torch::nn::Module {
     nn::Mlp mlp{nullptr};
     NormedConv conv{nullptr};
   };
-  torch::Tensor fuse(std::vector<torch::Tensor>& pyramid, const torch::Tensor& tokens, const torch::Tensor& mask);
+  torch::Tensor fuse(std::vector<torch::Tensor>& pyramid, const torch::Tensor& tokens,
+                     const torch::Tensor& mask);
 
   GlipOptions options_;
   std::shared_ptr<PyramidNeck> neck_;

@@ -21,13 +21,16 @@ TEST(GlipFusion, PaddingOfTheTextChangesNoCell) {
     const torch::NoGradGuard no_grad;
     parameter.normal_();
   }
-  const Tensor cells = torch::randn({2, 5, 8}, torch::kFloat64), tokens = torch::randn({2, 4, 6}, torch::kFloat64);
+  const Tensor cells = torch::randn({2, 5, 8}, torch::kFloat64),
+               tokens = torch::randn({2, 4, 6}, torch::kFloat64);
   Tensor mask = torch::ones({2, 4}, torch::kBool);
   mask.select(1, 3).fill_(false);
   Tensor other = tokens.clone();
   other.select(1, 3).fill_(3);
-  EXPECT_TRUE(torch::allclose(fusion.forward(cells, tokens, mask).first, fusion.forward(cells, other, mask).first));
-  EXPECT_FALSE(torch::allclose(fusion.forward(cells, tokens, {}).first, fusion.forward(cells, other, {}).first));
+  EXPECT_TRUE(
+      torch::allclose(fusion.forward(cells, tokens, mask).first, fusion.forward(cells, other, mask).first));
+  EXPECT_FALSE(
+      torch::allclose(fusion.forward(cells, tokens, {}).first, fusion.forward(cells, other, {}).first));
   EXPECT_TRUE(torch::allclose(fusion.forward(cells, tokens, mask).first,
                               fusion.forward(cells, tokens.slice(1, 0, 3), {}).first));
 }
@@ -39,21 +42,23 @@ TEST(TokenFocalLoss, IsCrossEntropyWithoutFocusAndWeights) {
   const double expected =
       at::binary_cross_entropy_with_logits(scores, targets, {}, {}, at::Reduction::Sum).item<double>();
   EXPECT_NEAR(token_focal_loss(TokenLoss::binary, scores, targets, {}, -1, 0).item<double>(), expected, 1e-9);
-  EXPECT_NEAR(2 * token_focal_loss(TokenLoss::binary_v2, scores, targets, {}, 0.5, 0).item<double>(), expected,
+  EXPECT_NEAR(2 * token_focal_loss(TokenLoss::binary_v2, scores, targets, {}, 0.5, 0).item<double>(),
+              expected,
               1e-6);  // 1e-8 inside its logarithm
   Tensor mask = torch::ones({2, 4});
   mask.select(1, 1).fill_(0);
   const Tensor kept = torch::tensor({0, 2, 3});
   EXPECT_NEAR(token_focal_loss(TokenLoss::binary, scores, targets, mask, 0.25, 2).item<double>(),
-              token_focal_loss(TokenLoss::binary, scores.index_select(2, kept), targets.index_select(2, kept), {},
-                               0.25, 2)
+              token_focal_loss(TokenLoss::binary, scores.index_select(2, kept), targets.index_select(2, kept),
+                               {}, 0.25, 2)
                   .item<double>(),
               1e-9);
   EXPECT_THROW(token_focal_loss(TokenLoss::binary, scores, targets.slice(2, 0, 3), {}, 0.25, 2), Error);
 }
 
 TEST(ClassProbabilities, VoteOverTheTokensOfAName) {
-  const Tensor scores = torch::tensor({0.0, std::log(3.0), -std::log(3.0)}, torch::kFloat64);  // 0.5, 0.75, 0.25
+  const Tensor scores =
+      torch::tensor({0.0, std::log(3.0), -std::log(3.0)}, torch::kFloat64);  // 0.5, 0.75, 0.25
   const TokenSpans classes = {{0}, {1, 2}};
   EXPECT_TRUE(torch::allclose(class_probabilities(scores, classes, TokenVote::mean),
                               torch::tensor({0.5, 0.5}, torch::kFloat64)));
@@ -64,7 +69,8 @@ TEST(ClassProbabilities, VoteOverTheTokensOfAName) {
 TEST(AtssMatches, CellsOfAnObjectAreWithinIt) {
   const AnchorOptions options{.sizes = {{32}}, .ratios = {1}, .offset = 0.5};
   const Tensor anchors = options.anchors(0, {8, 8}, {8, 8}, torch::kFloat64);
-  const Tensor truths = torch::tensor({4.0, 4.0, 36.0, 36.0, 40.0, 8.0, 60.0, 60.0}, torch::kFloat64).view({2, 4});
+  const Tensor truths =
+      torch::tensor({4.0, 4.0, 36.0, 36.0, 40.0, 8.0, 60.0, 60.0}, torch::kFloat64).view({2, 4});
   const std::vector<int64_t> owner = atss_matches({anchors}, truths, 9);
   std::vector<int64_t> count(2, 0);
   for (int64_t i = 0; i < 64; ++i) {

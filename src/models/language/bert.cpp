@@ -166,8 +166,7 @@ int64_t Bert::macs(int64_t tokens) const {
 }
 
 torch::Tensor bert_class_loss(const torch::Tensor& scores, const torch::Tensor& labels) {
-  const torch::Tensor wide =
-      scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
+  const torch::Tensor wide = scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
   if (wide.size(1) == 1) return (wide.squeeze(1) - labels.to(wide.scalar_type())).square().sum();
   return at::cross_entropy_loss(wide, labels, {}, at::Reduction::Sum);
 }

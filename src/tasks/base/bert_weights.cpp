@@ -6,7 +6,8 @@
 
 namespace tessera::tasks {
 
-void begin_bert(models::Bert& bert, const std::string& path, const WeightsOpener& opener, const std::string& key) {
+void begin_bert(models::Bert& bert, const std::string& path, const WeightsOpener& opener,
+                const std::string& key) {
   const WeightFile file(opener.file_of(path));
   std::vector<std::string> names, notes;
   for (const TensorView& tensor : file.tensors()) names.push_back(tensor.name);

@@ -71,7 +71,8 @@ torch::Tensor tapped_similarities(const std::vector<nn::Taps>& student, const nn
     own.push_back(parts.size() == 1 ? parts.front() : torch::cat(parts));
     shown.push_back(tokens);
     if (own.back().sizes().slice(0, 3) != tokens.sizes().slice(0, 3))
-      fail_usage(kKey, ": ", name, " of the teacher is [images, heads, tokens] = ", tokens.sizes().slice(0, 3),
+      fail_usage(kKey, ": ", name,
+                 " of the teacher is [images, heads, tokens] = ", tokens.sizes().slice(0, 3),
                  ", of the model ", own.back().sizes().slice(0, 3));
   }
   return similarity_distillation(own, shown);

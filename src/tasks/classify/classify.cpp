@@ -358,8 +358,8 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
   Loss out = {loss_sum(heads.front(), inputs) * (1 - alpha) + distilled * alpha,
               {accuracy(heads.front().detach(), inputs)}};
   if (compares)
-    out.sum = out.sum + tapped_similarities(taps, shown_taps) *
-                            (config_.distil.similarities * share * weight(inputs));
+    out.sum = out.sum +
+              tapped_similarities(taps, shown_taps) * (config_.distil.similarities * share * weight(inputs));
   return out;
 }
 

@@ -89,7 +89,8 @@ void tessera::tasks::DistilConfig::visit(V& v) {
   v("alpha", alpha, between(0, 1), "share of the teacher in the loss");
   v("tau", tau, above(0), "temperature of soft distillation");
   v("similarities", similarities, between(0, 1000),
-    "factor of the distance between the teacher's similarities of queries, and of keys, and the model's (Q-ViT)");
+    "factor of the distance between the teacher's similarities of queries, and of keys, and the model's "
+    "(Q-ViT)");
   v("unlabelled", unlabelled, "extra images for distillation only: any kind of set, its labels unread");
   v("unlabelled_batch", unlabelled_batch, at_least(0), "of them a step, in addition to the batch");
 }

@@ -24,7 +24,7 @@ constexpr const char* kText = "language_backbone.";
 
 // The names of classes as one text, and the tokens of each.
 struct Prompt {
-  Tensor ids;  // int64 [1, tokens], padded
+  Tensor ids;   // int64 [1, tokens], padded
   Tensor mask;  // bool [1, tokens]
   models::TokenSpans classes;
 };
@@ -65,7 +65,8 @@ class Glip final : public ObjectTask {
   // No tensor belongs to a class.
   bool takes_outputs_of(const Value&) const override { return true; }
   int64_t macs(int64_t side) const override {
-    return backbone_->macs(side, side) + text_->macs(config_.prompt) + head_->macs({side, side}, config_.prompt);
+    return backbone_->macs(side, side) + text_->macs(config_.prompt) +
+           head_->macs({side, side}, config_.prompt);
   }
   Value metadata() const override {
     Value out = ObjectTask::metadata();
@@ -74,7 +75,8 @@ class Glip final : public ObjectTask {
   }
 
   std::vector<MetricInfo> step_metrics() const override {
-    return {{"tokens", Unit::number, false}, {"box", Unit::number, false}, {"centredness", Unit::number, false}};
+    return {
+        {"tokens", Unit::number, false}, {"box", Unit::number, false}, {"centredness", Unit::number, false}};
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
@@ -93,8 +95,8 @@ class Glip final : public ObjectTask {
     const models::GlipHead::Output output = read(images, prompt(), {});
     std::vector<std::vector<FoundObject>> out;
     for (size_t i = 0; i < sizes.size(); ++i)
-      out.push_back(objects_of(head_->detect(output, static_cast<int64_t>(i), prompt_.classes, shown[i], score,
-                                             config_.nms, config_.most),
+      out.push_back(objects_of(head_->detect(output, static_cast<int64_t>(i), prompt_.classes, shown[i],
+                                             score, config_.nms, config_.most),
                                shown[i], sizes[i], false));
     return out;
   }
@@ -135,8 +137,8 @@ class Glip final : public ObjectTask {
     if (rows < input_.size())
       fail_usage("task.text.vocabulary = ", rows, ", the tokeniser has ", input_.size(), " tokens");
     if (config_.prompt > config_.text.context)
-      fail_usage("task.prompt = ", config_.prompt, ", the text encoder reads task.text.context = ",
-                 config_.text.context);
+      fail_usage("task.prompt = ", config_.prompt,
+                 ", the text encoder reads task.text.context = ", config_.text.context);
     text_ = setup.build([&] {
       auto bert = std::make_shared<models::Bert>(config_.text);
       if (setup.draws()) bert->initialise(setup.seed);
@@ -185,7 +187,8 @@ class Glip final : public ObjectTask {
     int64_t cut = 0;
     const std::vector<int32_t> ids = input_.fit(words, config_.prompt, "the names of classes", &cut);
     if (cut > 0)
-      fail_usage("the names of ", classes_.names.size(), " classes are more than task.prompt = ", config_.prompt,
+      fail_usage("the names of ", classes_.names.size(),
+                 " classes are more than task.prompt = ", config_.prompt,
                  " tokens: give fewer or shorter ones");
     return std::ssize(ids) - std::count(ids.begin(), ids.end(), input_.pad()) - 2;
   }
@@ -199,7 +202,8 @@ class Glip final : public ObjectTask {
     for (const int64_t k : order) {
       words += (words.empty() ? "" : " ") + classes_.names[static_cast<size_t>(k)];
       const int64_t after = tokens_in(words);
-      for (int64_t token = before; token < after; ++token) out.classes[static_cast<size_t>(k)].push_back(1 + token);
+      for (int64_t token = before; token < after; ++token)
+        out.classes[static_cast<size_t>(k)].push_back(1 + token);
       if (after <= before)
         fail_usage("the class '", printable(classes_.names[static_cast<size_t>(k)]), "' has no token");
       words += ".";
@@ -264,11 +268,10 @@ Loss Glip::loss(const Inputs& inputs, const models::Context& context, Collective
   RandomStream random(context.seed, "prompt", context.step);
   const Prompt prompt = prompt_of(random.permutation(std::ssize(classes_.names)));
   const models::GlipHead::Output output = read(images, prompt, context);
-  const models::GlipHead::Losses part =
-      head_->losses(output, truths(inputs), prompt.classes, prompt.mask.to(images.device()).expand({images.size(0), -1}));
+  const models::GlipHead::Losses part = head_->losses(
+      output, truths(inputs), prompt.classes, prompt.mask.to(images.device()).expand({images.size(0), -1}));
   const auto own = static_cast<double>(images.size(0));
-  const Tensor totals =
-      others.sum(torch::tensor({own, part.positives, part.weight}, torch::kFloat64));
+  const Tensor totals = others.sum(torch::tensor({own, part.positives, part.weight}, torch::kFloat64));
   const double count = totals[0].item<double>(), positives = std::max(1.0, totals[1].item<double>()),
                weight = std::max(1e-6, totals[2].item<double>());
   const Tensor tokens = part.tokens * (count / positives), boxes = part.boxes * (count / weight),

@@ -1,4 +1,4 @@
-// Detection whose classes are texts (Li et al. 2022, "Grounded language-image pre-training", GLIP): BERT reads the names
+// Detection with texts as classes (Li et al. 2022, "Grounded language-image pre-training", GLIP): BERT reads the names
 // of the classes as one prompt, "cat. traffic light.", and each cell of the image is scored with each of its tokens
 // (models/detection/glip_head.h). Other names at test time find other objects.
 //
@@ -31,7 +31,8 @@ struct GlipTaskConfig {
   template <class V>
   void visit(V& v) {
     v("tokenizer", tokenizer, "tokenizer.json or another form of the text encoder, or bytes");
-    v("text_weights", text_weights, "first weights of the text encoder: a run of task bert, or a folder of a "
+    v("text_weights", text_weights,
+      "first weights of the text encoder: a run of task bert, or a folder of a "
       "published BERT; empty: drawn");
     v("prompt", prompt, between(4, 1 << 16), "tokens of the names of all classes");
     v("text", text, "the text encoder; vocabulary 1 = the tokeniser's");
@@ -41,7 +42,7 @@ struct GlipTaskConfig {
     v("layers", layers, between(1, 64), "layers of fusion, each with a convolution");
     v("anchor_side", anchor_side, above_to(0, 1024), "side of a cell's anchor in cells");
     v("nearest", nearest, between(1, 1024), "cells of a level that an object may be assigned to (ATSS)");
-    v("vote", vote, choice<models::TokenVote>(), "of the tokens of a name: their mean, or the most probable");
+    v("vote", vote, choice<models::TokenVote>(), "probability of a name: the mean of its tokens, or the largest");
     v("shortest", shortest, between(1, 16384),
       "sides that the short one is resized to, one is drawn; empty: the image fits");
     v("longest", longest, between(0, 16384), "the long side stays within it, with shortest");

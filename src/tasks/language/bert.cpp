@@ -68,8 +68,8 @@ class MaskableWindow final : public data::Transform {
   void apply(const data::RawSample& sample, RandomStream&, std::span<const data::Slot> out) const override {
     const std::vector<int64_t>& ids = sample.annotation.classes;
     const int64_t places = fields_[0].shape[0];
-    check(std::ssize(ids) + 1 <= places, sample.name, ": a window of ", ids.size(), " tokens, must have at most ",
-          places - 1);
+    check(std::ssize(ids) + 1 <= places, sample.name, ": a window of ", ids.size(),
+          " tokens, must have at most ", places - 1);
     auto* values = out[0].as<int32_t>();
     std::fill(values, values + places, static_cast<int32_t>(kNotLearned));
     values[0] = begin_;
@@ -137,8 +137,8 @@ class BertTask final : public Task {
     if (classifies()) describe_classes(setup);
     model_ = setup.build([&] {
       auto model = std::make_shared<models::Bert>(
-          config_.encoder,
-          models::BertHeads{.tokens = !classifies(), .classes = std::max<int64_t>(std::ssize(names_), classifies())});
+          config_.encoder, models::BertHeads{.tokens = !classifies(),
+                                             .classes = std::max<int64_t>(std::ssize(names_), classifies())});
       if (setup.draws()) model->initialise(setup.seed);
       return model;
     });
@@ -150,15 +150,14 @@ class BertTask final : public Task {
   std::vector<Part> parts() const override { return {{"", model_}}; }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   std::string outputs() const override {
-    return classifies() ? text("classifier of ", names_.size(), " classes of texts") : "head for masked tokens";
+    return classifies() ? text("classifier of ", names_.size(), " classes of texts")
+                        : "head for masked tokens";
   }
   std::vector<std::string> output_names() const override {
     if (!classifies()) return {};
     return {"classifier.weight", "classifier.bias"};
   }
-  bool takes_outputs_of(const Value& metadata) const override {
-    return class_names_in(metadata) == names_;
-  }
+  bool takes_outputs_of(const Value& metadata) const override { return class_names_in(metadata) == names_; }
   int64_t macs(int64_t) const override { return model_->macs(config_.length); }
 
   std::vector<StreamSpec> streams() const override {
@@ -239,7 +238,8 @@ class BertTask final : public Task {
   std::shared_ptr<const data::Source> source_of(const std::shared_ptr<const data::Source>& texts) const {
     if (!texts || !tokeniser_) return nullptr;
     if (texts->size() > 0 && texts->read(0).annotation.captions.empty())
-      fail_usage("task bert needs texts, such as data.path = \"text:FOLDER\"; ", texts->describe(), " has none");
+      fail_usage("task bert needs texts, such as data.path = \"text:FOLDER\"; ", texts->describe(),
+                 " has none");
     if (classifies()) return texts;
     return std::make_shared<PackedTexts>(texts, *tokeniser_, tokens_.end, config_.length - 2);
   }
@@ -247,8 +247,9 @@ class BertTask final : public Task {
   std::function<std::shared_ptr<const data::Transform>(int64_t)> transform() const {
     return [this](int64_t) -> std::shared_ptr<const data::Transform> {
       if (!classifies()) return std::make_shared<MaskableWindow>(config_.length, tokens_.begin);
-      return data::join_transforms({std::make_shared<TextOfClass>(tokeniser_.value(), config_.length, tokens_),
-                                    data::make_label_transform(std::ssize(names_), false)});
+      return data::join_transforms(
+          {std::make_shared<TextOfClass>(tokeniser_.value(), config_.length, tokens_),
+           data::make_label_transform(std::ssize(names_), false)});
     };
   }
 
@@ -276,7 +277,8 @@ class BertTask final : public Task {
     } else {
       const torch::Tensor labels = inputs.at(kMaskTargets).to(torch::kInt64).flatten();
       const torch::Tensor places = (labels >= 0).nonzero().squeeze(1);
-      out = {model_->token_scores(hidden.flatten(0, 1).index_select(0, places)), labels.index_select(0, places)};
+      out = {model_->token_scores(hidden.flatten(0, 1).index_select(0, places)),
+             labels.index_select(0, places)};
     }
     if (out.scores.scalar_type() != torch::kFloat64) out.scores = out.scores.to(torch::kFloat32);
     return out;
@@ -311,8 +313,8 @@ Findings BertTask::evaluate_masks(const EvaluateOptions& options) {
           scored = score(batch);
         }
         const torch::Tensor masked = batch.at(kMaskTargets) >= 0;
-        const torch::Tensor losses = at::cross_entropy_loss(scored.scores.to(torch::kFloat64), scored.labels, {},
-                                                            at::Reduction::None);
+        const torch::Tensor losses =
+            at::cross_entropy_loss(scored.scores.to(torch::kFloat64), scored.labels, {}, at::Reduction::None);
         const torch::Tensor right = (scored.scores.argmax(1) == scored.labels).to(torch::kFloat64);
         const auto by_sample = [&](const torch::Tensor& values) {
           return torch::zeros(masked.sizes(), values.options()).masked_scatter(masked, values).sum(1);
@@ -330,14 +332,14 @@ Findings BertTask::evaluate_masks(const EvaluateOptions& options) {
 
 Findings BertTask::evaluate_classes(const EvaluateOptions& options) {
   ScoreAccumulator scores(std::ssize(names_), false, validation_->size());
-  Findings out = evaluate_each(
-      options, validation(),
-      [&](data::Batch& loaded) {
-        const StreamInputs batch = to_device(loaded, options);
-        const AutocastScope autocast(options.device, options.precision);
-        scores.add(loaded, score(batch).scores.to(torch::kCPU, torch::kFloat32).contiguous());
-      },
-      {"text", "texts"});
+  Findings out =
+      evaluate_each(options, validation(),
+                    [&](data::Batch& loaded) {
+                      const StreamInputs batch = to_device(loaded, options);
+                      const AutocastScope autocast(options.device, options.precision);
+                      scores.add(loaded, score(batch).scores.to(torch::kCPU, torch::kFloat32).contiguous());
+                    },
+                    {"text", "texts"});
   ScoredSamples scored;
   scores.finish(options, scored);
   out.samples = scored.samples, out.metrics = scored.metrics;

@@ -19,8 +19,8 @@ using models::table;
 constexpr BertTokens kTokens{.begin = 90, .end = 91, .mask = 92, .pad = 93};
 
 TaskSetup bert_setup(const Value& settings = {}) {
-  Value all = table(
-      {{"length", 8}, {"encoder", table({{"dim", 16}, {"depth", 2}, {"heads", 2}, {"context", 16}})}});
+  Value all =
+      table({{"length", 8}, {"encoder", table({{"dim", 16}, {"depth", 2}, {"heads", 2}, {"context", 16}})}});
   merge(all, settings);
   TaskSetup setup;
   setup.settings = bert_kind().resolve(all);
@@ -93,11 +93,8 @@ TEST(BertTask, TheLossIsThatOfMaskedTokens) {
   torch::Tensor ids = torch::randint(0, 200, {2, 8}, torch::kInt32),
                 targets = torch::full({2, 8}, static_cast<int32_t>(kNotLearned), torch::kInt32);
   targets[0][3] = 17, targets[1][1] = 5, targets[1][6] = 200;
-  const Inputs inputs{{{.name = "train",
-                        .size = 2,
-                        .first = 0,
-                        .whole = 2,
-                        .fields = {{"ids", ids}, {"targets", targets}}}}};
+  const Inputs inputs{
+      {{.name = "train", .size = 2, .first = 0, .whole = 2, .fields = {{"ids", ids}, {"targets", targets}}}}};
   EXPECT_EQ(task->weight(inputs), 3);
   const auto& bert = dynamic_cast<const models::Bert&>(*task->parts()[0].module);
   const torch::Tensor scores =

@@ -29,7 +29,8 @@ bool masks_texts(const ClipConfig& config) { return config.declip.views && confi
 
 models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
   models::TextTowerConfig text;
-  text.vocab_size = (config.vocab_size > 0 ? config.vocab_size : input.size()) + (masks_texts(config) ? 1 : 0);
+  text.vocab_size =
+      (config.vocab_size > 0 ? config.vocab_size : input.size()) + (masks_texts(config) ? 1 : 0);
   text.context_length = config.context_length;
   text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
   text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
@@ -241,11 +242,11 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;  // the image's, for token similarity
   std::shared_ptr<models::TwoTower> pair_;
-  std::shared_ptr<ViewHead> view_head_;   // null without views
-  std::shared_ptr<DeclipParts> declip_;   // null without DeCLIP
-  std::shared_ptr<NclipHeads> nclip_;     // null without nCLIP
+  std::shared_ptr<ViewHead> view_head_;       // null without views
+  std::shared_ptr<DeclipParts> declip_;       // null without DeCLIP
+  std::shared_ptr<NclipHeads> nclip_;         // null without nCLIP
   std::vector<torch::Tensor> texts_of_step_;  // of all processes, for the bank
-  int64_t whole_ = 2;                    // samples of the latest step, over all processes
+  int64_t whole_ = 2;                         // samples of the latest step, over all processes
 };
 
 // Returns embed(first, last) of all samples. With pieces, each is discarded and recomputed for its gradient.
@@ -354,11 +355,13 @@ Loss Clip::declip_loss(const Inputs& inputs, const models::Context& context, Col
     siamese = simsiam_sum(declip_->predict(z, whole_, others), declip_->predict(z2, whole_, others), z, z2);
   }
   if (masks_texts(config_)) {
-    const torch::Tensor chosen = others.sum((inputs.at(kTargets) >= 0).sum().to(masked.scalar_type()).view({1}));
+    const torch::Tensor chosen =
+        others.sum((inputs.at(kTargets) >= 0).sum().to(masked.scalar_type()).view({1}));
     masked = masked * (static_cast<double>(whole_) / chosen.clamp_min(1)).squeeze(0);
   }
   if (weights.nearest > 0) {
-    for (size_t i = 0; i < 2; ++i) rows.neighbours[i] = declip_->bank()->nearest(rows.texts[i], config_.chunk);
+    for (size_t i = 0; i < 2; ++i)
+      rows.neighbours[i] = declip_->bank()->nearest(rows.texts[i], config_.chunk);
     nearest = declip_nearest(rows, scale, options);
     texts_of_step_ = {others.gather(rows.texts[1].detach(), first, whole_),
                       others.gather(rows.texts[0].detach(), first, whole_)};
@@ -469,10 +472,10 @@ void ClipConfig::check() const {
   const bool tokens = similarity == PairSimilarity::tokens;
   if (declip.views && (views.weight > 0 || nclip.enabled() || tokens || loss == PairLossKind::sigmoid))
     fail_usage("task.declip.views has its own loss of vectors: without ",
-               tokens                ? "task.similarity = \"tokens\""
-               : nclip.enabled()     ? "task.nclip.weight"
-               : views.weight > 0    ? "task.views.weight"
-                                     : "task.loss = \"sigmoid\"");
+               tokens             ? "task.similarity = \"tokens\""
+               : nclip.enabled()  ? "task.nclip.weight"
+               : views.weight > 0 ? "task.views.weight"
+                                  : "task.loss = \"sigmoid\"");
   if (declip.views && text_pool == models::TextPool::class_token)
     fail_usage("task.declip.views reads a text's own tokens: task.text_pool must not be \"class_token\"");
   if (nclip.enabled() && tokens)

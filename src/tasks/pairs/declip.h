@@ -77,7 +77,7 @@ torch::Tensor declip_nearest(const DeclipRows& rows, const torch::Tensor& scale,
 // The modules of training: `projector`, `predictor`, `token_scores`, `bank`. Nothing else uses them.
 class DeclipParts final : public torch::nn::Module {
  public:
-  // `width`: of the shared space; `text_width`: of the text tower's tokens.
+  // `width`: channels of the shared space; `text_width`: channels of the text tower's tokens.
   DeclipParts(const DeclipConfig& config, int64_t width, int64_t text_width, int64_t vocabulary);
   void initialise(uint64_t seed);
   // Maps the projected images [batch, width], not normalised, to z, and z to p; `whole` images over all processes.

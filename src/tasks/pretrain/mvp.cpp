@@ -9,7 +9,8 @@
 
 namespace tessera::tasks {
 
-torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets, const torch::Tensor& mask) {
+torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets,
+                         const torch::Tensor& mask) {
   const auto unit = [](const torch::Tensor& x) {
     const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
     return wide / wide.norm(2, {-1}, true).clamp_min(1e-12);

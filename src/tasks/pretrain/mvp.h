@@ -30,7 +30,8 @@ struct MvpConfig {
 
 // Returns the sum over masked patches of 1 - cosine, [batch]; predicted and targets [batch, patches, width], mask 1 =
 // masked.
-torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets, const torch::Tensor& mask);
+torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets,
+                         const torch::Tensor& mask);
 
 TaskKind mvp_kind();
 

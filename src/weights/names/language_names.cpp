@@ -69,20 +69,20 @@ NameRows language_bert() {
                           {"embeddings.LayerNorm.beta", "embeddings.LayerNorm.bias"},
                           {"encoder.layer.**.LayerNorm.gamma", "encoder.layer.**.LayerNorm.weight"},
                           {"encoder.layer.**.LayerNorm.beta", "encoder.layer.**.LayerNorm.bias"}};
-  return joined({{{"bert.embeddings.position_ids", ""},
-                  {"embeddings.position_ids", ""},
-                  {"cls.seq_relationship.*", ""}},
-                 older(joined({below("bert.", "bert.", norms),
-                               below("", "bert.", norms),
-                               {{"cls.predictions.transform.LayerNorm.gamma",
-                                 "cls.predictions.transform.LayerNorm.weight"},
-                                {"cls.predictions.transform.LayerNorm.beta",
-                                 "cls.predictions.transform.LayerNorm.bias"},
-                                {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                                {"cls.predictions.decoder.bias", "cls.predictions.bias"},
-                                {"embeddings.**", "bert.embeddings.**"},
-                                {"encoder.layer.**", "bert.encoder.layer.**"},
-                                {"pooler.dense.*", "bert.pooler.dense.*"}}}))});
+  return joined(
+      {{{"bert.embeddings.position_ids", ""},
+        {"embeddings.position_ids", ""},
+        {"cls.seq_relationship.*", ""}},
+       older(joined(
+           {below("bert.", "bert.", norms),
+            below("", "bert.", norms),
+            {{"cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.weight"},
+             {"cls.predictions.transform.LayerNorm.beta", "cls.predictions.transform.LayerNorm.bias"},
+             {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+             {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+             {"embeddings.**", "bert.embeddings.**"},
+             {"encoder.layer.**", "bert.encoder.layer.**"},
+             {"pooler.dense.*", "bert.pooler.dense.*"}}}))});
 }
 
 }  // namespace
