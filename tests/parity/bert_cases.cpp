@@ -28,7 +28,8 @@ void check_bert_case(Comparison& comparison, const Golden& golden, const std::st
   };
   models::BertInput input{.ids = one.input("input_ids"), .segments = given("token_type_ids")};
   if (const Tensor mask = given("attention_mask"); mask.defined()) input.mask = mask.to(torch::kBool);
-  const Tensor hidden = model->hidden(input), labels = one.input("labels");
+  const Tensor hidden = model->hidden(input),
+               labels = given("labels").defined() ? one.input("labels") : one.input("const_labels");
   if (golden.has(prefix + "output.hidden_last")) one.output("hidden_last", hidden);
   const Tensor scores = tokens ? model->token_scores(hidden) : model->class_scores(hidden);
   one.output("logits", scores);

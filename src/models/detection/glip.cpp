@@ -147,12 +147,11 @@ Tensor token_focal_loss(TokenLoss kind, const Tensor& scores, const Tensor& targ
   return binary_v2_losses(x, t, alpha, gamma).sum();
 }
 
-Tensor class_probabilities(const Tensor& scores, const TokenSpans& classes, TokenVote vote) {
-  const Tensor probabilities = scores.sigmoid();
+Tensor class_probabilities(const Tensor& tokens, const TokenSpans& classes, TokenVote vote) {
   std::vector<Tensor> all;
   for (const std::vector<int64_t>& span : classes) {
-    const Tensor places = torch::tensor(at::ArrayRef<int64_t>(span), torch::kInt64).to(scores.device());
-    const Tensor own = probabilities.index_select(-1, places);
+    const Tensor places = torch::tensor(at::ArrayRef<int64_t>(span), torch::kInt64).to(tokens.device());
+    const Tensor own = tokens.index_select(-1, places);
     all.push_back(vote == TokenVote::mean ? own.mean(-1) : own.amax(-1));
   }
   return torch::stack(all, -1);

@@ -68,8 +68,8 @@ torch::Tensor token_focal_loss(TokenLoss kind, const torch::Tensor& scores, cons
 // The tokens of each class in a prompt.
 using TokenSpans = std::vector<std::vector<int64_t>>;
 enum class TokenVote { mean, most };
-// Maps scores [..., tokens] to probabilities [..., classes].
-torch::Tensor class_probabilities(const torch::Tensor& scores, const TokenSpans& classes, TokenVote vote);
+// Maps probabilities [..., tokens] to those of the classes, [..., classes].
+torch::Tensor class_probabilities(const torch::Tensor& tokens, const TokenSpans& classes, TokenVote vote);
 
 }  // namespace tessera::models
 

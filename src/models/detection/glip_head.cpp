@@ -218,7 +218,7 @@ GlipHead::Found GlipHead::detect(const Output& output, int64_t index, const Toke
                                  double least, double overlap, int64_t most) const {
   // Geometric mean of a class' probability and the centredness.
   const Tensor scores =
-      (class_probabilities(output.scores[index], classes, options_.vote).to(torch::kFloat64) *
+      (class_probabilities(output.scores[index].sigmoid(), classes, options_.vote).to(torch::kFloat64) *
        output.centredness[index].sigmoid().to(torch::kFloat64).unsqueeze(1))
           .sqrt()
           .to(torch::kCPU)
