@@ -18,7 +18,7 @@ PublishedCase::PublishedCase(Comparison& comparison, const Golden& golden, torch
     published_[name] = tensor;
   }
   const nlohmann::json zero = golden.meta.value("zero_grad_params", nlohmann::json::array());
-  for (const auto& name : zero) {
+  for (const auto& name : zero.is_array() ? zero : nlohmann::json::array()) {
     const size_t slash = name.get<std::string>().find_last_of('/') + 1;  // "case/name" or "name"
     zero_.insert(name.get<std::string>().insert(slash, "grad."));
   }

@@ -119,7 +119,7 @@ std::vector<std::string> class_names_in(const Value& metadata) {
   return names;
 }
 
-BertTaskConfig settings_of(const TaskSetup& setup) {
+BertTaskConfig bert_settings(const TaskSetup& setup) {
   if (setup.model.family != models::kNoBackbone)
     fail_usage("task bert reads no images: model.name = \"", setup.model.name, "\", must be \"",
                models::kNoBackbone, "\"");
@@ -129,7 +129,7 @@ BertTaskConfig settings_of(const TaskSetup& setup) {
 class BertTask final : public Task {
  public:
   explicit BertTask(const TaskSetup& setup)
-      : config_(settings_of(setup)), spec_(setup.model), backbone_(setup.build_backbone(setup.model)) {
+      : config_(bert_settings(setup)), spec_(setup.model), backbone_(setup.build_backbone(setup.model)) {
     open_tokeniser(setup);
     if (config_.length > config_.encoder.context)
       fail_usage("task.length = ", config_.length,
