@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "core/error.h"
 
@@ -66,26 +66,31 @@ TEST(ClassProbabilities, VoteOverTheTokensOfAName) {
 }
 
 TEST(AtssMatches, CellsOfAnObjectAreWithinIt) {
-  const AnchorOptions options{.sizes = {{32}}, .ratios = {1}, .offset = 0.5};
-  const Tensor anchors = options.anchors(0, {8, 8}, {8, 8}, torch::kFloat64);
+  std::vector<Tensor> levels;
+  for (const int64_t stride : {8, 16}) {
+    const AnchorOptions options{.sizes = {{4.0 * static_cast<double>(stride)}}, .ratios = {1}, .offset = 0.5};
+    levels.push_back(options.anchors(0, {64 / stride, 64 / stride}, {stride, stride}, torch::kFloat64));
+  }
   const Tensor truths =
       torch::tensor({4.0, 4.0, 36.0, 36.0, 40.0, 8.0, 60.0, 60.0}, torch::kFloat64).view({2, 4});
-  const std::vector<int64_t> owner = atss_matches({anchors}, truths, 9);
+  const std::vector<int64_t> owner = atss_matches(levels, truths, 9);
+  const Tensor anchors = torch::cat(levels);
+  ASSERT_EQ(std::ssize(owner), anchors.size(0));
   std::vector<int64_t> count(2, 0);
-  for (int64_t i = 0; i < 64; ++i) {
-    const int64_t truth = owner[static_cast<size_t>(i)];
-    if (truth < 0) continue;
-    ++count[static_cast<size_t>(truth)];
-    const double x = (static_cast<double>(i % 8) + 0.5) * 8, y = (static_cast<double>(i / 8) + 0.5) * 8;
-    const Tensor box = truths[truth];
-    EXPECT_TRUE(x > box[0].item<double>() && y > box[1].item<double>() && x < box[2].item<double>() &&
-                y < box[3].item<double>());
+  for (size_t i = 0; i < owner.size(); ++i) {
+    if (owner[i] < 0) continue;
+    ++count[static_cast<size_t>(owner[i])];
+    const Tensor anchor = anchors[static_cast<int64_t>(i)], box = truths[owner[i]];
+    const Tensor centre = (anchor.slice(0, 0, 2) + anchor.slice(0, 2, 4)) / 2;
+    EXPECT_TRUE((centre > box.slice(0, 0, 2)).all().item<bool>());
+    EXPECT_TRUE((centre < box.slice(0, 2, 4)).all().item<bool>());
   }
-  EXPECT_GE(count[0], 1);
-  EXPECT_LE(count[0], 9);
-  EXPECT_GE(count[1], 1);
-  const std::vector<int64_t> none = atss_matches({anchors}, torch::zeros({0, 4}, torch::kFloat64), 9);
-  EXPECT_EQ(std::count(none.begin(), none.end(), Matches::kBackground), 64);
+  for (const int64_t cells : count) {
+    EXPECT_GE(cells, 1);
+    EXPECT_LE(cells, 18);
+  }
+  const std::vector<int64_t> none = atss_matches(levels, torch::zeros({0, 4}, torch::kFloat64), 9);
+  EXPECT_EQ(std::count(none.begin(), none.end(), Matches::kBackground), anchors.size(0));
 }
 
 }  // namespace
