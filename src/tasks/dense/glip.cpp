@@ -131,7 +131,8 @@ class Glip final : public ObjectTask {
       : ObjectTask(setup, "task glip", glip_geometry(config), config.score),
         config_(config),
         input_(tokeniser_of(setup, config), setup.metadata),
-        maps_(glip_maps(spec_, backbone_->block_count())) {
+        maps_(glip_maps(spec_, backbone_->block_count())),
+        planned_(tokeniser_of(setup, config) != config.tokenizer) {
     int64_t& rows = config_.text.vocabulary;
     if (rows <= 1) rows = input_.size();
     if (rows < input_.size())
@@ -197,6 +198,12 @@ class Glip final : public ObjectTask {
   Prompt prompt_of(const std::vector<int64_t>& order) const {
     Prompt out;
     out.classes.resize(classes_.names.size());
+    if (planned_) {  // one token for each class
+      for (const int64_t k : order) out.classes[static_cast<size_t>(k)] = {k % config_.prompt};
+      out.ids = torch::zeros({1, config_.prompt}, torch::kInt64);
+      out.mask = torch::ones({1, config_.prompt}, torch::kBool);
+      return out;
+    }
     std::string words;
     int64_t before = 0;
     for (const int64_t k : order) {
@@ -258,6 +265,7 @@ class Glip final : public ObjectTask {
   GlipTaskConfig config_;
   TextInput input_;
   BackboneMaps maps_;
+  bool planned_;  // no tokeniser: the run is only described
   std::shared_ptr<models::Bert> text_;
   std::shared_ptr<models::GlipHead> head_;
   Prompt prompt_;

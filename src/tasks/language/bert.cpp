@@ -83,7 +83,8 @@ class MaskableWindow final : public data::Transform {
 
 class TextOfClass final : public data::Transform {
  public:
-  TextOfClass(Tokeniser tokeniser, int64_t length, const BertTokens& tokens)
+  // Without a tokeniser, in a plan, samples are only described.
+  TextOfClass(std::optional<Tokeniser> tokeniser, int64_t length, const BertTokens& tokens)
       : tokeniser_(std::move(tokeniser)),
         tokens_(tokens),
         fields_{{kIds, DType::i32, {length}}, {kSegments, DType::i32, {length}}} {}
@@ -93,7 +94,8 @@ class TextOfClass final : public data::Transform {
     const std::vector<std::string>& texts = sample.annotation.captions;
     check(!texts.empty(), sample.name, ": has no text");
     const auto encoded = [&](size_t i) {
-      return i < texts.size() ? tokeniser_.encode(texts[i], /*special=*/false) : std::vector<int32_t>();
+      return i < texts.size() ? tokeniser_.value().encode(texts[i], /*special=*/false)
+                              : std::vector<int32_t>();
     };
     const int64_t places = fields_[0].shape[0];
     const BertText all = bert_text(encoded(0), encoded(1), texts.size() > 1, places, tokens_);
@@ -105,7 +107,7 @@ class TextOfClass final : public data::Transform {
   }
 
  private:
-  Tokeniser tokeniser_;
+  std::optional<Tokeniser> tokeniser_;
   BertTokens tokens_;
   std::vector<data::Field> fields_;
 };
@@ -247,9 +249,8 @@ class BertTask final : public Task {
   std::function<std::shared_ptr<const data::Transform>(int64_t)> transform() const {
     return [this](int64_t) -> std::shared_ptr<const data::Transform> {
       if (!classifies()) return std::make_shared<MaskableWindow>(config_.length, tokens_.begin);
-      return data::join_transforms(
-          {std::make_shared<TextOfClass>(tokeniser_.value(), config_.length, tokens_),
-           data::make_label_transform(std::ssize(names_), false)});
+      return data::join_transforms({std::make_shared<TextOfClass>(tokeniser_, config_.length, tokens_),
+                                    data::make_label_transform(std::ssize(names_), false)});
     };
   }
 
