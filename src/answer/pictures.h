@@ -88,6 +88,8 @@ class ObjectSearch {
   // Returns the objects of at least this score, best first; a negative score means the trained one.
   std::vector<tasks::FoundObject> find(const Image& image, double least) const;
   const std::vector<std::string>& classes() const { return finder_.object_classes(); }
+  // Finds objects of these names from now on. Throws a usage error if the classes are fixed.
+  void set_classes(const std::vector<std::string>& names) const { finder_.set_classes(names); }
   int64_t class_number(int64_t label) const { return finder_.class_number(label); }
 
  private:

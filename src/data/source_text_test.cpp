@@ -141,5 +141,33 @@ TEST(ConversationsSource, EntriesWithoutAnImageAreTextAlone) {
   EXPECT_NE(error_of([&] { open(R"([{"image": 3, )" + talk + "}]"); }, &folder), "");
 }
 
+TEST(TextSource, LinesWithLabelsHaveClasses) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += text(R"({"text": "a text )", i, R"(", "pair": "a pair )", i, R"(", "label": )",
+                  i % 2 == 0 ? "\"good\"" : "7", "}\n");
+  folder.write("all.jsonl", lines);
+  const std::string path = "classes," + folder.path("all.jsonl");
+  const auto train = open_texts(path, Split::train, 0.25),
+             held_out = open_texts(path, Split::validation, 0.25);
+  EXPECT_EQ(train->size(), 30);
+  EXPECT_EQ(held_out->size(), 10);
+  const ClassLabels& labels = require_labels(*train, "test");
+  EXPECT_EQ(labels.class_names(), (std::vector<std::string>{"7", "good"}));
+  EXPECT_EQ(class_counts(*held_out), (std::vector<int64_t>{5, 5}));
+  for (int64_t i = 0; i < train->size(); ++i) {
+    const std::vector<std::string> texts = train->read(i).annotation.captions;
+    ASSERT_EQ(texts.size(), 2u);
+    const int64_t number = std::stoll(texts[0].substr(7));
+    EXPECT_EQ(texts[1], text("a pair ", number));
+    EXPECT_EQ(labels.label(i), number % 2 == 0 ? 1 : 0);
+  }
+  folder.write("bad.jsonl", "{\"text\": \"a\", \"label\": []}\n");
+  EXPECT_THROW(open_texts("classes," + folder.path("bad.jsonl")), Error);
+  folder.write("a.txt", "a document");
+  EXPECT_THROW(open_texts("classes," + folder.path("a.txt")), Error);
+}
+
 }  // namespace
 }  // namespace tessera::data

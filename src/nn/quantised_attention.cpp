@@ -55,8 +55,11 @@ torch::Tensor AttentionRoundingImpl::round(const torch::Tensor& x, Rounding& rou
 torch::Tensor AttentionRoundingImpl::forward(const torch::Tensor& q, const torch::Tensor& k,
                                              const torch::Tensor& v, const AttentionExtras& extras) {
   const Rotation& keys = extras.key_rotation.defined() ? extras.key_rotation : extras.rotation;
-  const torch::Tensor queries = round(rotate(q_norm_(q), extras.rotation), q_);
-  const torch::Tensor read = round(rotate(k_norm_(k), keys), k_);
+  const torch::Tensor normed_queries = q_norm_(q), normed_keys = k_norm_(k);
+  tap(extras.taps, extras.name + ".queries", normed_queries);
+  tap(extras.taps, extras.name + ".keys", normed_keys);
+  const torch::Tensor queries = round(rotate(normed_queries, extras.rotation), q_);
+  const torch::Tensor read = round(rotate(normed_keys, keys), k_);
   const torch::Tensor weights =
       round(ops::attention_weights(
                 queries, read,

@@ -9,9 +9,11 @@
 #include "tasks/classify/classify.h"
 #include "tasks/dense/detect.h"
 #include "tasks/dense/detr.h"
+#include "tasks/dense/glip.h"
 #include "tasks/dense/segment.h"
 #include "tasks/generate/diffuse.h"
 #include "tasks/language/answering.h"
+#include "tasks/language/bert.h"
 #include "tasks/language/flamingo.h"
 #include "tasks/language/language.h"
 #include "tasks/pairs/clip.h"
@@ -22,6 +24,7 @@
 #include "tasks/pretrain/dvae.h"
 #include "tasks/pretrain/mae.h"
 #include "tasks/pretrain/maskfeat.h"
+#include "tasks/pretrain/mvp.h"
 #include "tasks/pretrain/patch_tokens.h"
 #include "tasks/pretrain/simmim.h"
 #include "tasks/pretrain/vae.h"
@@ -32,10 +35,10 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(),     darl_kind(),     dvae_kind(),   vae_kind(),
-      diffuse_kind(),  segment_kind(), detect_kind(),   detr_kind(),   clip_kind(),
-      coca_kind(),     simvlm_kind(),  instruct_kind(), frozen_kind(), flamingo_kind(),
-      language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),
+      classify_kind(), mae_kind(),    darl_kind(),     dvae_kind(),     vae_kind(),    diffuse_kind(),
+      segment_kind(),  detect_kind(), detr_kind(),     clip_kind(),     coca_kind(),   simvlm_kind(),
+      instruct_kind(), frozen_kind(), flamingo_kind(), language_kind(), simmim_kind(), maskfeat_kind(),
+      beit_kind(),     bert_kind(),   glip_kind(),     mvp_kind(),
   };
   return kinds;
 }

@@ -272,6 +272,21 @@ void compare_built(Comparison& comparison, const Golden& golden, const Golden& w
 
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run) {
   Comparison comparison;
+  compare_function(comparison, golden, run);
+  return comparison.result();
+}
+
+CaseResult compare_parts(const Golden& golden, const RunPart& run) {
+  Comparison comparison;
+  for (const std::string& name : golden.parts()) {
+    const Golden part = golden.part(name);
+    compare_function(comparison, part, [&](const Leaves& leaves) { return run(name, part, leaves); });
+  }
+  return comparison.result();
+}
+
+void compare_function(Comparison& comparison, const Golden& golden,
+                      const std::function<NamedOutputs(const Leaves&)>& run) {
   for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
     Leaves leaves;
     for (const char* prefix : {"param.", "input."})
@@ -291,7 +306,6 @@ CaseResult compare_function(const Golden& golden, const std::function<NamedOutpu
       if (leaf != leaves.end()) tolerance.compare(comparison, "grad." + name, gradient_of(leaf->second));
     }
   }
-  return comparison.result();
 }
 
 }  // namespace tessera::parity

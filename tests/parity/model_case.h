@@ -59,5 +59,11 @@ void compare_built(Comparison& comparison, const Golden& golden, const Golden& w
 // ("param.x", "input.q"), `run` computes the outputs from them.
 using Leaves = std::map<std::string, torch::Tensor>;
 CaseResult compare_function(const Golden& golden, const std::function<NamedOutputs(const Leaves&)>& run);
+void compare_function(Comparison& comparison, const Golden& golden,
+                      const std::function<NamedOutputs(const Leaves&)>& run);
+// The same for each part of a golden, by its name and its own golden.
+using RunPart =
+    std::function<NamedOutputs(const std::string& name, const Golden& part, const Leaves& leaves)>;
+CaseResult compare_parts(const Golden& golden, const RunPart& run);
 
 }  // namespace tessera::parity

@@ -17,6 +17,11 @@ PublishedCase::PublishedCase(Comparison& comparison, const Golden& golden, torch
     if (tensor.is_floating_point()) tensor.requires_grad_();
     published_[name] = tensor;
   }
+  const nlohmann::json zero = golden.meta.value("zero_grad_params", nlohmann::json::array());
+  for (const auto& name : zero.is_array() ? zero : nlohmann::json::array()) {
+    const size_t slash = name.get<std::string>().find_last_of('/') + 1;  // "case/name" or "name"
+    zero_.insert(name.get<std::string>().insert(slash, "grad."));
+  }
   for (const std::string& name : golden.names(prefix_ + "grad."))
     largest_gradient_ =
         std::max(largest_gradient_,
@@ -66,9 +71,9 @@ void PublishedCase::close(const std::string& what, const Tensor& got, const Tens
     comparison_.close(name, got, want, sharp ? 1e-6 : tolerance.value("rtol", 1e-4),
                       sharp ? 1e-7 * std::max(1.0, largest) : tolerance.value("atol", 1e-5));
   else
-    comparison_.close(
-        name, got, want, sharp ? 1e-5 : tolerance.value("grad_rtol", 1e-3),
-        (sharp ? 1e-6 : tolerance.value("grad_atol", 1e-4)) * std::max(largest, 1e-3 * largest_gradient_));
+    comparison_.close(name, got, want, sharp ? 1e-5 : tolerance.value("grad_rtol", 1e-3),
+                      (sharp ? 1e-6 : tolerance.value("grad_atol", 1e-4)) *
+                          std::max(largest, (zero_.contains(prefix_ + what) ? 1 : 1e-3) * largest_gradient_));
 }
 
 void PublishedCase::output(const std::string& name, const Tensor& got) {

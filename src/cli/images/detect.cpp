@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "io/files/file.h"
@@ -30,7 +31,7 @@ using tasks::FoundObject;
 constexpr uint64_t kMostIdBytes = uint64_t{512} << 20;  // size limit for annotation files
 
 struct DetectOptions : ComputeOptions, answer::ObjectViews {
-  std::string weights, overlay, results, ids;
+  std::string weights, overlay, results, ids, classes;
   std::vector<std::string> images;
   std::optional<double> threshold;
   bool json = false, raw = false;
@@ -41,6 +42,7 @@ struct DetectOptions : ComputeOptions, answer::ObjectViews {
       "weights of task detect: a file, a checkpoint or a run directory");
     v("images", images, {.argument = "IMAGES", .required = true},
       "images, folders of images, or - for standard input");
+    v("classes", classes, "weights of task glip: file with a class name in a line, to find these");
     v("threshold", threshold, between(0, 1),
       "objects below this score are left out (default: 0.5; of --results the weights' own, as in an "
       "evaluation)");
@@ -221,6 +223,7 @@ void detect(const DetectOptions& options) {
   require_described(options.weights, options.raw, "recipes/mask_rcnn/resnet50_torchvision.toml");
   const ImageModel model({.weights = options.weights, .how = {.raw = options.raw}, .compute = options});
   const answer::ObjectSearch search(model, "`tessera detect`", options);
+  if (!options.classes.empty()) search.set_classes(data::read_class_names(options.classes));
   if (!overlays.empty() && overlays[0] != options.overlay) fs::create_directories(options.overlay);
   const Printer printer(options, search, images.size());
   std::vector<data::CocoResult> results;

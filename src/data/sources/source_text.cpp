@@ -1,12 +1,13 @@
 // Plain texts: `text:PATH`. PATH is one of:
 // - a document (.txt, .md)
 // - a .jsonl file of documents: {"text": …} per line, or captions, or a conversation with its turns as lines;
-//   with `text:template=NAME,PATH`, each round of a conversation is a document in that template
+//   with `text:template=NAME,PATH`, each round of a conversation is a document in that template; with
+//   `text:classes,PATH` each line also has "label", a class name or a number, and optionally "pair", a second text
 // - shards with .txt and .md members
 // - a folder of any of these, read recursively, or several paths in braces
 //
 // Without a separate validation set, the end of every document is held out, val_share of its bytes: a set may
-// consist of a few long documents.
+// consist of a few long documents. Of documents with classes, whole ones are held out.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -29,12 +30,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "text:", kTemplate = "template=";
+constexpr std::string_view kPrefix = "text:", kTemplate = "template=", kClasses = "classes,";
 constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // all documents, which stay in memory
 constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
 struct Document {
   std::string name, content;
+  std::string label = {}, pair = {};  // "" = none
 };
 struct Documents {
   std::vector<Document> all;
@@ -63,8 +65,8 @@ std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<s
 
 class DocumentReader {
  public:
-  // If `chat` is null, the turns of a conversation become lines.
-  explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
+  // If `chat` is null, the turns of a conversation become lines. `classes`: lines have labels.
+  explicit DocumentReader(const ChatTemplate* chat, bool classes = false) : chat_(chat), classes_(classes) {}
 
   Documents read(const std::string& path) {
     for (const std::string& one : expand_braces(path)) read_path(one);
@@ -115,8 +117,24 @@ class DocumentReader {
       } catch (const Error& error) {
         read_.problems.emplace_back(error.what());
       }
-      for (std::string& content : contents) add(where, std::move(content));
+      for (std::string& content : contents) {
+        const size_t before = read_.all.size();
+        add(where, std::move(content));
+        if (classes_ && read_.all.size() > before) add_label(line, where, read_.all.back());
+      }
     }
+  }
+
+  void add_label(const std::string& line, const std::string& where, Document& document) {
+    const nlohmann::json record = parse_json(line, where, kLineLimits);
+    if (const auto pair = record.find("pair"); pair != record.end() && pair->is_string())
+      document.pair = pair->get<std::string>();
+    const auto label = record.find("label");
+    if (label != record.end() && label->is_string())
+      document.label = label->get<std::string>();
+    else if (label != record.end() && label->is_number_integer())
+      document.label = std::to_string(label->get<int64_t>());
+    check(!trim(document.label).empty(), where, ": 'label' must be a class name or an integer");
   }
 
   std::vector<std::string> texts_of(const std::string& line, const std::string& where) const {
@@ -148,6 +166,7 @@ class DocumentReader {
   }
 
   const ChatTemplate* chat_;
+  bool classes_;
   Documents read_;
   uint64_t bytes_ = 0;
 };
@@ -236,6 +255,78 @@ class TextSource final : public Source {
   uint64_t bytes_ = 0, fingerprint_ = 0;
 };
 
+// Documents with classes.
+class ClassedTextSource final : public LabelledSource {
+ public:
+  ClassedTextSource(std::string path, Documents documents, std::vector<std::string> classes)
+      : text_(std::move(path), {documents.all, std::move(documents.problems)}), classes_(std::move(classes)) {
+    Fingerprint print;
+    print.add(static_cast<int64_t>(text_.fingerprint()));
+    for (const Document& document : documents.all) {
+      const auto found = std::find(classes_.begin(), classes_.end(), document.label);
+      labels_.push_back(found == classes_.end() ? -1 : found - classes_.begin());
+      pairs_.push_back(document.pair);
+      print.add(document.label), print.add(document.pair);
+      check(labels_.back() >= 0, document.name, ": the class '", printable(document.label),
+            "' is not among those of the training set");
+    }
+    fingerprint_ = print.value();
+  }
+
+  int64_t size() const override { return text_.size(); }
+  RawSample read(int64_t index) const override {
+    RawSample sample = text_.read(index);
+    if (const std::string& pair = pairs_.at(static_cast<size_t>(index)); !pair.empty())
+      sample.annotation.captions.push_back(pair);
+    return sample;
+  }
+  int64_t label(int64_t index) const override { return labels_.at(static_cast<size_t>(index)); }
+  const std::vector<std::string>& class_names() const override { return classes_; }
+  uint64_t fingerprint() const override { return fingerprint_; }
+  std::vector<std::string> problems() const override { return text_.problems(); }
+  std::unique_ptr<Annotations> annotations() const override {
+    return std::make_unique<TextAnnotations>(*this);
+  }
+  std::string describe() const override {
+    return text(text_.describe(), ", ", counted(std::ssize(classes_), "class", "classes"));
+  }
+
+ private:
+  TextSource text_;
+  std::vector<std::string> classes_, pairs_;
+  std::vector<int64_t> labels_;
+  uint64_t fingerprint_ = 0;
+};
+
+// Returns the source of a split of documents with classes. Without a path of its own, a share of each class is
+// held out.
+std::unique_ptr<Source> classed_texts(const SourceConfig& config, Split split, const std::string& path,
+                                      Documents documents) {
+  std::vector<std::string> classes, names;
+  for (const Document& document : documents.all) {
+    check(!document.label.empty(), document.name,
+          ": has no class: it must be a line of a .jsonl file with 'label'");
+    classes.push_back(document.label);
+    names.push_back(document.name);
+  }
+  std::sort(classes.begin(), classes.end());
+  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
+  order_classes(classes, config);
+  if (split == Split::validation && has_training_path(config))
+    if (std::vector<std::string> trained = training_classes(config); !trained.empty())
+      classes = std::move(trained);
+  if (config.val_path.empty()) {
+    std::vector<int64_t> labels;
+    for (const Document& document : documents.all)
+      labels.push_back(std::find(classes.begin(), classes.end(), document.label) - classes.begin());
+    std::vector<Document> kept;
+    for (const int64_t i : select_split(config, split, names, labels))
+      kept.push_back(std::move(documents.all[static_cast<size_t>(i)]));
+    documents.all = std::move(kept);
+  }
+  return std::make_unique<ClassedTextSource>(path, std::move(documents), std::move(classes));
+}
+
 }  // namespace
 
 bool is_text_path(const std::string& path) { return path.starts_with(kPrefix); }
@@ -249,6 +340,10 @@ std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
       fail_usage("data path '", kPrefix, path, "' must be text:template=NAME,PATH");
     chat = &find_template(path.substr(kTemplate.size(), comma - kTemplate.size()));
     path.erase(0, comma + 1);
+  }
+  if (path.starts_with(kClasses)) {
+    path.erase(0, kClasses.size());
+    return classed_texts(config, split, path, DocumentReader(nullptr, true).read(path));
   }
   Documents documents = DocumentReader(chat).read(path);
   if (config.val_path.empty())

@@ -143,6 +143,11 @@ torch::Tensor TextTower::text_places(const torch::Tensor& ids) const {
   return places.unsqueeze(0) <= read_places(ids).unsqueeze(1);
 }
 
+torch::Tensor TextTower::read(const torch::Tensor& tokens, const torch::Tensor& ids) const {
+  const torch::Tensor index = read_places(ids).view({-1, 1, 1}).expand({-1, 1, tokens.size(2)});
+  return project(tokens.gather(1, index).squeeze(1));
+}
+
 torch::Tensor TextTower::forward(const torch::Tensor& ids, const Context& context) {
   if (config_.pool == TextPool::class_token) return project(read_coca(ids, context).pooled);
   const torch::Tensor places = read_places(ids);

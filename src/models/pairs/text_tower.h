@@ -86,6 +86,8 @@ class TextTower final : public torch::nn::Module {
   // Returns all tokens after ln_final, [batch, tokens, dim]; a class token comes last. `seen` bool [batch,
   // tokens] marks the keys that are attended to; undefined = all.
   torch::Tensor encode(const torch::Tensor& ids, const torch::Tensor& seen = {}, const Context& context = {});
+  // Returns the vectors [batch, embed_dim or dim] of texts `ids` that encode() mapped to `tokens`.
+  torch::Tensor read(const torch::Tensor& tokens, const torch::Tensor& ids) const;
   // Returns the place that is read, int64 [batch]; for class_token the number of tokens.
   torch::Tensor read_places(const torch::Tensor& ids) const;
   // Returns bool [batch, tokens]: a text's tokens up to the place that is read; if that is the last, all

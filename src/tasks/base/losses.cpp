@@ -85,4 +85,25 @@ torch::Tensor distillation(const torch::Tensor& student, const torch::Tensor& te
   return divergence * (tau * tau / static_cast<double>(count));
 }
 
+torch::Tensor similarity_distillation(const std::vector<torch::Tensor>& student,
+                                      const std::vector<torch::Tensor>& teacher) {
+  check(student.size() == teacher.size() && !student.empty(), "distillation: the teacher has ",
+        teacher.size(), " layers, the student ", student.size());
+  const auto pattern = [](const torch::Tensor& tokens) {
+    const torch::Tensor wide = tokens.scalar_type() == torch::kFloat64 ? tokens : tokens.to(torch::kFloat32);
+    const torch::Tensor products = wide.matmul(wide.transpose(-2, -1));
+    return products / products.norm(2, {-2, -1}, true).clamp_min(1e-12);
+  };
+  torch::Tensor sum;
+  for (size_t i = 0; i < student.size(); ++i) {
+    const torch::Tensor &own = student[i], &shown = teacher[i];
+    check(own.dim() == 4 && shown.dim() == 4 && own.sizes().slice(0, 3) == shown.sizes().slice(0, 3),
+          "distillation: the teacher's tokens are ", shown.sizes(), ", the student's ", own.sizes());
+    const torch::Tensor difference =
+        (pattern(own) - pattern(shown.detach()).to(own.device())).norm(2, {-2, -1}).sum();
+    sum = sum.defined() ? sum + difference : difference;
+  }
+  return sum / static_cast<double>(student.front().size(0));
+}
+
 }  // namespace tessera::tasks

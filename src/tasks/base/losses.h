@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <optional>
+#include <vector>
 
 namespace tessera::tasks {
 
@@ -47,5 +48,12 @@ torch::Tensor sigmoid_cross_entropy(const torch::Tensor& logits, const torch::Te
 enum class Distillation { hard, soft, batchmean };
 torch::Tensor distillation(const torch::Tensor& student, const torch::Tensor& teacher, Distillation kind,
                            double tau = 1);
+
+// Distillation of the similarities among tokens (Li et al. 2022, Q-ViT, eq. 10 to 12). For each layer and head
+//   G = t t^T / ||t t^T||,   loss = sum over layers and heads of ||G_student - G_teacher||,   Frobenius norms,
+// t are the queries, or the keys, [batch, heads, tokens, d] of a layer; d may differ. Returns the mean over the
+// batch. The teacher has no gradient.
+torch::Tensor similarity_distillation(const std::vector<torch::Tensor>& student,
+                                      const std::vector<torch::Tensor>& teacher);
 
 }  // namespace tessera::tasks

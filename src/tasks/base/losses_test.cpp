@@ -1,6 +1,8 @@
 #include "tasks/base/losses.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 #include "ops/torch.h"
 
 #include "core/error.h"
@@ -99,6 +101,28 @@ TEST(Losses, WrongShapesAreNamed) {
   }
   EXPECT_THROW(cross_entropy(some_logits(), torch::zeros({6})), Error);
   EXPECT_THROW(cross_entropy(torch::zeros({5}), some_labels()), Error);
+}
+
+// Only angles and relative lengths of tokens count, so rotations and factors of a head change nothing.
+TEST(Losses, SimilaritiesIgnoreRotationsAndScales) {
+  torch::manual_seed(5);
+  const torch::Tensor tokens = torch::randn({2, 3, 5, 4}, torch::kFloat64);
+  const torch::Tensor rotation = std::get<0>(torch::linalg_qr(torch::randn({4, 4}, torch::kFloat64)));
+  EXPECT_LT(similarity_distillation({tokens}, {tokens.matmul(rotation) * 7}).item<double>(), 1e-12);
+  const torch::Tensor wider = torch::constant_pad_nd(tokens, {0, 2});
+  EXPECT_LT(similarity_distillation({tokens}, {wider}).item<double>(), 1e-12);
+}
+
+TEST(Losses, SimilaritiesSumDistancesOverLayersAndHeads) {
+  // Two tokens: patterns of orthogonal, and of equal vectors. ||I / sqrt(2) - 1 / 2|| = sqrt(2 - sqrt(2)).
+  const torch::Tensor orthogonal = torch::eye(2, torch::kFloat64).view({1, 1, 2, 2}),
+                      equal = torch::tensor({1.0, 0.0, 1.0, 0.0}, torch::kFloat64).view({1, 1, 2, 2});
+  const double distance = std::sqrt(2 - std::sqrt(2.0));
+  EXPECT_NEAR(similarity_distillation({orthogonal}, {equal}).item<double>(), distance, 1e-12);
+  const torch::Tensor heads = orthogonal.expand({3, 2, 2, 2}), shown = equal.expand({3, 2, 2, 2});
+  EXPECT_NEAR(similarity_distillation({heads, heads}, {shown, heads}).item<double>(), 2 * distance, 1e-12);
+  EXPECT_THROW(similarity_distillation({heads}, {equal}), Error);
+  EXPECT_THROW(similarity_distillation({heads}, {heads, heads}), Error);
 }
 
 }  // namespace

@@ -42,9 +42,40 @@ ClassTeacher::ClassTeacher(const OpenedWeights& opened, const TaskSetup& setup, 
   shift_ = (channels(ours.mean, options) - channels(theirs.mean, options)) / deviation;
 }
 
-torch::Tensor ClassTeacher::scores(const torch::Tensor& images) const {
+torch::Tensor ClassTeacher::scores(const torch::Tensor& images, nn::Taps* taps) const {
   const torch::NoGradGuard no_grad;
-  return model_->forward(scale_.defined() ? images * scale_ + shift_ : images);
+  models::Context context;
+  context.taps = taps;
+  return model_->forward(scale_.defined() ? images * scale_ + shift_ : images, context);
+}
+
+nn::Taps query_taps() {
+  nn::Taps taps;
+  taps.wanted = [](const std::string& name) { return name.ends_with(".queries") || name.ends_with(".keys"); };
+  return taps;
+}
+
+torch::Tensor tapped_similarities(const std::vector<nn::Taps>& student, const nn::Taps& teacher) {
+  constexpr const char* kKey = "task.distil.similarities";
+  if (teacher.kept.empty() || student.front().kept.size() != teacher.kept.size())
+    fail_usage(kKey, " compares attentions of equal number: the teacher has ", teacher.kept.size() / 2,
+               ", the model ", student.front().kept.size() / 2);
+  std::vector<torch::Tensor> own, shown;
+  for (const auto& [name, tokens] : teacher.kept) {
+    std::vector<torch::Tensor> parts;
+    for (const nn::Taps& taps : student) {
+      const auto found = taps.kept.find(name);
+      if (found == taps.kept.end()) fail_usage(kKey, ": the model has no ", name, ", which the teacher has");
+      parts.push_back(found->second);
+    }
+    own.push_back(parts.size() == 1 ? parts.front() : torch::cat(parts));
+    shown.push_back(tokens);
+    if (own.back().sizes().slice(0, 3) != tokens.sizes().slice(0, 3))
+      fail_usage(kKey, ": ", name,
+                 " of the teacher is [images, heads, tokens] = ", tokens.sizes().slice(0, 3),
+                 ", of the model ", own.back().sizes().slice(0, 3));
+  }
+  return similarity_distillation(own, shown);
 }
 
 }  // namespace tessera::tasks

@@ -238,6 +238,10 @@ void Classify::open_unlabelled() {
 
 // Converts the student's images to the teacher's normalisation.
 void Classify::open_teacher(const TaskSetup& setup) {
+  if (const Value* drop = spec_.settings.find("drop_path");
+      config_.distil.similarities > 0 && drop && drop->is_number() && drop->as_double() > 0)
+    fail_usage("task.distil.similarities compares all images of a batch: model.drop_path = ",
+               shortest(drop->as_double()), ", must be 0");
   const OpenedWeights opened = setup.opener->open(config_.distil.teacher, preprocess_.size);
   if (!opened.task->classifier())
     fail_usage("'", opened.file, "' has no classes: it was trained for task ", opened.name);
@@ -324,7 +328,12 @@ Loss Classify::loss(const Inputs& inputs, const models::Context& context, Collec
 // (DeiT), if any.
 Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& context) {
   const torch::Tensor& labelled = inputs.at("image");
-  const std::vector<torch::Tensor> heads = model_->forward_heads(labelled, context);
+  const bool compares = config_.distil.similarities > 0;
+  std::vector<nn::Taps> taps(1, query_taps());
+  nn::Taps shown_taps = query_taps();
+  models::Context tapped = context;
+  if (compares) tapped.taps = taps.data();
+  const std::vector<torch::Tensor> heads = model_->forward_heads(labelled, tapped);
   const StreamInputs* unlabelled = inputs.stream("unlabelled");
   torch::Tensor images = labelled, judged = heads.back();
   double all = static_cast<double>(inputs.main().whole);  // images of the step, of all processes
@@ -332,10 +341,11 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
   if (unlabelled && unlabelled->size > 0) {  // none in a small piece
     models::Context others = context;
     others.first_sample = inputs.main().whole + unlabelled->first;
+    if (compares) others.taps = &taps.emplace_back(query_taps());
     images = torch::cat({images, unlabelled->at("image")});
     judged = torch::cat({judged, model_->forward_heads(unlabelled->at("image"), others).back()});
   }
-  const torch::Tensor shown = teacher_->scores(images);
+  const torch::Tensor shown = teacher_->scores(images, compares ? &shown_taps : nullptr);
   check(judged.sizes() == shown.sizes(), "the teacher gives ", shown.size(-1), " scores an image, the model ",
         judged.size(-1));
   // The teacher's mean is over all images, but this piece's weight counts labelled images only.
@@ -345,8 +355,12 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
       distillation(judged, shown.to(judged.scalar_type()), config_.distil.kind, config_.distil.tau) *
       (share * weight(inputs));
   const double alpha = config_.distil.alpha;
-  return {loss_sum(heads.front(), inputs) * (1 - alpha) + distilled * alpha,
-          {accuracy(heads.front().detach(), inputs)}};
+  Loss out = {loss_sum(heads.front(), inputs) * (1 - alpha) + distilled * alpha,
+              {accuracy(heads.front().detach(), inputs)}};
+  if (compares)
+    out.sum = out.sum +
+              tapped_similarities(taps, shown_taps) * (config_.distil.similarities * share * weight(inputs));
+  return out;
 }
 
 // Share of images predicted as the target's best class; multi-label: share of right decisions.
@@ -450,6 +464,8 @@ void ClassifyConfig::check() const {
   if (distil.unlabelled.empty() != (distil.unlabelled_batch == 0))
     fail_usage(
         "task.distil.unlabelled and task.distil.unlabelled_batch belong together: give both or neither");
+  if (distil.teacher.empty() && distil.similarities > 0)
+    fail_usage("task.distil.similarities needs task.distil.teacher");
   if (distil.teacher.empty() && !distil.unlabelled.empty())
     fail_usage("task.distil.unlabelled needs task.distil.teacher: images without a label have no other loss");
 }

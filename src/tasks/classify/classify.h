@@ -23,7 +23,7 @@ enum class ClassifyLoss { automatic, cross_entropy, bce };
 struct DistilConfig {
   std::string teacher;
   Distillation kind = Distillation::hard;
-  double alpha = 0.5, tau = 1;
+  double alpha = 0.5, tau = 1, similarities = 0;
   std::string unlabelled;
   int64_t unlabelled_batch = 0;
   template <class V>
@@ -53,7 +53,7 @@ class ClassTeacher {
   ClassTeacher(const OpenedWeights& opened, const TaskSetup& setup, int64_t classes);
 
   // Returns logits [images, classes], without a graph, for the student's inputs [images, 3, height, width].
-  torch::Tensor scores(const torch::Tensor& images) const;
+  torch::Tensor scores(const torch::Tensor& images, nn::Taps* taps = nullptr) const;
   const std::string& checksum() const { return checksum_; }
 
  private:
@@ -61,6 +61,12 @@ class ClassTeacher {
   torch::Tensor scale_, shift_;  // from the student's input, [1, 3, 1, 1]; undefined: same input
   std::string checksum_;
 };
+
+// Returns taps that keep the queries and keys of all attentions.
+nn::Taps query_taps();
+// Returns Q-ViT's loss over them (losses.h). `student` has the taps of consecutive parts of the teacher's batch. Throws
+// a usage error if the two have other attentions, heads or tokens.
+torch::Tensor tapped_similarities(const std::vector<nn::Taps>& student, const nn::Taps& teacher);
 
 }  // namespace tessera::tasks
 
@@ -82,6 +88,9 @@ void tessera::tasks::DistilConfig::visit(V& v) {
     "hard: the teacher's best class; soft: DeiT's; batchmean: soft, divided by the batch only");
   v("alpha", alpha, between(0, 1), "share of the teacher in the loss");
   v("tau", tau, above(0), "temperature of soft distillation");
+  v("similarities", similarities, between(0, 1000),
+    "factor of the distance between the teacher's similarities of queries, and of keys, and the model's "
+    "(Q-ViT)");
   v("unlabelled", unlabelled, "extra images for distillation only: any kind of set, its labels unread");
   v("unlabelled_batch", unlabelled_batch, at_least(0), "of them a step, in addition to the batch");
 }

@@ -27,7 +27,7 @@ struct TestView {
 
 class ObjectFinder {
  public:
-  static constexpr const char* kAbility = "weights of task detect or detr";
+  static constexpr const char* kAbility = "weights of task detect, detr or glip";
   virtual ~ObjectFinder() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
   // The number of a class in the files of its training set.
@@ -38,6 +38,8 @@ class ObjectFinder {
                                         Precision precision) = 0;
   virtual void set_views(const std::vector<TestView>& views) = 0;
   virtual std::vector<TestView> views() const = 0;
+  // Finds objects of these names from now on. Throws a usage error if the classes are fixed.
+  virtual void set_classes(const std::vector<std::string>& names);
 };
 
 // Detection in large images, tile by tile.

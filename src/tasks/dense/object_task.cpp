@@ -60,6 +60,11 @@ StreamSpec ObjectTask::validation() const {
 
 MetricInfo ObjectTask::main_metric() const { return DetectionScores::main_metric(geometry_.masks); }
 
+void ObjectFinder::set_classes(const std::vector<std::string>&) {
+  fail_usage("classes by name need weights of task glip: these find the ", object_classes().size(),
+             " classes that they were trained on");
+}
+
 void ObjectTask::set_views(const std::vector<TestView>& views) {
   if (views.empty()) fail_usage(who_, ": an image needs at least one view");
   for (const TestView& view : views)

@@ -21,11 +21,16 @@
 namespace tessera::tasks {
 namespace {
 
+constexpr const char *kMasked = "masked_tokens", *kTargets = "masked_targets";  // i32 [context_length]
 constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
+
+// DeCLIP's masks need an id after those of the tokeniser.
+bool masks_texts(const ClipConfig& config) { return config.declip.views && config.declip.texts > 0; }
 
 models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
   models::TextTowerConfig text;
-  text.vocab_size = config.vocab_size > 0 ? config.vocab_size : input.size();
+  text.vocab_size =
+      (config.vocab_size > 0 ? config.vocab_size : input.size()) + (masks_texts(config) ? 1 : 0);
   text.context_length = config.context_length;
   text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
   text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
@@ -35,7 +40,8 @@ models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& i
   text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
   text.pad_token = input.pad();
   // The largest id ends a text in CLIP's vocabulary, but not in every other.
-  if (text.pool == models::TextPool::largest && config.vocab_size == 0 && input.end() != input.size() - 1)
+  const bool last = config.vocab_size > 0 || input.end() == input.size() - 1;
+  if (text.pool == models::TextPool::largest && (!last || masks_texts(config)))
     text.pool = models::TextPool::end_token;
   return text;
 }
@@ -84,6 +90,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
       if (setup.draws()) pair->initialise(setup.seed);
       return pair;
     });
+    build_parts(setup);
     if (!compares_views()) return;
     view_head_ = setup.build([&] {
       auto head = std::make_shared<ViewHead>(backbone_->embed_width(), config_.views);
@@ -95,12 +102,16 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   std::vector<Part> parts() const override {
     std::vector<Part> parts = {{"", backbone_}, {"", pair_}};
     if (view_head_) parts.push_back({"image_mlp.", view_head_});  // SLIP's name
+    if (declip_) parts.push_back({"declip.", declip_});
+    if (nclip_) parts.push_back({"nclip.", nclip_});
     return parts;
   }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   int64_t macs(int64_t side) const override {
     const int64_t image = backbone_->macs(side, side);
-    return image + pair_->macs() + (view_head_ ? 2 * (image + view_head_->macs()) : 0);
+    if (declip_) return 2 * (image + pair_->macs()) + declip_->macs();
+    return image + pair_->macs() + (view_head_ ? 2 * (image + view_head_->macs()) : 0) +
+           (nclip_ ? nclip_->macs() : 0);
   }
   std::string outputs() const override { return "projections and text tower"; }
   std::vector<LongText> long_texts(const data::RawSample& sample) const override {
@@ -110,6 +121,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   bool takes_outputs_of(const Value& stored) const override { return input_.is_that_of(stored); }
 
   std::vector<StreamSpec> streams() const override {
+    if (declip_) return {declip_stream()};
     StreamSpec pairs =
         training_pairs(train_, preprocess_, augment_, input_, config_.context_length, config_.train_captions);
     if (!compares_views()) return {pairs};
@@ -125,7 +137,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
   // Adds group ids: equal captions have equal ones.
-  void prepare(std::span<data::Batch> batches, const StepKey&) const override {
+  void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
+    if (masks_texts(config_)) add_masks(batches[0], key);
     if (config_.equal_captions == EqualPairs::negatives) return;
     data::Batch& batch = batches[0];
     const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
@@ -137,8 +150,12 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
 
   std::vector<MetricInfo> step_metrics() const override {
     std::vector<MetricInfo> metrics = {{"accuracy", Unit::share}};
+    if (nclip_) metrics.push_back({"nclip_loss", Unit::number, false});
     if (compares_views())
       metrics.insert(metrics.end(), {{"view_loss", Unit::number, false}, {"view_accuracy", Unit::share}});
+    if (declip_)
+      for (const char* name : {"pair_loss", "simsiam_loss", "masked_loss", "nearest_loss"})
+        metrics.push_back({name, Unit::number, false});
     return metrics;
   }
   bool whole_batch() const override { return true; }
@@ -149,6 +166,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
       fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,
                  ", must be at least 2");
     pair_->bound_scale();
+    for (const torch::Tensor& texts : texts_of_step_) declip_->bank()->add(texts);
+    texts_of_step_.clear();
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
@@ -157,7 +176,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
 
   torch::Tensor embed_images(const torch::Tensor& images) override {
-    return image_rows(images, {}).flatten(1);
+    const torch::Tensor rows = image_rows(images, {});
+    return config_.nclip.alone() ? probabilities(nclip_->image(rows)) : rows.flatten(1);
   }
   torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const override {
     if (!by_tokens()) return PairedEmbedding::similarities(from, to);
@@ -194,6 +214,20 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
     const torch::Tensor rows = models::normalised_rows(pair_->text_tokens(ids, context));
     return rows * pair_->text_tower().text_places(ids).unsqueeze(2).to(rows.scalar_type());
   }
+  // nCLIP compares what its heads decide for.
+  torch::Tensor probabilities(const torch::Tensor& scores) const {
+    return models::normalised_rows((scores / config_.nclip.temperature).softmax(1));
+  }
+  int64_t row_width() const { return config_.nclip.alone() ? config_.nclip.outputs : config_.embed_dim; }
+  void build_parts(const TaskSetup& setup);
+  StreamSpec declip_stream() const;
+  void add_masks(data::Batch& batch, const StepKey& key) const;
+  // All texts of `field` of this process; with `targets`, its sum of the masked tokens' loss too.
+  torch::Tensor form_of_texts(const Inputs& inputs, const char* field, const models::Context& context,
+                              torch::Tensor* masked) const;
+  Loss declip_loss(const Inputs& inputs, const models::Context& context, Collective& others);
+  PairOptions pair_options(const Inputs& inputs, Collective& others) const;
+  torch::Tensor embed_backbone(const torch::Tensor& images, const models::Context& context) const;
   ViewLoss compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const;
   Findings evaluate(const EvaluateOptions& options);
   torch::Tensor in_pieces(int64_t count, torch::Device device, const std::vector<torch::Tensor>& parameters,
@@ -208,8 +242,11 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;  // the image's, for token similarity
   std::shared_ptr<models::TwoTower> pair_;
-  std::shared_ptr<ViewHead> view_head_;  // null without views
-  int64_t whole_ = 2;                    // samples of the latest step, over all processes
+  std::shared_ptr<ViewHead> view_head_;       // null without views
+  std::shared_ptr<DeclipParts> declip_;       // null without DeCLIP
+  std::shared_ptr<NclipHeads> nclip_;         // null without nCLIP
+  std::vector<torch::Tensor> texts_of_step_;  // of all processes, for the bank
+  int64_t whole_ = 2;                         // samples of the latest step, over all processes
 };
 
 // Returns embed(first, last) of all samples. With pieces, each is discarded and recomputed for its gradient.
@@ -227,8 +264,118 @@ torch::Tensor Clip::in_pieces(int64_t count, torch::Device device,
   return torch::cat(parts);
 }
 
+void Clip::build_parts(const TaskSetup& setup) {
+  if (config_.declip.views)
+    declip_ = setup.build([&] {
+      auto parts = std::make_shared<DeclipParts>(config_.declip, config_.embed_dim, config_.text_dim,
+                                                 pair_->text_tower().config().vocab_size);
+      if (setup.draws()) parts->initialise(setup.seed);
+      return parts;
+    });
+  if (config_.nclip.enabled())
+    nclip_ = setup.build([&] {
+      auto heads = std::make_shared<NclipHeads>(config_.embed_dim, config_.nclip);
+      if (setup.draws()) heads->initialise(setup.seed);
+      return heads;
+    });
+}
+
+StreamSpec Clip::declip_stream() const {
+  const auto transform = [preprocess = preprocess_, augment = augment_, input = input_,
+                          length = config_.context_length, drop = config_.declip.drop_ratio,
+                          drawn = config_.train_captions == TrainCaptions::drawn](int64_t side) {
+    data::Preprocess sized = preprocess;
+    sized.size = side;
+    return data::join_transforms({data::make_views(data::make_train_transform(sized, augment), 2),
+                                  make_changed_text_transform(input, length, drawn, drop)});
+  };
+  return {.name = "train", .source = train_, .transform = transform, .labelled = false};
+}
+
+void Clip::add_masks(data::Batch& batch, const StepKey& key) const {
+  const int64_t length = config_.context_length, vocabulary = pair_->text_tower().config().vocab_size - 1;
+  const TokenMask rule{.ratio = config_.declip.mask_ratio,
+                       .start = input_.start(),
+                       .end = input_.end(),
+                       .pad = input_.pad(),
+                       .mask = static_cast<int32_t>(vocabulary),
+                       .vocabulary = input_.size()};
+  const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
+  const std::vector<int32_t> given(tokens.begin(), tokens.end());
+  const auto masked = batch.add({kMasked, DType::i32, {length}}).values<int32_t>();
+  std::copy(given.begin(), given.end(), masked.begin());
+  const auto targets = batch.add({kTargets, DType::i32, {length}}).values<int32_t>();
+  for (int64_t i = 0; i < batch.size; ++i) {
+    RandomStream random(key.seed, "masked text", static_cast<uint64_t>(key.step),
+                        static_cast<uint64_t>(batch.first + i));
+    const auto from = static_cast<size_t>(i * length), count = static_cast<size_t>(length);
+    mask_tokens(rule, random, masked.subspan(from, count), targets.subspan(from, count));
+  }
+}
+
+PairOptions Clip::pair_options(const Inputs& inputs, Collective& others) const {
+  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk, .others = &others};
+  if (const torch::Tensor* groups = inputs.find(kGroups)) options.query_groups = options.key_groups = *groups;
+  return options;
+}
+
+torch::Tensor Clip::form_of_texts(const Inputs& inputs, const char* field, const models::Context& context,
+                                  torch::Tensor* masked) const {
+  models::TextTower& tower = pair_->text_tower();
+  const torch::Tensor ids = inputs.at(field).to(torch::kInt64);
+  if (!masked) return models::normalised_rows(tower.forward(ids, context));
+  const torch::Tensor tokens = tower.encode(ids, {}, context);
+  *masked = declip_->masked_sum(tokens, inputs.at(kTargets));
+  return models::normalised_rows(tower.read(tokens, inputs.at("tokens").to(torch::kInt64)));
+}
+
+Loss Clip::declip_loss(const Inputs& inputs, const models::Context& context, Collective& others) {
+  const auto count = static_cast<double>(inputs.size());
+  const int64_t first = inputs.main().first;
+  whole_ = inputs.main().whole;
+  const DeclipConfig& weights = config_.declip;
+  const torch::Tensor none = torch::zeros({}, pair_->logit_scale.options().requires_grad(false));
+  std::array<torch::Tensor, 2> projected;
+  DeclipRows rows;
+  for (size_t i = 0; i < 2; ++i) {
+    projected[i] = pair_->image(embed_backbone(inputs.at(i == 0 ? "image_0" : "image_1"), context));
+    rows.images[i] = models::normalised_rows(projected[i]);
+  }
+  torch::Tensor masked = none;
+  rows.texts[0] = form_of_texts(inputs, masks_texts(config_) ? kMasked : "tokens", context,
+                                masks_texts(config_) ? &masked : nullptr);
+  rows.texts[1] = form_of_texts(inputs, "changed_tokens", context, nullptr);
+  const PairOptions options = pair_options(inputs, others);
+  const torch::Tensor scale = pair_->scale();
+  const PairLoss pairs = declip_pairs(rows, scale, options);
+  torch::Tensor siamese = none, nearest = none;
+  if (weights.images > 0) {
+    const torch::Tensor z = declip_->project(projected[0], whole_, others),
+                        z2 = declip_->project(projected[1], whole_, others);
+    siamese = simsiam_sum(declip_->predict(z, whole_, others), declip_->predict(z2, whole_, others), z, z2);
+  }
+  if (masks_texts(config_)) {
+    const torch::Tensor chosen =
+        others.sum((inputs.at(kTargets) >= 0).sum().to(masked.scalar_type()).view({1}));
+    masked = masked * (static_cast<double>(whole_) / chosen.clamp_min(1)).squeeze(0);
+  }
+  if (weights.nearest > 0) {
+    for (size_t i = 0; i < 2; ++i)
+      rows.neighbours[i] = declip_->bank()->nearest(rows.texts[i], config_.chunk);
+    nearest = declip_nearest(rows, scale, options);
+    texts_of_step_ = {others.gather(rows.texts[1].detach(), first, whole_),
+                      others.gather(rows.texts[0].detach(), first, whole_)};
+  }
+  Loss out = {pairs.sum + weights.images * siamese + weights.texts * masked + weights.nearest * nearest,
+              {{pairs.right, count}}};
+  for (const torch::Tensor& term : {pairs.sum, siamese, masked, nearest})
+    out.terms.push_back({term.detach(), count});
+  return out;
+}
+
 // Each process compares its own samples with those of all, which arrive through the ring.
 Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
+  if (declip_) return declip_loss(inputs, context, others);
   const int64_t count = inputs.size();
   whole_ = inputs.main().whole;
   const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
@@ -249,8 +396,7 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
                                           return text_rows(tokens.slice(0, begin, end), own);
                                         });
   const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(device));
-  PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk, .others = &others};
-  if (const torch::Tensor* groups = inputs.find(kGroups)) options.query_groups = options.key_groups = *groups;
+  const PairOptions options = pair_options(inputs, others);
   const torch::Tensor scale = pair_->scale();
   Loss out;
   if (config_.loss == PairLossKind::sigmoid) {
@@ -261,6 +407,13 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
                    by_text = softmax_pairs(texts, images, scale, own, options);
     out = {(by_image.sum + by_text.sum) / 2, {{by_image.right, static_cast<double>(count)}}};
   }
+  if (nclip_) {
+    const torch::Tensor sum =
+        nclip_terms(nclip_->image(images), nclip_->text(texts), config_.nclip.temperature, whole_, others)
+            .sum(config_.nclip, count);
+    out.sum = config_.nclip.contrast * out.sum + config_.nclip.weight * sum;
+    out.terms.push_back({sum.detach(), static_cast<double>(count)});
+  }
   if (!compares_views()) return out;
   const ViewLoss views = compare_views(inputs, context, others);
   out.sum = out.sum + config_.views.weight * views.sum;
@@ -269,31 +422,34 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
   return out;
 }
 
+torch::Tensor Clip::embed_backbone(const torch::Tensor& images, const models::Context& context) const {
+  return in_pieces(images.size(0), images.device(), backbone_->parameters(),
+                   [this, images, context](int64_t begin, int64_t end) {
+                     models::Context own = context;
+                     own.first_sample += begin;
+                     return backbone_->embed(images.slice(0, begin, end), own);
+                   });
+}
+
 ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& context, Collective& others) const {
   const int64_t first = inputs.main().first, whole = inputs.main().whole;
   const auto view = [&](const char* field) {
-    const torch::Tensor pictures = inputs.at(field);
-    const torch::Tensor embedded = in_pieces(pictures.size(0), pictures.device(), backbone_->parameters(),
-                                             [this, pictures, context](int64_t begin, int64_t end) {
-                                               models::Context own = context;
-                                               own.first_sample += begin;
-                                               return backbone_->embed(pictures.slice(0, begin, end), own);
-                                             });
-    return view_head_->forward(embedded, whole, others);
+    return view_head_->forward(embed_backbone(inputs.at(field), context), whole, others);
   };
   return view_contrast(view("image_0"), view("image_1"), config_.views.temperature, first, config_.chunk,
                        others);
 }
 
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
-  const int64_t width = config_.embed_dim * (by_tokens() ? config_.context_length : 1);
+  const int64_t width = row_width() * (by_tokens() ? config_.context_length : 1);
   return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
-    return text_rows(ids.to(pair_->logit_scale.device()), {}).flatten(1);
+    const torch::Tensor rows = text_rows(ids.to(pair_->logit_scale.device()), {});
+    return config_.nclip.alone() ? probabilities(nclip_->text(rows)) : rows.flatten(1);
   });
 }
 
 Findings Clip::evaluate(const EvaluateOptions& options) {
-  SampleRows images(config_.embed_dim * (by_tokens() ? extent_.count : 1));
+  SampleRows images(row_width() * (by_tokens() ? extent_.count : 1));
   Findings out = evaluate_rows(options, validation(), images, [&](data::Batch& loaded) {
     const StreamInputs batch = to_device(loaded, options);
     const AutocastScope autocast(options.device, options.precision);
@@ -312,9 +468,23 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
 
 }  // namespace
 
+void ClipConfig::check() const {
+  const bool tokens = similarity == PairSimilarity::tokens;
+  if (declip.views && (views.weight > 0 || nclip.enabled() || tokens || loss == PairLossKind::sigmoid))
+    fail_usage("task.declip.views has its own loss of vectors: without ",
+               tokens             ? "task.similarity = \"tokens\""
+               : nclip.enabled()  ? "task.nclip.weight"
+               : views.weight > 0 ? "task.views.weight"
+                                  : "task.loss = \"sigmoid\"");
+  if (declip.views && text_pool == models::TextPool::class_token)
+    fail_usage("task.declip.views reads a text's own tokens: task.text_pool must not be \"class_token\"");
+  if (nclip.enabled() && tokens)
+    fail_usage("task.nclip.weight is for vectors of images and texts: without task.similarity = \"tokens\"");
+}
+
 TaskKind clip_kind() {
   return task_kind<Clip, ClipConfig>(
-      "clip", "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP",
+      "clip", "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP, DeCLIP, xCLIP",
       {.command = "zeroshot", .path_keys = {"tokenizer"}, .tables = {"classes"}, .names_classes = true});
 }
 

@@ -5,6 +5,7 @@
 //   u_i, v_i = vectors of length 1 of image i and of its caption
 //   softmax:   mean over i of  (-log softmax_j(s u_i . v_j)[i] - log softmax_j(s v_i . u_j)[i]) / 2
 //   sigmoid:   sum over all pairs of  -log sigmoid(z_ij (s u_i . v_j + b)), over the number of images
+// declip adds supervision within images and within texts (declip.h), nclip a loss without negatives (nclip.h).
 // With similarity = "tokens" (Yao et al. 2022, FILIP) token similarity replaces u_i . v_j
 // (late_interaction.h). With views.weight two more views of each image are contrasted (Mu et al. 2022, SLIP:
 // view_contrast.h).
@@ -16,6 +17,8 @@
 #include "models/pairs/text_tower.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/registry.h"
+#include "tasks/pairs/declip.h"
+#include "tasks/pairs/nclip.h"
 #include "tasks/pairs/pair_loss.h"
 #include "tasks/pairs/view_contrast.h"
 
@@ -43,6 +46,8 @@ struct ClipConfig {
   TrainCaptions train_captions = TrainCaptions::drawn;
   EvalCaptions eval_captions = EvalCaptions::all;
   ViewConfig views;
+  DeclipConfig declip;
+  NclipConfig nclip;
 
   template <class V>
   void visit(V& v) {
@@ -88,7 +93,11 @@ struct ClipConfig {
       "which of several captions: a random one, or the first");
     v("eval_captions", eval_captions, choice<EvalCaptions>(), "captions of a validation image to search");
     v("views", views, "a contrastive loss between views of an image (SLIP)");
+    v("declip", declip, "supervision within images and within texts (DeCLIP)");
+    v("nclip", nclip, "a loss without negatives (nCLIP, xCLIP)");
   }
+  // Throws usage errors for parts that exclude each other.
+  void check() const;
 };
 
 TaskKind clip_kind();

@@ -41,9 +41,19 @@ struct ViewConfig {
   }
 };
 
+// Normalises the channels of x [batch, width] by mean and variance over the `whole` rows of all processes (Ioffe &
+// Szegedy 2015). It has no running statistics, because heads of training are unused afterwards. Parameters weight, bias.
+class WholeBatchNorm final : public torch::nn::Module {
+ public:
+  explicit WholeBatchNorm(int64_t width);
+  torch::Tensor forward(const torch::Tensor& x, int64_t whole, Collective& others) const;
+
+ private:
+  torch::Tensor weight_, bias_;
+};
+
 // Linear, norm, ReLU, linear, norm, ReLU, linear, with SLIP's names layer1, bn1, layer2, bn2, layer3. The
-// norms use mean and variance over the views of all processes (Ioffe & Szegedy 2015). They have no running
-// statistics, because the head is unused after training.
+// norms are over the views of all processes.
 class ViewHead final : public torch::nn::Module {
  public:
   ViewHead(int64_t width, const ViewConfig& config);
@@ -53,9 +63,8 @@ class ViewHead final : public torch::nn::Module {
   int64_t macs() const;
 
  private:
-  class Norm;
   nn::Linear layer1_{nullptr}, layer2_{nullptr}, layer3_{nullptr};
-  std::shared_ptr<Norm> bn1_, bn2_;
+  std::shared_ptr<WholeBatchNorm> bn1_, bn2_;
 };
 
 // Scalars.

@@ -12,6 +12,7 @@
 #include "tasks/pretrain/hog.h"
 #include "tasks/pretrain/masked_patches.h"
 #include "tasks/pretrain/maskfeat.h"
+#include "tasks/pretrain/mvp.h"
 #include "tasks/pretrain/simmim.h"
 
 namespace tessera::tasks {
@@ -204,6 +205,21 @@ TEST(MaskedTasks, RefuseByName) {
   EXPECT_NE(error_of_task("beit", "", kFamilies[0]).find("task.tokeniser"), std::string::npos);
   EXPECT_NE(error_of_task("simmim", "", {"convnext", "dims = [8, 16]\ndepths = [1, 1]"}).find("mask token"),
             std::string::npos);
+}
+
+// --- MVP
+
+TEST(Mvp, OnlyMaskedPatchesAndTheirAnglesCount) {
+  torch::manual_seed(4);
+  const Tensor targets = torch::randn({2, 5, 3}, torch::kFloat64);
+  Tensor mask = torch::zeros({2, 5}, torch::kInt64), predicted = targets * 3;
+  mask[0][1] = 1, mask[1][0] = 1, mask[1][4] = 1;
+  EXPECT_LT(mvp_losses(predicted, targets, mask).abs().max().item<double>(), 1e-12);
+  predicted[1][0] = -targets[1][0];
+  predicted[0][0] = -targets[0][0];  // not masked
+  const Tensor losses = mvp_losses(predicted, targets, mask);
+  EXPECT_NEAR(losses[0].item<double>(), 0, 1e-12);
+  EXPECT_NEAR(losses[1].item<double>(), 2, 1e-12);
 }
 
 }  // namespace

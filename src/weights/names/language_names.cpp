@@ -62,11 +62,35 @@ NameRows language_open_flamingo() {
   return joined({rows, older(below("module.", "", rows)), older({{"module.**", "**"}})});
 }
 
+// Files of the bare encoder omit "bert."; files of TensorFlow's code name the norms' parameters otherwise. The output
+// layer is the embedding.
+NameRows language_bert() {
+  const NameRows norms = {{"embeddings.LayerNorm.gamma", "embeddings.LayerNorm.weight"},
+                          {"embeddings.LayerNorm.beta", "embeddings.LayerNorm.bias"},
+                          {"encoder.layer.**.LayerNorm.gamma", "encoder.layer.**.LayerNorm.weight"},
+                          {"encoder.layer.**.LayerNorm.beta", "encoder.layer.**.LayerNorm.bias"}};
+  return joined(
+      {{{"bert.embeddings.position_ids", ""},
+        {"embeddings.position_ids", ""},
+        {"cls.seq_relationship.*", ""}},
+       older(joined(
+           {below("bert.", "bert.", norms),
+            below("", "bert.", norms),
+            {{"cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.weight"},
+             {"cls.predictions.transform.LayerNorm.beta", "cls.predictions.transform.LayerNorm.bias"},
+             {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+             {"cls.predictions.decoder.bias", "cls.predictions.bias"},
+             {"embeddings.**", "bert.embeddings.**"},
+             {"encoder.layer.**", "bert.encoder.layer.**"},
+             {"pooler.dense.*", "bert.pooler.dense.*"}}}))});
+}
+
 }  // namespace
 
 std::vector<NameTable> language_names() {
   return {{"transformers", "decoder", language_decoders()},
           {"transformers", "t5", language_t5()},
+          {"transformers", "bert", language_bert()},
           {"transformers", "llava", language_llava()},
           {"open_flamingo", "flamingo", language_open_flamingo()}};
 }

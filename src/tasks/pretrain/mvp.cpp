@@ -1,0 +1,130 @@
+#include "tasks/pretrain/mvp.h"
+
+#include "core/error.h"
+#include "core/text.h"
+#include "nn/linear.h"
+#include "tasks/base/task_kind.h"
+#include "tasks/pretrain/masked_patches.h"
+#include "tasks/pretrain/patch_tokens.h"
+
+namespace tessera::tasks {
+
+torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets,
+                         const torch::Tensor& mask) {
+  const auto unit = [](const torch::Tensor& x) {
+    const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
+    return wide / wide.norm(2, {-1}, true).clamp_min(1e-12);
+  };
+  const torch::Tensor cosine = (unit(predicted) * unit(targets.detach()).to(predicted.device())).sum(-1);
+  return ((1 - cosine) * mask).sum(1);
+}
+
+namespace {
+
+class MvpHead final : public MaskedHead {
+ public:
+  MvpHead(int64_t token_width, int64_t width, int64_t outputs) : MaskedHead(token_width) {
+    layer = register_module("mvp_head", nn::Linear(width, outputs));
+  }
+  nn::Linear layer{nullptr};
+};
+
+// The trained tower, opened on first use.
+class Tower {
+ public:
+  Tower(const TaskSetup& setup, const MvpConfig& config)
+      : path_(config.teacher), width_(config.width), preprocess_(setup.preprocess), opener_(setup.opener) {}
+
+  const std::string& checksum() {
+    open();
+    return opened_.checksum;
+  }
+
+  // Returns features [batch, rows * columns, width] of the student's inputs, without a graph.
+  torch::Tensor operator()(const torch::Tensor& images, int64_t rows, int64_t columns) {
+    const torch::NoGradGuard no_grad;
+    open();
+    const torch::Tensor first = model_->parameters().front();
+    if (first.device() != images.device() || first.scalar_type() != images.scalar_type())
+      model_->to(images.device(), images.scalar_type());
+    const torch::Tensor pixels = pixels_of(images, preprocess_);
+    const torch::Tensor map =
+        model_->features(images_of_pixels(pixels, opened_.preprocess), {model_->block_count() - 1}).at(0);
+    if (map.size(1) != width_ || map.size(2) != rows || map.size(3) != columns)
+      fail_usage("task.teacher '", path_, "' gives ", map.size(2), " x ", map.size(3), " features of ",
+                 map.size(1), " channels, must be ", rows, " x ", columns, " of task.width = ", width_);
+    return map.flatten(2).transpose(1, 2);
+  }
+
+ private:
+  void open() {
+    if (model_) return;
+    check(opener_ != nullptr, "task.teacher '", path_, "' cannot be opened here");
+    opened_ = opener_->open(path_, preprocess_.size);
+    for (const Part& trained : opened_.task->parts())
+      for (const torch::Tensor& parameter : trained.module->parameters()) parameter.set_requires_grad(false);
+    model_ = opened_.task->backbones().at(0).model;
+  }
+
+  std::string path_;
+  int64_t width_;
+  data::Preprocess preprocess_;
+  std::shared_ptr<const WeightsOpener> opener_;
+  OpenedWeights opened_;
+  std::shared_ptr<models::Backbone> model_;
+};
+
+class Mvp final : public MaskedPatches {
+ public:
+  explicit Mvp(const TaskSetup& setup)
+      : MaskedPatches(setup, "task mvp"),
+        config_(read_task<MvpConfig>(setup.settings)),
+        tower_(setup, config_) {
+    if (config_.teacher.empty())
+      fail_usage("task mvp needs task.teacher: weights with an image tower, such as those of task clip");
+    if (masker().map_stride() != patch())
+      fail_usage("task mvp predicts each patch of model.patch_size = ", patch(), ", but the last map of ",
+                 spec().name, " has cells of ", masker().map_stride(), " pixels");
+    masked_ = static_cast<int64_t>(static_cast<double>(rows() * columns()) * config_.mask_ratio);
+    if (masked_ < 1)
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " masks none of the ",
+                 rows() * columns(), " patches");
+    head_ = setup.build([&] {
+      return std::make_shared<MvpHead>(masker().mask_width(), masker().map_width(), config_.width);
+    });
+    set_head(setup, head_);
+  }
+
+  std::vector<std::pair<std::string, std::string>> fingerprints() const override {
+    return {{"teacher", tower_.checksum()}};
+  }
+
+ protected:
+  std::vector<int64_t> draw_mask(RandomStream& random) const override {
+    return rectangle_mask(random, rows(), columns(), masked_, config_.mask_least);
+  }
+
+  torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
+                       const models::Context& context) override {
+    const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
+    const torch::Tensor predicted = head_->layer->forward(map.flatten(2).transpose(1, 2));
+    return mvp_losses(predicted, tower_(images, rows(), columns()), mask);
+  }
+
+  int64_t head_macs() const override { return rows() * columns() * head_->layer->macs(); }
+
+ private:
+  MvpConfig config_;
+  mutable Tower tower_;  // opened on first use
+  int64_t masked_ = 0;
+  std::shared_ptr<MvpHead> head_;
+};
+
+}  // namespace
+
+TaskKind mvp_kind() {
+  return task_kind<Mvp, MvpConfig>("mvp", "masked images (MVP): features of CLIP's tower for masked patches",
+                                   {.path_keys = {"teacher"}});
+}
+
+}  // namespace tessera::tasks
