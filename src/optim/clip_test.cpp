@@ -119,7 +119,7 @@ TEST(Clip, WrongSettingsAreNamed) {
     return "no error";
   };
   EXPECT_EQ(refusal({"nrom", 1, 2}),
-            "clip.mode is 'nrom', must be one of none, norm, value, agc, did you mean 'norm'?");
+            "clip.mode is 'nrom', must be one of none, norm, value, agc, each, did you mean 'norm'?");
   EXPECT_EQ(refusal({"norm", 0, 2}), "clip.value is 0.0, must be above 0");
   EXPECT_EQ(refusal({"norm", 1, 0}), "clip.norm_type is 0.0, must be above 0");
 }

@@ -112,11 +112,12 @@ TEST(Schedule, SettingsAreCompleteAndSlipsNameTheNearest) {
     }
     return "no error";
   };
-  EXPECT_EQ(refusal("name = 'cosin'"),
-            "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, step, linear, "
-            "constant, did "
-            "you mean "
-            "'cosine'?");
+  EXPECT_EQ(
+      refusal("name = 'cosin'"),
+      "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, dino_cosine, step, linear, "
+      "constant, did "
+      "you mean "
+      "'cosine'?");
   EXPECT_EQ(refusal("warmup_epoch = 1"),
             "unknown key 'schedule.warmup_epoch', did you mean 'warmup_epochs'?");
   EXPECT_EQ(refusal("name = 'constant'\nmin_lr = 1"), "unknown key 'schedule.min_lr'");

@@ -23,8 +23,8 @@ TEST_P(EverySizeExported, GivesTheSameNumbers) {
   const tasks::ExportedPart part =
       tasks::exported_part("", {tasks::image_input(input_channels(spec.settings), side, side)}, {"logits"},
                            [&](const auto& in) { return std::vector<torch::Tensor>{model->forward(in[0])}; });
-  // The scans of these walk over tokens, for which the file has no form yet.
-  if (spec.family == "vim" || spec.family == "vrwkv") {
+  // The scans of these walk over tokens, igpt looks colours up: the file has no form for either yet.
+  if (spec.family == "vim" || spec.family == "vrwkv" || spec.family == "igpt") {
     const std::string refusal =
         error_of([&] { onnx::export_function(part.function, named_state(*model->backbone)); });
     EXPECT_NE(refusal.find("has no form in the file"), std::string::npos) << refusal;

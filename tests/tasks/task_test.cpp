@@ -29,6 +29,7 @@ struct TaskCase {
   const char* model = "name = \"vit\"";
   const char* data = "shapes:train=64,val=21";
   bool images = true;  // false: the model has no backbone, the data are texts of the test's own
+  const char* preprocess = "";
 };
 void PrintTo(const TaskCase& one, std::ostream* out) { *out << one.name; }
 
@@ -37,6 +38,13 @@ constexpr TaskCase kCases[] = {
     {"mae", "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n", "loss", "Reconstructions"},
     {"simmim", "mask_patch = 8\n", "loss", "Curves"},
     {"maskfeat", "cell = 4\nmask_least = 2\n", "loss", "Curves", "name = \"eva02\""},
+    {"dino",
+     "out_dim = 12\nhead_hidden = 20\nhead_bottleneck = 8\nlocal_crops = 2\nlocal_size = 16\n"
+     "warmup_teacher_temp_epochs = 2\n",
+     "loss", "Curves"},
+    {"moco_v3", "dim = 8\nhidden = 20\n", "loss", "Curves"},
+    {"igpt", "", "loss", "Completions", "name = \"igpt\"\ncolours = 8", "shapes:train=64,val=21", true,
+     "mean = [0.5, 0.5, 0.5]\nstd = [0.5, 0.5, 0.5]\n"},
     {"darl", "", "loss", "Error by patch", "name = \"darl\""},
     {"darl", "objective = \"diffusion\"\ngamma = true\norder = \"nested\"\n", "loss", "Completions",
      "name = \"illama\"\nmask = \"before\""},
@@ -94,7 +102,8 @@ path = ")",
                            data, R"("
 [preprocess]
 size = 32
-[task]
+)",
+                           GetParam().preprocess, R"([task]
 name = ")",
                            GetParam().name, "\"\n", GetParam().settings, R"([optimiser]
 name = "adamw"
