@@ -31,6 +31,11 @@ double cosine_momentum(double first, int64_t step, int64_t steps) {
   return 1 - (1 - first) * (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
+models::ModelSpec momentum_spec(models::ModelSpec trained) {
+  if (trained.settings.find("drop_path")) trained.settings.set("drop_path", 0.0);
+  return trained;
+}
+
 MomentumNetwork::MomentumNetwork(const Modules& followers, const Modules& trained)
     : followers_(followers), trained_(trained), buffers_(std::make_shared<torch::nn::Module>()) {
   for (size_t i = 0; i < followers.size(); ++i) {

@@ -14,12 +14,16 @@
 #include <utility>
 #include <vector>
 
+#include "models/base/model.h"
 #include "nn/named_tensors.h"
 
 namespace tessera::tasks {
 
 // Momentum at a step of `steps`: half a cosine from `first` to 1 (Grill et al. 2020).
 double cosine_momentum(double first, int64_t step, int64_t steps);
+
+// Returns the spec of a momentum network: without stochastic depth.
+models::ModelSpec momentum_spec(models::ModelSpec trained);
 
 class MomentumNetwork {
  public:

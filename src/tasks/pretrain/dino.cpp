@@ -15,12 +15,6 @@ torch::Tensor at_least_float(const torch::Tensor& x) {
   return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
 }
 
-// The teacher has no stochastic depth.
-models::ModelSpec teacher_spec(models::ModelSpec spec) {
-  spec.settings.set("drop_path", 0.0);
-  return spec;
-}
-
 std::vector<ImageView> views_of(const DinoConfig& config) {
   std::vector<ImageView> views = {{config.view_1}, {config.view_2}};
   for (int64_t i = 0; i < config.local_crops; ++i) views.push_back({config.view_local, config.local_size});
@@ -118,7 +112,7 @@ Dino::Dino(const TaskSetup& setup)
       spec_(setup.model),
       validation_(setup.validation),
       student_(setup.build_backbone(spec_)),
-      teacher_(setup.build_backbone(teacher_spec(spec_))),
+      teacher_(setup.build_backbone(momentum_spec(spec_))),
       views_(setup, views_of(config_), "task dino", *student_) {
   const auto head = [&] {
     auto made = std::make_shared<DinoHead>(student_->embed_width(), config_);

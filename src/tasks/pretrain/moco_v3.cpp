@@ -71,7 +71,7 @@ Moco::Moco(const TaskSetup& setup)
       spec_(setup.model),
       validation_(setup.validation),
       base_(setup.build_backbone(spec_)),
-      momentum_base_(setup.build_backbone(spec_)),
+      momentum_base_(setup.build_backbone(momentum_spec(spec_))),
       views_(setup, {{config_.view_1}, {config_.view_2}}, "task moco_v3", *base_) {
   const auto mlp = [&](const MocoMlpOptions& options, uint64_t seed) {
     return setup.build([&] {

@@ -34,7 +34,7 @@ struct MocoConfig {
     v("predictor_layers", predictor_layers, between(1, 16), "linear layers of the predictor");
     v("predictor_norm", predictor_norm, "a batch norm after the predictor (ResNet: none)");
     v("temperature", temperature, above(0), "divisor of the cosines");
-    v("momentum", momentum, between(0, 1), "of the momentum encoder");
+    v("momentum", momentum, between(0, 1), "momentum of the encoder of keys");
     v("momentum_cos", momentum_cos, "raise the momentum to 1 by half a cosine, else constant");
     v("stop_grad_conv1", stop_grad_conv1, "leave a ViT's patch embedding at its random first values");
     v("view_1", view_1, "augmentation of the first view");
@@ -58,7 +58,7 @@ class MocoMlp final : public torch::nn::Module {
 
  private:
   std::vector<nn::Linear> layers_;
-  std::vector<std::shared_ptr<WholeBatchNorm>> norms_;  // of all layers, or all but the last
+  std::vector<std::shared_ptr<WholeBatchNorm>> norms_;  // one a layer, or none for the last
 };
 
 // Returns ctr(q, k) of each query, [rows]: `queries` [rows, dim], `keys` [images, dim] of all processes, the own key of
