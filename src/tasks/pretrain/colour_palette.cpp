@@ -1,12 +1,12 @@
 #include "tasks/pretrain/colour_palette.h"
 
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "io/files/file.h"
 #include "io/files/zip.h"
-#include "models/base/codebook.h"
 #include "tasks/base/inputs.h"
 #include "tasks/base/validation_pass.h"
 
@@ -16,6 +16,19 @@ namespace {
 constexpr int64_t kImages = 1024, kCells = 64;  // images, and cells of each, that k-means reads
 constexpr int64_t kRounds = 30;                 // of Lloyd's algorithm
 constexpr uint64_t kMostPaletteBytes = uint64_t{1} << 24;
+
+// Returns the row of the palette nearest to a pixel, the first if several tie. Its sums do not depend on the number of
+// threads, as those of a matrix product may.
+int64_t nearest_row(const float* pixel, const float* palette, int64_t colours) {
+  int64_t best = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (int64_t k = 0; k < colours; ++k) {
+    const float* c = palette + 3 * k;
+    const float r = pixel[0] - c[0], g = pixel[1] - c[1], b = pixel[2] - c[2];
+    if (const float distance = r * r + g * g + b * b; distance < least) least = distance, best = k;
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -53,15 +66,14 @@ torch::Tensor kmeans_palette(const torch::Tensor& given, int64_t colours, uint64
   std::vector<int64_t> first = RandomStream(seed, "palette").permutation(distinct.size(0));
   first.resize(static_cast<size_t>(colours));
   torch::Tensor palette = distinct.index_select(0, torch::tensor(first, torch::kInt64));
-  const auto pixel = pixels.accessor<float, 2>();
+  const auto* pixel = pixels.const_data_ptr<float>();
   for (int64_t round = 0; round < kRounds; ++round) {
-    const torch::Tensor nearest = models::nearest_codes(pixels, palette).contiguous();
-    const auto* centre = nearest.const_data_ptr<int64_t>();
+    const float* centres = palette.const_data_ptr<float>();
     std::vector<double> sums(static_cast<size_t>(4 * colours), 0);  // of three channels, and a count
     for (int64_t i = 0; i < pixels.size(0); ++i) {
-      double* sum = &sums[static_cast<size_t>(4 * centre[i])];
+      double* sum = &sums[static_cast<size_t>(4 * nearest_row(pixel + 3 * i, centres, colours))];
       for (int64_t channel = 0; channel < 3; ++channel)
-        sum[channel] += static_cast<double>(pixel[i][channel]);
+        sum[channel] += static_cast<double>(pixel[3 * i + channel]);
       sum[3] += 1;
     }
     auto moved = palette.accessor<float, 2>();
