@@ -1,6 +1,7 @@
 // The explicit table of families: self-registering statics would be dropped from a static archive.
 #include "core/error.h"
 #include "core/text.h"
+#include "models/backbones/igpt.h"
 #include "models/base/codec.h"
 #include "models/base/family.h"
 #include "models/base/model.h"
@@ -32,6 +33,7 @@ const std::vector<Family>& families() {
       vil_pyramid_family(),
       vim_family(),
       vrwkv_family(),
+      igpt_family(),
   };
   return all;
 }

@@ -84,7 +84,7 @@ void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, dou
 }  // namespace
 
 void ClipConfig::check(const std::string& where) const {
-  const std::vector<std::string> modes = {"none", "norm", "value", "agc"};
+  const std::vector<std::string> modes = {"none", "norm", "value", "agc", "each"};
   if (std::find(modes.begin(), modes.end(), mode) == modes.end())
     fail_usage(where, ".mode is '", mode, "', must be one of ", join(modes, ", "), did_you_mean(mode, modes));
   if (!(value > 0)) fail_usage(where, ".value is ", shortest(value), ", must be above 0");
@@ -123,6 +123,10 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))
       clipped.scale = clipped.norm;  // as the quotient would be: NaNs stay visible
+  } else if (config.mode == "each") {
+    for (torch::Tensor gradient : gradients)
+      if (const double norm = gradient_norm({gradient}); norm + 1e-6 > config.value)
+        gradient.mul_(config.value / (norm + 1e-6));
   } else if (config.mode == "value") {
     for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {

@@ -1,4 +1,4 @@
-// Gradient clipping by the global norm, by value, or adaptively (AGC, Brock et al. 2021).
+// Gradient clipping by the global norm, by the norm of each parameter (DINO), by value, or adaptively (AGC, Brock et al. 2021).
 #pragma once
 
 #include <torch/types.h>
@@ -9,7 +9,7 @@
 namespace tessera::train {
 
 struct ClipConfig {
-  std::string mode = "none";  // none, norm, value or agc
+  std::string mode = "none";  // none, norm, each, value or agc
   double value = 1;           // maximum norm, magnitude, or share of the parameter's norm
   double norm_type = 2;       // p of the p-norm, above 0: 1, 2, inf or any other
   void check(const std::string& where = "clip") const;

@@ -57,6 +57,18 @@ TEST(Clip, ValueBoundsEveryElement) {
   EXPECT_TRUE(torch::equal(all_gradients(parameters), before.clamp(-0.5, 0.5)));
 }
 
+TEST(Clip, EachGradientHasABoundOfItsOwn) {
+  const auto parameters = some_parameters(torch::kFloat64);
+  std::vector<torch::Tensor> before;
+  for (const torch::Tensor& p : parameters)
+    if (p.grad().defined()) before.push_back(p.grad().clone());
+  EXPECT_EQ(clip_gradients({"each", 0.5, 2}, parameters).scale, 1);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double norm = before[i].norm().item<double>();
+    EXPECT_TRUE(torch::allclose(parameters[i].grad(), before[i] * std::min(1.0, 0.5 / (norm + 1e-6)))) << i;
+  }
+}
+
 TEST(Clip, AdaptiveClippingBoundsEachRowByItsParameters) {
   const auto parameters = some_parameters(torch::kFloat64);
   clip_gradients({"agc", 0.01, 2}, parameters);
@@ -119,7 +131,7 @@ TEST(Clip, WrongSettingsAreNamed) {
     return "no error";
   };
   EXPECT_EQ(refusal({"nrom", 1, 2}),
-            "clip.mode is 'nrom', must be one of none, norm, value, agc, did you mean 'norm'?");
+            "clip.mode is 'nrom', must be one of none, norm, value, agc, each, did you mean 'norm'?");
   EXPECT_EQ(refusal({"norm", 0, 2}), "clip.value is 0.0, must be above 0");
   EXPECT_EQ(refusal({"norm", 1, 0}), "clip.norm_type is 0.0, must be above 0");
 }

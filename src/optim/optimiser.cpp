@@ -102,7 +102,7 @@ Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state
       slot.name = name;
       slot.parameter = parameter;
       slot.lr_scale = group.lr_scale;
-      slot.weight_decay = group.weight_decay;
+      slot.weight_decay = slot.first_decay = group.weight_decay;
       const torch::Tensor like = parameter.detach();
       slot.state_names = state_names(name, like);
       for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(torch::zeros_like(like));
@@ -116,7 +116,7 @@ std::vector<torch::Tensor> Optimiser::parameters() const {
   return all;
 }
 
-void Optimiser::step(double lr, double gradient_scale) {
+void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
   const torch::NoGradGuard no_grad;
   ++steps_;
   const auto fits = [&](const Slot& slot) {
@@ -127,6 +127,7 @@ void Optimiser::step(double lr, double gradient_scale) {
   };
   Slots all, flat, others;
   for (Slot& slot : slots_) {
+    slot.weight_decay = slot.first_decay * decay_factor;
     slot.gradient = slot.parameter.grad();
     if (!slot.gradient.defined()) continue;
     check(slot.gradient.layout() == torch::kStrided, "optimiser: the gradient of '", slot.name,

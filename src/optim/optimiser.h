@@ -59,8 +59,8 @@ class Optimiser {
   Optimiser(const Optimiser&) = delete;
 
   // Updates with the gradients times `gradient_scale` (from clipping by norm). A group's rate is lr *
-  // lr_scale. Skips parameters without a gradient.
-  void step(double lr, double gradient_scale = 1);
+  // lr_scale, its weight decay is multiplied by `decay_factor`. Skips parameters without a gradient.
+  void step(double lr, double gradient_scale = 1, double decay_factor = 1);
   // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
 
@@ -80,9 +80,10 @@ class Optimiser {
  protected:
   struct Slot {
     std::string name;
-    torch::Tensor parameter, gradient;  // gradient: the current step's
-    double lr_scale = 1, weight_decay = 0;
-    int64_t updates = 0;  // of this parameter, including the current one
+    torch::Tensor parameter, gradient;      // gradient: the current step's
+    double lr_scale = 1, weight_decay = 0;  // of the current step
+    double first_decay = 0;                 // its group's
+    int64_t updates = 0;                    // of this parameter, including the current one
     std::vector<std::string> state_names;
     std::vector<torch::Tensor> state;  // in the same order
   };

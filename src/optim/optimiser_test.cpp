@@ -179,6 +179,17 @@ TEST(Optimiser, GroupsScaleTheRate) {
   }
 }
 
+// With a rate of 1 and gradients of 0, AdamW leaves a share of 1 - decay.
+TEST(Optimiser, AFactorScalesTheDecayOfOneStep) {
+  const torch::Tensor w = torch::ones({3, 2}, torch::kFloat64).requires_grad_();
+  const auto optimiser = make("name = 'adamw'", {{{{"w", w}}, 1, 0.25}});
+  for (const auto& [factor, left] : {std::pair{2.0, 0.5}, std::pair{1.0, 0.375}}) {
+    w.mutable_grad() = torch::zeros_like(w);
+    optimiser->step(1, 1, factor);
+    EXPECT_TRUE(w.eq(left).all().item<bool>()) << factor;
+  }
+}
+
 TEST(Optimiser, LambIsBlindToTheScaleOfLargeGradients) {
   auto a = make("name = 'lamb'", some_groups(torch::kFloat64)),
        b = make("name = 'lamb'", some_groups(torch::kFloat64));

@@ -25,7 +25,7 @@ struct WarmupConfig {
 
   template <class V>
   void visit(V& v) {
-    v("name", name, "cosine, mae_cosine, timm_cosine, step, linear or constant");
+    v("name", name, "cosine, mae_cosine, timm_cosine, dino_cosine, step, linear or constant");
     v("warmup_epochs", warmup_epochs, "length of the warm-up in epochs");
     v("warmup_steps", warmup_steps, "or in steps");
     v("warmup_lr", warmup_lr, "rate that the warm-up starts from");
@@ -152,6 +152,36 @@ class MaeCosine final : public Schedule {
   DecayConfig c_;
   ScheduleSpan span_;
   double warmup_;
+};
+
+struct DinoCosineConfig : DecayConfig {
+  double decay_factor = 1;
+
+  template <class V>
+  void visit(V& v) {
+    DecayConfig::visit(v);
+    v("decay_factor", decay_factor, at_least(0), "last weight decay as a multiple of the first");
+  }
+};
+
+class DinoCosine final : public Schedule {
+ public:
+  DinoCosine(const DinoCosineConfig& config, const ScheduleSpan& span)
+      : c_(config), clock_(span, config, false) {}
+  double rate(int64_t step) const override {
+    const double t = clock_.at(step), lr = clock_.span.lr, rest = clock_.length() - clock_.warmup;
+    if (t < clock_.warmup) return c_.warmup_lr + (lr - c_.warmup_lr) * t / std::max(clock_.warmup - 1, 1.0);
+    return c_.min_lr +
+           (lr - c_.min_lr) * half_cosine(std::min(1.0, (t - clock_.warmup) / std::max(rest, 1.0)));
+  }
+  double decay_factor(int64_t step) const override {
+    const double share = clock_.at(step) / std::max(clock_.length(), 1.0);
+    return c_.decay_factor + (1 - c_.decay_factor) * half_cosine(std::min(1.0, share));
+  }
+
+ private:
+  DinoCosineConfig c_;
+  Clock clock_;
 };
 
 struct TimmCosineConfig : DecayConfig {
@@ -302,6 +332,7 @@ const std::vector<Kind>& kinds() {
       kind<CosineConfig, Cosine>("cosine"),
       kind<DecayConfig, MaeCosine>("mae_cosine"),
       kind<TimmCosineConfig, TimmCosine>("timm_cosine"),
+      kind<DinoCosineConfig, DinoCosine>("dino_cosine"),
       kind<StepConfig, StepDecay>("step"),
       kind<DecayConfig, Linear>("linear"),
       kind<WarmupConfig, Constant>("constant"),

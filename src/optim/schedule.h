@@ -9,6 +9,8 @@
 //   timm_cosine  timm's CosineLRScheduler: warm-up warmup_lr + (lr - warmup_lr) t/w, then the cosine at t
 //                (it drops at the end of the warm-up) or, with warmup_prefix, at t - w; cycles
 //                and k-decay
+//   dino_cosine  warm-up warmup_lr + (lr - warmup_lr) s/(w-1), then the cosine; the weight decay grows to
+//                decay_factor times its first value by half a cosine over the run (Caron et al. 2021)
 //   step         warm-up as timm's, then lr factor^k after k milestones
 //   constant     warm-up as in `cosine`, then lr
 #pragma once
@@ -35,6 +37,8 @@ class Schedule {
   virtual ~Schedule() = default;
   // Returns the rate of update number `step`, from 0. After the run's end it stays at the final value.
   virtual double rate(int64_t step) const = 0;
+  // Returns the factor of the weight decay.
+  virtual double decay_factor(int64_t /*step*/) const { return 1; }
 };
 
 // Reads a recipe's table: `name` chooses the schedule, the other keys are its own. The result has every key.

@@ -42,6 +42,21 @@ TEST(Schedule, WarmupInEpochsAndInStepsAgree) {
   }
 }
 
+// Caron et al. 2021: the warm-up includes both ends.
+TEST(Schedule, DinosWeightDecayGrowsByACosine) {
+  const auto schedule =
+      make("name = 'dino_cosine'\nwarmup_steps = 5\nmin_lr = 0.01\ndecay_factor = 10", {1, 25, 5});
+  EXPECT_DOUBLE_EQ(schedule->rate(0), 0);
+  EXPECT_DOUBLE_EQ(schedule->rate(2), 0.5);
+  EXPECT_DOUBLE_EQ(schedule->rate(4), 1);
+  EXPECT_DOUBLE_EQ(schedule->rate(5), 1);
+  EXPECT_DOUBLE_EQ(schedule->rate(15), 0.01 + 0.99 * 0.5);
+  EXPECT_DOUBLE_EQ(schedule->decay_factor(0), 1);
+  EXPECT_NEAR(schedule->decay_factor(12) + schedule->decay_factor(13), 11, 1e-9);
+  EXPECT_DOUBLE_EQ(schedule->decay_factor(25), 10);
+  EXPECT_DOUBLE_EQ(make("", {1, 25, 5})->decay_factor(9), 1);
+}
+
 TEST(Schedule, PerEpochChangesBetweenEpochsOnly) {
   for (const std::string name : {"cosine", "timm_cosine"}) {
     const auto by_epoch = make("name = '" + name + "'\nwarmup_epochs = 2\nper_epoch = true", {0.3, 100, 10});
@@ -112,11 +127,12 @@ TEST(Schedule, SettingsAreCompleteAndSlipsNameTheNearest) {
     }
     return "no error";
   };
-  EXPECT_EQ(refusal("name = 'cosin'"),
-            "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, step, linear, "
-            "constant, did "
-            "you mean "
-            "'cosine'?");
+  EXPECT_EQ(
+      refusal("name = 'cosin'"),
+      "schedule.name is 'cosin', must be one of cosine, mae_cosine, timm_cosine, dino_cosine, step, linear, "
+      "constant, did "
+      "you mean "
+      "'cosine'?");
   EXPECT_EQ(refusal("warmup_epoch = 1"),
             "unknown key 'schedule.warmup_epoch', did you mean 'warmup_epochs'?");
   EXPECT_EQ(refusal("name = 'constant'\nmin_lr = 1"), "unknown key 'schedule.min_lr'");

@@ -40,7 +40,7 @@ struct ModelSection {
 WeightFile pretrained_file(const ModelSection& model);
 
 enum class RunPrecision { fp32, bf16, fp64, fp16 };
-enum class ClipMode { norm, value, agc };
+enum class ClipMode { norm, value, agc, each };
 enum class BadImagePolicy { replace, fail };
 
 // [train]: length, batches, precision, and output.
@@ -126,7 +126,7 @@ struct EnumNames<train::RunPrecision> {
 };
 template <>
 struct EnumNames<train::ClipMode> {
-  static constexpr std::array names = {"norm", "value", "agc"};
+  static constexpr std::array names = {"norm", "value", "agc", "each"};
 };
 template <>
 struct EnumNames<train::BadImagePolicy> {
@@ -150,7 +150,9 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("balanced_sampling", balanced_sampling, "draw classes equally often");
   v("clip_grad", clip_grad, at_least(0), "bound on the gradient, 0 = no clipping");
   v("clip_mode", clip_mode, choice<ClipMode>(),
-    "quantity to bound: the norm of the whole gradient, each value, or agc (Brock et al. 2021)");
+    "quantity to bound: the norm of the whole gradient, that of each parameter's (each), each value, or agc "
+    "(Brock "
+    "et al. 2021)");
   v("clip_norm_type", clip_norm_type, above(0), "p of the norm: 2, 1, inf or any other");
   v("max_skipped", max_skipped, at_least(0),
     "steps in a row without a finite loss and gradient before the run is stopped");

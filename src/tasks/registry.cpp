@@ -21,9 +21,12 @@
 #include "tasks/pairs/simvlm.h"
 #include "tasks/pretrain/beit.h"
 #include "tasks/pretrain/darl.h"
+#include "tasks/pretrain/dino.h"
 #include "tasks/pretrain/dvae.h"
+#include "tasks/pretrain/igpt.h"
 #include "tasks/pretrain/mae.h"
 #include "tasks/pretrain/maskfeat.h"
+#include "tasks/pretrain/moco_v3.h"
 #include "tasks/pretrain/mvp.h"
 #include "tasks/pretrain/patch_tokens.h"
 #include "tasks/pretrain/simmim.h"
@@ -35,10 +38,11 @@ namespace {
 
 std::vector<TaskKind>& table() {
   static std::vector<TaskKind> kinds = {
-      classify_kind(), mae_kind(),    darl_kind(),     dvae_kind(),     vae_kind(),    diffuse_kind(),
-      segment_kind(),  detect_kind(), detr_kind(),     clip_kind(),     coca_kind(),   simvlm_kind(),
-      instruct_kind(), frozen_kind(), flamingo_kind(), language_kind(), simmim_kind(), maskfeat_kind(),
-      beit_kind(),     bert_kind(),   glip_kind(),     mvp_kind(),
+      classify_kind(), mae_kind(),     darl_kind(),     dvae_kind(),    vae_kind(),
+      diffuse_kind(),  segment_kind(), detect_kind(),   detr_kind(),    clip_kind(),
+      coca_kind(),     simvlm_kind(),  instruct_kind(), frozen_kind(),  flamingo_kind(),
+      language_kind(), simmim_kind(),  maskfeat_kind(), beit_kind(),    bert_kind(),
+      glip_kind(),     mvp_kind(),     dino_kind(),     moco_v3_kind(), igpt_kind(),
   };
   return kinds;
 }

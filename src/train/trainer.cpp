@@ -172,7 +172,8 @@ void Trainer::train_step() {
   const bool finite = all_finite(means, clipped);
   if (finite) {
     RECORD_USER_SCOPE("optimiser and moving average");
-    optimisation_.optimiser->step(progress_.learning_rate, clipped.scale);
+    optimisation_.optimiser->step(progress_.learning_rate, clipped.scale,
+                                  optimisation_.schedule->decay_factor(state_.step));
     if (optimisation_.ema) optimisation_.ema->update(model_.state);
     task_.after_step(step);
     meter_.add(means, clipped.norm);

@@ -13,8 +13,8 @@ const std::vector<NameTable>& name_tables() {
     std::vector<NameTable> tables;
     for (const auto& file :
          {vit_names, swin_names, resnet_names, convnext_names, baseline_names, vision_lstm_names,
-          vision_llama_names, scan_names, diffusers_names, detector_names, detr_names, segmenter_names,
-          tower_names, language_names, llama_names})
+          vision_llama_names, scan_names, igpt_names, diffusers_names, detector_names, detr_names,
+          segmenter_names, tower_names, language_names, llama_names})
       for (NameTable& table : file()) tables.push_back(std::move(table));
     return tables;
   }();

@@ -138,9 +138,8 @@ void complete(const CompleteOptions& options) {
   people(options.json) << counted(completions.count(), "image") << ", " << completions.known() << " of "
                        << drawing.patches() << " patches given, in "
                        << (options.out.empty() ? options.folder : options.out) << "\n";
-  nlohmann::ordered_json outcome = {{"images", completions.count()},
-                                    {"patches", drawing.patches()},
-                                    {"given", completions.known()}};
+  nlohmann::ordered_json outcome = {
+      {"images", completions.count()}, {"patches", drawing.patches()}, {"given", completions.known()}};
   if (!options.out.empty()) outcome["output"] = options.out;
   if (!options.folder.empty()) outcome["folder"] = options.folder;
   print_outcome(options.json, outcome);

@@ -9,6 +9,20 @@
 #include "data/transforms/augment_operations.h"
 
 namespace tessera::data {
+namespace {
+
+// Certain events draw nothing.
+bool happens(double probability, Draws& draws) {
+  return probability >= 1 || (probability > 0 && draws.fraction() < probability);
+}
+
+AugmentConfig jitter_of(const ViewAugment& view) {
+  AugmentConfig config;
+  config.color_jitter = view.color_jitter;
+  return config;
+}
+
+}  // namespace
 
 PixelAugment::PixelAugment(const AugmentConfig& config, const Preprocess& preprocess)
     : three_augment_(config.three_augment), jitter_(config.color_jitter) {
@@ -29,7 +43,19 @@ PixelAugment::PixelAugment(const AugmentConfig& config, const Preprocess& prepro
   settings_.interpolation = moves ? interpolation : Interpolation::bicubic;
 }
 
+PixelAugment::PixelAugment(const ViewAugment& config, const Preprocess& preprocess)
+    : PixelAugment(jitter_of(config), preprocess) {
+  view_ = config;
+}
+
 void PixelAugment::apply(Draws& draws, Image& image) const {
+  if (view_) {
+    if (!jitter_.empty() && happens(view_->jitter, draws)) color_jitter(jitter_, draws, image);
+    if (happens(view_->grayscale, draws)) grayscale(image);
+    if (happens(view_->blur, draws)) image = gaussian_blur(image, draws.uniform(0.1, 2.0));
+    if (happens(view_->solarize, draws)) solarize(image, 128);
+    return;
+  }
   if (policy_) apply_policy(*policy_, settings_, draws, image);
   if (three_augment_) three_augment(draws, image);
   if (!jitter_.empty()) color_jitter(jitter_, draws, image);

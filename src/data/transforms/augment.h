@@ -7,18 +7,20 @@
 #include "data/base/draws.h"
 #include "data/transforms/augment_policy.h"
 #include "data/transforms/transform.h"
+#include "data/transforms/view_augment.h"
 #include "io/images/image.h"
 
 namespace tessera::data {
 
 // The pixel augmentations of an AugmentConfig, ready to apply: RandAugment or AutoAugment, 3-Augment, colour
-// jitter, in this order (timm's and DeiT III's).
+// jitter, in this order (timm's and DeiT III's); or those of a ViewAugment.
 class PixelAugment {
  public:
   // `interpolation` and the mean colour (the fill for outside pixels) come from the preprocessing. Throws
   // usage errors.
   PixelAugment(const AugmentConfig& config, const Preprocess& preprocess);
-  bool enabled() const { return policy_ || three_augment_ || !jitter_.empty(); }
+  PixelAugment(const ViewAugment& config, const Preprocess& preprocess);
+  bool enabled() const { return policy_ || three_augment_ || !jitter_.empty() || view_; }
   void apply(Draws& draws, Image& image) const;
 
  private:
@@ -26,6 +28,7 @@ class PixelAugment {
   OpSettings settings_;
   bool three_augment_;
   std::vector<double> jitter_;
+  std::optional<ViewAugment> view_;
 };
 
 // Applies one of: gray, solarize at 128, blur with a radius of 0.1 … 2. (Touvron et al., "DeiT III", 2022.)

@@ -239,10 +239,13 @@ class EvalTransform final : public Base {
 
 class TrainTransform final : public Base {
  public:
-  TrainTransform(const Preprocess& preprocess, const AugmentConfig& augment, const JointFields& joint)
+  // `pixels`: made of an AugmentConfig or a ViewAugment.
+  template <class Pixels>
+  TrainTransform(const Preprocess& preprocess, const AugmentConfig& augment, const JointFields& joint,
+                 const Pixels& pixels)
       : Base(preprocess, preprocess.size, preprocess.size, joint),
         augment_((check_augment(augment), augment)),
-        pixels_(augment, preprocess) {
+        pixels_(pixels, preprocess) {
     if (fields_.size() > 1 && !augment.auto_augment.empty())
       fail_usage("augment.auto_augment = \"", augment.auto_augment,
                  "\" rotates and shears images, which masks and boxes do not follow: leave it out");
@@ -418,9 +421,19 @@ std::shared_ptr<const Transform> make_train_transform(const Preprocess& preproce
   AugmentConfig of_colours = augment;
   if (!colour) of_colours.erase = {};  // applied later, to all channels together
   const MakeColourTransform make = [&](const Preprocess& part, const JointFields& fields) {
-    return std::make_shared<TrainTransform>(part, of_colours, fields);
+    return std::make_shared<TrainTransform>(part, of_colours, fields, of_colours);
   };
   return colour ? make(preprocess, joint) : make_bands_transform(preprocess, joint, augment, make);
+}
+
+std::shared_ptr<const Transform> make_view_transform(const Preprocess& preprocess,
+                                                     const ViewAugment& augment) {
+  if (preprocess.mean.size() != 3)
+    fail_usage("views have augmented colours: preprocess.mean has ", preprocess.mean.size(),
+               " numbers, must have 3");
+  AugmentConfig crop;
+  crop.scale = augment.scale, crop.ratio = augment.ratio, crop.flip = augment.flip;
+  return std::make_shared<TrainTransform>(preprocess, crop, JointFields(), augment);
 }
 
 }  // namespace tessera::data

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "data/transforms/transform.h"
+#include "data/transforms/view_augment.h"
 
 namespace tessera::data {
 namespace {
@@ -77,15 +78,17 @@ std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<con
 
 std::shared_ptr<const Transform> make_views(std::shared_ptr<const Transform> transform, int64_t count) {
   check(count >= 1, "a sample has ", count, " views, must have at least 1");
+  return join_views(std::vector(static_cast<size_t>(count), std::move(transform)));
+}
+
+std::shared_ptr<const Transform> join_views(std::vector<std::shared_ptr<const Transform>> views) {
   std::vector<Field> fields;
-  for (int64_t view = 0; view < count; ++view)
-    for (Field field : transform->fields()) {
+  for (size_t view = 0; view < views.size(); ++view)
+    for (Field field : views[view]->fields()) {
       field.name += "_" + std::to_string(view);
       fields.push_back(std::move(field));
     }
-  return std::make_shared<JoinedTransform>(
-      std::vector<std::shared_ptr<const Transform>>(static_cast<size_t>(count), transform),
-      std::move(fields));
+  return std::make_shared<JoinedTransform>(std::move(views), std::move(fields));
 }
 
 }  // namespace tessera::data

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/mamba.h"
@@ -170,7 +171,7 @@ class VimBlock final : public torch::nn::Module {
   Norm norm_;
 };
 
-class Vim final : public IsotropicBackbone {
+class Vim final : public IsotropicBackbone, public MasksPatches {
  public:
   explicit Vim(const Config& config) : config_(config), grid_(config.strided_grid()) {
     const auto token = [&](const char* name) {
@@ -195,6 +196,9 @@ class Vim final : public IsotropicBackbone {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.step(); }
+  int64_t map_width() const override { return config_.dim; }
 
   // With pooling "max", the head reads all tokens.
   std::vector<torch::Tensor> read_outs(const torch::Tensor& images, const Context& context) override {
@@ -229,7 +233,7 @@ class Vim final : public IsotropicBackbone {
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(images);
+    const torch::Tensor patches = with_mask_tokens(patch_embed_(images));
     const Extent grid{patches.size(1), patches.size(2)};
     Tokens tokens;
     static_cast<TokenPlaces&>(tokens) = places(grid);
@@ -247,6 +251,10 @@ class Vim final : public IsotropicBackbone {
                     const nn::Filler& fill) const override;
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     if (config_.layer_pairs && index % 2 == 0) return x;  // its pair's second block runs both

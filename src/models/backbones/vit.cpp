@@ -17,6 +17,7 @@
 #include "models/base/patch_mask.h"
 #include "nn/attention.h"
 #include "nn/attention_pool.h"
+#include "nn/conv_stem.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/linear.h"
@@ -113,12 +114,14 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     const int64_t entries = rows_ * columns_ + position_prefix();
     if (config.positions == VitPositions::learned)
       pos_embed_ = register_parameter("pos_embed", nn::zeros({1, entries, config.dim}));
-    if (config.positions == VitPositions::sincos)
-      pos_embed_ = register_buffer("pos_embed", fixed_positions());
+    if (config.fixed_table()) pos_embed_ = register_buffer("pos_embed", fixed_positions());
     if (config.distilled) dist_token_ = register_parameter("dist_token", nn::zeros({1, 1, config.dim}));
-    patch_embed_ = register_module("patch_embed",
-                                   nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
-                                                  config.patch_bias && !config.pre_norm, config.in_channels));
+    if (config.conv_stem)
+      conv_stem_ = register_module("patch_embed", nn::ConvStem(config.dim, config.in_channels));
+    else
+      patch_embed_ = register_module(
+          "patch_embed", nn::PatchEmbed(config.patch_size, config.dim, config.patch_size,
+                                        config.patch_bias && !config.pre_norm, config.in_channels));
     if (config.pre_norm)
       norm_pre_ = register_norm(*this, "norm_pre", config.norm, config.dim, config.norm_eps);
     const std::vector<double> rates = config.drop_path_rates(config.depth);
@@ -168,7 +171,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
 
   int64_t macs(int64_t height, int64_t width) const override {
     const int64_t tokens = config_.patches(height, width) + prefix_;
-    int64_t total = patch_embed_->macs(height, width);
+    int64_t total = conv_stem_ ? conv_stem_->macs(height, width) : patch_embed_->macs(height, width);
     for (const auto& block : blocks_) total += block->macs(tokens);
     return total + (attn_pool_ ? attn_pool_->macs(tokens - prefix_) : 0) +
            (peg_ ? config_.patches(height, width) * peg_->macs() : 0);
@@ -217,7 +220,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
       fill.truncated_normal(0.02);
     else if (name == "cls_token" || name == "reg_token")
       fill.normal(1e-6);
-    else if (name == "patch_embed.proj.weight")
+    else if (name.starts_with("patch_embed.") && parameter.dim() == 4)
       fill.fan_in_uniform(parameter[0].numel());
     else if (name == "attn_pool.latent")
       fill.truncated_normal(1 / std::sqrt(static_cast<double>(config_.dim)));
@@ -233,14 +236,12 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches =
-        with_mask_tokens(patch_embed_(config_.drop_border ? whole_patches(images) : images));
+    const torch::Tensor patches = with_mask_tokens(
+        conv_stem_ ? conv_stem_(images) : patch_embed_(config_.drop_border ? whole_patches(images) : images));
     const int64_t batch = patches.size(0), rows = patches.size(1), columns = patches.size(2);
     torch::Tensor x = patches.reshape({batch, rows * columns, config_.dim});
     torch::Tensor positions;
-    if (pos_embed_.defined())
-      positions = nn::resample_tokens(pos_embed_, position_prefix(), rows_, columns_, rows, columns,
-                                      nn::Resample::bicubic_antialias);
+    if (pos_embed_.defined()) positions = positions_for(rows, columns);
     if (positions.defined() && config_.no_embed_class) x = x + positions;
     std::vector<torch::Tensor> parts;
     for (const torch::Tensor& token : {cls_token_, dist_token_, reg_token_})
@@ -304,12 +305,31 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     return x.select(1, 0);
   }
 
+  // Returns the learned positions for another grid. DINO's places are (i + 0.5) old / (new + 0.1) - 0.5.
+  torch::Tensor positions_for(int64_t rows, int64_t columns) const {
+    const int64_t prefix = position_prefix();
+    if (config_.resample == VitResample::antialias || (rows == rows_ && columns == columns_))
+      return nn::resample_tokens(pos_embed_, prefix, rows_, columns_, rows, columns,
+                                 nn::Resample::bicubic_antialias);
+    const auto scale = [](int64_t now, int64_t old) {
+      return (static_cast<double>(now) + 0.1) / static_cast<double>(old);
+    };
+    const torch::Tensor planes =
+        pos_embed_.slice(1, prefix).unflatten(1, {rows_, columns_}).permute({0, 3, 1, 2});
+    const torch::Tensor moved =
+        at::upsample_bicubic2d(planes, {rows, columns}, false, scale(rows, rows_), scale(columns, columns_));
+    return torch::cat({pos_embed_.slice(1, 0, prefix), moved.flatten(2).transpose(1, 2)}, 1);
+  }
+
   int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
 
   // Returns the fixed table, with zeros for the tokens before the patches.
   torch::Tensor fixed_positions() const {
     if (nn::ShapesOnly::active()) return nn::zeros({1, rows_ * columns_ + position_prefix(), config_.dim});
-    const torch::Tensor table = nn::sincos_2d(rows_, columns_, config_.dim);
+    // MoCo v3 encodes index / rows first, then index % rows, of a patch's row-major index.
+    const torch::Tensor table = config_.positions == VitPositions::sincos
+                                    ? nn::sincos_2d(rows_, columns_, config_.dim)
+                                    : nn::sincos_2d(columns_, rows_, config_.dim).roll(config_.dim / 2, 1);
     return torch::cat({torch::zeros({position_prefix(), config_.dim}), table}).unsqueeze(0);
   }
 
@@ -318,6 +338,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
   torch::Tensor cls_token_, dist_token_, reg_token_, pos_embed_;
   torch::Tensor shared_table_;  // as Block::table_, of all blocks
   nn::PatchEmbed patch_embed_{nullptr};
+  nn::ConvStem conv_stem_{nullptr};  // in its place
   Norm norm_pre_, norm_, fc_norm_;
   nn::AttentionPool attn_pool_{nullptr};
   std::vector<std::shared_ptr<Block>> blocks_;

@@ -13,7 +13,8 @@ namespace tessera::models {
 
 enum class VitPool { token, avg, avgmax, max, map };
 enum class VitFcNorm { automatic, on, off };
-enum class VitPositions { learned, sincos, relative, alibi, none };
+enum class VitPositions { learned, sincos, relative, alibi, none, sincos_moco };
+enum class VitResample { antialias, offset };
 
 }  // namespace tessera::models
 
@@ -31,7 +32,11 @@ struct tessera::EnumNames<tessera::models::VitFcNorm> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::VitPositions> {
-  static constexpr std::array names = {"learned", "sincos", "relative", "alibi", "none"};
+  static constexpr std::array names = {"learned", "sincos", "relative", "alibi", "none", "sincos_moco"};
+};
+template <>
+struct tessera::EnumNames<tessera::models::VitResample> {
+  static constexpr std::array names = {"antialias", "offset"};
 };
 
 namespace tessera::models {
@@ -50,6 +55,8 @@ struct VitConfig : IsotropicSettings {
   int64_t reg_tokens = 0;
   bool pre_norm = false, patch_bias = true, drop_border = false;
   VitPositions positions = VitPositions::learned;
+  VitResample resample = VitResample::antialias;
+  bool conv_stem = false;
   bool relative_table = false, shared_table = false, peg = false;
 
   VitConfig() { drop_path_decay = true; }
@@ -83,8 +90,13 @@ struct VitConfig : IsotropicSettings {
       "images may be larger than a whole number of patches: the rest is cropped (SigLIP at 384 in "
       "patches of 14)");
     v("positions", positions, choice<VitPositions>(),
-      "sincos: fixed; relative: a learned bias per head for row and column offsets, in each block; alibi: a "
-      "fixed bias that falls with the distance");
+      "sincos: fixed; sincos_moco: the same in MoCo v3's order; relative: a learned bias per head for row "
+      "and "
+      "column offsets, in each block; alibi: a fixed bias that falls with the distance");
+    v("resample", resample, choice<VitResample>(),
+      "bicubic interpolation of positions to another grid: antialias (timm), or offset (DINO's multi-crop)");
+    v("conv_stem", conv_stem,
+      "four convolutions with batch norms in place of the patch embedding, in patches of 16 (MoCo v3)");
     v("relative_table", relative_table,
       "in addition to positions, in each block a learned bias per head for every offset of two patches, "
       "initially 0 (BEiT)");
@@ -101,8 +113,11 @@ struct VitConfig : IsotropicSettings {
       fail_usage(
           "model.positions = \"relative\" needs a pooling of patches, such as global_pool = \"avg\": a class "
           "token has no place, so that the last block would not learn any");
-    if (positions == VitPositions::sincos && dim % 4 != 0)
-      fail_usage("model.positions = \"sincos\" needs dim to be a multiple of 4");
+    if (fixed_table() && dim % 4 != 0)
+      fail_usage("model.positions = \"", name_of(positions), "\" needs dim to be a multiple of 4");
+    if (conv_stem && (patch_size != 16 || dim % 8 != 0 || pre_norm || drop_border))
+      fail_usage("model.conv_stem goes with patch_size = 16, dim a multiple of 8, and neither pre_norm nor ",
+                 "drop_border; they are ", patch_size, " and ", dim);
     if ((relative_table || shared_table) && (distilled || reg_tokens > 0))
       fail_usage(
           "model.relative_table and model.shared_table go with distilled = false and reg_tokens = 0: their "
@@ -125,6 +140,9 @@ struct VitConfig : IsotropicSettings {
           "and no reg_tokens");
   }
 
+  bool fixed_table() const {
+    return positions == VitPositions::sincos || positions == VitPositions::sincos_moco;
+  }
   int64_t hidden() const { return static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio); }
   bool norm_after_pooling() const {
     const bool of_all = global_pool != VitPool::token && global_pool != VitPool::map;

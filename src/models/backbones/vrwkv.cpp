@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 #include "models/base/isotropic.h"
+#include "models/base/patch_mask.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
@@ -142,7 +143,7 @@ torch::Tensor fancy_values(const std::string& name, int64_t index, int64_t depth
   return torch::pow(share, rest);
 }
 
-class Vrwkv final : public IsotropicBackbone {
+class Vrwkv final : public IsotropicBackbone, public MasksPatches {
  public:
   explicit Vrwkv(const Config& config) : config_(config) {
     rows_ = config.grid().height;
@@ -160,6 +161,9 @@ class Vrwkv final : public IsotropicBackbone {
 
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
+  int64_t mask_width() const override { return config_.dim; }
+  int64_t map_stride() const override { return config_.patch_size; }
+  int64_t map_width() const override { return config_.dim; }
   std::string keep_refusal() const override {
     return config_.shift_pixels > 0 ? "q-shift reads the neighbours of every patch" : "";
   }
@@ -178,7 +182,7 @@ class Vrwkv final : public IsotropicBackbone {
   }
 
   Tokens tokenise(const torch::Tensor& images, const Context&) override {
-    const torch::Tensor patches = patch_embed_(images);
+    const torch::Tensor patches = with_mask_tokens(patch_embed_(images));
     Tokens tokens;
     tokens.rows = patches.size(1), tokens.columns = patches.size(2);
     tokens.x = patches.flatten(1, 2) + nn::resample_tokens(pos_embed_, 0, rows_, columns_, tokens.rows,
@@ -196,6 +200,10 @@ class Vrwkv final : public IsotropicBackbone {
   }
 
  protected:
+  torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) override {
+    return last_map_of(*this, images, normed, context);
+  }
+
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, {tokens.rows, tokens.columns}, context);

@@ -29,7 +29,8 @@ ModelSpec small(const char* family, Value::Table extra = {}) {
     if (full.find("strides")) all.set("strides", Value::Array{2}), all.set("head_width", 6);
     if (full.find("rope_anchor")) all.set("rope_anchor", Value::Array{8.0, 4.0});
   }
-  if (full.find("probe_layers")) all.set("probe_layers", 1), all.set("head_bias", true);
+  if (full.find("probe_layers")) all.set("probe_layers", 1);
+  if (full.find("head_bias")) all.set("head_bias", true);
   merge(all, Value(std::move(extra)));
   return resolve_model(family, all);
 }

@@ -91,6 +91,8 @@ constexpr MaskedFamily kFamilies[] = {
     {"eva02", "dim = 16\ndepth = 2\nheads = 2\npatch_size = 4"},
     {"aim", "dim = 16\ndepth = 2\nheads = 2\npatch_size = 4\nprobe_layers = 1"},
     {"vil", "dim = 16\ndepth = 1\npatch_size = 4"},
+    {"vim", "dim = 16\ndepth = 2\npatch_size = 4"},
+    {"vrwkv", "dim = 16\ndepth = 2\npatch_size = 4"},
     {"swin", "dims = [8, 16]\ndepths = [2, 1]\nheads = [2, 2]\nwindow_size = 4"},
     {"vil_pyramid", "dims = [8, 16]\ndepths = [2, 1]\nheads = [2, 2]"},
 };
@@ -160,7 +162,7 @@ struct Objective {
 };
 constexpr Objective kObjectives[] = {
     {"simmim", "mask_patch = 8", 0},
-    {"simmim", "mask_patch = 16", 6},
+    {"simmim", "mask_patch = 16", 8},
     {"maskfeat", "cell = 2\nmask_least = 2", 0},
     {"maskfeat", "target = 'pixels'\nmask_least = 2", 3},
 };
@@ -201,7 +203,7 @@ TEST(MaskedTasks, RefuseByName) {
   EXPECT_NE(error_of_task("simmim", "mask_patch = 6", kFamilies[0]).find("task.mask_patch = 6"),
             std::string::npos);
   EXPECT_NE(error_of_task("maskfeat", "cell = 3", kFamilies[0]).find("task.cell = 3"), std::string::npos);
-  EXPECT_NE(error_of_task("maskfeat", "cell = 2", kFamilies[6]).find("cells of 8 pixels"), std::string::npos);
+  EXPECT_NE(error_of_task("maskfeat", "cell = 2", kFamilies[8]).find("cells of 8 pixels"), std::string::npos);
   EXPECT_NE(error_of_task("beit", "", kFamilies[0]).find("task.tokeniser"), std::string::npos);
   EXPECT_NE(error_of_task("simmim", "", {"convnext", "dims = [8, 16]\ndepths = [1, 1]"}).find("mask token"),
             std::string::npos);

@@ -16,6 +16,7 @@ std::vector<NameTable> swin_names();
 std::vector<NameTable> resnet_names();
 std::vector<NameTable> convnext_names();
 std::vector<NameTable> baseline_names();
+std::vector<NameTable> igpt_names();
 std::vector<NameTable> vision_lstm_names();
 std::vector<NameTable> vision_llama_names();
 std::vector<NameTable> scan_names();
