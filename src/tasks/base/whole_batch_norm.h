@@ -12,10 +12,15 @@
 
 namespace tessera::tasks {
 
-// Parameters weight and bias if it is affine, buffers running_mean and running_var, of [width].
+// Parameters weight and bias if it is affine; buffers running_mean and running_var if it has running statistics; of [width].
+// Without them, statistics are always those of the batch: heads of training are unused afterwards.
 class WholeBatchNorm final : public torch::nn::Module {
  public:
-  explicit WholeBatchNorm(int64_t width, bool affine = true);
+  struct Options {
+    bool affine = true, running = true;
+  };
+  explicit WholeBatchNorm(int64_t width) : WholeBatchNorm(width, Options()) {}
+  WholeBatchNorm(int64_t width, const Options& options);
   // Normalises rows [n, width] of this process, `count` over all processes.
   torch::Tensor forward(const torch::Tensor& rows, int64_t count, Collective& others);
 

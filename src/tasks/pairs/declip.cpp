@@ -161,8 +161,10 @@ DeclipParts::DeclipParts(const DeclipConfig& config, int64_t width, int64_t text
     predictor_ = {layer("predictor_linear1", hidden, config.bottleneck),
                   layer("predictor_layer2", config.bottleneck, hidden)};
     for (size_t i = 0; i < norms_.size(); ++i)
-      norms_[i] = register_module(i < 3 ? text("projector_bn", i + 1) : "predictor_bn1",
-                                  std::make_shared<WholeBatchNorm>(i < 3 ? hidden : config.bottleneck));
+      norms_[i] =
+          register_module(i < 3 ? text("projector_bn", i + 1) : "predictor_bn1",
+                          std::make_shared<WholeBatchNorm>(i < 3 ? hidden : config.bottleneck,
+                                                           WholeBatchNorm::Options{.running = false}));
   }
   if (config.texts > 0) token_scores_ = layer("text_label_predictor", text_width, vocabulary);
   if (config.nearest > 0) bank_ = register_module("bank", std::make_shared<TextBank>(config.bank, width));

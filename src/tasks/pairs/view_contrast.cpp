@@ -6,29 +6,16 @@
 
 namespace tessera::tasks {
 
-WholeBatchNorm::WholeBatchNorm(int64_t width) {
-  weight_ = register_parameter("weight", nn::ones({width}));
-  bias_ = register_parameter("bias", nn::zeros({width}));
-}
-
-torch::Tensor WholeBatchNorm::forward(const torch::Tensor& given, int64_t whole, Collective& others) const {
-  constexpr double kEps = 1e-5;
-  // bfloat16 is too coarse for sums over a batch.
-  const torch::Tensor x = given.scalar_type() == torch::kFloat64 ? given : given.to(torch::kFloat32);
-  const auto count = static_cast<double>(whole);
-  const torch::Tensor centred = x - others.sum(x.sum(0)) / count;
-  const torch::Tensor variance = others.sum(centred.square().sum(0)) / count;
-  return centred * (variance + kEps).rsqrt() * weight_ + bias_;
-}
-
 ViewHead::ViewHead(int64_t width, const ViewConfig& config) {
   const auto layer = [&](const char* name, int64_t from, int64_t to) {
     return register_module(name, nn::Linear(from, to, true));
   };
   layer1_ = layer("layer1", width, config.hidden);
-  bn1_ = register_module("bn1", std::make_shared<WholeBatchNorm>(config.hidden));
+  bn1_ = register_module(
+      "bn1", std::make_shared<WholeBatchNorm>(config.hidden, WholeBatchNorm::Options{.running = false}));
   layer2_ = layer("layer2", config.hidden, config.hidden);
-  bn2_ = register_module("bn2", std::make_shared<WholeBatchNorm>(config.hidden));
+  bn2_ = register_module(
+      "bn2", std::make_shared<WholeBatchNorm>(config.hidden, WholeBatchNorm::Options{.running = false}));
   layer3_ = layer("layer3", config.hidden, config.dim);
 }
 

@@ -13,7 +13,7 @@
 #include "core/config.h"
 #include "data/transforms/transform.h"
 #include "nn/linear.h"
-#include "tasks/base/task.h"
+#include "tasks/base/whole_batch_norm.h"
 
 namespace tessera::tasks {
 
@@ -39,17 +39,6 @@ struct ViewConfig {
     augment.three_augment = true, augment.color_jitter = {0.4, 0.4, 0.4, 0.1};
     return augment;
   }
-};
-
-// Normalises the channels of x [batch, width] by mean and variance over the `whole` rows of all processes (Ioffe &
-// Szegedy 2015). It has no running statistics, because heads of training are unused afterwards. Parameters weight, bias.
-class WholeBatchNorm final : public torch::nn::Module {
- public:
-  explicit WholeBatchNorm(int64_t width);
-  torch::Tensor forward(const torch::Tensor& x, int64_t whole, Collective& others) const;
-
- private:
-  torch::Tensor weight_, bias_;
 };
 
 // Linear, norm, ReLU, linear, norm, ReLU, linear, with SLIP's names layer1, bn1, layer2, bn2, layer3. The

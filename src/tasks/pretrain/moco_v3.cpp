@@ -31,8 +31,9 @@ MocoMlp::MocoMlp(const MocoMlpOptions& options) {
     const int64_t out = last ? options.out : options.hidden;
     layers_.push_back(register_module(std::to_string(3 * i), nn::Linear(in, out, false)));
     if (!last || options.last_norm)
-      norms_.push_back(register_module(std::to_string(3 * i + 1),
-                                       std::make_shared<WholeBatchNorm>(out, /*affine=*/!last)));
+      norms_.push_back(
+          register_module(std::to_string(3 * i + 1),
+                          std::make_shared<WholeBatchNorm>(out, WholeBatchNorm::Options{.affine = !last})));
     in = out;
   }
 }
