@@ -41,7 +41,8 @@ class PublishedCase {
   torch::ScalarType dtype_;
   std::string prefix_;
   std::map<std::string, torch::Tensor> published_, inputs_, ours_;
-  std::set<std::string> zero_;  // gradients that are zero up to rounding, compared with the size of the others
+  std::set<std::string>
+      zero_;  // gradients that are zero up to rounding, compared with the size of the others
   std::vector<train::TensorSource> sources_;
   torch::Tensor loss_;
   double largest_gradient_ = 0;

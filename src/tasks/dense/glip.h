@@ -42,7 +42,8 @@ struct GlipTaskConfig {
     v("layers", layers, between(1, 64), "layers of fusion, each with a convolution");
     v("anchor_side", anchor_side, above_to(0, 1024), "side of a cell's anchor in cells");
     v("nearest", nearest, between(1, 1024), "cells of a level that an object may be assigned to (ATSS)");
-    v("vote", vote, choice<models::TokenVote>(), "probability of a name: the mean of its tokens, or the largest");
+    v("vote", vote, choice<models::TokenVote>(),
+      "probability of a name: the mean of its tokens, or the largest");
     v("shortest", shortest, between(1, 16384),
       "sides that the short one is resized to, one is drawn; empty: the image fits");
     v("longest", longest, between(0, 16384), "the long side stays within it, with shortest");
