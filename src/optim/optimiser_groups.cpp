@@ -56,12 +56,14 @@ Place place_of(const std::string& name) {
                                                "bn3",
                                                "x_embedder",
                                                "t_embedder",
-                                               "y_embedder"};
+                                               "y_embedder",
+                                               "wte",
+                                               "wpe"};
   for (const std::string_view stem : stems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');
-  static constexpr std::string_view stacks[] = {"blocks",    "layers",     "stages", "patch_embeds",
-                                                "pos_block", "pos_embeds", "pegs",   "q_query"};
+  static constexpr std::string_view stacks[] = {
+      "blocks", "layers", "stages", "patch_embeds", "pos_block", "pos_embeds", "pegs", "q_query", "h"};
   // The numbers in a name are stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
   // "layer2.0.…". Parts of a stage outside its blocks ("layers.1.downsample") belong to the stage's first
   // block.
@@ -85,11 +87,11 @@ std::optional<Place> blocks_before(const std::string& name, std::string_view fin
   return Place{1, parse_int(split(name, '.')[1]).value_or(kEnd), kEnd};
 }
 
-// Vision-LSTM has two final norms: one for all tokens, then one for the vector that the head reads. Vision Mamba
-// and Vision-RWKV name theirs otherwise.
+// Vision-LSTM has two final norms: one for all tokens, then one for the vector that the head reads. Vision Mamba,
+// Vision-RWKV and iGPT name theirs otherwise.
 std::string_view final_norm_of(const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    for (const std::string_view norm : {"norm", "norm_f", "ln1", "legacy_norm"})
+    for (const std::string_view norm : {"norm", "norm_f", "ln1", "ln_f", "legacy_norm"})
       if (starts_with_part(name, norm)) return norm;
   return "norm";
 }

@@ -265,7 +265,7 @@ TEST(Capability, ModelsWithoutItAreToldWhoHasIt) {
   const auto swin = meta_backbone(resolve_model("swin"));
   EXPECT_EQ(error_of([&] { require<TokenEncoder>(*swin, "swin", "task mae"); }),
             "task mae needs a model that encodes tokens that a task has chosen; swin cannot; these can: vit, "
-            "vil, vil1, darl, illama, visionllama, eva02, aim, vim, vrwkv");
+            "vil, vil1, darl, illama, visionllama, eva02, aim, vim, vrwkv, igpt");
   EXPECT_EQ(error_of([&] { require<NextPatch>(*swin, "swin", "task darl"); }),
             "task darl needs a model that predicts each patch from those before it; swin cannot; these can: "
             "darl");
