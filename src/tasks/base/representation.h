@@ -56,11 +56,11 @@ struct Ridge {
   torch::Tensor mean = {}, scale = {};  // feature statistics, [width]
   torch::Tensor target_mean = {};       // [classes]
   double lambda = 0;
-  double loo = 0;  // the mean squared leave-one-out residual over samples and classes
+  double loo = 0;  // mean squared leave-one-out residual, over samples and classes
 
   torch::Tensor scores(const torch::Tensor& features) const;  // [samples, classes]
 };
-// Picks the best of `lambdas` by closed-form leave-one-out. `standardise` divides features by their
+// Picks the best of `lambdas` by closed-form leave-one-out. `standardise` divides features by their standard
 // deviation.
 Ridge fit_ridge(const torch::Tensor& features, const torch::Tensor& labels, int64_t classes,
                 const std::vector<double>& lambdas, bool standardise);

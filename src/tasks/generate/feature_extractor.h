@@ -1,4 +1,4 @@
-// Extracts the features that evaluate generated images, with FID's Inception-v3 or any backbone.
+// Extracts features for metrics of generated images, with FID's Inception-v3 or any backbone.
 #pragma once
 
 #include "ops/torch.h"
@@ -32,7 +32,7 @@ class FeatureExtractor {
   virtual int64_t width() const = 0;
   virtual int64_t spatial_width() const { return 0; }
   virtual int64_t classes() const { return 0; }
-  // Two sets of features are comparable if their origins are equal.
+  // Two sets of features are comparable if they have the same origin.
   virtual eval::FeatureOrigin origin() const = 0;
 };
 
@@ -41,12 +41,12 @@ struct ExtractorPlace {
   Precision precision = Precision::fp32;
 };
 
-// `checksum` is that of the network's weights. Precision fp32 or fp64.
+// `checksum` is that of the network's weights. The precision is fp32 or fp64.
 std::unique_ptr<FeatureExtractor> make_inception_extractor(std::shared_ptr<models::InceptionFid> network,
                                                            models::FidProtocol protocol,
                                                            const std::string& checksum,
                                                            const ExtractorPlace& place = {});
-// The same of a file of FID's weights (pt_inception-2015-12-05, recognised by its tensors); null for other files.
+// Opens FID's own weights (pt_inception-2015-12-05, recognised by its tensors); null for other files.
 std::unique_ptr<FeatureExtractor> open_inception(const std::string& file, models::FidProtocol protocol,
                                                  const ExtractorPlace& place = {});
 // Extracts the input of the class head, and class probabilities if there is a head. The model must be in

@@ -21,7 +21,7 @@
 namespace tessera::tasks {
 namespace {
 
-constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
+constexpr const char* kGroups = "caption_group";  // f64 []: equal numbers for equal captions
 
 models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
   models::TextTowerConfig text;
@@ -34,13 +34,13 @@ models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& i
   text.pool = config.text_pool;
   text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
   text.pad_token = input.pad();
-  // The largest id ends a text in CLIP's vocabulary, but not in every other.
+  // In CLIP's vocabulary the token that ends a text has the largest id, but not in every other vocabulary.
   if (text.pool == models::TextPool::largest && config.vocab_size == 0 && input.end() != input.size() - 1)
     text.pool = models::TextPool::end_token;
   return text;
 }
 
-// Returns an id of the tokens, equal for equal captions and exact in a float64.
+// Returns an id computed from the tokens: equal for equal captions, and exact in a float64.
 double group_of(std::span<const int32_t> tokens) {
   uint64_t hash = 14695981039346656037u;
   for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
@@ -143,7 +143,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  // Planning tries a batch of one, but a step of one learns nothing.
+  // A plan tries a batch of one sample, but training with one sample per step learns nothing.
   void after_step(const models::TrainingStep&) override {
     if (whole_ < 2)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,
@@ -209,7 +209,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   TokenExtent extent_;  // the image's, for token similarity
   std::shared_ptr<models::TwoTower> pair_;
   std::shared_ptr<ViewHead> view_head_;  // null without views
-  int64_t whole_ = 2;                    // samples of the latest step, over all processes
+  int64_t whole_ = 2;                    // samples of the current step, over all processes
 };
 
 // Returns embed(first, last) of all samples. With pieces, each is discarded and recomputed for its gradient.

@@ -123,7 +123,7 @@ class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner
   std::shared_ptr<models::SimVlm> text_;
 };
 
-// At least the start is bidirectional, and at least the last token is predicted.
+// At least the start token is bidirectional, and at least the last token is predicted.
 void SimVlmTask::prepare(std::span<data::Batch> batches, const StepKey& key) const {
   data::Batch& batch = batches[0];
   const auto length = static_cast<size_t>(config_.context_length);

@@ -90,13 +90,13 @@ struct DarlConfig {
   void check() const;  // rules across several keys
 };
 
-// Returns the order as a permutation of a grid's patches; raster if each sample has its own. Throws a usage
-// error for an invalid permutation.
+// Returns the order as a permutation of a grid's patches; raster order if each sample has its own. Throws a
+// usage error for an invalid permutation.
 std::vector<int64_t> darl_order(const DarlConfig& config, int64_t rows, int64_t columns);
 // Returns the decoder options of a config for a trunk.
 models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models::PatchPredictor& predictor);
 
-// The result of one pass over images; all [batch, patches, 3 patch^2], in sequence order.
+// The result of one pass over images; all tensors [batch, patches, 3 patch^2], in sequence order.
 struct DarlPass {
   torch::Tensor z = {};       // [batch, patches, width]
   torch::Tensor noised = {};  // for diffusion

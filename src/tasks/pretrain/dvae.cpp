@@ -112,7 +112,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   torch::Tensor pictures(const torch::Tensor& tokens) override { return pixels_of(decode(tokens)); }
 
  private:
-  // From decoded outputs: the pixel loss, [batch]; and the pixels, [batch, 3, height, width].
+  // From the decoder's outputs: the pixel loss, [batch], and the pixels, [batch, 3, height, width].
   torch::Tensor each_loss(const torch::Tensor& decoded, const torch::Tensor& images) const;
   torch::Tensor pixels_of(const torch::Tensor& decoded) const;
   torch::Tensor decode(const torch::Tensor& tokens);
@@ -176,7 +176,7 @@ Loss Dvae::loss(const Inputs& inputs, const models::Context&, Collective& others
   return {each_loss(decoded, images).sum() + divergence * (weight / cell), {{divergence.detach(), samples}}};
 }
 
-// Initialises the codes with random vectors of the first step, each with count 1.
+// Initialises the codes with random vectors of the first step; each gets count 1.
 void Dvae::after_step(const models::TrainingStep&) {
   if (!seen_.defined()) return;
   const torch::NoGradGuard no_grad;
@@ -222,7 +222,7 @@ torch::Tensor Dvae::decode(const torch::Tensor& tokens) {
   return decoder_->forward(vectors.index_select(0, tokens.flatten()).view(shape));
 }
 
-// Evaluates images through their tokens, with one code per cell.
+// Evaluates images reconstructed from their tokens, with one code per cell.
 Findings Dvae::evaluate(const EvaluateOptions& options) {
   SampleRows rows(2);  // loss, mean squared error
   std::unique_ptr<SampleRows> tokens;
