@@ -15,13 +15,13 @@
 namespace tessera::answer {
 namespace {
 
-// One kind of answer, opened if the task has the ability for it.
+// One kind of answer; it is opened if the task has the ability that it needs.
 struct AnswerKind {
   const char* name;
   std::shared_ptr<Answerer> (*open)(const AnswerSetup& setup);
 };
 
-// The first that a task can give is the model's own answer.
+// The first kind that a task supports is the model's own answer.
 constexpr AnswerKind kAnswers[] = {{"segment", open_segmenter},   {"detect", open_finder},
                                    {"zeroshot", open_zero_shot},  {"caption", open_captions},
                                    {"predict", open_predictions}, {"features", open_features}};

@@ -15,7 +15,7 @@
 namespace tessera::answer {
 namespace {
 
-constexpr int64_t kMostOfRequest = 64, kMostScale = 4;  // images, and the side against the trained one
+constexpr int64_t kMostOfRequest = 64, kMostScale = 4;  // number of images, and the side relative to training
 constexpr int kPreviewSide = 128;
 
 struct PreparedDrawing : Prepared {
@@ -97,7 +97,7 @@ class Generation final : public Answerer {
     request.height = size.height, request.width = size.width;
     request.guidance = guidance_of(options.guidance, generator_);
     request.sampler = sampler_of(options.sampler, generator_, /*inverts=*/false);
-    generator_.process->sampler(request.sampler);  // throws if the process refuses it
+    generator_.process->sampler(request.sampler);  // throws if this kind of process does not support it
   }
 
   Reply draw(PreparedDrawing& prepared, const Control& control) {
@@ -153,7 +153,7 @@ class Generation final : public Answerer {
     return reply;
   }
 
-  // Returns the first image of a step, small. Latents are not decoded: that takes longer than a step.
+  // Returns a small version of a step's first image. Latents are not decoded: that takes longer than a step.
   Image preview(const torch::Tensor& x) const {
     if (!x.defined() || x.dim() != 4) return {};
     torch::Tensor first = x[0].to(torch::kCPU, torch::kFloat32).slice(0, 0, 3);

@@ -34,7 +34,7 @@ Image image_at(const Array& pixels, int64_t index) {
   return image;
 }
 
-// The samples of a request, with their encoded bytes or their pixels.
+// Returns the samples of a request, with their encoded bytes or their pixels.
 std::vector<data::RawSample> samples_of(const Request& request, int64_t max_pixels) {
   std::vector<data::RawSample> samples;
   if (const Array* encoded = input_of(request, "image")) {

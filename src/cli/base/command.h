@@ -1,5 +1,5 @@
-// The frame of the program: a subcommand is one file with its options and its work, and one line in the table of
-// commands.cpp.
+// The interface of subcommands: each is one file with its options and its action, and one line in the table
+// of commands.cpp.
 //
 //   void add_version(Arguments& command, Action& action) {
 //     action = [] { std::cout << "…"; };
@@ -32,7 +32,7 @@ std::string_view group_summary(std::string_view group);
 // Runs the program; returns the exit code (0 done, 1 failed, 2 wrong usage, 130 interrupted).
 int run_program(int argc, const char* const* argv);
 
-// Shells complete commands and options by a script that the program writes.
+// Shells complete commands and options with a script that the program writes.
 
 struct CommandWords {
   std::string name, summary;  // "train", or "data check"
@@ -42,7 +42,7 @@ struct CommandWords {
   std::vector<Option> options;
 };
 
-// The words of every command, from the table of commands.
+// Returns the words of every command, from the table of commands.
 std::vector<CommandWords> command_words();
 
 // The script for "bash", "zsh" or "fish".

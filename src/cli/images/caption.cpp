@@ -1,4 +1,4 @@
-// `tessera caption IMAGES… --weights FILE`: a text about each image.
+// `tessera caption IMAGES… --weights FILE`: a caption for each image.
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -34,7 +34,7 @@ struct CaptionOptions : PairedOptions, answer::CaptionOptions {
   }
 };
 
-// Draws the image, and next to it the attention of each word.
+// Shows the image, and next to it the attention of each word.
 void draw_attention(const CaptionOptions& options, const PairedModel& model, tasks::Captioner& writer,
                     const torch::Tensor& image, const std::string& caption) {
   std::vector<tasks::WordAttention> words;

@@ -1,4 +1,4 @@
-// `tessera chat --weights FOLDER`: a conversation with a language model, also about images.
+// `tessera chat --weights FOLDER`: a conversation with a language model, which may be about images.
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ std::string harmless(std::string_view said) {
   return out;
 }
 
-// Returns the model's reading of the images, in the form of models::ImageReading; undefined without images.
+// Returns the encoded images in the form of models::ImageReading; undefined without images.
 torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguage& opened) {
   if (options.images.empty()) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
@@ -107,7 +107,7 @@ torch::Tensor read_images(const ChatOptions& options, const train::OpenedLanguag
   return opened.images->features(torch::stack(pixels).to(dtype_of(options.precision)));
 }
 
-// One conversation: its turns so far, and how the next answer is made.
+// One conversation: its turns so far, and the settings of answers.
 class Chat {
  public:
   Chat(const ChatOptions& options, const train::OpenedLanguage& opened)
@@ -126,13 +126,13 @@ class Chat {
     const char* end = "length";  // or "stop", "interrupted"
   };
 
-  // A question that cannot be answered leaves the conversation unchanged. An encoder-decoder has no earlier
+  // If a question cannot be answered, the conversation is unchanged. An encoder-decoder sees no earlier
   // questions.
   Answer answer(const std::string& question, bool shows) {
     tokens::to_code_points(question, "the question");  // throws unless it is UTF-8
     if (opened_.encoder_decoder) return generate(source_ids(question), shows);
     std::vector<Turn> turns = turns_;
-    const bool images = opened_.images.has_value();  // without any, "<image>" is a word like others
+    const bool images = opened_.images.has_value();  // without images, "<image>" is plain text
     turns.push_back({true, images ? with_image_words(question) : question});
     const std::string text = template_
                                  ? conversation_text(*template_, images ? with_images_first(turns) : turns)
@@ -144,7 +144,7 @@ class Chat {
   }
 
  private:
-  // The first question is about all images that it does not name, later ones name none.
+  // The first question gets all images that have no placeholder; later ones get none.
   std::string with_image_words(const std::string& question) const {
     int64_t named = 0;
     for (size_t at = 0; (at = question.find(kImageWord, at)) != std::string::npos; at += kImageWord.size())
@@ -159,7 +159,7 @@ class Chat {
     return out;
   }
 
-  // The text that an encoder reads, which an end token ends.
+  // The text that the encoder reads; it ends with an end token.
   std::vector<int64_t> source_ids(const std::string& text) const {
     const std::vector<int32_t> ids = tokeniser_.encode(text);
     std::vector<int64_t> read(ids.begin(), ids.end());
@@ -185,7 +185,7 @@ class Chat {
     return true;
   }
 
-  // How much of the text can be shown while it grows: its end may be the beginning of a word that ends the answer.
+  // The length of the text that can be shown already: its end may be the beginning of a stop word.
   size_t certain(const std::string& text) const {
     size_t held = 0;
     for (const std::string& stop : options_.stops)
@@ -202,7 +202,7 @@ class Chat {
     return ends;
   }
 
-  // How an answer of at most `room` tokens is searched for.
+  // The search settings of an answer of at most `room` tokens.
   models::GenerationOptions search_options(int64_t room) const {
     models::GenerationOptions search;
     search.max_new_tokens = std::min(options_.max_tokens, room);
@@ -217,7 +217,7 @@ class Chat {
                     .top_p = options_.top_p,
                     .min_p = options_.min_p};
     if (opened_.images) search.rules.bad_words = {{opened_.images->image_token}};
-    // Published embeddings often have rows after the last token.
+    // Published embeddings often have rows beyond the last token.
     for (int64_t id = tokeniser_.size(); id < opened_.vocabulary; ++id)
       search.rules.bad_words.push_back({id});
     return search;
@@ -230,7 +230,7 @@ class Chat {
     return models::next_token_model(*opened_.language, {}, options_.beams);
   }
 
-  // Returns the tokens that the model reads, with those of the images in their places.
+  // Returns the tokens that the model reads, with the images' tokens in their places.
   std::vector<int64_t> tokens_to_read(std::vector<int64_t> ids) const {
     if (opened_.images) std::replace(ids.begin(), ids.end(), kImageId, opened_.images->image_token);
     if (features_.defined())
@@ -242,7 +242,7 @@ class Chat {
     return ids;
   }
 
-  // An answer that grows token by token, up to a word of --stop.
+  // An answer that grows token by token until a word of --stop.
   struct Growing {
     const Chat& chat;
     bool shows;
@@ -251,7 +251,7 @@ class Chat {
     size_t printed = 0;  // bytes of the answer
     bool cut = false;    // a word of --stop came
 
-    // The space between the template and an answer belongs to neither: the next turn would have two.
+    // The space between template and answer is dropped; otherwise the next turn would have two.
     void add(std::string piece) {
       if (chat.template_ && out.text.empty()) piece.erase(0, piece.find_first_not_of(" \n"));
       out.text += piece;
@@ -349,7 +349,7 @@ void chat(const ChatOptions& options) {
   train::use_threads(options.threads);
   const torch::NoGradGuard no_grad;
   const ops::InferenceScope arithmetic({.int8 = options.precision == "int8"});
-  return_freed_memory(256 << 10);  // a weight goes back to the system once it is packed
+  return_freed_memory(256 << 10);  // returns a weight's memory to the system once it is packed
   const train::OpenedLanguage opened = train::open_language(options.source, dtype_of(options.precision));
   if (options.merge && options.adapter.empty()) fail_usage("--merge goes with --adapter");
   if (opened.encoder_decoder && !(options.chat.empty() && options.adapter.empty()))
@@ -384,7 +384,7 @@ void chat(const ChatOptions& options) {
     try {
       if (!read_line(std::cin, line, "the question", kLongestQuestion)) break;
       if (!trim(line).empty()) ask(line);
-    } catch (const Error& error) {  // the next question may be a better one
+    } catch (const Error& error) {  // the next question may be valid
       std::cerr << "tessera: " << one_line(error.what()) << "\n";
       ++failed;
     }

@@ -1,4 +1,4 @@
-// `tessera complete`: images drawn patch by patch by a model of task darl, from nothing or from a given part.
+// `tessera complete`: task darl generates images patch by patch, from scratch or from a given part.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -23,7 +23,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kCell = 96;  // pixels of an image in the sheet, at least
+constexpr int kCell = 96;  // minimum side of an image in the sheet, in pixels
 
 struct CompleteOptions : ComputeOptions {
   std::string weights, out, folder, data;
@@ -55,7 +55,7 @@ struct CompleteOptions : ComputeOptions {
   }
 };
 
-// The images to complete, [images, 3, height, width], preprocessed; undefined if all are drawn from nothing.
+// The images to complete, [images, 3, height, width], preprocessed; undefined if none are given.
 struct Beginnings {
   torch::Tensor images = {};
   std::vector<std::string> names = {};
@@ -112,7 +112,7 @@ class Completions {
       for (int64_t s = 0; s < (free ? 1 : options.samples); ++s) of_.push_back(i);
   }
 
-  // Image after image, each with all of its samples; in batches.
+  // Completes one image after another, each with all of its samples, in batches.
   void draw(torch::Device device, tasks::Precision precision) {
     const auto total = static_cast<int64_t>(of_.size());
     ProgressLine::Options bar;
@@ -170,7 +170,7 @@ class Completions {
     return beginnings_.images.index_select(0, torch::tensor(rows, torch::kInt64));
   }
 
-  // Writes a temporary folder next to it and renames it at the end.
+  // Writes to a temporary folder next to it and renames that at the end.
   void write_folder() const {
     namespace fs = std::filesystem;
     const fs::path part = fs::path(options_.folder).lexically_normal().string() + ".part";
@@ -191,7 +191,7 @@ class Completions {
   tasks::DrawsPatches& drawer_;
   Beginnings beginnings_;
   int64_t known_ = 0;
-  std::vector<int64_t> of_;  // which beginning each drawn image has
+  std::vector<int64_t> of_;  // index of the given image for each result
   std::vector<Image> drawn_;
 };
 

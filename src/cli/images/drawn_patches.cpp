@@ -24,7 +24,7 @@ std::vector<AskedImage> asked_images(const GenerateOptions& options) {
   return asked;
 }
 
-// Returns the steps of a patch. Throws a usage error if there are too many, or if patches have none.
+// Returns the steps per patch. Throws a usage error if they are too many, or if patches have no steps.
 int64_t steps_of(const GenerateOptions& options, const tasks::DrawsPatches& drawer, const std::string& file) {
   const int64_t steps = options.sampler.steps.value_or(kStandardSteps);
   if (steps > kMostSteps)

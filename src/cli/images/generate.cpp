@@ -1,4 +1,4 @@
-// `tessera generate --weights FILE -o OUT`: images out of noise, by a trained generator.
+// `tessera generate --weights FILE -o OUT`: images generated from noise by a trained generator.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -32,7 +32,7 @@ namespace {
 
 // --- images to begin with
 
-// [1, 3, height, width] as the network has them.
+// [1, 3, height, width] in the range of the network.
 torch::Tensor read_image(const std::string& path, const data::Preprocess& preprocess, int64_t height,
                          int64_t width) {
   const auto transform = data::make_eval_transform(preprocess, height, width);
@@ -130,7 +130,7 @@ class GenerateRun {
         " channels, which are no images: name their VAE with --vae, or write them with -o latents.npy");
   }
 
-  // The VAE that latents are decoded by, which must be the one that they were made with.
+  // The VAE that decodes latents; it must be the one that encoded the training latents.
   void open_vae() {
     const std::string path =
         options_.vae.empty() && !wants_values_ ? answer::vae_of_pipeline(options_.weights) : options_.vae;
@@ -141,7 +141,7 @@ class GenerateRun {
     decoder_ = answer::Decoder(std::move(codec), generator_, opened_.file, device_, options_.tile);
   }
 
-  // Reads an image in the network's form, as a latent if there is a VAE.
+  // Reads an image in the network's range, as a latent if there is a VAE.
   torch::Tensor input_of(const std::string& path) {
     if (!codec().codec) return read_image(path, generator_.preprocess, height_, width_);
     const int64_t factor = codec().codec->factor();
@@ -249,14 +249,14 @@ class GenerateRun {
     }
   }
 
-  // Evenly spaced over the walk from its begin, step -1, without its end, which is the image itself.
+  // Evenly spaced over the steps from the start (step -1), except the last, which is the image itself.
   bool is_moment(int64_t step, int64_t steps) const {
     for (int64_t i = 0; i + 1 < options_.moments; ++i)
       if (step + 1 == i * steps / (options_.moments - 1) && step + 1 < steps) return true;
     return false;
   }
 
-  // Some samplers begin with noise of a large deviation; a picture of it has at most 1.
+  // Some samplers begin with noise of a large standard deviation; for a picture it is reduced to at most 1.
   double loudness(int64_t step) const {
     const diffusion::Level level = sampler_->level(step);
     return std::max(1.0, std::hypot(level.alpha, level.sigma));

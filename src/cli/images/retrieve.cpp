@@ -1,4 +1,4 @@
-// `tessera retrieve TEXT --weights FILE --in FOLDER`: the images that fit a text, or another image, best first.
+// `tessera retrieve TEXT --weights FILE --in FOLDER`: the images most similar to a text or an image.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -46,7 +46,7 @@ struct RetrieveOptions : PairedOptions {
   }
 };
 
-// Vectors of images by path, size and time of their last change, with the checksum of the weights that made them.
+// A cache of image vectors by path, size and time of last change, with the checksum of the weights.
 class Index {
  public:
   Index(const std::string& path, const std::string& weights) : path_(path), weights_(weights) {
@@ -71,7 +71,7 @@ class Index {
     return text(fs::absolute(path).lexically_normal().string(), "|", bytes, "|",
                 changed.time_since_epoch().count());
   }
-  // Undefined if the image is unknown, or its path has a line end.
+  // Undefined if the image is not in the cache, or its path has a newline.
   torch::Tensor find(const std::string& path) const {
     const auto found = kept_.find(key(path));
     return found == kept_.end() ? torch::Tensor() : found->second;
@@ -94,7 +94,7 @@ class Index {
   bool changed_ = false;
 };
 
-// Rows of all images, undefined for those that cannot be read.
+// Returns rows for all images, undefined for those that cannot be read.
 std::vector<torch::Tensor> vectors_of(const PairedModel& model, const data::ImageFiles& images, Index& index,
                                       int64_t& broken) {
   std::vector<torch::Tensor> rows;
@@ -157,7 +157,7 @@ void write_grid(const RetrieveOptions& options, const data::ImageFiles& images,
     write_file_atomic(options.output, encode_image(report::image_grid(cells, layout), options.output));
 }
 
-// Returns the `top` rows most similar to the query, best first; undefined rows are no images.
+// Returns the `top` rows most similar to the query, best first; undefined rows are skipped.
 std::vector<Hit> best_hits(const tasks::PairedEmbedding& towers, const torch::Tensor& query,
                            const std::vector<torch::Tensor>& rows, int64_t top) {
   std::vector<Hit> hits;

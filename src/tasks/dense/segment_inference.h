@@ -16,7 +16,7 @@ struct SegmentInference {
   bool fading = false;   // windows are aligned and fade into each other (WindowPlan), else equal weights
   // The size that images are fitted into (mmcv's rule, data::fit_into); empty: unchanged.
   std::vector<int64_t> scale = {2048, 512};
-  std::vector<double> scales = {1};        // factors on `scale` (or on the image); probabilities are averaged
+  std::vector<double> scales = {1};        // factors on `scale` (or image size); probabilities are averaged
   bool flip = false;                       // adds each scale mirrored
   int64_t at_once = 4;                     // windows in one batch
   int64_t most_scores = int64_t{1} << 27;  // beyond it, scores are resized to the image in bands of rows

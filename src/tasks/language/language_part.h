@@ -17,7 +17,7 @@ namespace tessera::tasks {
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;
-  std::string chat = {};                            // name of its template; "" = texts are continued directly
+  std::string chat = {};                            // name of its chat template; "" = plain continuation
   std::optional<models::ImageReading> images = {};  // the image tower; none if the model reads only texts
 };
 class Answers {

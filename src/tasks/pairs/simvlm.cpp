@@ -17,7 +17,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr const char *kPrefix = "prefix",
-                     *kValid = "valid";  // i64 []: tokens read in both directions, and all
+                     *kValid = "valid";  // i64 []: number of tokens read in both directions, and in total
 
 class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner, public TextLimit {
  public:
