@@ -18,9 +18,9 @@ namespace {
 constexpr std::array kTerms = {"content", "position", "cross"};
 
 struct LayerTerms {
-  torch::Tensor q_mean = {}, k_mean = {};               // [windows, heads, tokens, d], sums at first
+  torch::Tensor q_mean = {}, k_mean = {};               // [windows, heads, tokens, d], a sum over images
   std::array<torch::Tensor, 3> variances = {};          // [heads], a sum until all images are done
-  std::array<std::vector<double>, 3> by_distance = {};  // sums over images at first; empty without positions
+  std::array<std::vector<double>, 3> by_distance = {};  // first summed over images; empty without positions
 };
 
 void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }

@@ -14,7 +14,7 @@ namespace tessera::cli {
 struct Place {
   std::string name;            // "blocks.3", "blocks.3.queries", "embed"
   std::vector<int64_t> shape;  // shape of its values for one image
-  bool features = false;  // true: channels describe an image; false: weights between tokens, states, …
+  bool features = false;  // channels describe an image; else weights, states, rotations
 };
 
 struct PlaceFeatures {

@@ -29,7 +29,7 @@ struct TemperatureFit {
   }
 };
 
-// The images of a set that temperatures of these weights were fitted on, by their indices. `file` is named in errors.
+// Returns the indices of a set's images that these weights' temperatures were fitted on. Errors name `file`.
 std::vector<int64_t> fitted_images(const Value& task_metadata, const data::Source& set,
                                    const std::string& file);
 

@@ -48,7 +48,7 @@ bool is_shard(std::string_view path) {
 bool is_lines(std::string_view path) { return path.ends_with(".jsonl"); }
 
 // Writes each round of a conversation as a document in the template. The end of the document replaces the
-// template's end of an answer. Removes the image word.
+// template's end of an answer. The image placeholder is removed.
 std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<std::string>& turns) {
   std::vector<std::string> rounds;
   for (size_t i = 0; i + 1 < turns.size(); i += 2) {
@@ -63,7 +63,7 @@ std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<s
 
 class DocumentReader {
  public:
-  // If `chat` is null, the turns of a conversation become lines.
+  // If `chat` is null, each turn of a conversation becomes a line.
   explicit DocumentReader(const ChatTemplate* chat) : chat_(chat) {}
 
   Documents read(const std::string& path) {

@@ -15,7 +15,7 @@ namespace tessera::data {
 // jitter, in this order (timm's and DeiT III's).
 class PixelAugment {
  public:
-  // `interpolation` and the mean colour (the fill for outside pixels) come from the preprocessing. Throws
+  // `interpolation` and the mean colour (which fills outside pixels) come from the preprocessing. Throws
   // usage errors.
   PixelAugment(const AugmentConfig& config, const Preprocess& preprocess);
   bool enabled() const { return policy_ || three_augment_ || !jitter_.empty(); }
