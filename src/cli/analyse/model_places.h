@@ -14,7 +14,7 @@ namespace tessera::cli {
 struct Place {
   std::string name;            // "blocks.3", "blocks.3.queries", "embed"
   std::vector<int64_t> shape;  // shape of its values for one image
-  bool features = false;  // channels describe an image; else weights, states, rotations
+  bool features = false;       // channels describe an image; else weights, states, rotations
 };
 
 struct PlaceFeatures {

@@ -42,7 +42,7 @@ const CorruptionParameters& corruption_parameters(
 struct CorruptionDraws {
   std::vector<double> normal;                // [height, width, 3]: gaussian_noise, speckle_noise
   std::vector<double> normal_2d;             // [height, width]: snow
-  std::vector<double> uniform_1, uniform_2;  // [height, width, 3] in [0, 1): impulse_noise, whether and which
+  std::vector<double> uniform_1, uniform_2;  // [height, width, 3] in [0, 1), for impulse_noise: which pixels
   std::vector<int64_t> counts;               // [height, width, 3], Poisson: shot_noise
   std::vector<std::array<int, 2>> offsets;   // (x, y) in pixel order: glass_blur
   std::vector<double> plasma;                // in [-1, 1), in the order of use: fog

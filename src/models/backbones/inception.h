@@ -23,7 +23,7 @@ enum class FidProtocol { tf, pytorch, clean };
 
 // Resizes images of one size, bytes [batch, 3, height, width], to 299 x 299 in `type`, values 0 to 255.
 torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
-// As fid_resized(), in the network's input range, about [-1, 1].
+// Like fid_resized(), but in the network's input range, about [-1, 1].
 torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
 
 struct InceptionFeatures {

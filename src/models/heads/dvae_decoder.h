@@ -31,8 +31,8 @@ class DvaeDecoder final : public torch::nn::Module {
 
   // Maps code vectors [batch, rows, columns, code_width] to [batch, height, width, outputs].
   torch::Tensor forward(const torch::Tensor& vectors);
-  // Return its own vectors, mixed by weights [batch, rows, columns, codes], or chosen by int64 [batch, rows,
-  // columns].
+  // Return its own code vectors, mixed by weights [batch, rows, columns, codes] or selected by int64 [batch,
+  // rows, columns].
   torch::Tensor mixed(const torch::Tensor& weights) const;
   torch::Tensor chosen(const torch::Tensor& index) const;
   int64_t macs(int64_t rows, int64_t columns) const;  // for a grid of codes
