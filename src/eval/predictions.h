@@ -23,7 +23,7 @@ struct LabelledScores {
   }
 };
 
-// True for each sample with its label as the highest score, the first on a tie.
+// True for each sample whose label has the highest score (the first on a tie).
 std::vector<bool> hits(const LabelledScores& scores);
 
 struct PredictionOptions {
@@ -37,8 +37,8 @@ struct PredictionMeasures {
   Interval accuracy;                                    // Wilson's interval at 95 %
   Calibration calibration;
   double temperature = 1;  // fitted
-  // One point for every 0.01, averaged over the same classes: true over false positives, and precision over
-  // recall.
+  // One point for every 0.01, averaged over the same classes: true-positive over false-positive rate, and
+  // precision over recall.
   std::vector<CurvePoint> roc, precision_recall;
 };
 

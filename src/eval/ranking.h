@@ -22,7 +22,7 @@ struct LabelScores {
 };
 LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold = 0);
 
-// The threshold with the largest F1 of one class: scores of it and above are predicted. The highest of several.
+// The threshold with the largest F1 of one class, which is predicted from this score on. Highest of several.
 struct BestThreshold {
   double threshold = 0, f1 = -1, precision = 0, recall = 0;  // f1 is -1 without a positive
 };

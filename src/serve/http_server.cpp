@@ -152,7 +152,7 @@ int64_t connections_that_fit(int64_t wanted) {
   return std::max<int64_t>(16, std::min(wanted, static_cast<int64_t>(limit.rlim_cur) - kSpareFiles));
 }
 
-// The status of a request that cannot be read; 0: the connection is over, nobody reads an answer.
+// Returns the status for a request that cannot be read; 0 if the connection has ended and needs no answer.
 int status_of(const error_code& error) {
   if (error == beast::error::timeout) return 408;
   if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
@@ -222,7 +222,7 @@ struct HttpServer::State {
     while (acceptor.is_open()) {
       auto [error, socket] = co_await acceptor.async_accept(kAwait);
       if (error == asio::error::operation_aborted) co_return;
-      if (error) {  // no descriptor left, or a caller that is gone already
+      if (error) {  // no file descriptor is left, or the client has disconnected
         asio::steady_timer pause(loop, std::chrono::milliseconds(50));
         co_await pause.async_wait(kAwait);
         continue;
@@ -245,7 +245,7 @@ struct HttpServer::State {
     finish_if_drained();
   }
 
-  // Reads one request and writes its response. The connection ends unless `keep` is left.
+  // Reads one request and writes its response. The connection is closed unless `keep` is still true.
   asio::awaitable<void> serve_one(const std::shared_ptr<Session>& session) {
     Session& s = *session;
     s.idle = true, s.keep = false;
@@ -271,7 +271,8 @@ struct HttpServer::State {
 
   void release(Session& s) { held_bytes -= std::exchange(s.counted, 0); }
 
-  // Beast 1.81 limits each read of a header, not their sum: the bytes are counted here. Results are those of read().
+  // Beast 1.81 limits each read of a header, but not their sum, so the bytes are counted here. Returns the
+  // same as read().
   asio::awaitable<int> read_header(Session& s, Parser& parser) {
     for (uint64_t header = 0;;) {
       error_code error;
@@ -288,7 +289,7 @@ struct HttpServer::State {
     }
   }
 
-  // Returns 0 once the request is complete, the status of an error, or -1 if nobody reads an answer.
+  // Returns 0 once the request is complete, the status of an error, or -1 if no answer is needed.
   asio::awaitable<int> read(Session& s, Parser& parser) {
     s.stream.expires_after(duration_of(limits.header_seconds));
     if (const int status = co_await read_header(s, parser); status != 0) co_return status;
@@ -310,8 +311,8 @@ struct HttpServer::State {
     co_return 0;
   }
 
-  // Answers a request that was not read to its end, and closes. What still arrives is discarded for a moment: a
-  // reset would take the answer from the caller.
+  // Answers a request that was not read completely, and closes. For a moment, further bytes are read and
+  // discarded, since a reset could destroy the answer before the client reads it.
   asio::awaitable<void> refuse(Session& s, int status) {
     HttpResponse response = error_response(status, reason_of(status));
     if (status == 429) response.headers.emplace_back("Retry-After", "1");
@@ -352,7 +353,7 @@ struct HttpServer::State {
     s.stream.socket().cancel(ignored);  // the watch
   }
 
-  // Calls leave() of the exchange if the caller closes the connection.
+  // Calls leave() of the exchange if the client closes the connection.
   void watch(const std::shared_ptr<Session>& session, const std::shared_ptr<LoopExchange>& exchange) {
     session->stream.socket().async_wait(asio::socket_base::wait_read, [session, exchange](error_code error) {
       if (error || exchange->complete) return;
@@ -424,7 +425,7 @@ struct HttpServer::State {
     if (std::exchange(draining, true)) return;
     error_code ignored;
     acceptor.close(ignored);
-    // Requests on the way are read for a moment: closing at once would reset their connections.
+    // Arriving requests are still read for a moment, since closing at once would reset their connections.
     grace.expires_after(duration_of(kGrace));
     grace.async_wait([this](error_code error) {
       error_code also_ignored;

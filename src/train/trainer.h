@@ -38,8 +38,8 @@ struct RunPlan {
   uint64_t memory_bytes = 0;      // per process in training; set only by plan_training
 };
 
-// Sent after every step, at the cost of host counters only. `loss` and `metrics` are means since the last
-// reading, every few steps (see `train.log_every`), and repeat in between.
+// Sent after every step, at the cost of host counters only. `loss` and `metrics` are means since the previous
+// reading; they are read every few steps (see `train.log_every`) and repeated in between.
 struct StepProgress {
   int64_t step = 0, steps = 0, epoch = 0, step_in_epoch = 0, steps_per_epoch = 0;
   double loss = 0;
@@ -73,7 +73,7 @@ class Observer {
 };
 
 enum class Resume {
-  never,      // start; refuse a directory that already holds a run
+  never,      // start; refuse a directory that already contains a run
   required,   // continue; fail if there is nothing to continue
   automatic,  // continue if there is something, else start
 };
@@ -98,7 +98,7 @@ struct RunSummary {
   double best_metric = 0;
   int64_t best_step = 0;
   int64_t steps = 0;          // done; fewer than planned after an early end
-  std::string stopped_early;  // the reason for an early end, "" without one
+  std::string stopped_early;  // the reason for an early end; "" if there was none
   double seconds = 0, images_per_second = 0, wait_share = 0;
   int64_t bad_images = 0;                    // replaced in training, or skipped in evaluation
   std::vector<parallel::Traffic> exchanges;  // between this process and the others, by kind
@@ -111,7 +111,7 @@ struct PlannedRun {
 };
 
 // Returns the plan of a run for --dry-run: builds the model, tries it on two images, opens the data, and
-// writes nothing. Data or first weights that cannot be opened are no error here.
+// writes nothing. Data or initial weights that cannot be opened are not an error here.
 PlannedRun plan_training(const Recipe& recipe);
 
 // Trains from the start, or from the newest valid checkpoint, to the end. SIGINT and SIGTERM (after

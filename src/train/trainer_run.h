@@ -26,7 +26,7 @@
 
 namespace tessera::train {
 
-// Time spent in training steps, without evaluation and checkpoints.
+// Time spent in training steps, without evaluations and checkpoints.
 struct StepTime {
   double seconds = 0, waited = 0;
   int64_t images = 0;

@@ -20,7 +20,7 @@ struct HubConfig {
   Value settings;                        // keys of [model] that differ from the size's
   Value preprocess;                      // keys of [preprocess], with the size
   std::vector<std::string> class_names;  // may be empty
-  std::string test_size;                 // "--size 288 --crop 1", if a larger size was tested too
+  std::string test_size;                 // "--size 288 --crop 1" if timm also tested a larger size
 };
 
 // Reads the config.json next to weights with a published name. Nothing for other files, or if it names no
@@ -32,9 +32,9 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder);
 // argument without an equivalent, with its name and value.
 Value settings_of_timm(const std::string& family, const Value& arguments, const std::string& where);
 
-// Returns keys of [preprocess], with the size, by preprocessor_config.json or OpenCLIP's preprocess_cfg; nothing
-// without such a file. `side`: the image size of the model, which OpenCLIP gives priority over its file; 0 =
-// unknown. Throws a usage error that names a setting without an equivalent.
+// Returns keys of [preprocess], with the size, from preprocessor_config.json or OpenCLIP's preprocess_cfg;
+// nothing without such a file. `side`: the image size of the model, which OpenCLIP gives priority over its
+// file; 0 = unknown. Throws a usage error that names a setting without an equivalent.
 std::optional<Value> read_preprocess_config(PublishedFolder& folder, int64_t side);
 
 // Returns the model in the metadata of our files; nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.

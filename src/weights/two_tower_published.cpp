@@ -98,7 +98,7 @@ Activation activation_of(Activation told, bool siglip) {
   return told != Activation::published ? told : siglip ? Activation::gelu_tanh : Activation::gelu;
 }
 
-// Returns the ratio of hidden channels to width. Half a channel more protects against rounding.
+// Returns the ratio of hidden channels to width. Adding half a channel protects against rounding.
 double mlp_ratio(int64_t hidden, int64_t dim) {
   return hidden % dim == 0 ? static_cast<double>(hidden / dim)
                            : (static_cast<double>(hidden) + 0.5) / static_cast<double>(dim);

@@ -27,7 +27,7 @@ torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, tor
 torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
 
 struct InceptionFeatures {
-  torch::Tensor early64, early192, middle768;  // means over places, [batch, 64], [batch, 192], [batch, 768]
+  torch::Tensor early64, early192, middle768;  // means over cells, [batch, 64], [batch, 192], [batch, 768]
   torch::Tensor pooled;                        // [batch, 2048]: the features of FID
   torch::Tensor spatial;          // [batch, 7, 17, 17]: the features of sFID, flattened channel last
   torch::Tensor logits;           // [batch, 1008]

@@ -1,5 +1,5 @@
-// The families that the papers compare with. Our names of PoolFormer are timm's; the trunk of AIM has timm's names
-// too, so that only its head is the authors'.
+// The baseline families of the papers. Our names of PoolFormer are timm's; so are those of AIM's trunk, and
+// only its head has the authors' names.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
