@@ -213,7 +213,7 @@ class DpmSolver final : public Sampler {
 
   // First and second differences over lambda of the predictions so far.
   struct Differences {
-    torch::Tensor first, second, last;  // first, second: of a parabola; last: of the newest two points
+    torch::Tensor first, second, last;  // first, second: for a parabola; last: between the newest two
   };
   Differences differences(const std::vector<torch::Tensor>& known, int64_t step, int64_t order) const {
     const double h = gap(step), r0 = gap(step - 1) / h;

@@ -10,10 +10,10 @@
 namespace tessera::nn {
 namespace {
 
-// Marks an input step size not yet set by an input.
+// Marks an input step size that no input has set yet.
 constexpr double kUnset = std::numeric_limits<double>::infinity();
 
-// A row of zeros also needs a step size.
+// Even a row of zeros needs a step size.
 torch::Tensor log_of_step_size(const torch::Tensor& step_size) {
   return step_size.clamp_min(1e-12).log().flatten();
 }
@@ -45,7 +45,7 @@ torch::Tensor LinearImpl::add_input_step_size() {
   return input_log_step_;
 }
 
-// Rounds x on its learned step size.
+// Quantises x with its learned step size.
 torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);
@@ -54,7 +54,7 @@ torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
     torch::Tensor(input_log_step_)
         .copy_(log_of_step_size(ops::first_step_size(x, range, /*per_channel=*/false)));
   }
-  // The kernel itself rounds to 8 bits.
+  // The kernel itself quantises to 8 bits.
   if (bits_.activations == 8 && ops::fused_arithmetic(x) == kernels::Arithmetic::int8) return x;
   return ops::learned_step_size_quantise(x, input_log_step_.exp(), range, /*offset=*/{},
                                          x.numel() / x.size(0));

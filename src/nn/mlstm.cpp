@@ -63,7 +63,7 @@ namespace {
 constexpr std::array<const char*, 8> kSuffixes = {"",        "_rev",        "_du",        "_ud",
                                                   "_mirror", "_mirror_rev", "_mirror_du", "_mirror_ud"};
 
-// Returns the token at each position of the walk, before reversal: [tokens].
+// Returns the token at each position of the walk, without reversal: [tokens].
 torch::Tensor walk_order(const TokenGrid& grid, const Traversal& direction) {
   torch::Tensor path = torch::arange(grid.rows * grid.columns, torch::kInt64).view({grid.rows, grid.columns});
   if (direction.mirrored) path = path.flip(1);
@@ -121,7 +121,7 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
     branch.k_conv = make_convolution(conv + "_k" + suffix);
     if (options_.value_conv) branch.v_conv = make_convolution(conv + "_v" + suffix);
   }
-  // In the training source, the norms of additional directions never have a bias.
+  // In the training code, the norms of additional directions never have a bias.
   branch.cell = register_module("mlstm_cell" + suffix,
                                 MlstmCell(inner, options_.heads, options_.norm_bias && suffix.empty(),
                                           options_.paper_cell ? inner : 3 * inner));
@@ -135,7 +135,7 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   const bool causal = options_.conv == MlstmConv::causal, flat = options_.conv != MlstmConv::grid;
   check(causal || kernel % 2 == 1, "the kernel of a non-causal convolution is ", kernel, ", must be odd");
   auto conv = std::make_shared<Convolution>();
-  if (causal)  // a module inside a module, as published
+  if (causal)  // a module in a module, as published
     register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
   else
     register_module(name, conv);

@@ -1,9 +1,9 @@
-// Attention on learned step sizes, for quantisation-aware training (Q-ViT: Li et al. 2022, Section 4).
+// Attention with learned step sizes, for quantisation-aware training (Q-ViT: Li et al. 2022, Section 4).
 //
 //   q' = Q_q(R norm_q(q)),  k' = Q_k(R norm_k(k)),  p' = Q_p(softmax(q' k'^T / sqrt(d)) ...),  y = p' Q_v(v)
 // norm is a LayerNorm over a head's channels, which compensates for the effect of rounding on the
 // distribution of q and k. R rotates by position. Q rounds to 2^b levels with a step size and a zero point
-// per head (ops/lsq.h, zero_point_quantise). The levels are signed, or start at 0 if the first numbers are
+// per head (ops/lsq.h, zero_point_quantise). The levels are signed, or start at 0 if the first data are
 // non-negative, like probabilities.
 #pragma once
 

@@ -122,7 +122,7 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
   if (config.mode == "norm") {
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))
-      clipped.scale = clipped.norm;  // as the quotient would be: NaNs stay visible
+      clipped.scale = clipped.norm;  // as a division would give: NaNs stay visible
   } else if (config.mode == "value") {
     for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {

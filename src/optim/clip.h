@@ -10,7 +10,7 @@ namespace tessera::train {
 
 struct ClipConfig {
   std::string mode = "none";  // none, norm, value or agc
-  double value = 1;           // maximum norm, magnitude, or share of the parameter's norm
+  double value = 1;           // maximum norm or magnitude, or share of the parameter's norm
   double norm_type = 2;       // p of the p-norm, above 0: 1, 2, inf or any other
   void check(const std::string& where = "clip") const;
 };

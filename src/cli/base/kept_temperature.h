@@ -39,8 +39,8 @@ std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::S
                                                    const std::vector<DescribedWeights>& weights,
                                                    std::vector<std::string>& notes);
 
-// Returns the record of a fit on a share of the scored images; `measured` is `whole`, or what
-// without_fitted() left of it.
+// Returns the record of a fit on a share of the scored images; `measured` is `whole`, or
+// without_fitted() of it.
 TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
                       const tasks::ScoredSamples& scored, double share, int64_t seed);
 

@@ -117,8 +117,8 @@ Value published_preprocess(const ModelSpec& spec);
 
 class Classifier;  // models/heads/class_head.h
 
-// Whether initial weights are drawn. skip: for a model whose weights all come from a file. A head that is
-// reset afterwards is drawn in both cases.
+// Whether initial weights are drawn. skip: for a model with all weights from a file. A head that is reset
+// afterwards is drawn in both cases.
 enum class Init { draw, skip };
 
 std::shared_ptr<Backbone> build_backbone(const ModelSpec& spec, uint64_t seed, Init init = Init::draw);
@@ -137,8 +137,8 @@ int64_t count_parameters(const torch::nn::Module& module);
 // Returns the channels of the images that a model with these settings reads.
 int64_t input_channels(const Value& settings);
 
-// Throws a usage error if the model does not read colour images, whose pixels `who`
-// predicts.
+// Throws a usage error if the model does not read colour images. `who`, which predicts their pixels, is for
+// the message.
 void require_colours(const Value& settings, std::string_view who);
 
 // Fits a first layer's stored kernel for red, green and blue, [width, 3, rows, columns], to the shape
