@@ -1,7 +1,7 @@
-// Metrics of classifiers with one class a sample, on plain arrays. Shares are in [0, 1].
+// Metrics of classifiers with one class per sample, on plain arrays. Shares are in [0, 1].
 //
 //   ClassificationMeter meter(classes);
-//   meter.add(logits, labels);            // once a batch
+//   meter.add(logits, labels); // once per batch
 //   meter.top(1), meter.top(5), meter.nll(), meter.calibration(15).ece, …
 //
 // The metrics need only the SampleScore of each sample: 56 bytes for any number of classes. Adding scores in

@@ -100,7 +100,7 @@ double auroc(const OneAgainstRest& samples) {
   check(!steps.empty() && steps.back().hits > 0 && steps.back().others > 0,
         "AUROC needs samples of the class and samples of others, there are ",
         steps.empty() ? 0 : steps.back().hits, " and ", steps.empty() ? 0 : steps.back().others);
-  double area = 0;  // in pairs; a tie counts as half
+  double area = 0;  // number of pairs; a tie counts as half
   Threshold before;
   for (const Threshold& step : steps) {
     area +=

@@ -45,9 +45,9 @@ struct PredictionMeasures {
 // Returns the samples that measure_predictions() fits the temperature on, in the order drawn.
 std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options);
 
-// Areas are means over the classes with samples, if others have samples too. The temperature's metrics
-// ("rest_…") use only the other samples. Throws a usage error if all samples have one class, or if the
-// temperature's share leaves no sample to fit on or to measure.
+// Areas under curves are means over the classes that have samples and are not the only such class. The
+// temperature's metrics ("rest_…") use only the other samples. Throws a usage error if all samples have one
+// class, or if the temperature's share leaves no sample to fit on or to measure.
 PredictionMeasures measure_predictions(const LabelledScores& scores, const PredictionOptions& options);
 
 }  // namespace tessera::eval

@@ -48,8 +48,8 @@ struct Window {
   int top = 0, bottom = 0, left = 0, right = 0;
   bool operator==(const Window&) const = default;
 };
-// Returns windows of `crop` pixels a side, `stride` apart, that cover an image, row by row. The last ones are
-// moved back to keep their size, and cut if the image is smaller.
+// Returns windows of side `crop`, `stride` apart, that cover an image, row by row. The last ones are moved
+// back to keep their size, and cut if the image is smaller.
 std::vector<Window> sliding_windows(int height, int width, int crop, int stride);
 // The same with windows that begin at multiples of `unit`, like a model's cells in the whole image. `stride`
 // is a multiple of `unit`. The last windows of rows and columns extend to the image's edge.

@@ -12,7 +12,7 @@ namespace tessera::eval {
 namespace {
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-constexpr int64_t kParts = 16;       // of sums among threads; fixed, so results are equal
+constexpr int64_t kParts = 16;       // number of partial sums; fixed, so results are equal
 constexpr int64_t kSerialRows = 64;  // smaller problems run on one thread
 
 double dot(const double* a, const double* b, int64_t n) {

@@ -30,7 +30,7 @@ class MambaImpl : public torch::nn::Module {
   explicit MambaImpl(const MambaOptions& options);
   // x [batch, tokens, dim] -> the same. `flipped`: as if the tokens were flipped before and after.
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}, bool flipped = false) const;
-  int64_t macs() const;  // per token; a state counts three products
+  int64_t macs() const;  // multiply-adds per token; a state counts three
 
  private:
   struct Direction {

@@ -263,7 +263,7 @@ bool initialise_mlstm_layer(const std::string& name_in, const Filler& fill,
       name == "v_proj.weight") {
     fill.normal(std::sqrt(2 / (5 * width)));  // Nguyen & Salazar 2019
   } else if (name == "proj_down.weight") {
-    fill.normal(2 / std::sqrt(width));  // Wang & Komatsuzaki 2021, with one block
+    fill.normal(2 / std::sqrt(width));  // the formula of Wang & Komatsuzaki 2021, with one block
   } else if (name == "layerscale.gamma") {
     fill.constant(options.init_values);
   } else if (name.starts_with(options.conv_name + ".") || name.starts_with(options.conv_name + "_")) {

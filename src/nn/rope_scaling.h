@@ -31,7 +31,7 @@ struct RopeScaling {
   bool whole_pairs = true;  // yarn: the ramp begins and ends at a pair, not between pairs
   double low_frequency = 1, high_frequency = 4;
   std::vector<double> short_factors = {}, long_factors = {};  // per pair
-  double magnitude = 0;  // for yarn's and longrope's cosines and sines; 0: rotary_magnitude()'s default
+  double magnitude = 0;  // factor on yarn's and longrope's cosines and sines; 0: rotary_magnitude()'s default
 };
 
 // Returns [channels / 2] float64, for rotation_at (nn/rope.h) and `length` positions (dynamic, longrope).

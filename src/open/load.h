@@ -38,9 +38,9 @@ std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const St
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 
 // Loads weights for fine-tuning. Positions are interpolated to this model's grid. The file must have all
-// other parameters of the backbones, except those without effect at first (models::NeutralParameters). The
-// task's additions to them are loaded if the file has them for the same outputs. Otherwise they keep their
-// initial values.
+// other parameters of the backbones, except those that have no effect at first (models::NeutralParameters).
+// The task's additions to them are loaded if the file has them for the same outputs. Otherwise they keep
+// their initial values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 
 // Returns a line on the file's content outside the model, "not of the model: 2 tensors (loss.weight, …), …";

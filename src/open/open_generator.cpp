@@ -132,7 +132,7 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
   settings.set("llama", llama);
   require_named_size(file, info.model, settings, patches);
   if (last[0] == patches[1] * patches[2] * patches[2]) settings.set("sigma", "none");
-  info.task = published_task(info.model);  // by the requested name, before its sigma is changed
+  info.task = published_task(info.model);  // looked up by the requested name, before its sigma is changed
   info.model.settings = models::resolve_model(info.model.name, settings).settings;
   info.preprocess.size = info.model.settings.find("image_size")->as_int();
   name_imagenet(info);

@@ -30,7 +30,7 @@ struct LanguageSource {
 };
 
 struct OpenedLanguage {
-  std::shared_ptr<models::LanguageModel> language;   // in evaluation mode on the CPU; null for
+  std::shared_ptr<models::LanguageModel> language;   // model in evaluation mode on the CPU; null for
   std::shared_ptr<models::Seq2Seq> encoder_decoder;  // a model that reads one text and writes another
   int64_t start_token = 0;                           // the first, hidden token of that other text
   std::optional<models::ImageReading> images;        // the image tower; none if it reads only texts

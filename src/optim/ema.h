@@ -32,7 +32,7 @@ class Ema {
   void exchange(const NamedTensors& model);
 
   int64_t updates() const { return updates_; }
-  double decay_at(int64_t update) const;  // for this update, counted from 1
+  double decay_at(int64_t update) const;  // the decay of this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
   // Loads saved tensors. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
   void load_state(int64_t updates, const NamedTensors& tensors);

@@ -11,7 +11,7 @@ namespace tessera::plan {
 struct Stack {
   std::string name = "blocks";
   int64_t layers = 0, tokens = 0, width = 0;
-  int64_t heads = 1;       // of queries: tensor parallelism divides them
+  int64_t heads = 1;       // heads of queries: tensor parallelism divides them
   int64_t kv_heads = 1;    // of keys and values
   int64_t hidden = 0;      // width of the feed-forward layer
   bool gated = false;      // two projections at the input of the feed-forward layer

@@ -15,7 +15,7 @@ struct Matrix {
 // A named point: its position among the cells, with 0 in the middle of the first row and column.
 struct MatrixMark {
   double row = 0, column = 0;
-  std::string letter{}, name{};  // in a small disc, and its tooltip
+  std::string letter{}, name{};  // text in a small disc, and its tooltip
 };
 
 struct MatrixOptions {

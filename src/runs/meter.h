@@ -18,7 +18,7 @@ namespace tessera::train {
 struct StepMeans {
   torch::Tensor loss;
   std::vector<torch::Tensor> terms;
-  double loss_share = 1;  // by the weights of the loss
+  double loss_share = 1;  // share of the loss's total weight
   double share = 1;       // by samples
 };
 

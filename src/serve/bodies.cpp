@@ -13,7 +13,7 @@ namespace {
 using answer::Request;
 
 constexpr size_t kMostImages = 256,
-                 kMostPiece = size_t{2} << 20;  // of inflated bytes; the limit is checked after each
+                 kMostPiece = size_t{2} << 20;  // pieces of inflated bytes; the limit is checked after each
 constexpr JsonLimits kLimits{.max_bytes = uint64_t{256} << 20, .max_depth = 4};
 
 std::span<const std::byte> bytes_of(std::string_view content) {

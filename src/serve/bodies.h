@@ -26,7 +26,7 @@ RequestTarget parse_target(std::string_view target);
 std::string host_name(std::string_view host);
 
 struct FormPart {
-  std::string name, file, type;  // of Content-Disposition and Content-Type; "" without one
+  std::string name, file, type;  // from Content-Disposition and Content-Type; "" without one
   std::string_view content;      // within the body
 };
 

@@ -17,7 +17,7 @@
 namespace tessera::serve {
 
 struct ServiceOptions {
-  std::string token;               // of Authorization: Bearer; "" = none needed
+  std::string token;               // token of Authorization: Bearer; "" = none needed
   std::vector<std::string> hosts;  // additional names in Host, in lower case
   bool any_host = false;           // a Unix socket, or every caller needs the token
   uint64_t body_bytes = uint64_t{64} << 20;

@@ -54,7 +54,7 @@ Pattern Pattern::literal(std::u32string_view chars) {
 
 std::optional<Match> Pattern::find(std::u32string_view text, size_t from, uint64_t& steps) const {
   constexpr size_t kShortProgram = 1024;
-  const uint64_t share = 1 + program_.size() / kShortProgram;  // of a step that one instruction counts
+  const uint64_t share = 1 + program_.size() / kShortProgram;  // share of a step that one instruction counts
   uint64_t left = steps * share;
   std::optional<Match> found;
   for (size_t at = from; at < text.size() && !found; ++at)

@@ -86,7 +86,7 @@ class PatternParser {
     Node node{Kind::sequence, {}};
     while (more() && text_[at_] != U'|' && text_[at_] != U')') {
       if (take(U"(?i)")) {
-        ignore_case_ = true;  // to the end of the group, across its "|"
+        ignore_case_ = true;  // applies to the end of the group, across its "|"
         continue;
       }
       Node one = atom(depth);

@@ -41,7 +41,7 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
                  std::max<int64_t>(1, plan.samples / 4), " gives several steps an epoch");
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
-  constexpr int64_t kMostImages = int64_t{1} << 50;  // per run: later multiplications must not overflow
+  constexpr int64_t kMostImages = int64_t{1} << 50;  // limit per run: later multiplications must not overflow
   const int64_t passes = train.steps > 0 ? train.steps : train.epochs;
   if (passes > kMostImages / std::max(train.batch_size, plan.samples))
     fail_usage(train.steps > 0 ? "train.steps = " : "train.epochs = ", passes, " makes more than ",

@@ -24,7 +24,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kTextsLookedAt = 512;  // number of samples checked before the first step
-constexpr int64_t kFirstImages = 64;     // to initialise step sizes of quantised activations
+constexpr int64_t kFirstImages = 64;     // images that initialise step sizes of quantised activations
 
 std::string hex(uint64_t value) {
   std::ostringstream out;

@@ -38,7 +38,7 @@ struct RunTask {
   std::set<std::string> frozen;  // frozen parameters, if checkpoints keep them in a separate file
   WeightsInfo info;              // metadata for every weight file of the run
   std::vector<std::pair<std::string, std::string>> fingerprints;  // by name, of data and other files
-  std::vector<std::string> notes;  // for users: pretrained weights, frozen parameters
+  std::vector<std::string> notes;  // notes for users: pretrained weights, frozen parameters
 };
 
 struct Optimisation {

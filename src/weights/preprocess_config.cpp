@@ -156,7 +156,7 @@ Value keys_of(const ProcessorConfig& config, const std::string& where) {
   int64_t side = size.side, resized = size.side;
   std::string mode = size.shortest ? "center" : "squash";
   if (type.starts_with("ConvNext") && size.shortest && !config.do_center_crop) {
-    constexpr int64_t kWarped = 384;  // from here on images are stretched
+    constexpr int64_t kWarped = 384;  // from this side on, images are stretched
     if (side >= kWarped) mode = "squash";
     if (side < kWarped) resized = static_cast<int64_t>(static_cast<double>(side) / config.crop_pct);
   } else if (config.do_center_crop) {

@@ -15,7 +15,7 @@ namespace tessera::cli {
 
 struct MeasureOptions : ComputeOptions {
   std::string model;
-  data::SourceConfig data;  // from --data and --val-data, else empty
+  data::SourceConfig data;  // paths of --data and --val-data, else empty
   int64_t batch = 64, loader_threads = 1;
   std::string key;
   bool raw = false;

@@ -13,7 +13,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kFewPoints = 40;  // for a curve that needs no smoothing
+constexpr size_t kFewPoints = 40;  // most points of a curve that needs no smoothing
 
 // One curve of a named value over epochs, from the lines of one kind.
 report::Curve curve_of(const train::RunSummary& summary, const std::string& kind, const std::string& value,

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostPixels = int64_t{1} << 30;  // per image: windows are finished from top to bottom
+constexpr int64_t kMostPixels = int64_t{1} << 30;  // limit per image: windows are finished from top to bottom
 
 struct SegmentOptions : ComputeOptions {
   std::string weights, output, scales;

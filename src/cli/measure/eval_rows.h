@@ -39,7 +39,7 @@ struct EvaluatedRow {
 
 // The columns of the keys in which rows differ.
 struct RowColumns {
-  std::vector<std::string> weights;  // of all rows; no columns if there is only one
+  std::vector<std::string> weights;  // names in all rows; no column if there is only one
   VariedSettings varied;             // the widest value of each key
 };
 

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 struct ShardList {
   std::vector<std::string> paths;
   bool by_share = false;
-  bool beside = false;  // held-out shards with training shards in the same folder
+  bool beside = false;  // true if held-out shards are in the folder of the training shards
 };
 
 // Returns the shards of a split. In a folder, train… is for training and val…, test… is held out. If no shard

@@ -45,7 +45,7 @@ struct CheckReport {
   Lines unreadable;  // missing, truncated, not an image, too many pixels
   Lines duplicates;  // the same bytes twice in a split
   Lines leaks;       // the same bytes in training and held-out images
-  Lines captions;    // in sets with captions: missing, empty, duplicate, truncated, control characters
+  Lines captions;    // problems of captions: missing, empty, duplicate, truncated, …
   Lines warnings;    // not errors by themselves: nearly constant images
   int64_t problems() const {
     return set.count + unreadable.count + duplicates.count + leaks.count + captions.count;
@@ -59,7 +59,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress = {}
 // Opens the existing splits, including those with problems; the first is the training split.
 struct OpenSplits {
   std::unique_ptr<Source> train, validation;  // null if it cannot be opened or is empty
-  std::vector<std::string> errors;            // for splits that cannot be opened
+  std::vector<std::string> errors;            // errors of splits that cannot be opened
   // Returns the errors and the sources' problems. Lines that both splits report from one file appear once.
   std::vector<std::string> problems() const;
 };

@@ -45,7 +45,7 @@ struct CorruptionDraws {
   std::vector<double> uniform_1, uniform_2;  // [height, width, 3] in [0, 1), for impulse_noise: which pixels
   std::vector<int64_t> counts;               // [height, width, 3], Poisson: shot_noise
   std::vector<std::array<int, 2>> offsets;   // (x, y) in pixel order: glass_blur
-  std::vector<double> plasma;                // in [-1, 1), in the order of use: fog
+  std::vector<double> plasma;                // numbers in [-1, 1), in the order of use: fog
   std::vector<double> field_x, field_y;      // [height, width] in [-1, 1): elastic_transform
   std::array<std::array<double, 2>, 3> affine{};  // in [-1, 1): elastic_transform
   double angle = 0;                               // in degrees: motion_blur, snow

@@ -82,7 +82,7 @@ Image smooth(const Image& image);
 struct PhotometricConfig {
   double brightness = 32;  // d in -32 … 32
   double contrast[2] = {0.5, 1.5}, saturation[2] = {0.5, 1.5};
-  int hue = 18;  // in half degrees; +18 itself is never drawn
+  int hue = 18;  // half degrees; +18 itself is never drawn
 };
 
 // Distorts an image of 3 channels in place.

@@ -98,8 +98,8 @@ std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90, int ori
 // True if encode_image supports this name: .png, .jpg, .jpeg or .webp in any case.
 bool is_image_name(const std::string& path);
 
-// Encodes 3 channels: lossless PNG and WebP, JPEG at quality 90. Throws on another name, and for WebP on more
-// than 16383 pixels a side.
+// Encodes 3 channels: lossless PNG and WebP, JPEG at quality 90. Throws on another name, and for WebP on
+// sides above 16383 pixels.
 std::vector<std::byte> encode_image(const Image& image, const std::string& path);
 
 // Adds a text before the pixels of a PNG (an iTXt chunk: UTF-8, uncompressed); `key` has 1 to 79 Latin

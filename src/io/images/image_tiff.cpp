@@ -16,7 +16,7 @@ namespace tessera::codec {
 
 namespace {
 
-constexpr int64_t kMostBlockPixels = 1 << 22;  // for a tile that is larger than its image
+constexpr int64_t kMostBlockPixels = 1 << 22;  // limit for a tile that is larger than its image
 constexpr int kMostSamples = 64;               // per pixel
 constexpr tmsize_t kMostBytesAtOnce = tmsize_t{1} << 30;
 

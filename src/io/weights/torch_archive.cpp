@@ -369,7 +369,7 @@ class Interpreter {
   std::unordered_map<std::string, std::span<const std::byte>> entries_;
   std::map<std::pair<std::string, std::string>, Storage> storages_;  // by type and key
   std::set<uint32_t> visited_;
-  std::set<std::pair<std::string, std::string>> names_;  // of tensors, with the key of their group
+  std::set<std::pair<std::string, std::string>> names_;  // groups of tensors, with the key of each group
   size_t tensors_ = 0;
   TorchContent content_;
 };

@@ -35,7 +35,7 @@ struct AttentionMask {
   bool causal = false;      // keys up to the query's own position
   int64_t window = 0;       // keys closer than this; 0 = any distance
   int64_t first_query = 0;  // keys before the first query: the length of a key-value cache
-  float future_weight = 1;  // of keys after the query, after the softmax: 0 in iLLaMA, or a soft share
+  float future_weight = 1;  // factor after the softmax for keys after the query: 0 in iLLaMA, or a soft share
 };
 
 // Cosines and sines of the angles of a token's pairs (2m, 2m+1), m < pairs <= D/2; others are unchanged.

@@ -11,7 +11,7 @@ struct BackwardHead {
   AttentionBackwardScratch b;
   AttentionItem item;
   const float* lse;
-  float* dbias;  // for the head's first query, or null
+  float* dbias;  // data of the head's first query, or null
 };
 
 // Queries query … query+rows-1, and columns of the key block that begins at first_key.

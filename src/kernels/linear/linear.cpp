@@ -11,8 +11,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they fit into the second-level cache
-constexpr int64_t kTilesWorthSplitting = 4;  // per thread, else threads share the columns
+constexpr int64_t kBlockBytes = 384 * 1024;  // bytes of prepared rows: they fit into the second-level cache
+constexpr int64_t kTilesWorthSplitting = 4;  // tiles per thread, else threads share the columns
 // With few rows, reading the weights from memory dominates the time.
 constexpr int64_t kBytesWorthSharing = 1 << 19;
 

@@ -30,7 +30,7 @@ namespace tessera::kernels {
 
 struct MlstmShape {
   int64_t batch, heads, tokens, key_dim, value_dim;
-  bool reverse = false;  // from the last token to the first; no memory is reordered
+  bool reverse = false;  // walks from the last token to the first; no memory is reordered
   float eps = 1e-6f;     // added after the maximum, on the stabilised scale
   int64_t chunk = 0;     // maximum tokens per chunk; 0: chosen automatically
 };

@@ -432,7 +432,7 @@ Family vit_family() {
           {"deit_small_distilled_patch16_224", {}, distilled(384, 6), most()},
           {"deit_base_distilled_patch16_224", {}, distilled(768, 12), most()},
           {"deit_base_distilled_patch16_384", {}, distilled(768, 12, of_384()), whole()},
-          {"deit3_tiny_patch16_224",  // by the Vision-LSTM authors: fixed positions, LayerScale 1e-4
+          {"deit3_tiny_patch16_224",  // the Vision-LSTM authors' ViT: fixed positions, LayerScale 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,
                 table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),

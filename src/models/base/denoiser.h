@@ -16,7 +16,7 @@ namespace tessera::models {
 struct BlockReuse {
   int64_t every = 1;              // the span runs in one of `every` passes; 1 = always
   int64_t first = 0, last = 0;    // blocks first to last - 1
-  torch::Tensor added = {};       // by the span, to tokens of the same shape
+  torch::Tensor added = {};       // added by the span, to tokens of the same shape
   int64_t age = 0;                // passes since it ran
   int64_t asked = 0, spared = 0;  // number of blocks in all passes so far, and of those skipped
 };

@@ -75,8 +75,8 @@ struct GenerationOptions {
 };
 
 // The model of a search. `next` reads the tokens `fresh` int64 [rows, tokens] after those it has read: first
-// the prompt, then one token a row. It returns the scores of the next token, [rows, vocabulary]. `reorder`
-// lets row i continue from the state of row rows[i] (int64).
+// the prompt, then one per row. It returns the scores of the next token, [rows, vocabulary]. `reorder` lets
+// row i continue from the state of row rows[i] (int64).
 struct NextTokenModel {
   std::function<torch::Tensor(const torch::Tensor& fresh)> next;
   std::function<void(const torch::Tensor& rows)> reorder;

@@ -18,7 +18,7 @@
 namespace tessera::models {
 
 struct DvaeDecoderOptions {
-  int64_t codes = 0;  // with its own code vectors, [codes, code_width]; 0: the caller provides them
+  int64_t codes = 0;  // number of its own code vectors, [codes, code_width]; 0: the caller provides them
   int64_t code_width = 128;
   std::vector<int64_t> dims = {}, depths = {};  // one per group, from the coarsest grid to the pixels'
   int64_t outputs = 6;                          // channels of a pixel

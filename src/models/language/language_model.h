@@ -41,7 +41,7 @@ namespace tessera::models {
 struct LanguageConfig {
   LanguageKind kind = LanguageKind::llama;
   int64_t vocabulary = 32000, dim = 512, depth = 8, heads = 8;
-  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // defaults for 0: heads; dim / heads; that of the kind
+  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // 0 stands for: heads; dim / heads; the kind's default
   int64_t context = 2048;                          // context length in training
   double eps = 1e-5, theta = 10000;
   nn::RopeScalingKind rope_scaling = nn::RopeScalingKind::none;
@@ -55,7 +55,7 @@ struct LanguageConfig {
   double attention_scale = 0, clip_qkv = 0;
   bool scale_by_layer = false, norm_residual = false;
   int64_t window_from = 0;
-  bool attention_bias = false, mlp_bias = false;  // in addition to those of the kind
+  bool attention_bias = false, mlp_bias = false;  // biases in addition to those of the kind
 
   template <class V>
   void visit(V& v) {

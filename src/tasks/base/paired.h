@@ -81,7 +81,7 @@ struct CaptionBeams {
 
 struct CaptionRequest {
   CaptionBeams search = {};
-  int64_t longest = 0;  // in tokens; 0 = the model's context length
+  int64_t longest = 0;  // limit in tokens; 0 = the model's context length
   double repetition_penalty = 1;
   std::string prompt = {};  // first words of the caption; SimVLM only
 };

@@ -20,7 +20,7 @@ double feature_deviation(const torch::Tensor& features);
 // Participation ratio: (sum e)^2 / sum e^2. Stable rank: sum s^2 / s_1^2 of the uncentred features.
 struct Spectrum {
   torch::Tensor singular_values = {};         // descending
-  torch::Tensor covariance_eigenvalues = {};  // divided by samples - 1, descending
+  torch::Tensor covariance_eigenvalues = {};  // eigenvalues, divided by samples - 1, descending
   double effective_rank = 0, participation_ratio = 0, stable_rank = 0;
 };
 Spectrum spectrum(const torch::Tensor& features);

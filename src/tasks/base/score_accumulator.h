@@ -1,7 +1,7 @@
 // Accumulates the evaluation of a classifier: only the inputs of the metrics, not all scores.
 //
-// Single-label: 64 bytes a sample; scores only on request, with one process. Multi-label: average precision
-// sorts all scores of a class, so they are kept, 4.1 bytes a sample and class. Each process keeps those of
+// Single-label: 64 bytes per sample; scores only on request, with one process. Multi-label: average precision
+// sorts all scores of a class, so they are kept, 4.1 bytes per sample and class. Each process keeps those of
 // its own samples.
 #pragma once
 

@@ -78,7 +78,7 @@ struct Term {
 
 // Both are scalars on the device, so nothing is copied to the host here.
 struct Loss {
-  torch::Tensor sum;        // over the units of Task::weight, with its graph
+  torch::Tensor sum;        // sum over the units of Task::weight, with its graph
   std::vector<Term> terms;  // in the order of Task::step_metrics
 };
 

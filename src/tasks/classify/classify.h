@@ -1,8 +1,8 @@
 // Classification: one class per image, mixed (soft) targets, or several classes per image.
 //
-// A sample is an image with its class or classes; the head computes one logit a class. Loss: cross entropy
-// with label smoothing and class weights, or binary cross entropy a class. With a teacher: (1 - alpha) loss +
-// alpha distillation. Metrics: top-1 and top-5 accuracy and loss; multi-label: mean average precision.
+// A sample is an image with its class or classes; the head computes one logit per class. Loss: cross entropy
+// with label smoothing and class weights, or binary cross entropy per class. With a teacher: (1 - alpha) loss
+// + alpha distillation. Metrics: top-1 and top-5 accuracy and loss; multi-label: mean average precision.
 #pragma once
 
 #include <memory>

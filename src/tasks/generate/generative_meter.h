@@ -16,7 +16,7 @@ namespace tessera::tasks {
 
 struct MeterOptions {
   int64_t samples = 0;                        // expected number
-  int64_t splits = 0;                         // for the Inception Score; 0 = no score
+  int64_t splits = 0;                         // splits for the Inception Score; 0 = no score
   std::optional<uint64_t> shuffle_seed = {};  // order of the samples in the score; unset: as they are added
   int64_t keep = 0;                           // evenly spaced features to keep, for sample-wise metrics
   bool spatial = true;                        // measure sFID

@@ -40,7 +40,7 @@ struct Generated {
   torch::Tensor images;                   // [images, channels, height, width] float, on the network's device
   int64_t evaluations = 0;                // calls of the network
   double network_seconds = 0;             // time in them; a GPU continues after a call returns
-  int64_t blocks = 0, spared_blocks = 0;  // over all calls: total and skipped; 0 without reuse
+  int64_t blocks = 0, spared_blocks = 0;  // block evaluations: total and skipped; 0 without reuse
 };
 
 // Normal noise for each seed, [seeds, shape…] float32 on the CPU; `draw` separates draws of one seed.

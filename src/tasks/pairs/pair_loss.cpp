@@ -44,7 +44,7 @@ struct Block {
 struct Rows {
   torch::Tensor queries;
   torch::Tensor products;  // q . k, or the similarity of their tokens
-  torch::Tensor logits;    // with scale and bias; -inf where a pair is ignored
+  torch::Tensor logits;    // scores with scale and bias; -inf where a pair is ignored
   torch::Tensor together;  // 1 for positive pairs
   torch::Tensor ignored;   // bool, or undefined
 };

@@ -17,7 +17,7 @@ NameRows poolformer_sail() {
                         {"**", "**"}})});
 }
 
-// The table of the authors' mask is computed from the prefix.
+// The authors' files contain a mask that follows from the prefix.
 NameRows aim_apple() {
   return joined(
       {{{"preprocessor.patchifier.**", "patch_embed.**"}, {"trunk.post_trunk_norm.*", "norm.*"}},

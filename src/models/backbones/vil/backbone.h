@@ -27,7 +27,7 @@ namespace tessera::models {
 struct VilVersion {
   bool pairs;                 // blocks.N is a pair, named by direction; else it is one block
   const char* conv_name;      // name of the convolution's module
-  const char* token_norm;     // over all tokens after the last block: residual scale, biases as norm_bias
+  const char* token_norm;     // norm of all tokens after the last block: residual scale, biases as norm_bias
   const char* read_norm;      // norm of the vector that the head reads: plain, with bias
   bool token_norm_is_legacy;  // the norm that legacy_norm = false removes
   double token_eps, read_eps;
