@@ -90,7 +90,7 @@ class MlstmLayerImpl : public torch::nn::Module {
   // One more token, x [batch, 1, width] -> the same, after the tokens in `state`. The layer must have one
   // direction, along rows from the top left, and a causal convolution or none.
   torch::Tensor step(const DeferredNorm& x, ops::MlstmMixerState& state, const Epilogue& epilogue = {});
-  // Linear maps and convolutions of one token.
+  // The linear maps and convolutions for one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
 

@@ -46,7 +46,7 @@ class Tokeniser {
   static Tokeniser load(const std::string& path);
   // Reads the text of definition() or of a tokenizer.json. Errors begin with `where`.
   static Tokeniser from_definition(std::string_view document, const std::string& where);
-  // Reads the bytes of a file of any single-file form.
+  // Reads the content of a file in any form that consists of a single file.
   static Tokeniser from_bytes(std::span<const std::byte> bytes, const std::string& where);
 
   // Returns the ids of a UTF-8 text, with the template's special tokens if `special`. Throws Error if the

@@ -46,7 +46,7 @@ struct Looked {
   std::string contributed_to;
 };
 
-// The chosen places of a model, which look at batches.
+// The requested taps of a model, which read batches of images.
 class Places {
  public:
   Places(const AnalyseFeaturesOptions& options, const AnalysedModel& model) : model_(model) {

@@ -143,7 +143,7 @@ Measured measure(const FidOptions& options, const Metrics& metrics, tasks::Featu
   return out;
 }
 
-// A result by its key in JSON, and in words.
+// A result: its key in JSON, and its line in words.
 struct Line {
   std::string key, words;
   double value = 0;

@@ -350,7 +350,7 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  // Immediately, since the program that starts the processes writes to the same place.
+  // Prints immediately, since the launcher of the processes writes to the same place.
   std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
             << std::flush;
   world.abort(exit_code);

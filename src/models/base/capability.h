@@ -30,7 +30,7 @@ T& require(Backbone& model, const std::string& family, const std::string& who) {
                            [](Backbone& other) { return dynamic_cast<T*>(&other) != nullptr; }));
 }
 
-// The cost of attention with a mask that skips products.
+// The cost of attention if a mask makes some products unnecessary.
 class MaskedAttention {
  public:
   static constexpr const char* kAbility = "masks attention to later tokens";

@@ -13,7 +13,7 @@ struct Cache {
   int64_t batch = 0, tokens = 0;
   // Position of each token in an image's sequence, in the order in which tokens arrive; empty: 0, 1, 2, …
   std::vector<int64_t> places = {};
-  std::vector<std::vector<torch::Tensor>> blocks;  // each empty before the first token
+  std::vector<std::vector<torch::Tensor>> blocks;  // one per block, each empty before the first token
 };
 
 class CausalStep {

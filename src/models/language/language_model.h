@@ -41,7 +41,7 @@ namespace tessera::models {
 struct LanguageConfig {
   LanguageKind kind = LanguageKind::llama;
   int64_t vocabulary = 32000, dim = 512, depth = 8, heads = 8;
-  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // 0 stands for: heads; dim / heads; the kind's default
+  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // if 0: heads; dim / heads; the kind's default
   int64_t context = 2048;                          // context length in training
   double eps = 1e-5, theta = 10000;
   nn::RopeScalingKind rope_scaling = nn::RopeScalingKind::none;

@@ -350,7 +350,7 @@ Image Segment::segment(const Image& picture, const SegmentInference& how) {
   return mask;
 }
 
-// Returns the classes with the largest share of each image.
+// Returns the classes that fill the most pixels of each image.
 std::vector<Prediction> Segment::predict(const torch::Tensor& images, int64_t most) {
   const torch::Tensor best =
       score_padded(images, maps_.unit,

@@ -146,7 +146,7 @@ class Diffuse final : public Task {
     const bool same = theirs.has_value() == generator_.latents.has_value() && !of_another_vae(theirs);
     return same ? "" : "it was trained on latents of another VAE than the data are";
   }
-  // VAEs that differ only in their decoders have the same latents, so this is no error.
+  // VAEs that differ only in their decoders have the same latents, so this is not an error.
   std::string metadata_warning(const Value& stored) const override {
     const auto theirs = latents_in(stored);
     if (!of_another_vae(theirs)) return "";

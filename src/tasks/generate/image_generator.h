@@ -39,7 +39,7 @@ struct GenerateRequest {
 struct Generated {
   torch::Tensor images;                   // [images, channels, height, width] float, on the network's device
   int64_t evaluations = 0;                // calls of the network
-  double network_seconds = 0;             // time in them; a GPU continues after a call returns
+  double network_seconds = 0;             // seconds in the network; a GPU continues after a call returns
   int64_t blocks = 0, spared_blocks = 0;  // block evaluations: total and skipped; 0 without reuse
 };
 

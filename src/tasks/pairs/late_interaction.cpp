@@ -20,7 +20,7 @@ struct Block {
   torch::Tensor best, index;    // [queries, tokens, keys]: the largest product, and the key's token in it
 };
 
-// Calls `each` with every block of keys. Padding never wins unless a key is all padding.
+// Calls `each` with every block of keys. Padding is never the maximum unless a key is all padding.
 template <class Each>
 void each_block(const torch::Tensor& queries, const torch::Tensor& keys, const Each& each) {
   const int64_t count = queries.size(0), tokens = queries.size(1), key_tokens = keys.size(1);
