@@ -15,9 +15,9 @@
 namespace tessera::nn {
 
 // Parameters q_norm and k_norm, and for each x of q, k, v, weights:
-//   x_log_step [heads]     logarithms, so that a step size stays positive; set from the first numbers
+//   x_log_step [heads] logarithms, so that a step size stays positive; set from the first data
 //   x_zero_point [heads]   in levels, initially 0
-// and a buffer x_signed [1], 1 or 0, also set from the first numbers.
+// and a buffer x_signed [1], 1 or 0, also set from the first data.
 class AttentionRoundingImpl : public torch::nn::Module {
  public:
   AttentionRoundingImpl(int64_t heads, int64_t head_width, int64_t bits);

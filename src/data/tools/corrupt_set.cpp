@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPiece = 64;         // images processed at a time
-constexpr int kSmallImage = 64;        // up to this side CIFAR's parameters suit better than ImageNet's
+constexpr int kSmallImage = 64;        // up to this side, CIFAR's parameters are used instead of ImageNet's
 constexpr size_t kMostKeptStem = 100;  // bytes
 constexpr double kTestCrop = 0.875;    // ImageNet-C was made from the usual test crop
 constexpr uint64_t kHashStart = 14695981039346656037u, kHashPrime = 1099511628211u;  // FNV-1a

@@ -137,7 +137,7 @@ void KeyValueCache::select(const torch::Tensor& rows) {
 struct LanguageModel::Shared {
   ops::AttentionOptions attention;
   torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2]; undefined: no rotation
-  ops::CachedAttentionOptions step;  // for one token after a cache
+  ops::CachedAttentionOptions step;  // options for one token after a cache
   torch::Tensor places;              // int64 [batch, tokens] or [tokens]: positions of the new tokens
 };
 
