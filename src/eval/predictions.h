@@ -45,8 +45,8 @@ struct PredictionMeasures {
 // Returns the samples that measure_predictions() fits the temperature on, in the order drawn.
 std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options);
 
-// Areas under curves are means over the classes that have samples and are not the only such class. The
-// temperature's metrics ("rest_…") use only the other samples. Throws a usage error if all samples have one
+// Areas under curves are means over the classes with both positives and negatives. The temperature's metrics
+// ("rest_…") use only the samples that it was not fitted on. Throws a usage error if all samples have one
 // class, or if the temperature's share leaves no sample to fit on or to measure.
 PredictionMeasures measure_predictions(const LabelledScores& scores, const PredictionOptions& options);
 

@@ -55,8 +55,8 @@ torch::Tensor convolve_and_add(const torch::Tensor& x, const torch::Tensor& resi
                        p.groups, "add", c10::IValue(), then, no_scalars(), c10::IValue()});
 }
 
-// The implementation: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. oneDNN's depends on the shape
-// of x, depthwise's not on the type.
+// The implementation: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. Weights for oneDNN depend on
+// the shape of x; those for depthwise do not depend on the type.
 enum class Form { onednn, depthwise, winograd };
 Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
   if (type == torch::ScalarType::Undefined) return Form::depthwise;
