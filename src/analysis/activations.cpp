@@ -13,7 +13,7 @@ std::vector<KeptBytes> alive_by_place(models::Classifier& model, const torch::Te
   const nn::Allocations allocations;
   std::vector<KeptBytes> out;
   models::Taps taps;
-  taps.wanted = [&](const std::string& name) {  // keeps no tap, but is called at every place
+  taps.wanted = [&](const std::string& name) {  // keeps no values, but is called at every tap
     if (name == "embed" || is_block_place(name)) out.push_back({name, allocations.alive()});
     return false;
   };
@@ -39,7 +39,7 @@ ActivationBytes activation_bytes(models::Classifier& model, int64_t channels, in
   const torch::Tensor one = torch::zeros({1, channels, side, side}),
                       two = torch::zeros({2, channels, side, side});
   ActivationBytes out;
-  inference_peak(model, one);  // allocates lasting memory, such as packed weights
+  inference_peak(model, one);  // allocates memory that is kept, such as packed weights
   out.inference = std::max<int64_t>(0, inference_peak(model, two) - inference_peak(model, one));
   const std::vector<KeptBytes> single = alive_by_place(model, one), pair = alive_by_place(model, two);
   int64_t before = 0;

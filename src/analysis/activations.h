@@ -12,11 +12,11 @@
 namespace tessera::analysis {
 
 struct KeptBytes {
-  std::string place;  // "blocks.3": from the previous place to this one; "head" after the last
+  std::string place;  // "blocks.3": memory from the previous tap to this one; "head" after the last
   int64_t bytes = 0;
 };
 struct ActivationBytes {
-  std::vector<KeptBytes> places;  // kept for the gradients, per additional image
+  std::vector<KeptBytes> places;  // bytes kept for the gradients, per additional image
   int64_t training = 0;           // their sum: memory at the start of the backward pass
   int64_t inference = 0;          // peak per additional image, without gradients
 };

@@ -32,7 +32,7 @@ void check_layers(const std::vector<torch::Tensor>& layers) {
           layers[0].size(2), " tokens");
 }
 
-// Computes one matrix [..., rows, columns] per thread: a single matrix is too small for several threads.
+// Each thread computes one matrix [..., rows, columns]: a single matrix is too small for several threads.
 torch::Tensor singular_values(const torch::Tensor& matrices) {
   const torch::Tensor wide = matrices.detach().to(torch::kCPU, torch::kFloat64);
   const torch::Tensor each = wide.reshape({-1, wide.size(-2), wide.size(-1)});

@@ -11,11 +11,11 @@
 
 namespace tessera::analysis {
 
-// Singular values of attention matrices, in falling order, and their effective rank (Wang et al. 2024,
-// iLLaMA, section 3.7): the least k such that the k largest make up a share of at least `threshold`.
+// Singular values of attention matrices, in descending order, and their effective rank (Wang et al. 2024,
+// iLLaMA, section 3.7): the smallest k for which the k largest make up a share of at least `threshold`.
 struct AttentionRank {
   torch::Tensor singular_values;  // [..., heads, tokens] float64
-  torch::Tensor cumulative;       // running sums as shares of the whole
+  torch::Tensor cumulative;       // cumulative sums, as shares of the total
   torch::Tensor rank;             // [..., heads] int64, from 1
 };
 AttentionRank attention_rank(const torch::Tensor& attention, double threshold = 0.8);
@@ -47,15 +47,15 @@ torch::Tensor relevance(const std::vector<torch::Tensor>& layers,
 torch::Tensor attention_gradcam(const torch::Tensor& attention, const torch::Tensor& gradient,
                                 const TokenLayout& layout);
 
-// Returns the class token's row of [..., tokens, tokens], or without one the mean over all rows, restricted
-// to the patches: [..., patches].
+// Returns the class token's row of [..., tokens, tokens], restricted to the patches: [..., patches]. Without
+// a class token, the mean over all rows.
 torch::Tensor patches_seen(const torch::Tensor& matrix, const TokenLayout& layout);
 
-// Turns the implicit attention of a Vision-LSTM layer (ops/mlstm_mixer.h), which may be negative, into rows
+// Converts the implicit attention of a Vision-LSTM layer (ops/mlstm_mixer.h), which may be negative, to rows
 // of sum 1: magnitudes divided by their row's sum. Rows of zeros stay zero.
 torch::Tensor magnitudes_of_sum_one(const torch::Tensor& mixing);
 
-// The order in which a Vision-LSTM layer walks its tokens, derived from the tokens that each one reads.
+// The order in which a Vision-LSTM layer visits its tokens, derived from the tokens that each one reads.
 enum class Walk { forwards, backwards, other };
 Walk walk_of(const torch::Tensor& mixing);
 

@@ -13,7 +13,7 @@ namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
 
-// Counts the operators that LibTorch calls on this thread during the counter's lifetime.
+// Counts the operators that LibTorch calls on this thread while this object lives.
 class Counter {
  public:
   explicit Counter(const torch::nn::Module& model) {
@@ -105,7 +105,7 @@ std::vector<PlaceProducts> count_products(models::Classifier& model, int64_t cha
     before = counter.counted();
   };
   models::Taps taps;
-  taps.wanted = [&](const std::string& name) {  // keeps no tap, but is called at every place
+  taps.wanted = [&](const std::string& name) {  // keeps no values, but is called at every tap
     if (name == "embed" || is_block_place(name)) reached(name);
     return false;
   };

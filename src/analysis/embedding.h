@@ -8,13 +8,13 @@
 
 namespace tessera::analysis {
 
-// Principal components, by falling variance; the entry of largest magnitude is positive in each. All float64.
+// Principal components, by descending variance; each has its largest entry positive. All float64.
 struct PrincipalComponents {
-  torch::Tensor components;                      // [count, width], rows of length 1
-  torch::Tensor scores;                          // [samples, count], of the centred samples
-  std::vector<double> variance, variance_share;  // per component, divided by samples - 1; share of the total
+  torch::Tensor components;                      // [count, width], rows of unit length
+  torch::Tensor scores;                          // [samples, count], coordinates of the centred samples
+  std::vector<double> variance, variance_share;  // per component, divided by samples - 1; share of total
 };
-// x [samples, width]; gives at most min(samples, width) components. Throws Error below two samples.
+// x [samples, width]; returns at most min(samples, width) components. Throws Error below two samples.
 PrincipalComponents principal_components(const torch::Tensor& x, int64_t count);
 
 // t-SNE (eval/tsne.h) from the first two principal components: [samples, 2] float64.

@@ -151,7 +151,7 @@ std::vector<double> loss_plane(const Objective& objective, const Direction& firs
 std::optional<PlaneThrough> plane_through(const std::vector<torch::Tensor>& origin,
                                           const std::vector<torch::Tensor>& b,
                                           const std::vector<torch::Tensor>& c) {
-  // Below this share of the distances, the remainder of an axis is rounding error of the weights.
+  // If the rest of an axis is below this share of the distance, it is rounding error of the weights.
   constexpr double kRounding = 1e-5;
   check_same_shapes(b, origin);
   check_same_shapes(c, origin);
@@ -200,9 +200,9 @@ torch::Tensor hessian_times(const Objective& objective, const torch::Tensor& vec
   }
   const double length = vector.norm().item<double>();
   if (length == 0) return torch::zeros_like(vector);
-  // A step of the cube root of the rounding error balances both kinds of error, if the curvature changes over
-  // distances of about 1. Steps proportional to the weights' norm, which grows with their number, would be
-  // too long.
+  // A step size of the cube root of the rounding error balances truncation and rounding, if the curvature
+  // changes over distances of about 1. Steps proportional to the weights' norm, which grows with their
+  // number, would be too long.
   const bool wide = vector.scalar_type() == torch::kFloat64;
   const double rounding =
       wide ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();

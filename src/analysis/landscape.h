@@ -19,19 +19,19 @@ struct Objective {
   std::function<torch::Tensor()> loss;  // a scalar with its graph
 };
 
-using Direction = std::vector<torch::Tensor>;  // one tensor for each parameter, of its shape
+using Direction = std::vector<torch::Tensor>;  // one tensor per parameter, with its shape
 
-// The unit of length to match: each filter (row of a tensor with two or more axes) or each tensor. Tensors of
-// one axis (biases, norms) get 0.
+// The unit to scale: each filter (row of a tensor with two or more axes) or each tensor. Tensors of one axis
+// (biases, norms) get direction 0.
 enum class Normalisation { filter, layer };
-// Returns d |w| / (|d| + 1e-10).
+// Returns d |w| / (|d| + 1e-10) for each unit.
 Direction normalised(const Direction& direction, const std::vector<torch::Tensor>& parameters,
                      Normalisation by = Normalisation::filter);
-// Returns normal numbers that depend only on the seed and `number`.
+// Returns normal random numbers that depend only on the seed and `number`.
 Direction random_direction(const std::vector<torch::Tensor>& parameters, uint64_t seed, uint64_t number);
 
 torch::Tensor flat(const Direction& tensors);
-// Splits a flat vector into tensors of those shapes.
+// Splits a flat vector into tensors with the shapes of the parameters.
 Direction shaped(const torch::Tensor& flat, const std::vector<torch::Tensor>& like);
 
 // Restores the parameters on destruction, also after an exception.
@@ -52,8 +52,8 @@ class KeptParameters {
 using Progress = std::function<bool(int64_t done, int64_t total)>;
 std::vector<double> loss_line(const Objective& objective, const Direction& direction,
                               const std::vector<double>& alphas, const Progress& progress = {});
-// Returns the losses at kept + alphas[i] first + alphas[j] second, row-major; `known`: points of a stopped
-// run.
+// Returns the losses at kept + alphas[i] first + alphas[j] second, row-major; `known`: points computed by an
+// earlier, stopped run.
 std::vector<double> loss_plane(const Objective& objective, const Direction& first, const Direction& second,
                                const std::vector<double>& alphas, const Progress& progress = {},
                                std::vector<double> known = {});
@@ -91,8 +91,8 @@ struct PowerIteration {
   torch::Tensor vector;          // of length 1
 };
 // Converges to the eigenvalue of largest magnitude, which may be negative. With a shift it converges to the
-// one farthest from it, so a shift by the least gives the largest. `start` is flat. Stops after `steps`, or
-// once the quotient changes by less than `tolerance` times its distance from the shift.
+// one farthest from the shift, so a shift by the smallest gives the largest. `start` is flat. Stops after
+// `steps`, or once the quotient changes by less than `tolerance` times its distance from the shift.
 PowerIteration power_iteration(const Objective& objective, const torch::Tensor& start, int64_t steps,
                                double tolerance = 0, HessianProduct how = HessianProduct::exact,
                                const Progress& progress = {}, double shift = 0);

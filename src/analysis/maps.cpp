@@ -16,7 +16,7 @@ torch::Tensor gradient_at(const ScoreFunction& score, const torch::Tensor& image
   return torch::autograd::grad({score(leaf).sum()}, {leaf}).at(0);
 }
 
-// Blurs so strongly that little of the image remains recognisable.
+// Blurs so strongly that the content of the image is hardly recognisable.
 torch::Tensor blurred(const torch::Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
   const torch::Tensor small = torch::adaptive_avg_pool2d(
@@ -57,7 +57,7 @@ Faithfulness faithfulness(const ScoreFunction& score, const torch::Tensor& image
   const torch::NoGradGuard no_grad;
   const int64_t cells = map.size(1) * map.size(2), most = std::min(steps, cells);
   check(most > 0 && map.size(0) == images.size(0), "a map ", map.sizes(), " for images ", images.sizes());
-  // The rank of each cell by importance, from 0.
+  // Returns the rank of each cell by importance, from 0.
   const torch::Tensor place = map.flatten(1)
                                   .argsort(/*stable=*/true, int64_t{1}, /*descending=*/true)
                                   .argsort(/*stable=*/true, int64_t{1}, /*descending=*/false);

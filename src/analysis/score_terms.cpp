@@ -18,7 +18,7 @@ torch::Tensor rotated(const torch::Tensor& x, const ScoreOperand& of) {
                            of.sin.slice(-2, 0, tokens).to(torch::kFloat64));
 }
 
-// Returns content and position, both rotated.
+// Returns the content term and the position term, both rotated.
 std::pair<torch::Tensor, torch::Tensor> parts(const ScoreOperand& of) {
   check(of.values.dim() == 5 && of.position.dim() == 4 && of.values.sizes().slice(1) == of.position.sizes(),
         "queries or keys ", of.values.sizes(), " and their positions ", of.position.sizes(),

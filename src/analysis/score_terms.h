@@ -30,8 +30,8 @@ struct ScoreOperand {
   torch::Tensor cos = {}, sin = {};
 };
 
-// The terms of each query and key, scaled by 1 / sqrt(d): [images, windows, heads, queries, keys], float64.
-// Their sum is the score without biases.
+// The terms for each pair of query and key, scaled by 1 / sqrt(d): [images, windows, heads, queries, keys],
+// float64. Their sum is the score without biases.
 struct ScoreTerms {
   torch::Tensor content, position, cross;
 };
@@ -42,8 +42,8 @@ ScoreTerms score_terms(const ScoreOperand& queries, const ScoreOperand& keys);
 // term's shape.
 torch::Tensor term_deviation(const torch::Tensor& term, const torch::Tensor& seen);
 
-// Returns the mean of a term over all pairs of patches at each rounded distance 0, 1, …; NaN if no visible
-// pair has that distance. Terms are [..., tokens, tokens] in the layout's order.
+// Returns the mean of a term over pairs of patches at each rounded distance 0, 1, …; NaN if no visible pair
+// has that distance. Terms are [..., tokens, tokens] in the layout's order.
 std::vector<double> term_by_distance(const torch::Tensor& term, const torch::Tensor& seen,
                                      const TokenLayout& layout);
 

@@ -18,7 +18,7 @@
 namespace tessera::answer {
 namespace {
 
-// One kind of answer, opened if the task has the ability for it.
+// One kind of answer; it is opened if the task has the ability that it needs.
 struct AnswerKind {
   const char* name;
   std::shared_ptr<Answerer> (*open)(const AnswerSetup& setup);

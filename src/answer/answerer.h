@@ -12,7 +12,7 @@
 
 namespace tessera::answer {
 
-// A request that is decoded and checked. Requests with equal keys may be answered together.
+// A decoded and checked request. Requests with equal keys may be answered together.
 struct Prepared {
   virtual ~Prepared() = default;
   std::string key;
@@ -30,7 +30,7 @@ class Answerer {
   // Answers requests with equal keys, in order. Called by one thread. `control` belongs to the first. Throws
   // ErrorKind::interrupted once the control is stopped.
   virtual std::vector<Reply> answer(std::span<Prepared* const> requests, const Control& control) = 0;
-  // Computes a batch of `rows` images out of nothing, to measure it. False if requests are answered one by one.
+  // Computes a batch of `rows` images without content, to time it. False if requests are answered one by one.
   virtual bool rehearse(int64_t /*rows*/) { return false; }
 };
 
@@ -44,15 +44,15 @@ struct OpenRequest {
   std::string index = {};                 // file that caches their vectors
 };
 
-// An answer of opened weights; `suffix` completes the model's name: "" for the first answer, ".features".
+// One kind of answer; `suffix` completes the model's name: "" for the first kind, ".features".
 struct NamedAnswerer {
   std::string suffix;
   std::shared_ptr<Answerer> answerer;
 };
 
-// Opens weights, in every form that open_task and open_generator read, and returns their answers. The abilities of
-// the task select them: a new task that has one is answered without a line here. Adds lines for people to `notes`.
-// Throws a usage error if the weights answer nothing.
+// Opens weights, in every form that open_task and open_generator read, and returns their answers. The
+// abilities of the task select them, so a new task with such an ability needs no line here. Adds lines for
+// people to `notes`. Throws a usage error if the weights support no answer.
 std::vector<NamedAnswerer> open_answerers(const OpenRequest& request, std::vector<std::string>& notes);
 
 }  // namespace tessera::answer

@@ -1,4 +1,4 @@
-// Texts about images: `tessera caption` and models that write, served.
+// Captions of images: `tessera caption`, and captioning models that are served.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ void visit_beams(V& v, tasks::CaptionBeams& beams) {
   v("raw_scores", beams.raw_scores,
     "rank beams by sums of scores instead of log probabilities, for OpenCLIP's CoCa");
 }
-// Throws a usage error for groups of different sizes, or raw scores of one beam.
+// Throws a usage error for beam groups of different sizes, or raw scores of a single beam.
 void check_beams(const tasks::CaptionBeams& beams);
 
 struct CaptionOptions {

@@ -26,7 +26,7 @@ class BackboneVectors final : public ImageRows {
     description_.options = describe_options<FeatureOptions>();
     description_.outputs = {
         {"features", Datatype::fp32, {-1, -1}, "[images, channels], or maps with `tokens`"}};
-    rehearse(1);  // throws if the backbone reads no images
+    rehearse(1);  // throws if the backbone does not read images
   }
 
  protected:

@@ -1,4 +1,4 @@
-// Vectors of images: a backbone's features, or those of two towers, which are compared.
+// Feature vectors of images: from a backbone, or from two towers, whose vectors can be compared.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ struct FeatureOptions {
   }
 };
 
-// For each image the vector that the class head reads, or of a chosen block the mean of its tokens; or the map of
-// all tokens, [channels, rows, columns].
+// Returns for each image the vector that the class head reads, the mean of a chosen block's tokens, or the
+// map of all tokens, [channels, rows, columns].
 class Extractor {
  public:
   // Throws a usage error for a block that the backbone lacks.
@@ -36,10 +36,10 @@ class Extractor {
   int64_t block_ = -1;
 };
 
-// Null for a task without a backbone of images.
+// Null for a task without a backbone that reads images.
 std::shared_ptr<Answerer> open_features(const AnswerSetup& setup);
 
-// Computes under the model's precision; returns float32 on the CPU.
+// Computes in the model's precision; returns float32 on the CPU.
 torch::Tensor image_vectors(const train::ReadyTask& model, tasks::PairedEmbedding& towers,
                             const torch::Tensor& images);
 

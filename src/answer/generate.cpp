@@ -15,7 +15,7 @@
 namespace tessera::answer {
 namespace {
 
-constexpr int64_t kMostOfRequest = 64, kMostScale = 4;  // images, and the side against the trained one
+constexpr int64_t kMostOfRequest = 64, kMostScale = 4;  // number of images, and the side relative to training
 constexpr int kPreviewSide = 128;
 
 struct PreparedDrawing : Prepared {
@@ -132,7 +132,7 @@ class Generation final : public Answerer {
     return reply;
   }
 
-  // Returns the first image of a step, small. Latents are not decoded: that takes longer than a step.
+  // Returns a small version of a step's first image. Latents are not decoded: that takes longer than a step.
   Image preview(const torch::Tensor& x) const {
     if (!x.defined() || x.dim() != 4) return {};
     torch::Tensor first = x[0].to(torch::kCPU, torch::kFloat32).slice(0, 0, 3);

@@ -1,4 +1,4 @@
-// Images out of noise by a trained generator: `tessera generate` and generators that are served.
+// Images generated from noise: `tessera generate`, and generators that are served.
 #pragma once
 
 #include "ops/torch.h"
@@ -21,14 +21,14 @@
 
 namespace tessera::answer {
 
-// Draws tokens: an option for some weights of task darl.
+// Sampling of tokens: an option for some weights of task darl.
 template <class V>
 void visit_temperature(V& v, double& temperature) {
   v("temperature", temperature, {.range = between(0.01, 100), .only_for = "weights that draw tokens"},
     "weights that draw tokens: below 1 likely ones are drawn more often");
 }
 
-// The options of a drawing that are no files.
+// The options of a generation, except for files.
 struct DrawingOptions {
   static constexpr int64_t kMostImages = 10'000'000;
   static constexpr const char* kDiffuse = "networks of task diffuse";
@@ -61,25 +61,25 @@ struct AskedImage {
   int64_t label = 0;
   std::string caption;  // its class in words; empty for a generator without names
 };
-// Throws a usage error for classes that the generator lacks. `check_count` sees the number first.
+// Throws a usage error for classes that the generator lacks. `check_count` is called with their number first.
 std::vector<AskedImage> asked_images(const DrawingOptions& options, const tasks::Generator& generator,
                                      const std::function<void(int64_t count)>& check_count);
 
-// Returns the network's guidance and resolved sampler. Throws a usage error for options that do not go together.
-// `inverts`: the sampler walks an image back into noise.
+// Returns the network's guidance and resolved sampler. Throws a usage error for conflicting options.
+// `inverts`: the sampler must map an image back to noise.
 diffusion::Guidance guidance_of(const diffusion::Guidance& asked, const tasks::Generator& generator);
 diffusion::SamplerConfig sampler_of(const diffusion::SamplerConfig& asked, const tasks::Generator& generator,
                                     bool inverts);
 
 // Parse the words of an option; usage errors name it.
 //
-// "207,360", "0-9", names, or "none"; empty for all classes. A name of synonyms, "tench, Tinca tinca", may
-// be given whole or as one of them.
+// "207,360", "0-9", names, or "none"; empty for all classes. For a name with synonyms, "tench, Tinca tinca",
+// the whole name or one synonym may be given.
 std::vector<int64_t> classes_of(const std::string& words, const tasks::Generator& generator,
                                 const char* option);
-// "256" or "256x384" (height, width); nothing for the side that was trained.
+// "256" or "256x384" (height, width); nothing for the side of training.
 models::Extent size_of(const std::string& words, models::Extent trained, int64_t patch);
-// The side that the weights were trained for.
+// The image side of the weights' training.
 models::Extent trained_size(const train::WeightsInfo& info);
 // "2-9" is blocks 2 to 9, counted from 0, of `blocks`; empty: all except the first and the last.
 models::BlockReuse reuse_of(int64_t every, const std::string& words, int64_t blocks);
@@ -91,13 +91,13 @@ std::string vae_of_pipeline(const std::string& weights);
 class Decoder {
  public:
   Decoder() = default;
-  // Throws a usage error unless the VAE is the generator's. `tile` is the side of tiles in pixels, 0 = whole.
+  // Throws a usage error unless it is the generator's VAE. `tile`: side of tiles in pixels, 0 = no tiles.
   Decoder(train::OpenedCodec codec, const tasks::Generator& generator, const std::string& file,
           torch::Device device, int64_t tile);
 
   torch::Tensor decoded(const torch::Tensor& images) const;
   Image picture(const torch::Tensor& decoded, const tasks::Generator& generator) const;
-  // Pixels a position of the network's input has.
+  // Number of pixels per side for each position of the network's input.
   int64_t factor() const { return codec_.codec ? codec_.codec->factor() : 1; }
   const train::OpenedCodec& codec() const { return codec_; }
   double scale() const { return scale_; }

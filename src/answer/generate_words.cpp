@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostSide = 16384;
 
-// The parts between commas. ImageNet's names hold commas themselves: "tench, Tinca tinca" are two synonyms.
+// Splits at commas. ImageNet's names contain commas themselves: "tench, Tinca tinca" are two synonyms.
 std::vector<std::string> parts_of(const std::string& words) {
   std::vector<std::string> parts;
   for (const std::string& part : split(words, ',')) parts.emplace_back(trim(part));
@@ -29,7 +29,7 @@ class NamedClasses {
     }
   }
 
-  // The words of a list: its parts, but those that make a whole name together are one.
+  // Returns the words of a list; parts that form a whole name together are one word.
   std::vector<std::string> words_of(const std::string& list) const {
     const std::vector<std::string> parts = parts_of(list);
     std::vector<std::string> words;
@@ -43,7 +43,7 @@ class NamedClasses {
     return words;
   }
 
-  // The class of a whole name, or else of a synonym; usage errors name the option.
+  // Returns the class with this whole name, or else this synonym; usage errors name the option.
   int64_t find(const std::string& word, const char* option) const {
     if (const int64_t found = whole(word); found >= 0) return found;
     std::vector<std::string> classes;
@@ -116,7 +116,7 @@ diffusion::SamplerConfig sampler_of(const diffusion::SamplerConfig& asked, const
   if (cuts && asked.clip.value_or(0) > 0)
     fail_usage("--clip and --threshold both bound the images: must be one of them");
   if (cuts && inverts) fail_usage("--threshold cuts off values that --from-class has to walk back");
-  // Pixels are in [-1, 1], latents are not; clipped values cannot be walked back.
+  // Pixels are in [-1, 1], latents are not; clipped values cannot be inverted.
   return generator.process->resolved(asked, !inverts && generator.network->channels() == 3);
 }
 

@@ -1,4 +1,4 @@
-// Answers about images that are computed in batches of one size: classes, vectors, captions.
+// Answers about images that are computed in batches of one image size: classes, vectors, captions.
 #pragma once
 
 #include "ops/torch.h"
@@ -18,7 +18,7 @@ namespace tessera::answer {
 // Opened weights of several answers.
 using SharedTask = std::shared_ptr<const train::ReadyTask>;
 
-// All answerers of a task are built with it.
+// Shared arguments of all answerers of a task.
 struct AnswerSetup {
   SharedTask model;
   int64_t batch = 16, max_pixels = 50'000'000;
@@ -33,7 +33,7 @@ void let_others(const Control& control);
 // Throws unless all values are finite: the model or its file is damaged.
 void require_finite(const train::ReadyTask& model, const torch::Tensor& values);
 
-// A batch of images with its options, as text for the key and as typed by an answerer.
+// A batch of images with its options, both as a text for the key and as parsed by an answerer.
 struct PreparedRows : Prepared {
   torch::Tensor images;  // [rows, channels, height, width] float32
   Value options;
@@ -49,9 +49,9 @@ class ImageRows : public Answerer {
   bool rehearse(int64_t rows) final;
 
  protected:
-  // Throws a usage error for options that are wrong.
+  // Throws a usage error for invalid options.
   virtual void check_options(const Value& options) const = 0;
-  // Returns a reply with one row an image, in order: of images [rows, …] on the CPU.
+  // Returns a reply with one row per image, in order; `images` are [rows, …] on the CPU.
   virtual Reply rows(const torch::Tensor& images, const Value& options) = 0;
 
   const train::ReadyTask& model() const { return *setup_.model; }
@@ -62,9 +62,9 @@ class ImageRows : public Answerer {
   std::shared_ptr<const data::Transform> transform_;
 };
 
-// Joins replies of one request's pieces, row after row.
+// Joins the replies to the pieces of one request, row after row.
 Reply joined(std::vector<Reply> pieces);
-// Returns the rows from `first` on.
+// Returns the rows from row `first` on.
 Reply rows_of(const Reply& reply, int64_t first, int64_t count);
 
 }  // namespace tessera::answer

@@ -14,7 +14,7 @@ namespace tessera::answer {
 
 // `image` (encoded files) and `pixels` (uint8, [images, height, width, 3]).
 std::vector<ArrayDescription> picture_inputs();
-// In addition `prepared`: float32 [images, channels, height, width], as the model reads it.
+// Adds `prepared`: float32 [images, channels, height, width], preprocessed for the model.
 std::vector<ArrayDescription> prepared_inputs(const std::vector<int64_t>& shape);
 std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays);
 
@@ -31,7 +31,7 @@ torch::Tensor read_prepared(const Request& request, const data::Transform& trans
 Array array_of(const std::string& name, const torch::Tensor& values);
 Array texts_of(const std::string& name, std::vector<int64_t> shape, std::vector<std::string> texts);
 
-// size, crop, interpolation, mean, std, … as JSON.
+// Returns size, crop, interpolation, mean, std, … as JSON.
 nlohmann::ordered_json preprocess_json(const data::Preprocess& preprocess);
 
 }  // namespace tessera::answer

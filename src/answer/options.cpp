@@ -24,11 +24,11 @@ const char* json_type(OptionField::Kind kind) {
   }
 }
 
-// The words of a value, as a command line has them.
+// Returns a value as the words that a command line would have.
 std::vector<std::string> words_of(const OptionField& field, const Value& value) {
   if (value.is_string()) {
     if (field.kind != OptionField::Kind::words) return {value.as_string()};
-    return split(value.as_string(), '\n');  // parameters of V2 are no lists
+    return split(value.as_string(), '\n');  // parameters of the V2 protocol cannot be lists
   }
   if (value.is_bool()) return {value.as_bool() ? "true" : "false"};
   if (value.is_int()) return {std::to_string(value.as_int())};

@@ -1,4 +1,4 @@
-// Options of requests, from the `visit` that names the flags of commands.
+// Options of requests, from the same `visit` that names the flags of commands.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace tessera::answer {
 
 std::vector<OptionDescription> describe_options(const std::vector<OptionField>& fields);
 
-// Sets the fields that the table `given` names. Throws a usage error for an unknown option, with the nearest name,
-// and for a value that the field refuses.
+// Sets the fields that are keys of the table `given`. Throws a usage error for an unknown option, with the
+// nearest name, and for an invalid value.
 void set_options(const std::vector<OptionField>& fields, const Value& given);
 
 template <class Options>
@@ -28,7 +28,7 @@ Options read_options(const Value& given) {
   return options;
 }
 
-// Options of an answer that has none.
+// For answers without options.
 struct NoOptions {
   template <class V>
   void visit(V&) {}

@@ -32,7 +32,7 @@ struct PreparedPictures : Prepared {
   Value options;
 };
 
-// Answers image after image; others may answer in between.
+// Answers image after image; other models may answer in between.
 class Pictures : public Answerer {
  public:
   explicit Pictures(AnswerSetup setup) : setup_(std::move(setup)) {
@@ -73,7 +73,7 @@ class Pictures : public Answerer {
  protected:
   virtual void check_options(const Value& options) const = 0;
   virtual Reply look(const Image& image, const Value& options) = 0;
-  // Joins the replies of a request's images.
+  // Joins the replies for a request's images.
   virtual Reply gathered(std::vector<Reply> pieces) const { return joined(std::move(pieces)); }
   const train::ReadyTask& model() const { return *setup_.model; }
   Description description_;
@@ -118,7 +118,7 @@ class Masks final : public Pictures {
     return reply;
   }
 
-  // Masks of several sizes are no array.
+  // Masks of different sizes do not form an array.
   Reply gathered(std::vector<Reply> pieces) const override {
     for (const Reply& piece : pieces)
       if (piece.outputs[0].shape != pieces[0].outputs[0].shape)
@@ -130,7 +130,7 @@ class Masks final : public Pictures {
   Segmentation segmentation_;
 };
 
-// One array of a column of numbers for each object.
+// Returns one array from a column of numbers of each object.
 template <class T, class Get>
 Array numbers(const char* name, Datatype type, const std::vector<tasks::FoundObject>& objects,
               std::vector<int64_t> shape, const Get& get) {

@@ -1,4 +1,4 @@
-// Answers about images at their own size, one by one: the class of each pixel, and the objects.
+// Answers about images at their own size, computed one by one: the class of each pixel, and the objects.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@
 
 namespace tessera::answer {
 
-// The classes of a mask with their pixels and shares, the most frequent first.
+// Returns the classes of a mask with their pixels and shares, the most frequent first.
 nlohmann::ordered_json class_counts(const Image& mask, const std::vector<std::string>& classes);
-// Objects as a list: {"class", "score", "box", "mask"}; a mask is COCO's compressed run lengths.
+// Returns objects as a list: {"class", "score", "box", "mask"}; a mask is in COCO's compressed run lengths.
 nlohmann::ordered_json json_of(const std::vector<tasks::FoundObject>& objects,
                                const std::vector<std::string>& classes);
 
@@ -108,7 +108,7 @@ struct ObjectOptions : ObjectViews {
   }
 };
 
-// Null unless the task has the ability.
+// Null unless the task has this ability.
 std::shared_ptr<Answerer> open_segmenter(const AnswerSetup& setup);
 std::shared_ptr<Answerer> open_finder(const AnswerSetup& setup);
 

@@ -7,7 +7,7 @@
 namespace tessera::answer {
 namespace {
 
-// Throws for weights of a task that cannot predict: the error of the task has no file name.
+// Throws if the task cannot predict; the task's own error would lack the name of the file.
 [[noreturn]] void refuse_prediction(const train::ReadyTask& model, const Error& error) {
   const tasks::TaskKind &first = tasks::default_task(),
                         &own = tasks::find_task(tasks::task_name(model.info().task));
@@ -18,7 +18,7 @@ namespace {
              own.command ? text(", `tessera ", own.command, "` takes these") : "");
 }
 
-// A value of all lines of all images, as one array [images, lines].
+// Returns one value of every line of every image, as an array [images, lines].
 Array column_of(const std::vector<tasks::Prediction>& predictions, size_t column) {
   const auto& [name, first] = predictions.at(0).at(0).values.at(column);
   Array out{.name = name, .shape = {std::ssize(predictions), std::ssize(predictions[0])}};
@@ -41,7 +41,7 @@ class Predictions final : public ImageRows {
     description_.kind = "predict";
     description_.summary = "the most likely classes of images";
     description_.options = describe_options<PredictOptions>();
-    rehearse(1);  // throws if the task predicts nothing
+    rehearse(1);  // throws if the task cannot predict for single images
     for (const Array& one : example_.outputs)
       description_.outputs.push_back({one.name, one.type, {-1, -1}, "[images, best first]"});
     example_ = {};

@@ -1,4 +1,4 @@
-// Predictions of a task for images, line by line: `tessera predict` and classifiers that are served.
+// Predictions of a task for images, in lines: `tessera predict`, and classifiers that are served.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace tessera::answer {
 
-// Returns at most `most` lines for each image [images, …]. Throws a usage error for weights of a task that predicts
-// nothing, which names a command that takes them.
+// Returns at most `most` lines for each image [images, …]. If the task predicts nothing, throws a usage error
+// that names a command for such weights.
 std::vector<tasks::Prediction> predictions_of(const train::ReadyTask& model, const torch::Tensor& images,
                                               int64_t most);
-// The lines of one image as a list of objects.
+// Returns the lines of one image as a list of objects.
 nlohmann::ordered_json json_of(const tasks::Prediction& prediction);
 
 struct PredictOptions {
@@ -24,7 +24,7 @@ struct PredictOptions {
   void check() const;
 };
 
-// Null if the task predicts nothing for single images.
+// Null if the task has no predictions for single images.
 std::shared_ptr<Answerer> open_predictions(const AnswerSetup& setup);
 
 }  // namespace tessera::answer

@@ -15,12 +15,12 @@
 
 namespace tessera::answer {
 
-// The element types of arrays, with the names of the Open Inference Protocol.
+// The element types of arrays, with their names in the Open Inference Protocol.
 enum class Datatype { boolean, uint8, int32, int64, fp32, fp64, bytes };
 const char* name_of(Datatype type);
-// Throws a usage error with the nearest name.
+// Throws a usage error that suggests the nearest name.
 Datatype parse_datatype(const std::string& name);
-// Returns the bytes of an element; 0 for `bytes`: its elements differ.
+// Returns the size of an element in bytes; 0 for `bytes`, where elements differ.
 size_t size_of(Datatype type);
 
 // Little-endian elements in rows without padding. Elements of `bytes` are strings.
@@ -42,11 +42,11 @@ struct Request {
 
 struct Reply {
   std::vector<Array> outputs = {};
-  // The same for people and programs without arrays: one object an image, as the command's --json prints it.
+  // The reply as JSON: one object per image, as the command's --json prints it.
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
 };
 
-// A request beyond a limit on its size.
+// Thrown if a request exceeds a limit on its size.
 class TooLarge : public Error {
  public:
   explicit TooLarge(const std::string& message) : Error(ErrorKind::usage, message) {}
@@ -65,7 +65,7 @@ struct Control {
   bool stopped() const { return cancelled && cancelled(); }
 };
 
-// One input or output. Extents of -1 are free.
+// One input or output; extents of -1 are variable.
 struct ArrayDescription {
   std::string name;
   Datatype type = Datatype::fp32;
@@ -84,8 +84,8 @@ struct OptionDescription {
 
 // The inputs, outputs and options of an answerer.
 struct Description {
-  std::string kind, summary;                  // "classes", "the most likely classes of images"
-  std::vector<ArrayDescription> inputs = {};  // exactly one of those named in `alternatives` is given
+  std::string kind, summary;                  // "classes": "the most likely classes of images"
+  std::vector<ArrayDescription> inputs = {};  // exactly one of those named in `alternatives` is required
   std::vector<std::string> alternatives = {};
   std::vector<ArrayDescription> outputs = {};
   std::vector<OptionDescription> options = {};

@@ -50,7 +50,7 @@ class ZeroShot final : public ImageRows {
   }
 
  private:
-  // The classes of the latest requests: texts take longer than an image.
+  // Caches the classes of recent requests, since texts take longer to embed than an image.
   const NamedClassRows& kept(const ZeroShotOptions& options) {
     const std::string key = join(options.names, "\n") + "\n\n" + join(options.templates, "\n");
     const auto found = std::ranges::find(kept_, key, &Kept::key);

@@ -1,4 +1,4 @@
-// Classes given by their names alone: `tessera zeroshot` and two towers that are served.
+// Classes given only by their names: `tessera zeroshot`, and two towers that are served.
 #pragma once
 
 #include <memory>
@@ -23,10 +23,10 @@ struct ZeroShotOptions {
   }
 };
 
-// The classes of some names, for a pair of towers.
+// The embedded names of some classes, for a pair of towers.
 class NamedClassRows {
  public:
-  // Without templates takes the weights' own. Adds texts that are too long to `cut`.
+  // Without templates uses those of the weights. Adds texts that are too long to `cut`.
   NamedClassRows(const train::ReadyTask& model, tasks::PairedEmbedding& towers,
                  std::vector<std::string> names, const std::vector<std::string>& templates,
                  tasks::CutTexts* cut = nullptr);
@@ -45,7 +45,7 @@ class NamedClassRows {
   tasks::ClassRows rows_;
 };
 
-// One image's classes as a list of objects: {"class", "share"}.
+// Returns one image's classes as a list of objects: {"class", "share"}.
 nlohmann::ordered_json json_of(const torch::Tensor& shares, const torch::Tensor& classes,
                                const std::vector<std::string>& names);
 

@@ -1,4 +1,4 @@
-// The table of subcommands: adding one is its file and a line here.
+// The table of subcommands: adding one takes its file and a line here.
 #include "cli/base/command.h"
 #include "core/error.h"
 

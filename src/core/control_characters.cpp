@@ -110,7 +110,7 @@ std::string without_controls(std::string_view content) {
   for (size_t i = 0; i < content.size();) {
     const size_t length = utf8_length(content, i);
     const std::string_view character = content.substr(i, std::max<size_t>(length, 1));
-    // 8-bit terminals execute a lone C1 byte.
+    // 8-bit terminals execute a single C1 byte.
     const bool lone = length == 0 && static_cast<unsigned char>(character[0]) < 0xA0;
     if (character != "\n" && character != "\t" && (lone || (length > 0 && is_control(character))))
       append_escaped(out, character);

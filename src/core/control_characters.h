@@ -27,10 +27,10 @@ std::string without_controls(std::string_view content);
 // Returns the columns of UTF-8 text on a terminal: two for East Asian characters and emoji, none for combining
 // marks.
 size_t display_width(std::string_view content);
-// Returns the text with blanks after it, to a width in columns.
+// Returns the text padded with blanks to a width in columns.
 std::string padded(std::string_view content, size_t width);
 
-// Returns a word for the command line of a shell, in single quotes if it needs them.
+// Returns a word for a shell's command line, in single quotes if needed.
 std::string shell_quoted(std::string_view word);
 
 // Returns the number of final bytes, 0 to 3, that begin an incomplete UTF-8 character.

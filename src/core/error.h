@@ -40,7 +40,7 @@ template <class... Parts>
   throw Error(ErrorKind::usage, text(parts...));
 }
 
-// Calls fail(...) unless the condition holds. For input; assert our own mistakes.
+// Calls fail(...) unless the condition holds. For bad input; use assert for our own mistakes.
 template <class... Parts>
 void check(bool condition, const Parts&... parts) {
   if (!condition) fail(parts...);

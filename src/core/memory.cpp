@@ -18,7 +18,7 @@ namespace tessera {
 
 void keep_freed_memory() {
 #ifdef __GLIBC__
-  // 1 GiB: blocks below it come from the heap, which is never trimmed and grows 64 MiB at a time.
+  // 1 GiB: smaller blocks come from the heap, which is never trimmed and grows 64 MiB at a time.
   // NOLINTBEGIN(concurrency-mt-unsafe): called before there are threads
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -54,7 +54,7 @@ uint64_t resident_bytes() {
 
 namespace {
 
-// "12.5 GiB", "1024 bytes": LibTorch's text after "to allocate".
+// Parses "12.5 GiB", "1024 bytes": LibTorch's text after "to allocate".
 uint64_t parse_size(std::string_view size) {
   double number = 0;
   const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);

@@ -10,11 +10,11 @@ namespace tessera {
 
 // Keeps freed blocks in the process instead of returning them to the system. Training allocates the same
 // large tensors in every step. Fresh pages cost more than the arithmetic on them (a fifth of a step of a
-// small Vision-LSTM). For programs, at their start; no effect if the C library has no such setting.
+// small Vision-LSTM). Call it when a program starts; it has no effect if the C library has no such setting.
 void keep_freed_memory();
 
 // Reverses this: returns free memory to the system, and from now on every freed block of at least `large`
-// bytes. For work on a few tensors so large that fresh pages cost little next to the arithmetic on them.
+// bytes. For work on a few very large tensors, where fresh pages cost little next to the arithmetic.
 // Fragmentation would otherwise take several times the memory of the blocks.
 void return_freed_memory(int large = 4 << 20);
 

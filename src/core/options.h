@@ -28,21 +28,21 @@
 
 namespace tessera {
 
-// The files that an option names: none or inputs, an output that replaces an older one, one that all processes of a run write
-// together, or a file that a later run reads and continues.
+// The kind of file that an option names: none or inputs; an output that replaces an older file; an output
+// that all processes of a run write together; or a file that a later run reads and continues.
 enum class Writes { nothing, file, together, cache };
 
-// Rules of a field that the command line spells or checks in its own way.
+// Rules of a field that apply only to its option on the command line.
 struct OptionRules {
   Range range = {};                       // for numbers
   std::vector<std::string> choices = {};  // for strings
   std::string names = {};                 // further names of the option: "-w,--pretrained"
   std::string argument = {};              // a positional argument of this name: "IMAGES"
   bool required = false;
-  bool optional_value = false;  // `--resume` as well as `--resume auto`
+  bool optional_value = false;  // `--resume` is accepted as well as `--resume auto`
   std::string sets = {};        // the recipe's key that the option sets: "train.epochs"
-  std::string readers = {};     // before the meaning in help: "ddim: share of the noise"
-  std::string only_for = {};    // the one reader of a field that not all readers of the config read
+  std::string readers = {};     // precedes the meaning in help: "ddim: share of the noise"
+  std::string only_for = {};    // the only reader of a field that other readers of the config ignore
   Writes writes = Writes::nothing;
 };
 
@@ -53,12 +53,12 @@ struct OptionField {
   std::string key, meaning;
   OptionRules rules;
   Kind kind = Kind::word;
-  std::function<void(const Value&)> set;           // takes a checked value of the right type
+  std::function<void(const Value&)> set;           // accepts a checked value of the right type
   std::function<std::optional<Value>()> get = {};  // nothing if unset
 
   // "--last-step-size", or the name of the positional argument.
   std::string name() const;
-  // The checked value of the words that were given. Throws a usage error that begins with name().
+  // Returns the checked value of the given words. Throws a usage error that begins with name().
   Value parsed(const std::vector<std::string>& words) const;
   // "a whole number from 1 to 100".
   std::string wanted() const;
@@ -110,7 +110,7 @@ std::optional<Value> value_of(const T& field) {
     return config_detail::to_value(field);
 }
 
-// Gathers the fields that a `visit` names.
+// Collects the fields that a `visit` names.
 class Gather {
  public:
   Gather(std::vector<OptionField>& fields, std::string only_for)

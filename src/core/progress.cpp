@@ -15,7 +15,7 @@ namespace tessera {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
-constexpr size_t kLongestLine = 4000;  // bytes of a line that is printed above the bar
+constexpr size_t kLongestLine = 4000;  // most bytes of a line that is printed above the bar
 
 int file_of(const std::ostream& stream) {
   if (&stream == &std::cout) return STDOUT_FILENO;
@@ -40,7 +40,7 @@ std::string grouped(int64_t count) {
   return out;
 }
 
-// A bar of `cells` characters in eighths of a character.
+// Returns a bar of `cells` characters, with a resolution of eighths.
 std::string bar(double share, int cells) {
   static constexpr const char* eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * cells * 8);
@@ -63,7 +63,7 @@ ProgressLine::ProgressLine(std::ostream& stream, Options options)
   if (!options_.now) options_.now = steady_seconds;
   terminal_ = options_.columns > 0 || (file_of(stream) >= 0 && isatty(file_of(stream)) == 1);
   began_ = options_.now();
-  last_ = began_ - (terminal_ ? 1 : 0);  // draws a bar at once, a plain line only after its interval
+  last_ = began_ - (terminal_ ? 1 : 0);  // draws a bar at once, a plain line only after the interval
   done_ = options_.start;
 }
 
@@ -135,7 +135,7 @@ std::string ProgressLine::bar_line(int columns) const {
   const std::string end = left >= 0 ? text("  left ", human_duration(left)) : "";
   const int fixed_width = width_of(head) + width_of(tail) + width_of(end);
   if (fixed_width >= columns) return width_of(head) < columns ? head : "";
-  // Shows fields in order while they fit next to a bar of ten cells.
+  // Shows fields in order as long as a bar of ten cells still fits.
   int room = columns - 1 - fixed_width - 10;
   for (const auto& [name, value] : fields_) {
     const std::string field = text("  ", name, " ", value);

@@ -28,7 +28,7 @@ class ProgressLine {
   };
   using Fields = std::vector<std::pair<std::string, std::string>>;  // name and value, in display order
 
-  // Draws the bar if `stream` is the standard output or standard error, and a terminal.
+  // Draws a bar if `stream` is standard output or standard error and is a terminal.
   ProgressLine(std::ostream& stream, Options options);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
@@ -54,7 +54,7 @@ class ProgressLine {
   Fields fields_;
 };
 
-// SIGINT and SIGTERM as a flag that long work checks between steps, so that it can save its state first.
+// SIGINT and SIGTERM as a flag that long work checks between steps, so that it can first save its state.
 
 // The scope of work that checks interrupted() regularly. Scopes may nest.
 class Interruptible {
@@ -65,9 +65,9 @@ class Interruptible {
   Interruptible& operator=(const Interruptible&) = delete;
 };
 
-// For programs. Within an Interruptible scope, the first signal sets the flag, and a second one ends the
-// process at once with exit code 130. Outside such scopes a signal ends the process as usual. From now on, a
-// write beyond the file size limit (ulimit -f) is an error instead of a signal.
+// Call it at the start of a program. Within an Interruptible scope, the first signal sets the flag, and a
+// second one ends the process at once with exit code 130. Outside such scopes a signal ends the process as
+// usual. A write beyond the file size limit (ulimit -f) then gives an error instead of a signal.
 void catch_interrupts();
 bool interrupted();
 // Clears the flag: for programs that continue after a signal, and for tests.

@@ -1,6 +1,6 @@
 // Configurations of other programs, read by the same `visit` as ours (config.h). Keys have that program's
-// names. Unlike in a recipe, a key that the struct lacks is no error: its name is collected, so that a caller
-// can refuse or print it.
+// names. Unlike in a recipe, an unknown key is not an error: its name is collected, so that a caller can
+// refuse or print it.
 #pragma once
 
 #include <string>

@@ -78,7 +78,7 @@ uint64_t RandomStream::below(uint64_t bound) {
 }
 
 int64_t RandomStream::integer(int64_t low, int64_t high) {
-  // Unsigned arithmetic wraps: the whole range of int64_t has 2^64 values, a count of 0.
+  // Unsigned arithmetic wraps: the full range of int64_t has 2^64 values, so its count becomes 0.
   const uint64_t count = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
   const uint64_t draw = count == 0 ? next_u64() : below(count);
   return static_cast<int64_t>(static_cast<uint64_t>(low) + draw);

@@ -17,7 +17,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 
 class RandomStream {
  public:
-  // `purpose` is the use ("shuffle", "crop", "drop_path"); `a` and `b` place it (epoch and sample, step and
+  // `purpose` is the use ("shuffle", "crop", "drop_path"); `a` and `b` locate it (epoch and sample, step and
   // layer).
   RandomStream(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
@@ -50,7 +50,7 @@ class RandomStream {
 std::vector<uint32_t> bulk_words(RandomStream& stream, size_t count);
 // Uniform in [low, high), in steps of 2^-32 of the range.
 std::vector<double> bulk_uniform(RandomStream& stream, size_t count, double low = 0, double high = 1);
-// Mean 0, variance 1, by Box-Muller in float32: at most 6.7 from 0.
+// Mean 0, variance 1, by Box-Muller in float32; absolute values are at most 6.7.
 std::vector<double> bulk_normal(RandomStream& stream, size_t count);
 
 }  // namespace tessera

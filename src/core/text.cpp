@@ -64,7 +64,7 @@ static size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> candidates) {
-  constexpr size_t kLongestWord = 100;  // cost: the product of the lengths
+  constexpr size_t kLongestWord = 100;  // limits the cost, which is the product of the lengths
   std::optional<std::string> best;
   constexpr size_t kShort = 4;  // up to this length a second edit gives an unrelated word
   size_t best_distance = (name.size() <= kShort ? 1 : std::max<size_t>(2, name.size() / 3)) + 1;

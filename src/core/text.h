@@ -30,7 +30,7 @@ std::optional<double> parse_double(std::string_view digits);
 std::string human_bytes(uint64_t bytes);      // 1.3 GB (powers of 1000)
 std::string human_count(double count);        // 22.1 M
 std::string human_duration(double seconds);   // 1:02:03 or 02:03
-std::string fixed(double value, int digits);  // 0.1234 with that many digits after the point
+std::string fixed(double value, int digits);  // Returns 0.1234 with that many digits after the point.
 
 // Returns the shortest decimal form that reads back as the same double ("0.1", "1e-06"); integers keep a
 // ".0".

@@ -1,4 +1,4 @@
-// The one pool of compute threads, OpenMP's, shared with LibTorch and oneDNN; loops for each instruction set.
+// The only pool of compute threads, OpenMP's, shared with LibTorch and oneDNN; loops per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ void set_num_threads(int count);
 int num_threads();
 // Returns the number of cores that this process may use.
 int available_cores();
-// Identifies those cores: the same bytes in all processes of a machine that share them.
+// Returns bytes that identify those cores: equal in all processes of a machine that share them.
 std::string core_mask();
 
 // Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on

@@ -134,7 +134,7 @@ Value parse_toml_value(std::string_view value) {
   try {
     const Value table = parse_toml(text("v = ", value), "value");
     if (table.as_table().size() == 1) return table.as_table()[0].second;
-  } catch (const Error&) {  // not TOML: the user left the quotes out
+  } catch (const Error&) {  // not TOML: the user omitted the quotes
   }
   return Value(std::string(value));
 }

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-constexpr std::ptrdiff_t kMostParts = 64;  // parts of a dotted key: a deeper tree would be walked recursively
+constexpr std::ptrdiff_t kMostParts = 64;  // most parts of a dotted key, since trees are walked recursively
 
 static Value* entry(Value& table, std::string_view key) {
   if (!table.is_table()) return nullptr;
@@ -80,7 +80,7 @@ std::string first_difference(const Value& a, const Value& b, const std::string& 
 
 namespace {
 
-// 1 rather than 1.0: many ranges are of integers.
+// Prints 1 rather than 1.0, since many ranges are of integers.
 std::string plain(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? text(static_cast<int64_t>(value))
                                                               : shortest(value);

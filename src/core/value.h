@@ -44,13 +44,13 @@ class Value {
   const Table& as_table() const { return std::get<Table>(data_); }
   Table& as_table() { return std::get<Table>(data_); }
 
-  // Returns the entry of a table, or null. Dotted paths ("optimiser.lr") descend.
+  // Returns the entry of a table, or null. Dotted paths ("optimiser.lr") lead into nested tables.
   const Value* find(std::string_view path) const;
   Value* find(std::string_view path);
   // Sets the entry at a dotted path, creating tables on the way.
   void set(std::string_view path, Value value);
 
-  // "a boolean", "an integer", … for error lines.
+  // Returns "a boolean", "an integer", … for error lines.
   const char* type_name() const;
   bool operator==(const Value& other) const = default;
 

@@ -15,10 +15,10 @@
 namespace tessera::data {
 namespace {
 
-// Needs no files; errors name it first.
+// Needs no files, so error messages list it first.
 constexpr SourceKind kShapes = {"shapes", "shapes:train=20000,val=2000,size=32", is_shapes_path, open_shapes};
 
-// A new kind of source is a file and a line here. The first match opens the path, so kinds that inspect a
+// A new kind of source takes a file and a line here. The first match opens the path, so kinds that inspect a
 // folder precede the one that accepts any folder.
 std::vector<SourceKind>& kinds() {
   static std::vector<SourceKind> all = {
@@ -118,7 +118,7 @@ RawSample read_annotated(const Source& source, int64_t index) {
 }
 
 void require_same_classes(const Source& train, const Source& validation) {
-  // Documents have no classes, and may be evaluated on images with classes.
+  // Documents have no classes, but may be evaluated on images with classes.
   if (document_images(train) || document_images(validation)) return;
   const auto labels = [](const Source& source) {
     const ClassLabels* classes = source.class_labels();

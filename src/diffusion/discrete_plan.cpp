@@ -48,7 +48,7 @@ double beta_quantile(double share, double a) {
   return (low + high) / 2;
 }
 
-// Returns `count` levels between two, descending.
+// Returns `count` levels between two ends, descending.
 std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double smallest, int64_t count) {
   constexpr double kRho = 7, kBeta = 0.6;
   std::vector<double> sigmas;
@@ -65,9 +65,10 @@ std::vector<double> spaced_sigmas(SigmaSpacing spacing, double largest, double s
   return sigmas;
 }
 
-// Returns descending steps below `end`. `end` is `total` unless noisy steps are skipped. `without_zero`: the
-// spacings stop before step 0; `rounded`: linspace gives whole steps. Products are computed as in NumPy's
-// arange and linspace, since their last digit decides how a time near a half is rounded.
+// Returns descending steps below `end`. `end` is `total` unless the noisiest steps are skipped.
+// `without_zero`: the spacings stop before step 0; `rounded`: linspace gives whole steps. Products are
+// computed as in NumPy's arange and linspace, since their last digit decides how a time near a half is
+// rounded.
 std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& options, bool without_zero,
                            bool rounded) {
   const int64_t count = options.steps;
@@ -84,7 +85,7 @@ std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& op
         break;
       }
       case Spacing::trailing:
-        // If noisy steps are skipped, the others keep their spacing, so fewer remain.
+        // If the noisiest steps are skipped, the others keep their spacing, so fewer remain.
         if (const double place = std::nearbyint(last + at * ((last - all / n) - last));
             end == total || place >= 1)
           times.push_back(place - 1);
@@ -102,7 +103,7 @@ std::vector<double> spaced(int64_t total, int64_t end, const DiscreteOptions& op
 
 std::vector<double> sigma_table(const std::vector<double>& alphas) {
   std::vector<double> table;
-  // If the schedule ends without any image, keep 2^-24 of it, as diffusers does.
+  // If the schedule ends in pure noise, keep 2^-24 of the image, as diffusers does.
   for (const double alpha : alphas) {
     const double left = alpha > 0 ? alpha : std::ldexp(1.0, -24);
     table.push_back(std::sqrt((1 - left) / left));

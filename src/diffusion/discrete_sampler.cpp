@@ -10,7 +10,7 @@
 namespace tessera::diffusion {
 namespace {
 
-// The clean image and the noise that an output implies for x = alpha * clean + sigma * noise.
+// The clean image and the noise that the network's output implies for x = alpha * clean + sigma * noise.
 struct Estimate {
   torch::Tensor clean, noise;
 };
@@ -37,7 +37,7 @@ torch::Tensor thresholded(const torch::Tensor& clean, const DiscreteOptions& opt
 }
 
 Level of_alpha(double alphas_cumprod) { return {std::sqrt(alphas_cumprod), std::sqrt(1 - alphas_cumprod)}; }
-// For a sigma in units of the clean image.
+// For sigma in units of the clean image.
 Level of_sigma(double sigma) {
   const double alpha = 1 / std::sqrt(1 + sigma * sigma);
   return {alpha, sigma * alpha};
@@ -211,9 +211,9 @@ class DpmSolver final : public Sampler {
     return level(step + 1).sigma * std::sqrt(of_noise() ? std::expm1(2 * h) : -std::expm1(-2 * h));
   }
 
-  // First and second difference over lambda of the predictions so far.
+  // First and second differences over lambda of the predictions so far.
   struct Differences {
-    torch::Tensor first, second, last;  // first, second: a parabola's; last: the newest two's
+    torch::Tensor first, second, last;  // first, second: for a parabola; last: between the newest two
   };
   Differences differences(const std::vector<torch::Tensor>& known, int64_t step, int64_t order) const {
     const double h = gap(step), r0 = gap(step - 1) / h;
@@ -228,7 +228,7 @@ class DpmSolver final : public Sampler {
     return out;
   }
 
-  // Solves the linear part exactly; the noise is a polynomial of lambda of that order.
+  // Solves the linear part exactly; the noise is approximated by a polynomial of that order in lambda.
   torch::Tensor advance_noise(const torch::Tensor& x, const std::vector<torch::Tensor>& noise, int64_t step,
                               int64_t order) const {
     const Level from = level(step), to = level(step + 1);
@@ -242,7 +242,7 @@ class DpmSolver final : public Sampler {
     return next - weight * first * d.first - weight * second * d.second;
   }
 
-  // Solves the linear part exactly; the clean image is a polynomial of lambda of that order.
+  // Solves the linear part exactly; the clean image is approximated by a polynomial of that order in lambda.
   torch::Tensor advance(const torch::Tensor& x, const std::vector<torch::Tensor>& clean, int64_t step,
                         int64_t order) const {
     const Level from = level(step), to = level(step + 1);
@@ -257,7 +257,7 @@ class DpmSolver final : public Sampler {
     const Differences d = differences(clean, step, order);
     if (order == 2)
       return next + to.alpha * (options_.form == SolverForm::midpoint ? -0.5 * forgets : first) * d.last;
-    // The series subtracts a half; like diffusers, this adds it if noise is drawn.
+    // The series subtracts one half; like diffusers, this adds it instead if noise is drawn.
     const double second = (forgets + k * h) / (k * h * k * h) + (draws_noise() ? 0.5 : -0.5);
     return next + to.alpha * first * d.first - to.alpha * second * d.second;
   }
@@ -276,7 +276,7 @@ class SigmaSampler final : public Sampler {
       : prediction_(prediction), options_(options), plan_(plan_sigmas(alphas, kind, options)) {}
   int64_t steps() const override { return static_cast<int64_t>(plan_.times.size()); }
   bool draws_noise() const override { return options_.method == Method::euler_ancestral; }
-  // As published, a leading spacing starts with the deviation of image and noise together.
+  // As published, a leading spacing starts with the standard deviation of image plus noise.
   Level level(int64_t step) const override {
     const double sigma = plan_.sigmas[static_cast<size_t>(step)];
     if (step == 0 && options_.spacing == Spacing::leading) return {1, std::sqrt(sigma * sigma + 1)};

@@ -19,14 +19,14 @@ namespace tessera::diffusion {
 
 enum class Method { ddpm, ddim, dpm, dpm_sde, euler, euler_ancestral, heun };
 
-// The schedule's steps to take. leading: from 0 with an integer stride; trailing: down from the last with a
-// fractional stride; linspace: both ends.
+// Which steps of the schedule are taken. leading: from 0 with an integer stride; trailing: down from the last
+// with a fractional stride; linspace: both ends.
 enum class Spacing { leading, trailing, linspace };
-// The noise level after a step of DDIM: that of the next step taken, or that of the step N / steps below, as in
-// diffusers. They differ for linspace, and for trailing if the steps do not divide the schedule's N.
+// The noise level after a step of DDIM: that of the next step taken, or that of the step N / steps lower, as
+// in diffusers. They differ for linspace, and for trailing if the steps do not divide the schedule's N.
 enum class NextLevel { listed, diffusers };
 // The noise levels of the steps, largest first.
-//   schedule     those of the steps of `spacing`
+//   schedule the levels of the steps of `spacing`
 //   karras       sigma^(1/7) evenly spaced (Karras et al. 2022, eq. 5)
 //   exponential  log sigma evenly spaced
 //   log_snr      dpm: log sigma evenly spaced, at the nearest whole steps (Lu et al. 2022, "DPM-Solver")
@@ -37,7 +37,7 @@ enum class SigmaSpacing { schedule, karras, exponential, log_snr, beta };
 enum class SolverOf { clean, noise };
 // The weight of DPM-Solver's second-order term.
 enum class SolverForm { midpoint, heun };
-// The level after the last step: no noise, or that of the schedule's first step.
+// The noise level after the last step: zero, or that of the schedule's first step.
 enum class FinalSigma { zero, minimum };
 
 struct DiscreteOptions {
@@ -50,7 +50,7 @@ struct DiscreteOptions {
   int64_t order = 2;  // dpm, dpm_sde: 1 to 3
   SolverForm form = SolverForm::midpoint;
   bool lower_order_final = true,
-       euler_at_final = false;  // dpm: lower order in the last steps if steps are few
+       euler_at_final = false;  // dpm: lower order in the last steps if there are few steps
   Spacing spacing = Spacing::trailing;
   NextLevel next_level = NextLevel::listed;      // ddim
   int64_t steps_offset = 0;                      // leading: added to every step
@@ -64,8 +64,8 @@ struct DiscreteOptions {
   bool alpha_one_at_end = true;  // ddim: step 0 ends at a clean image, else at its own level
   double clip = 0;               // ddpm, ddim, heun: clips the clean image to +-clip; 0 = no
   // ddim, dpm: dynamic thresholding (Saharia et al. 2022, section 2.3): clips the clean image to +-s and
-  // divides by s, this quantile of its magnitudes, at least 1 and at most `threshold_most`; 0 = no. Overrides
-  // `clip`.
+  // divides by s, this quantile of its magnitudes, at least 1 and at most `threshold_most`; 0 = off.
+  // Overrides `clip`.
   double threshold = 0, threshold_most = kUnbounded;
 
   static constexpr double kUnbounded = std::numeric_limits<double>::infinity();
@@ -76,7 +76,7 @@ std::unique_ptr<Sampler> make_discrete_sampler(const ScheduleOptions& schedule,
                                                const GaussianOptions& network,
                                                const DiscreteOptions& options);
 
-// A sampler's times for the network, and sigmas = sqrt((1 - a) / a), including the one after the last step.
+// A sampler's times for the network, and sigmas = sqrt((1 - a) / a), including the sigma after the last step.
 struct SigmaPlan {
   std::vector<double> times, sigmas;
 };

@@ -34,7 +34,7 @@ torch::Tensor discretised_log_likelihood(const torch::Tensor& x, const torch::Te
   return torch::where(x < -kEdge, log(above), torch::where(x > kEdge, log(1 - below), log(above - below)));
 }
 
-// fixed_large: beta_t, except that the first is b_t's second.
+// fixed_large: beta_t, except that the first is the second b_t.
 std::vector<double> large_variances(const Schedule& schedule) {
   std::vector<double> variances = schedule.betas;
   if (variances.size() > 1) variances.front() = schedule.posterior_variance[1];

@@ -15,7 +15,7 @@
 
 namespace tessera::diffusion {
 
-// learned: the network interpolates between the two others. fixed_small: b_t; fixed_large: beta_t.
+// learned: the network interpolates between the other two. fixed_small: b_t; fixed_large: beta_t.
 enum class Variance { learned, fixed_small, fixed_large };
 
 struct GaussianOptions {
@@ -23,7 +23,7 @@ struct GaussianOptions {
   Variance variance = Variance::learned;
   bool variational_only = false;     // the loss is the variational term times the steps, for all channels
   bool rescale_variational = false;  // scales the variational term by steps / 1000
-  double min_snr_gamma = 0;          // for the weight of the square error (schedule.h); 0 = weight 1
+  double min_snr_gamma = 0;          // gamma of the squared error's weight (schedule.h); 0 = weight 1
 };
 
 // A Gaussian for each value, and the clean image that it was derived from.

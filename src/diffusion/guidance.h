@@ -14,7 +14,7 @@ struct Guidance {
   int64_t channels = 0;  // guided leading channels: published models use 3 of 4 latent ones; 0 = the image's
   double rescale =
       0;  // share of the guided prediction rescaled to the deviation with the class (Lin et al. 2024)
-  // Guides only at shares of remaining noise, 0 (clean) to 1, between these (Kynkäänniemi et al. 2024).
+  // Guides only while the noise level, 0 (clean) to 1, is between these (Kynkäänniemi et al. 2024).
   double from = 0, to = 1;
 
   template <class V>
@@ -28,7 +28,7 @@ struct Guidance {
 
   bool on() const { return scale != 1; }
   bool applies(double noise) const { return on() && noise >= from && noise <= to; }
-  // Throws a usage error with the option's name.
+  // Throws a usage error that names the option.
   void check() const;
 };
 

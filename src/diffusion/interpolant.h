@@ -21,9 +21,9 @@ namespace tessera::diffusion {
 enum class PathKind { linear, gvp, vp };
 // The quantity that the network predicts at x_t.
 enum class Field { velocity, score, noise };
-// The weight of a loss on score or noise: none, that of the velocity's loss, or that of the likelihood bound.
+// The weight of a loss on score or noise: 1, the velocity loss's, or the likelihood bound's.
 enum class LossWeight { none, velocity, likelihood };
-// The coefficient w of the stochastic equation; `sbdm` is that of the diffusion process itself.
+// The coefficient w of the stochastic equation; `sbdm` uses that of the diffusion process itself.
 enum class DiffusionForm { constant, sbdm, sigma, linear, decreasing, increasing_decreasing };
 
 // alpha_t and sigma_t and their derivatives, for t of any shape.
@@ -66,9 +66,9 @@ class Path {
 // Returns t [batch] as [batch, 1, 1, …] to broadcast against x.
 torch::Tensor beside(const torch::Tensor& t, const torch::Tensor& x);
 
-// A path and the network's field. Times keep a distance from ends with a division by zero: `train_end` in
-// training, `sample_end` in sampling. Negative: as published (VP 1e-5 and 1e-3; others 1e-3, but 0 for
-// velocities).
+// A path and the quantity that the network predicts. Where an end would divide by zero, times keep a distance
+// from it: `train_end` in training, `sample_end` in sampling. Negative: as published (VP 1e-5 and 1e-3;
+// others 1e-3, but 0 for velocities).
 struct InterpolantOptions {
   PathKind path = PathKind::linear;
   Field field = Field::velocity;
@@ -87,7 +87,7 @@ class Interpolant {
   };
   Interval training_interval() const;
   Interval ode_interval(bool reverse = false) const;
-  // A last step of that size is taken separately; 0 = none.
+  // The size of a separate last step; 0 = none.
   Interval sde_interval(DiffusionForm form, double last_step) const;
 
   // Returns the loss [batch] of an output at x_t of that image and noise; t within training_interval().

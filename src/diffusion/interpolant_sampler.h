@@ -9,14 +9,14 @@ namespace tessera::diffusion {
 
 enum class OdeMethod { euler, heun, dopri5 };
 enum class SdeMethod { euler, heun };
-// The last step, of size last_step: none, along the drift without noise, to the mean of the image (Tweedie),
+// The last step, of size last_step: none; along the drift without noise; to the mean of the image (Tweedie);
 // or along the velocity.
 enum class LastStep { none, mean, tweedie, euler };
 
 struct OdeOptions {
   OdeMethod method = OdeMethod::dopri5;
   int64_t points = 50;  // grid points of t, both ends included: one more than steps
-  // dopri5 adapts its steps between points to each sample alone: the result does not depend on the batch.
+  // Between points, dopri5 adapts its steps to each sample separately, so results do not depend on the batch.
   double absolute = 1e-6, relative = 1e-3;
 };
 struct SdeOptions {
@@ -28,7 +28,7 @@ struct SdeOptions {
   int64_t points = 250;  // grid points; the last step counts as one of its steps
 };
 
-// Throws a usage error if the equation divides by zero at an end.
+// Throws a usage error if the equation divides by zero at one end.
 std::unique_ptr<Sampler> make_ode_sampler(const Interpolant& interpolant, const OdeOptions& options);
 std::unique_ptr<Sampler> make_sde_sampler(const Interpolant& interpolant, const SdeOptions& options);
 

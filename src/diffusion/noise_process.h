@@ -63,7 +63,7 @@ class NoiseProcess {
 
   // Maps a number in [0, 1) to a sample's time: a step, or a t.
   double time_of(double uniform) const;
-  // Returns the noisiness of a time: 0 clean, 1 noise.
+  // Returns the noise level of a time: 0 clean, 1 noise.
   torch::Tensor noise_share(const torch::Tensor& time) const;
   // x at times [batch], floating, and the loss [batch] of the network's output there.
   torch::Tensor noised(const torch::Tensor& clean, const torch::Tensor& noise,
@@ -74,7 +74,7 @@ class NoiseProcess {
   std::unique_ptr<diffusion::Sampler> sampler(const SamplerConfig& config) const;
   // Returns the row of the config's sampler.
   const diffusion::SamplerRow& row(const SamplerConfig& config) const;
-  // Returns the config with its sampler's name, steps and `clip`, if unset. `pixels`: images are within -1 and 1.
+  // Returns the config with sampler, steps and `clip` filled in. `pixels`: images are within -1 and 1.
   SamplerConfig resolved(const SamplerConfig& config, bool pixels = false) const;
   // Returns `steps`, at most those of the schedule.
   int64_t most_steps(int64_t steps) const { return diffusion_ ? std::min(steps, config_.steps) : steps; }

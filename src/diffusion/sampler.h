@@ -14,7 +14,7 @@ namespace tessera::diffusion {
 // (a step of the diffusion, or t of an interpolant) -> its output.
 using Network = std::function<torch::Tensor(const torch::Tensor& x, const torch::Tensor& time)>;
 
-// The composition of x: x = alpha * clean + sigma * noise.
+// The parts of x: x = alpha * clean + sigma * noise.
 struct Level {
   double alpha = 1, sigma = 0;
 };
@@ -31,7 +31,7 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
   virtual int64_t steps() const = 0;
-  // Returns the level before step 0 … steps() - 1, or at steps() that of the result.
+  // Returns the noise level before step 0 … steps() - 1; for steps(), that of the result.
   virtual Level level(int64_t step) const = 0;
   virtual bool draws_noise() const = 0;
   // Returns the result for x at the level of the first step. Throws Error with step and sample if one is not
@@ -42,14 +42,14 @@ class Sampler {
   // for samplers that draw noise or solve no ordinary equation.
   virtual torch::Tensor walk_back(const Network& network, const torch::Tensor& result,
                                   const Walk& walk) const;
-  // The factor on the noise that a walk from step 0 starts with.
+  // The factor on the initial noise of a walk from step 0.
   virtual double start_scale() const { return 1; }
 };
 
 // Passes the state after a step to the walk. Throws Error unless all of it is finite.
 void finish_step(const Walk& walk, int64_t step, int64_t steps, torch::Tensor& x);
 
-// Returns the network's time for a whole batch.
+// Returns the network's time, repeated for a whole batch.
 torch::Tensor time_of(double time, const torch::Tensor& x);
 
 // Returns a network that counts its calls.

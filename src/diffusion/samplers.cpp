@@ -23,7 +23,7 @@ std::unique_ptr<Sampler> discrete(const TrainedProcess& process, const SamplerCo
                                 .threshold = config.threshold.value_or(0)});
 }
 
-// A step of the method for each step of the config.
+// Each step of the config is one step of the method.
 template <OdeMethod method>
 std::unique_ptr<Sampler> ode(const TrainedProcess& process, const SamplerConfig& config) {
   return make_ode_sampler(*process.interpolant, {.method = method, .points = *config.steps + 1});
@@ -34,8 +34,8 @@ std::unique_ptr<Sampler> dopri5(const TrainedProcess& process, const SamplerConf
   return make_ode_sampler(*process.interpolant, {.method = OdeMethod::dopri5, .points = 9});
 }
 
-// The published code starts networks of a velocity at t = 0, where the coefficient of sbdm is infinite. Here sbdm starts at
-// the published start of networks of score and noise.
+// With a network that predicts velocity, the published code starts at t = 0, where the coefficient of sbdm is
+// infinite. Here sbdm starts where published code starts networks that predict score or noise.
 Interpolant stochastic(const Interpolant& interpolant, DiffusionForm form) {
   constexpr double kSampleEnd = 1e-3;
   InterpolantOptions options = interpolant.options();

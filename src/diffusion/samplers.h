@@ -76,7 +76,7 @@ struct SamplerRow {
   std::string name;
   ProcessKind kind = ProcessKind::diffusion;
   std::vector<std::string> reads;  // keys of SamplerConfig, in addition to `sampler`
-  int64_t evaluations = 1;         // network evaluations a step; 0: set by the sampler's tolerances
+  int64_t evaluations = 1;         // network evaluations per step; 0: set by the sampler's tolerances
   int64_t steps = 50;              // by default
   bool clips_pixels = false;       // by default
   std::unique_ptr<Sampler> (*make)(const TrainedProcess& process, const SamplerConfig& config) = nullptr;
@@ -86,13 +86,13 @@ struct SamplerRow {
 
 // The table; a kind's first row is its default.
 const std::vector<SamplerRow>& samplers();
-// Adds a row, for a program with a sampler of its own. Not while rows are in use.
+// Adds a row, for a program with its own sampler. Not while rows are in use.
 void add_sampler(SamplerRow row);
 // Returns the row of a name or of "auto". Throws a usage error that lists the samplers of the kind.
 const SamplerRow& sampler_row(ProcessKind kind, const std::string& name);
-// "is for ddim, not for euler" if the sampler does not read that key of SamplerConfig; else "".
+// Returns "is for ddim, not for euler" if the sampler does not read that key of SamplerConfig; else "".
 std::string unread(const SamplerRow& row, const std::string& key);
-// Throws a usage error for a key that is set and that the sampler does not read.
+// Throws a usage error for a key that is set but that the sampler does not read.
 void refuse_unread(const SamplerRow& row, const SamplerConfig& config);
 
 }  // namespace tessera::diffusion

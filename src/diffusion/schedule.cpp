@@ -20,7 +20,7 @@ std::vector<double> evenly(double from, double to, int64_t count) {
   return values;
 }
 
-// Returns the share of the image left after a share of the steps, up to a factor.
+// Returns the share of the image that remains after a share of the steps, up to a factor.
 double left_of(ScheduleKind kind, double share) {
   constexpr double kOffset = 0.008;
   if (kind == ScheduleKind::exponential) return std::exp(-12 * share);
@@ -151,7 +151,7 @@ std::vector<int64_t> respace(int64_t steps, const std::string& spacing) {
     if (wanted > size)
       fail_usage("steps '", printable(spacing), "': ", wanted, " of a section of ", size, " steps");
     const double stride = wanted > 1 ? static_cast<double>(size - 1) / static_cast<double>(wanted - 1) : 1;
-    double at = 0;  // accumulated, as in the published code
+    double at = 0;  // accumulated step by step, as in the published code
     for (int64_t k = 0; k < wanted; ++k, at += stride)
       kept.push_back(start + static_cast<int64_t>(std::nearbyint(at)));
     start += size;

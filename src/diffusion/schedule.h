@@ -26,7 +26,7 @@ struct ScheduleOptions {
   // Ends of the linear kinds and sigmoid; 0 = 0.0001 and 0.02 times 1000 / steps, as in ADM and DiT.
   double beta_start = 0, beta_end = 0;
   std::vector<double> betas = {};  // `steps` betas that replace those of the kind
-  bool zero_terminal_snr = false;  // nothing of the image is left after the last step (Lin et al. 2024)
+  bool zero_terminal_snr = false;  // no signal is left after the last step (Lin et al. 2024)
 };
 
 // Throws a usage error with `steps` and the betas.
@@ -39,11 +39,11 @@ std::vector<double> cumulative_alphas(const std::vector<double>& betas);
 // "10,15,20": that many of each third; "ddim50": 50 by an integer stride; "": all. Throws a usage error.
 std::vector<int64_t> respace(int64_t steps, const std::string& spacing);
 
-// Coefficients of forward and backward steps (Ho et al. 2020, eq. 4, 6 and 7), an entry a step, in double.
+// Coefficients of forward and backward steps (Ho et al. 2020, eq. 4, 6 and 7), one per step, in double.
 struct Schedule {
-  // `map`: the steps' numbers in the process that the network was trained on, {} = the same.
+  // `map`: numbers of the steps in the trained process, {} = the same.
   explicit Schedule(std::vector<double> betas, std::vector<int64_t> map = {});
-  // Returns the process of those steps alone; the noise level of each stays.
+  // Returns the process with only those steps; their noise levels do not change.
   Schedule respaced(const std::vector<int64_t>& kept) const;
 
   int64_t steps() const { return static_cast<int64_t>(betas.size()); }
@@ -64,8 +64,8 @@ enum class Prediction { epsilon, x0, v };
 
 // Returns a / (1 - a) of every step.
 std::vector<double> signal_to_noise(const std::vector<double>& alphas_cumprod);
-// Returns each step's weight for the prediction's square error, equivalent to the weight min(snr, gamma) on
-// the error of x_0 (Hang et al. 2023).
+// Returns each step's weight for the squared error of the prediction, equivalent to the weight min(snr,
+// gamma) on the error of x_0 (Hang et al. 2023).
 std::vector<double> min_snr_weights(const std::vector<double>& snr, double gamma, Prediction prediction);
 
 }  // namespace tessera::diffusion

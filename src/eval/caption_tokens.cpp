@@ -1,5 +1,5 @@
 // Splits English as the Penn Treebank does, with the rules of Stanford's PTBTokenizer that captions need. At
-// each place the rule with the longest match wins, the first on a tie.
+// each position the rule with the longest match applies, the first one on a tie.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -16,10 +16,10 @@ namespace {
 
 using tokens::Pattern;
 
-// The longest token: keeps the cost of a hostile caption proportional to its length.
+// The maximum length of a token, which keeps the cost of a hostile caption proportional to its length.
 constexpr size_t kLongestToken = 256;
 
-// The treatment of the characters that a rule matched.
+// How the characters are handled that a rule matched.
 enum class Action {
   keep,
   drop,          // punctuation that the evaluation omits
@@ -32,7 +32,7 @@ enum class Action {
   drop_if_short  // a run of hyphens, dropped as a dash if short
 };
 
-// An expression, its required context after it, and, for `divide`, the length of the first word.
+// An expression, the context required after it, and for `divide` the length of the first word.
 struct Form {
   std::string expression, context;
   Action action = Action::keep;
@@ -58,7 +58,7 @@ std::vector<Form> word_forms() {
            "[2-9]0(?i:s)",
        ""},
       {"(?i:dunkin|ol|somethin)" + plain_sign + "|[lLdDjJ]" + plain_sign, ""},
-      {R"((?![IY])[A-Z])" + sign + R"(\p{L}{2,})", ""},  // a name such as K'Nex; not I'll or Y'all
+      {R"((?![IY])[A-Z])" + sign + R"(\p{L}{2,})", ""},  // names such as K'Nex, but not I'll or Y'all
       // Between a vowel and another vowel or a capital: Hawai'i, ma'am.
       {R"(\p{L}+(?=[AEIOUYaeiouy])\p{L})" + sign + R"((?=[A-Zaeiou])\p{L}+)", ""},
       {"(?i:c'mon|d'ye|e'er|ev'ry|li'l|nat'l|nor'easter|s'mores)", ""},
@@ -76,7 +76,7 @@ std::vector<Form> word_forms() {
   };
 }
 
-// Words that keep their full stop, in any case (upper or lower).
+// Words that keep their full stop, in upper or lower case.
 constexpr std::array<std::string_view, 140> kAbbreviations = {
     "adj",  "adm",    "adv",     "al",    "ala",   "apr",  "ariz", "assn",  "assoc", "asst", "atty", "attys",
     "aug",  "ave",    "bancorp", "bhd",   "bldg",  "blvd", "brig", "bros",  "calif", "capt", "cf",   "cie",
@@ -223,8 +223,8 @@ class Cutter {
     out_ += tokens::to_utf8(tokens::lower(word));
   }
 
-  // Takes a word of ASCII letters before a blank, the common case; only the `divide` rules would treat it
-  // differently.
+  // Fast path for the common case, a word of ASCII letters before a blank; only the `divide` rules would
+  // treat it differently.
   bool take_plain_word() {
     size_t end = at_;
     while (end < at_ + kLongestToken && end < text_.size() && text_[end] < 0x80 && is_letter(text_[end]))

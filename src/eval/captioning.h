@@ -28,19 +28,19 @@ struct CaptionScores {
   std::vector<double> cider_each, rouge_l_each;
 };
 
-// Throws Error without images, or with the place of an image without a reference. CIDEr's document
+// Throws Error if there are no images, or with the index of an image without a reference. CIDEr's document
 // frequencies come from the given references.
 CaptionScores score_captions(const std::vector<CaptionedImage>& images);
 
 // Answers to questions about images, scored as in VQA (Antol et al. 2015).
 
-// Returns an answer in the form that VQA's own program compares: without line ends, tabs, articles and most
-// punctuation; number words as digits, contractions with their apostrophe, lower case. Its errors are kept:
-// it removes any period without a digit after it, at most 32 of them.
+// Returns an answer in the form that VQA's evaluation code compares: without line ends, tabs, articles and
+// most punctuation; number words as digits, contractions with their apostrophe, lower case. Its mistakes are
+// reproduced: it removes any period that no digit follows, at most 32 of them.
 std::string processed_answer(std::string_view answer);
 
-// Returns the mean over the annotators of min(1, equal answers of the others / 3). Answers are processed only
-// if the annotators disagree.
+// Returns the mean over the annotators of min(1, equal answers of the others / 3). Answers are converted to
+// that form only if the annotators disagree.
 double vqa_accuracy(std::string_view answer, std::span<const std::string> annotators);
 
 }  // namespace tessera::eval

@@ -33,8 +33,8 @@ std::span<const float> row(std::span<const float> logits, int64_t classes, size_
   return logits.subspan(i * static_cast<size_t>(classes), static_cast<size_t>(classes));
 }
 
-// Returns the label's rank by tie rule. A NaN ranks before every number, except that a NaN at the label ranks
-// last.
+// Returns the label's rank under a tie rule. A NaN ranks before every number, except that a NaN at the label
+// ranks last.
 std::array<int32_t, 3> ranks_of_label(std::span<const float> logits, int64_t label) {
   const auto at = static_cast<size_t>(label);
   const float score = logits[at];
@@ -180,7 +180,7 @@ double ClassificationMeter::adaptive_ece(int64_t bins) const {
   double sum = 0;
   size_t next = 0;
   for (size_t group = 0; group < groups; ++group) {
-    double gap = 0;  // of sums: the division by the group's size cancels
+    double gap = 0;  // sums instead of means: the division by the group's size cancels
     for (size_t n = each + (group < longer ? 1 : 0); n > 0; --n, ++next)
       gap += (hits_[order[next]] ? 1 : 0) - confidences_[order[next]];
     sum += std::abs(gap);
@@ -201,7 +201,7 @@ double nll(std::span<const float> logits, std::span<const int64_t> labels, int64
 }
 
 // The NLL is convex in b = 1 / temperature, with derivative mean(E_p[x - x_label]). Bisects on its sign in
-// log b. If the labels have all the probability, the derivative is 0: correct scores end at the lowest
+// log b. If the labels already have probability 1, the derivative is 0, so correct scores end at the lowest
 // temperature.
 double fit_temperature(std::span<const float> logits, std::span<const int64_t> labels, int64_t classes) {
   check_rows(logits, labels, classes);

@@ -1,7 +1,7 @@
-// Metrics of classifiers with one class a sample, on plain arrays. Shares are in [0, 1].
+// Metrics of classifiers with one class per sample, on plain arrays. Shares are in [0, 1].
 //
 //   ClassificationMeter meter(classes);
-//   meter.add(logits, labels);            // once a batch
+//   meter.add(logits, labels); // once per batch
 //   meter.top(1), meter.top(5), meter.nll(), meter.calibration(15).ece, …
 //
 // The metrics need only the SampleScore of each sample: 56 bytes for any number of classes. Adding scores in
@@ -18,7 +18,7 @@
 
 namespace tessera::eval {
 
-// The tied classes that rank before the label: those of lower index (as in argmax), none, or all.
+// Which tied classes rank before the label: those of lower index (as in argmax), none, or all.
 enum class Ties { lowest_index, optimistic, pessimistic };
 
 // Returns the class with the highest score, the first on a tie; a NaN is higher than any number.
@@ -75,10 +75,10 @@ class ClassificationMeter {
   double macro_f1() const;             // mean F1 of the same classes
   // [true class][predicted class]; empty above kMostConfusion classes.
   const std::vector<int64_t>& confusion() const { return confusion_; }
-  // Computes the calibration over bins of equal width, open on the left; the confidence is the largest
-  // probability.
+  // Computes the calibration over bins of equal width that exclude their lower edge; the confidence is the
+  // largest probability.
   Calibration calibration(int64_t bins = 15) const;
-  // Returns the ECE over bins of equal count, in stable order of confidence.
+  // Returns the ECE over bins with equal counts of samples, sorted stably by confidence.
   double adaptive_ece(int64_t bins = 15) const;
 
  private:

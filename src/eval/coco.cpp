@@ -60,7 +60,7 @@ class Groups {
 
  private:
   void place(const std::vector<CocoObject>& objects, std::vector<int64_t> Group::*list) {
-    // If all classes count as one, they still come in class order.
+    // If all classes count as one, they are still in order of class.
     std::vector<int64_t> order(objects.size());
     std::iota(order.begin(), order.end(), 0);
     if (!settings_.by_class)
@@ -181,7 +181,7 @@ CocoScores evaluate_coco(const std::vector<CocoObject>& truths, const std::vecto
   scores.precision_.assign(cells * kRecalls, -1);
   scores.recall_.assign(cells, -1);
   scores.truths_.assign(categories.size(), 0);
-  // Each piece is a category and a range of areas, so that pieces write to separate cells.
+  // Each piece of work is a category and a range of areas, so that pieces write to separate cells.
   parallel_for(scores.categories_ * scores.areas_, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t k = piece / scores.areas_, a = piece % scores.areas_;

@@ -100,7 +100,7 @@ double auroc(const OneAgainstRest& samples) {
   check(!steps.empty() && steps.back().hits > 0 && steps.back().others > 0,
         "AUROC needs samples of the class and samples of others, there are ",
         steps.empty() ? 0 : steps.back().hits, " and ", steps.empty() ? 0 : steps.back().others);
-  double area = 0;  // in pairs; a tie counts half
+  double area = 0;  // number of pairs; a tie counts as half
   Threshold before;
   for (const Threshold& step : steps) {
     area +=
@@ -275,7 +275,8 @@ McNemar mcnemar(const PairedCounts& counts) {
 Interval paired_bootstrap(const PairedCounts& counts, int64_t draws, uint64_t seed) {
   check(draws > 0 && counts.samples > 0, "bootstrap of ", counts.samples, " samples with ", draws, " draws");
   const auto n = static_cast<double>(counts.samples);
-  // A resample of n pairs depends on two numbers only: how often each model alone is right.
+  // A resample of n pairs depends on two numbers only: how often only the first model is right, and only the
+  // second.
   std::vector<double> differences;
   RandomStream stream(seed, "paired_bootstrap");
   const auto binomial = [&](int64_t trials, double share) -> int64_t {

@@ -1,4 +1,4 @@
-// How well a classifier separates classes, beyond accuracy, with confidence intervals.
+// Measures how well a classifier separates classes, beyond accuracy, with confidence intervals.
 //
 // Scores are probabilities, row-major [samples, classes]; labels are 0 … classes-1; shares are in [0, 1].
 // Some metrics are undefined if a class has no samples or all of them.
@@ -75,8 +75,8 @@ struct Interval {
 // samples.
 inline constexpr double kDeviations95 = 1.959963984540054;
 Interval wilson(int64_t hits, int64_t samples, double deviations = kDeviations95);
-// Returns the same for a mean over samples with values in [0, 1]. It is never too narrow: such a mean varies
-// at most as much as one of zeros and ones.
+// Returns the same for a mean over samples with values in [0, 1]. It is never too narrow, since such a mean
+// varies at most as much as a mean of zeros and ones.
 Interval wilson_of_mean(double mean, int64_t samples, double deviations = kDeviations95);
 
 // Two models evaluated on the same samples.

@@ -22,7 +22,7 @@ struct Gaussian {
 class Moments {
  public:
   explicit Moments(int64_t width);
-  // Adds whole rows of `width` features. Throws Error with the sample's place if a feature is not finite.
+  // Adds whole rows of `width` features. Throws Error with the sample's index if a feature is not finite.
   void add(std::span<const float> rows);
   int64_t samples() const { return samples_; }
   int64_t width() const { return width_; }
@@ -31,7 +31,7 @@ class Moments {
 
  private:
   int64_t width_, samples_ = 0;
-  std::vector<double> origin_;    // the first sample, subtracted from all to keep the sums small
+  std::vector<double> origin_;    // the first sample, which is subtracted from all to keep the sums small
   std::vector<double> sum_;       // [width]
   std::vector<double> products_;  // [width, width], lower triangle
 };

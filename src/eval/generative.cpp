@@ -15,7 +15,7 @@
 namespace tessera::eval {
 namespace {
 
-constexpr int64_t kTile = 128;  // rows of features that stay in the cache
+constexpr int64_t kTile = 128;  // number of rows of features that stay in the cache
 
 // Returns rows first … first + count - 1 in double.
 std::vector<double> widened(std::span<const float> rows, int64_t width, int64_t first, int64_t count) {
@@ -70,7 +70,7 @@ double kernel_sum(std::span<const float> a, std::span<const float> b, int64_t wi
   return sum;
 }
 
-// Returns the squared distance from each row to its k-th nearest neighbour.
+// Returns the squared distance of each row to its k-th nearest neighbour.
 std::vector<double> squared_radii(std::span<const float> rows, int64_t width, int64_t k) {
   const auto count = rows.size() / static_cast<size_t>(width), nearest = static_cast<size_t>(k);
   std::vector<double> heaps(count * nearest,
@@ -122,7 +122,7 @@ InceptionScoreMeter::InceptionScoreMeter(int64_t classes, int64_t samples, int64
     order_ = RandomStream(*shuffle_seed, "inception score").permutation(samples);
 }
 
-// The last split that begins at or before the sample's place.
+// The last split that begins at or before the sample's index.
 int64_t InceptionScoreMeter::split_of(int64_t sample) const {
   const auto splits = std::ssize(negative_entropy_);
   const int64_t place = order_.empty() ? sample : order_[static_cast<size_t>(sample)];
@@ -204,7 +204,7 @@ ManifoldScores manifold_scores(std::span<const float> real, std::span<const floa
                " generated");
   const std::vector<double> real_radii = squared_radii(real, width, neighbours),
                             fake_radii = squared_radii(fake, width, neighbours);
-  // For each real sample: the number of fakes in its ball, and whether it is in a fake's ball.
+  // For each real sample: the number of fakes in its ball, and whether it is in the ball of a fake.
   std::vector<int64_t> held(reals, 0);
   std::vector<char> recalled(reals, 0);
   const auto precise = std::make_unique<std::atomic<char>[]>(fakes);

@@ -12,7 +12,7 @@ namespace tessera::eval {
 
 // exp of the mean over samples of KL(p(y|x) || p(y)), for each split (Salimans et al. 2016, "Improved
 // techniques for training GANs"). Split i of n has the samples i N / n to (i + 1) N / n - 1, in the order in
-// which they are added, or shuffled: samples sorted by class have too few classes in a split.
+// which they are added, or shuffled, since with samples sorted by class a split would have too few classes.
 struct InceptionScore {
   double mean = 0, deviation = 0;  // over the splits; the variance is divided by their number
   std::vector<double> splits;
@@ -20,7 +20,7 @@ struct InceptionScore {
 class InceptionScoreMeter {
  public:
   // `samples`: number of samples to be added. Throws a usage error if it is below the number of splits.
-  // `shuffle_seed` selects the order; without it samples keep their own.
+  // `shuffle_seed` selects a random order; without it samples keep theirs.
   InceptionScoreMeter(int64_t classes, int64_t samples, int64_t splits,
                       std::optional<uint64_t> shuffle_seed = {});
   // Adds whole rows of `classes` probabilities.
@@ -38,7 +38,7 @@ class InceptionScoreMeter {
 };
 
 // Returns the squared maximum mean discrepancy with the kernel (x . y / width + 1)^3, unbiased (Binkowski et
-// al. 2018, "Demystifying MMD GANs"). Each set needs two samples.
+// al. 2018, "Demystifying MMD GANs"). Each set needs at least two samples.
 double kernel_distance(std::span<const float> real, std::span<const float> fake, int64_t width);
 // The same over `subsets` pairs of random subsets of `size` samples, drawn without replacement from the seed.
 struct KernelDistance {

@@ -16,7 +16,7 @@ namespace tessera::eval {
 std::vector<double> symmetric_eigenvalues(std::vector<double> matrix, int64_t n);
 
 // Pivoted Cholesky factor L of a positive semidefinite matrix, rows in pivot order:
-// matrix[order[i]][order[j]] = sum_k factor[i][k] factor[j][k]. Columns end once the remainder is rounding
+// matrix[order[i]][order[j]] = sum_k factor[i][k] factor[j][k]. It stops once the remainder is only rounding
 // error.
 struct PivotedCholesky {
   int64_t rank = 0;

@@ -11,7 +11,7 @@ namespace tessera::eval {
 namespace {
 
 constexpr int kCurveParts = 100;
-// Tolerance for a share times kCurveParts: 7 of 100 samples are 7.000000000000001 parts.
+// Tolerance for a share times kCurveParts: 7 of 100 samples give 7.000000000000001.
 constexpr double kRounding = 1e-9;
 
 ClassificationMeter meter_of(const LabelledScores& scores) {

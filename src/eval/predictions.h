@@ -23,7 +23,7 @@ struct LabelledScores {
   }
 };
 
-// True for each sample with its label as the highest score, the first on a tie.
+// True for each sample whose label has the highest score (the first on a tie).
 std::vector<bool> hits(const LabelledScores& scores);
 
 struct PredictionOptions {
@@ -37,17 +37,17 @@ struct PredictionMeasures {
   Interval accuracy;                                    // Wilson's interval at 95 %
   Calibration calibration;
   double temperature = 1;  // fitted
-  // One point for every 0.01, averaged over the same classes: true over false positives, and precision over
-  // recall.
+  // One point for every 0.01, averaged over the same classes: true-positive over false-positive rate, and
+  // precision over recall.
   std::vector<CurvePoint> roc, precision_recall;
 };
 
 // Returns the samples that measure_predictions() fits the temperature on, in the order drawn.
 std::vector<int64_t> temperature_samples(int64_t samples, const PredictionOptions& options);
 
-// Areas are means over the classes with samples, if others have samples too. The temperature's metrics
-// ("rest_…") use only the other samples. Throws a usage error if all samples have one class, or if the
-// temperature's share leaves no sample to fit on or to measure.
+// Areas under curves are means over the classes with both positives and negatives. The temperature's metrics
+// ("rest_…") use only the samples that it was not fitted on. Throws a usage error if all samples have one
+// class, or if the temperature's share leaves no sample to fit on or to measure.
 PredictionMeasures measure_predictions(const LabelledScores& scores, const PredictionOptions& options);
 
 }  // namespace tessera::eval

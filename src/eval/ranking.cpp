@@ -16,7 +16,7 @@ double f1(int64_t hit, int64_t said, int64_t wanted) {
   return share(2 * static_cast<double>(hit), static_cast<double>(said + wanted));
 }
 
-// Returns samples by falling score, NaN last.
+// Returns samples by descending score, NaN last.
 struct Falling {
   explicit Falling(std::span<const float> of) : scores(of), order(of.size()) {
     std::iota(order.begin(), order.end(), size_t{0});

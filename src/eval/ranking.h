@@ -7,7 +7,7 @@
 
 namespace tessera::eval {
 
-// Classifiers with several classes a sample, for each class. Scores are any increasing function of the
+// Metrics of classifiers with several classes per sample. Scores are any increasing function of the
 // probability; targets above 0.5 are positive.
 
 // Returns the area under the precision-recall curve without interpolation: sum of (recall_k - recall_{k-1})
@@ -22,7 +22,7 @@ struct LabelScores {
 };
 LabelScores label_scores(std::span<const float> scores, std::span<const float> targets, double threshold = 0);
 
-// The threshold with the largest F1 of one class: scores of it and above are predicted. The highest of several.
+// The threshold with the largest F1 of one class, which is predicted from this score on. Highest of several.
 struct BestThreshold {
   double threshold = 0, f1 = -1, precision = 0, recall = 0;  // f1 is -1 without a positive
 };
@@ -30,8 +30,8 @@ BestThreshold best_threshold(std::span<const float> scores, std::span<const floa
 
 struct MultiLabelScores {
   double map = 0;                         // mean over the classes with a positive; 0 if none has one
-  std::vector<double> average_precision;  // by class, -1 without a positive
-  double micro_f1 = 0, macro_f1 = 0;      // at the threshold; macro over classes with a positive
+  std::vector<double> average_precision;  // values by class, -1 without a positive
+  double micro_f1 = 0, macro_f1 = 0;      // values at the threshold; macro over classes with a positive
   double exact_match = 0;                 // share of samples with every class right
 };
 // `exact`: number of samples with every class right.

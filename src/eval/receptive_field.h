@@ -16,9 +16,9 @@ std::vector<double> contribution_map(std::span<const double> contribution);
 
 // The smallest centred box with at least a share of the total contribution, with the image's aspect ratio.
 struct ReceptiveArea {
-  int64_t side = 0, box_height = 0, box_width = 0;  // side: the box's in a square image
+  int64_t side = 0, box_height = 0, box_width = 0;  // side of the box in a square image
   double share = 0;                                 // contribution inside the box
-  double area = 0;                                  // the box's, relative to the image
+  double area = 0;                                  // the box, relative to the image
 };
 ReceptiveArea receptive_area(std::span<const double> contribution, int64_t height, int64_t width,
                              double share);

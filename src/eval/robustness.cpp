@@ -11,7 +11,7 @@
 namespace tessera::eval {
 
 const CorruptionBaseline& alexnet_on_imagenet_c() {
-  // The mean error over the five severities: the divisors in the benchmark's code.
+  // The mean errors over the five severities: the divisors in the benchmark's code.
   static const CorruptionBaseline table = {"AlexNet",
                                            {{"gaussian_noise", 0.886428},
                                             {"shot_noise", 0.894468},
@@ -195,7 +195,7 @@ ShapeBias shape_bias(std::span<const CueTrial> trials) {
 }
 
 CueMapping cue_mapping_of_names(std::span<const std::string> class_names) {
-  // Each category and its names in other sets, such as CIFAR-10's.
+  // Each category, and its names in other sets such as CIFAR-10.
   static const std::vector<std::pair<std::string, std::vector<std::string>>> known = {
       {"airplane", {"airplane", "plane"}},
       {"bear", {"bear"}},

@@ -11,7 +11,7 @@
 
 namespace tessera::eval {
 
-// The mean error over the severities of one corruption, of a model or a baseline, as a share.
+// The mean error over the severities of one corruption, for a model or a baseline, as a share.
 struct CorruptionError {
   std::string corruption;
   double error = 0;
@@ -38,7 +38,7 @@ CorruptionBaseline parse_baseline(std::string_view table, const std::string& nam
 
 // Returns the baseline's error under a corruption. Throws a usage error if it is missing or 0.
 const CorruptionError& baseline_error(const CorruptionBaseline& baseline, const std::string& corruption);
-// Returns "1,3,5" for the separator ",".
+// Returns "1,3,5", joined with the separator ",".
 std::string severity_list(std::span<const int> severities, const char* separator);
 
 // Throws a usage error unless the baseline has all these corruptions, at exactly these severities
@@ -71,7 +71,7 @@ struct CueCounts {
 struct ShapeBias {
   CueCounts all;
   std::map<std::string, CueCounts> by_category;  // by the shape's category
-  double decided() const;                        // share of decisions for one of the two cues
+  double decided() const;                        // share of decisions for either cue
 };
 // Ignores trials with equal cues.
 ShapeBias shape_bias(std::span<const CueTrial> trials);
@@ -81,7 +81,7 @@ struct CueMapping {
   std::vector<std::string> categories;
   std::vector<std::vector<int64_t>> classes;  // by category
 };
-// Maps class names to the categories that they name: CIFAR-10 has 7 of the 16. Empty with fewer than two.
+// Maps class names to categories of the same name (CIFAR-10 has 7 of the 16). Empty if fewer than two.
 CueMapping cue_mapping_of_names(std::span<const std::string> class_names);
 // Returns the category with the highest mean probability over its classes, the first on a tie.
 size_t cue_decision(std::span<const double> probabilities, const CueMapping& mapping);

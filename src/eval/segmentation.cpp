@@ -79,7 +79,7 @@ void reduce_zero_label(std::span<uint8_t> labels, uint8_t ignored) {
 
 namespace {
 
-// Moves a window that would cross the edge back to a multiple of `unit` where it fits.
+// If a window would cross the edge, moves it back to the last multiple of `unit` at which it fits.
 std::vector<Window> windows_of(int height, int width, int crop, int stride, int unit) {
   check(height > 0 && width > 0 && crop > 0 && stride > 0, "windows of ", crop, " pixels, ", stride,
         " apart, over an image of ", width, "x", height);
@@ -88,7 +88,7 @@ std::vector<Window> windows_of(int height, int width, int crop, int stride, int 
     std::vector<std::pair<int, int>> pieces;
     for (int i = 0; i < count; ++i) {
       const int begin = std::min(i * stride, std::max(side - crop, 0) / unit * unit);
-      // A window moved back by less than a unit begins where the previous one does, and replaces it.
+      // If a window is moved back to the start of the previous one, it replaces that one.
       if (!pieces.empty() && pieces.back().first == begin) pieces.pop_back();
       pieces.emplace_back(begin, i + 1 == count ? side : begin + crop);
     }

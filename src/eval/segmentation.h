@@ -18,7 +18,7 @@ struct SegmentationClass {
 
 struct SegmentationScores {
   double mean_iou = 0, mean_accuracy = 0, mean_dice = 0;  // over the classes where defined
-  double pixel_accuracy = 0;                              // share of right pixels among the labelled
+  double pixel_accuracy = 0;                              // share of correct pixels among the labelled ones
   std::vector<SegmentationClass> classes;
 };
 
@@ -39,19 +39,19 @@ class SegmentationMeter {
   std::vector<int64_t> confusion_;  // [true, predicted]
 };
 
-// Converts labels that count classes from 1 and use 0 for unlabelled (ADE20K): 0 becomes `ignored`, which
-// stays; k becomes k - 1.
+// Converts labels that count classes from 1 and use 0 for unlabelled (ADE20K): 0 becomes `ignored`, which is
+// unchanged; k becomes k - 1.
 void reduce_zero_label(std::span<uint8_t> labels, uint8_t ignored = 255);
 
-// A part of an image: rows top … bottom - 1 and columns left … right - 1.
+// A region of an image: rows top … bottom - 1 and columns left … right - 1.
 struct Window {
   int top = 0, bottom = 0, left = 0, right = 0;
   bool operator==(const Window&) const = default;
 };
-// Returns windows of `crop` pixels a side, `stride` apart, that cover an image, row by row. The last ones are
-// moved back to keep their size, and cut if the image is smaller.
+// Returns windows of side `crop`, `stride` apart, that cover an image, row by row. The last ones are moved
+// back to keep their size, and cut if the image is smaller.
 std::vector<Window> sliding_windows(int height, int width, int crop, int stride);
-// The same with windows that begin at multiples of `unit`, as a model's cells do in the whole image. `stride`
+// The same with windows that begin at multiples of `unit`, like a model's cells in the whole image. `stride`
 // is a multiple of `unit`. The last windows of rows and columns extend to the image's edge.
 std::vector<Window> aligned_windows(int height, int width, int crop, int stride, int unit);
 

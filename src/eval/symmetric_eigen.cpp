@@ -12,7 +12,7 @@ namespace tessera::eval {
 namespace {
 
 constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-constexpr int64_t kParts = 16;       // of sums that threads share; fixed for equal bits
+constexpr int64_t kParts = 16;       // number of partial sums; fixed, so results are equal
 constexpr int64_t kSerialRows = 64;  // smaller problems run on one thread
 
 double dot(const double* a, const double* b, int64_t n) {
@@ -153,7 +153,7 @@ class Bisection {
   static constexpr int64_t kLanes = 16;
 
  private:
-  static constexpr int kHalvings = 56;  // to the rounding of the largest eigenvalue
+  static constexpr int kHalvings = 56;  // exact to the rounding of the largest eigenvalue
 
   void count_below(const double (&x)[kLanes], double (&below)[kLanes]) const {
     const double least = std::numeric_limits<double>::min() + kEpsilon * kEpsilon * spread_;

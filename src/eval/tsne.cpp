@@ -27,7 +27,7 @@ void distances_of(std::span<const float> points, int64_t count, int64_t width, i
 }
 
 struct Entropy {
-  double value = 0, slope = 0;  // slope: derivative by beta, -beta times the distances' variance
+  double value = 0, slope = 0;  // slope: derivative by beta, -beta times the variance of the distances
 };
 
 // Computes the entropy of exp(-beta d) over all points except `self`, and the probabilities in `shares`.
@@ -47,7 +47,7 @@ Entropy entropy_at(double beta, const std::vector<double>& distances, size_t sel
   return {std::log(sum) + beta * mean, -beta * (squares / sum - mean * mean)};
 }
 
-// Finds beta by Newton's method between bounds from the signs; the entropy falls as beta grows.
+// Finds beta by Newton's method between bounds from the signs; the entropy decreases with beta.
 double precision_for(double wanted, const std::vector<double>& distances, size_t self,
                      std::vector<double>& shares) {
   double nearest = std::numeric_limits<double>::infinity();
@@ -68,7 +68,7 @@ double precision_for(double wanted, const std::vector<double>& distances, size_t
   return beta;
 }
 
-// Each sum has as many lanes as the widest vector register, so that the compiler can use one.
+// Each sum has as many lanes as the widest vector register, so that the compiler can vectorise it.
 constexpr int64_t kLanes = 16;
 
 // The sums of one step, in float: (1 + d^2)^-1, and for each point attraction and repulsion.
@@ -109,7 +109,7 @@ Forces forces(std::span<const float> joint, const std::vector<float>& xs, const 
       const float x = xs[at], y = ys[at];
       PointForces found;
       add_forces(row, xs.data(), ys.data(), whole, x, y, found);
-      // Pads the last register with points at the same place and zero affinity: they exert no force.
+      // Pads the last register with points at the same position and zero affinity, which exert no force.
       if (whole < n) {
         float p[kLanes] = {}, px[kLanes], py[kLanes];
         std::fill_n(px, kLanes, x), std::fill_n(py, kLanes, y);

@@ -29,9 +29,9 @@ Divergence tsne_divergence(std::span<const float> joint, std::span<const double>
 struct TsneOptions {
   int64_t steps = 1000;
   double perplexity = 30;
-  double exaggeration = 12;  // of P in the first quarter of the steps
+  double exaggeration = 12;  // factor on P in the first quarter of the steps
   double rate = 0;           // 0: count / exaggeration / 4, at least 50 (Belkina et al. 2019)
-  uint64_t seed = 0;         // for the initial positions if `start` is empty
+  uint64_t seed = 0;         // seed of the initial positions if `start` is empty
   std::function<bool(int64_t step)> progress = {};  // false stops
 };
 struct TsneMap {

@@ -20,7 +20,7 @@ namespace tessera::kernels {
 //   amx        and AMX_BF16, AMX_INT8: products of tiles of either (Sapphire Rapids)
 enum class Isa : int32_t { reference, portable, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
-// The abilities of the machine, regardless of force_isa and TESSERA_ISA.
+// The features of the machine, regardless of force_isa and TESSERA_ISA.
 struct Machine {
   Isa best;
   bool tiles_refused = false;  // the processor has AMX, but the system denies it to this process
@@ -38,7 +38,7 @@ void force_isa(Isa isa);
 const char* name_of(Isa isa);
 
 // True if products of bfloat16 pairs, as `isa` computes them, are faster than products of floats on this
-// machine. A table, not a measurement: a resumed training and all its processes must choose the same form.
+// machine. Not a measurement but a table: a resumed training and all its processes must choose the same form.
 bool bf16_pairs_are_faster(Isa isa);
 
 }  // namespace tessera::kernels

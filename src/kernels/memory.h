@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-// Hands out pieces on 64-byte boundaries. With a null base it only counts.
+// Hands out pieces on 64-byte boundaries. With a null base it only counts the bytes.
 struct Arena {
   char* base;
   size_t used;

@@ -1,5 +1,5 @@
-// Small matrix products over words of two 16-bit numbers, for per-ISA files with a processor that multiplies
-// such pairs: bfloat16 (AMX_BF16, AVX512_BF16) or integers (AVX512_VNNI).
+// Small matrix products over words of two 16-bit numbers, for per-ISA files of processors that multiply such
+// pairs: bfloat16 (AMX_BF16, AVX512_BF16) or integers (AVX512_VNNI).
 //
 // A is read one word at a time, B and the output one vector at a time along contiguous columns. A word of A
 // holds two neighbours of a row (of a column if A is transposed), a word of B two rows of a column. Row

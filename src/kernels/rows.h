@@ -33,7 +33,7 @@ TESSERA_INLINE void copy_rows(const T* from, int64_t from_row, int64_t rows, int
     }
 }
 
-// Magnitudes as bits, which sort like the numbers; a NaN or an infinity is 0x7f800000 or more.
+// The bits of magnitudes, which sort like the numbers; a NaN or an infinity is 0x7f800000 or more.
 TESSERA_INLINE vi larger_size(vi most, vf v) {
   const vi size = (vi)v & 0x7fffffff;
   return size > most ? size : most;

@@ -144,7 +144,7 @@ TESSERA_INLINE void store_part(bf16* to, vf v, int64_t n) {
 #endif
 }
 
-// The same for a row with `left` numbers left, which may be W or more.
+// The same for a row with `left` numbers remaining, which may be W or more.
 template <class T>
 TESSERA_INLINE vf get(const T* from, int64_t left) {
   return left >= W ? load(from) : load_part(from, left);
@@ -232,14 +232,14 @@ TESSERA_INLINE vf exp(vf x) {
 #if defined(__AVX512F__)
   const vf scaled = (vf)_mm512_maskz_scalef_ps((__mmask16)-1, (__m512)e.mantissa, (__m512)e.whole);
 #else
-  // 2^n in two factors, because n = 128 alone does not fit the exponent.
+  // Computes 2^n in two factors, because n = 128 alone does not fit the exponent.
   const vi whole = __builtin_convertvector(e.whole, vi), half = whole >> 1;
   const vf scaled = e.mantissa * (vf)((half + 127) << 23) * (vf)((whole - half + 127) << 23);
 #endif
   const vf in_range = x < -87.3f ? vf{} : scaled;
   return x != x ? x : in_range;
 }
-// The same for |x| <= 87.
+// e^x as above, for |x| <= 87.
 TESSERA_INLINE vf exp_within_range(vf x) {
   const Exponential e = reduced_exp(x);
 #if defined(__AVX512F__)
@@ -286,7 +286,7 @@ TESSERA_INLINE vf silu(vf x) {
 // 2^x with a relative error of 2.7e-6, for x below 128: exact enough for results rounded to 14 bits or fewer.
 // 0 below 2^-149, NaN for NaN.
 TESSERA_INLINE vf exp2_coarse(vf x) {
-  constexpr int kBehindFloor = 9;  // x - floor(x), 0 for an infinity; scalef takes the floor itself
+  constexpr int kBehindFloor = 9;  // x - floor(x), 0 for an infinity; scalef itself uses the floor
   const vf r = (vf)_mm512_maskz_reduce_ps((__mmask16)-1, (__m512)x, kBehindFloor);
   vf p = r * 1.3534165e-2f + 5.2011468e-2f;
   p = p * r + 2.4144275e-1f;

@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-// `Functions` is the operator's own struct of function pointers.
+// `Functions` is the operator's struct of function pointers.
 template <class Functions>
 struct Implementation {
   Isa isa;
@@ -43,8 +43,8 @@ const Functions* choose_if_any(const Table<Functions>& table) {
   return nullptr;
 }
 
-// For the file with an operator's table: declares the object `name` that each instruction set's namespace
-// (and `reference`) defines, and lists them as kImplementations.
+// For the file with an operator's table: declares the object `name` of each instruction set's namespace (and
+// of `reference`), and lists them as kImplementations.
 #if TESSERA_KERNELS_X86
 #define TESSERA_IMPLEMENTATIONS(Functions, name)                                                     \
   namespace avx512 {                                                                                 \

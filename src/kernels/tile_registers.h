@@ -1,8 +1,8 @@
 // The eight tile registers of AMX, for per-ISA files: sums in 0 to 5, a tile of A in 6, one of B in 7.
 //
-// A tile is 16 rows of 64 bytes. Rows of A hold words (two bfloat16 or four bytes) along k. B has a row for
-// each k and a word for each column. Sums are a row of 16 floats (or int32) for each row of A. Loads and
-// stores are assembly because GCC's intrinsics do not declare that they access memory.
+// A tile is 16 rows of 64 bytes. Rows of A hold words (two bfloat16 or four bytes) along k. B has one row per
+// k and one word per column. Sums are 16 floats (or int32) for each row of A. Loads and stores are assembly
+// because GCC's intrinsics do not declare that they access memory.
 #pragma once
 
 #include "kernels/simd.h"
@@ -13,8 +13,8 @@ constexpr int64_t kTileSide = 16;   // rows, words of a row, columns
 constexpr int64_t kTileBytes = 64;  // per row
 constexpr int kTileA = 6, kTileB = 7;
 
-// Configures all tile registers of the thread as above, and releases them. Use once around many products: it
-// takes as long as twenty of them.
+// Configures all tile registers of the thread as above, and releases them. Use it once around many products,
+// since it takes as long as twenty of them.
 TESSERA_INLINE void set_up_tiles() {
   struct alignas(64) {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -110,7 +110,7 @@ TESSERA_INLINE void add_second_row(const char* b, int64_t b_k, int64_t k, Edge& 
 }  // namespace tile_detail
 
 // Adds A B to the sums in tiles m * N + n. The products of a step keep the tile unit busy for hundreds of
-// cycles; meanwhile(step) may compute on vectors.
+// cycles; meanwhile(step) may use the vector units.
 template <class Form, int M, int N, class Meanwhile>
 TESSERA_INLINE void add_tiles(const TileProduct& p, Meanwhile meanwhile) {
   using namespace tile_detail;

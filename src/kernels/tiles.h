@@ -196,7 +196,7 @@ TESSERA_INLINE void triangle_rows(const Triangle& t, int64_t row) {
 }
 
 // to[c][r] = scale[r] * from[r][c] for r < rows, c < columns, padded in r with zeros to a multiple of 16. A
-// null scale is 1. `to` has rows of to_row floats; `from` is read only inside its rows and columns.
+// null scale counts as 1. `to` has rows of to_row floats; `from` is read only inside its rows and columns.
 [[maybe_unused]] static __attribute__((noinline)) void transpose_scaled(const float* from, int64_t from_row,
                                                                         int64_t rows, int64_t columns,
                                                                         const float* scale, float* to,

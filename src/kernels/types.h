@@ -49,7 +49,7 @@ struct HeadView {
 using HeadRows = HeadView<const void*>;
 using HeadRowsOut = HeadView<void*>;
 
-// A float per (batch, head, token); strides as above.
+// One float per (batch, head, token); strides as above.
 template <class Pointer>
 struct GateView {
   Pointer data;

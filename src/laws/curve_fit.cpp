@@ -12,7 +12,7 @@ double CurveFit::loss(double samples) const { return floor + scale * std::pow(sa
 CurveFit fit_curve(const std::vector<double>& samples, const std::vector<double>& losses) {
   const double least = *std::min_element(losses.begin(), losses.end());
   const double middle = std::log(samples[samples.size() / 2]);
-  // x: log floor, log of the other term in the middle, log exponent.
+  // x: log floor, log of the other term at the middle point, log exponent.
   const Objective sum = with_gradient([&](std::span<const double> x) {
     double all = 0;
     for (size_t i = 0; i < samples.size(); ++i) {
@@ -53,7 +53,7 @@ double samples_for(const LossLaw& law, double parameters, double loss) {
 }
 
 double best_samples(const LossLaw& law, double parameters) {
-  // At the best division alpha A / N^alpha = beta B / D^beta.
+  // At the best division of compute, alpha A / N^alpha = beta B / D^beta.
   return std::pow(law.beta * law.B * std::pow(parameters, law.alpha) / (law.alpha * law.A), 1 / law.beta);
 }
 

@@ -14,18 +14,18 @@ struct CurveFit {
 // Fits by Huber's loss of logarithms. Needs at least 4 points.
 CurveFit fit_curve(const std::vector<double>& samples, const std::vector<double>& losses);
 
-// The loss at the end of a curve, predicted by its first part.
+// The loss at the end of a curve, as predicted from its first part.
 struct Extrapolation {
   double predicted = 0, measured = 0, from_samples = 0, to_samples = 0;
 };
-// Uses the points within the first `share` of the samples. Returns measured = NaN if they are fewer than 4.
+// Uses the points within the first `share` of the samples. Returns measured = NaN if there are fewer than 4.
 Extrapolation extrapolate(const Curve& curve, double share = 0.5);
 
-// Returns the samples that a size needs for a loss; infinity if it never reaches it.
+// Returns the number of samples that a size needs to reach a loss; infinity if it never does.
 double samples_for(const LossLaw& law, double parameters, double loss);
 
-// Returns the samples at which a size is the best one for its compute. Training it longer lowers the loss
-// less than a larger size would.
+// Returns the number of samples up to which a size is the best for its compute. Beyond it, a larger size
+// lowers the loss more than longer training.
 double best_samples(const LossLaw& law, double parameters);
 
 }  // namespace tessera::laws

@@ -64,7 +64,7 @@ std::optional<Optimum> minimum_of(const std::vector<Point>& points) {
   return Optimum{flop, parameters, flop / (std::exp(unit) * parameters), c0 + at * (c1 + at * c2)};
 }
 
-// Groups of points of one budget with at least three sizes.
+// Groups of points with the same budget and at least three sizes.
 std::vector<std::vector<Point>> budgets_of(std::vector<Point> points) {
   std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.flop < b.flop; });
   std::vector<std::vector<Point>> groups;
@@ -116,7 +116,7 @@ std::vector<Curve> curves_of(const std::vector<Point>& points) {
 }
 
 Frontier fit_envelope(const std::vector<Curve>& curves, int budgets) {
-  // A budget counts if every curve that starts below it and is the best at it goes on beyond it.
+  // A budget counts if every curve that starts below it and is best at it continues beyond it.
   double low = INFINITY, high = 0;
   std::vector<std::vector<double>> logs;
   for (const Curve& curve : curves) {

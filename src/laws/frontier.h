@@ -24,12 +24,12 @@ struct Frontier {
 // interpolated in logarithms. Curves end where a budget trains all sizes to the end. Throws a usage error if
 // fewer than two sizes are best anywhere.
 Frontier fit_envelope(const std::vector<Curve>& curves, int budgets = 200);
-// Returns curves made of the final losses of each size.
+// Returns curves that consist of the final losses of each size.
 std::vector<Curve> curves_of(const std::vector<Point>& points);
 
 // Approach 2: a parabola in log(parameters) for each budget, and a line through the logarithms of their
 // minima. Points belong to one budget if their flop differ by less than 10 %. Throws a usage error with fewer
-// than two budgets that have a minimum. Intervals are a bootstrap within budgets.
+// than two budgets that have a minimum. Intervals come from a bootstrap within each budget.
 Frontier fit_iso_flop(const std::vector<Point>& points, int resamples = 200, uint64_t seed = 0);
 
 // Least squares of log y over log x: y = scale x^exponent.

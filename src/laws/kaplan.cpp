@@ -17,7 +17,7 @@ PowerLaw law_if_enough(const std::vector<Point>& points, double Point::*member) 
   return distinct(x) < 3 ? PowerLaw{} : fit_power_law(x, column(points, &Point::loss));
 }
 
-// Keeps the point of each value of `member` that comes first in the order.
+// Keeps, for each value of `member`, the point that comes first in the order.
 template <class Before>
 std::vector<Point> one_of_each(const std::vector<Point>& points, double Point::*member,
                                const Before& before) {

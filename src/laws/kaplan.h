@@ -16,12 +16,12 @@ struct PowerLaw {
   double loss(double x) const { return std::pow(scale / x, exponent); }
 };
 
-// Fits a line to logarithms; the interval is a bootstrap over points.
+// Fits a line to logarithms; the interval comes from a bootstrap over points.
 PowerLaw fit_power_law(const std::vector<double>& x, const std::vector<double>& losses, uint64_t seed = 0);
 
-// The three laws in one quantity, each from the points that it limits: the longest training of each size, the
-// best size for each number of samples, and the least loss so far over compute. A law is missing (scale 0)
-// with fewer than 3 points.
+// The three laws in one quantity, each from the points where that quantity is the limit: the longest training
+// of each size, the best size for each number of samples, and the lowest loss so far over compute. With fewer
+// than 3 points a law is missing (scale 0).
 struct KaplanLaws {
   PowerLaw parameters{}, samples{}, flop{};
 };
@@ -29,7 +29,7 @@ KaplanLaws fit_kaplan(const std::vector<Point>& points);
 
 struct JointLaw {
   double alpha_n = 0, alpha_d = 0, n_c = 0, d_c = 0;
-  double objective = 0;  // the Huber sum at the scale 1e-3
+  double objective = 0;  // the Huber sum at scale 1e-3
   double loss(double parameters, double samples) const;
 };
 JointLaw fit_joint_law(const std::vector<Point>& points);

@@ -15,8 +15,8 @@ double mean_log(const std::vector<Point>& points, double Point::*member) {
   return sum / static_cast<double>(points.size());
 }
 
-// The objective in variables that hardly depend on each other: a and b are taken at the mean logarithms of
-// parameters and samples.
+// The objective in nearly independent variables: a and b are taken at the mean logarithms of parameters and
+// samples.
 class HuberSum {
  public:
   explicit HuberSum(const std::vector<Point>& points)

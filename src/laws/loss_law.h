@@ -16,7 +16,7 @@ namespace tessera::laws {
 struct LossLaw {
   double A = 0, B = 0, E = 0, alpha = 0, beta = 0;
   double loss(double parameters, double samples) const;
-  // The exponent of the best size over compute.
+  // The exponent of the best size as a function of compute.
   double size_exponent() const { return beta / (alpha + beta); }
 };
 
@@ -25,28 +25,28 @@ struct LossFit {
   double objective = 0;  // the Huber sum
 };
 
-// The best division of a budget. `flop_per_unit`: flop for a parameter and a sample (6 for tokens).
+// The best division of a compute budget. `flop_per_unit`: flop per parameter and sample (6 for tokens).
 struct Allocation {
   double flop = 0, parameters = 0, samples = 0, loss = 0;
 };
 Allocation best_allocation(const LossLaw& law, double flop, double flop_per_unit = 6);
 
-// Returns the median flop for a parameter and a sample, and the ratio of its largest and smallest value.
+// Returns the median flop per parameter and sample, and the ratio of its largest and smallest value.
 struct FlopPerUnit {
   double median = 6, spread = 1;
 };
 FlopPerUnit flop_per_unit(const std::vector<Point>& points);
 
-// Returns Huber's sum of a law over points, at the scale 1e-3.
+// Returns Huber's sum of a law over points, at scale 1e-3.
 double huber_sum(const LossLaw& law, const std::vector<Point>& points);
 
-// Fits from a grid of starts.
+// Fits the law, from a grid of starting points.
 LossFit fit_loss_law(const std::vector<Point>& points);
 // Fits from given laws only.
 LossFit fit_loss_law(const std::vector<Point>& points, const std::vector<LossLaw>& starts);
 
-// Returns the fits of `count` resamples with replacement, from `fit` and laws near it. The same for the same
-// seed.
+// Fits `count` resamples with replacement, starting from `fit` and laws near it. Equal seeds give equal
+// results.
 std::vector<LossLaw> bootstrap(const std::vector<Point>& points, const LossFit& fit, int count,
                                uint64_t seed = 0);
 
@@ -55,7 +55,7 @@ struct Interval {
   bool contains(double value) const { return low <= value && value <= high; }
   double factor() const { return low > 0 ? high / low : INFINITY; }
 };
-// Returns the central interval of a quantity over laws: `share` 0.9 leaves 5 % on each side.
+// Returns the central interval of a quantity over several laws: `share` 0.9 leaves 5 % on each side.
 Interval interval_of(const std::vector<LossLaw>& laws, const std::function<double(const LossLaw&)>& quantity,
                      double share = 0.9);
 Interval interval_of(std::vector<double> values, double share = 0.9);

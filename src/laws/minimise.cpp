@@ -12,7 +12,7 @@ double product(std::span<const double> a, std::span<const double> b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// The state of BFGS: a place, its value and gradient, and the inverse Hessian [size, size].
+// The state of BFGS: a point, its value and gradient, and the inverse Hessian [size, size].
 class Bfgs {
  public:
   Bfgs(const Objective& objective, std::vector<double> start)
@@ -51,7 +51,7 @@ class Bfgs {
   }
 
  private:
-  // Finds a step length by bisection. False if the value does not fall.
+  // Finds a step length by bisection. False if the value does not decrease.
   bool search(const std::vector<double>& direction, double slope) {
     double low = 0, high = std::numeric_limits<double>::infinity(), length = 1;
     bool fell = false;

@@ -17,7 +17,7 @@ struct Minimum {
 };
 
 // BFGS with a line search for the weak Wolfe conditions, which also converges on sums of absolute values
-// (Lewis and Overton 2013). Stops if an iteration lowers the value by less than `tolerance` of itself.
+// (Lewis and Overton 2013). Stops if an iteration lowers the value by less than the share `tolerance`.
 Minimum minimise(const Objective& objective, std::vector<double> start, int iterations = 500,
                  double tolerance = 1e-13);
 

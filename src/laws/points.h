@@ -40,8 +40,8 @@ struct Points {
 // the line for text instead of a number, and for a number that is not positive.
 Points read_points(const std::string& path);
 
-// Throws a usage error if the points cannot determine a law in parameters and samples: fewer than 6, no
-// spread in one of the two, or losses that rise with compute. `where`: the file.
+// Throws a usage error if the points cannot determine a law in parameters and samples: fewer than 6, too
+// little variation in one of the two, or losses that rise with compute. `where`: the file.
 void check_points(const std::vector<Point>& points, const std::string& where);
 
 // Returns the number of values that differ from each other by more than 1 %.
@@ -50,7 +50,7 @@ size_t distinct(std::vector<double> values);
 // Returns Spearman's rank correlation.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
-// Returns one member of all points.
+// Returns one member of each point.
 std::vector<double> column(const std::vector<Point>& points, double Point::*member);
 
 struct RunOptions {
@@ -60,8 +60,8 @@ struct RunOptions {
 
 // Reads every run below the directories: those with a metrics.jsonl and a recipe.toml. In a run's directory,
 // other.json (`tessera eval --json` on other data) and probe.json (`tessera probe --json`) are optional. Runs that did not
-// finish, and runs without a finite loss, are left out and named. Throws a usage error if there is no run, and
-// with the known names if no evaluation has the loss.
+// finish, and runs without a finite loss, are left out and listed. Throws a usage error if there is no run,
+// or, with the known names, if no evaluation has the loss.
 Points read_runs(const std::vector<std::string>& directories, const RunOptions& options = {});
 
 }  // namespace tessera::laws

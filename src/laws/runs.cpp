@@ -55,7 +55,7 @@ double parameters_of(const std::string& weights, bool without_embeddings) {
   return sum;
 }
 
-// The lines of metrics.jsonl; a last line that was cut short is left out.
+// The lines of metrics.jsonl, without a truncated last line.
 std::vector<nlohmann::json> lines_of(const std::string& file) {
   const std::vector<std::string> lines = split(read_text(file, uint64_t{1} << 30), '\n');
   std::vector<nlohmann::json> parsed;
@@ -77,7 +77,7 @@ double number_of(const nlohmann::json& line, const std::string& key) {
   return found != line.end() && found->is_number() ? found->get<double>() : NAN;
 }
 
-// Returns a number of a JSON file in a run's directory; NaN if the file or the number is missing.
+// Returns a number from a JSON file in a run's directory; NaN if the file or the number is missing.
 double measured_in(const std::string& file, const std::function<double(const nlohmann::json&)>& find) {
   if (!file_exists(file)) return NAN;
   const nlohmann::json found = parse_json(read_text(file, uint64_t{1} << 24), file);
@@ -94,7 +94,7 @@ double best_probe(const nlohmann::json& probe) {
   return best;
 }
 
-// The content of one run's files.
+// The content of a run's files.
 struct Read {
   Point point{};
   Curve curve{};

@@ -12,7 +12,7 @@ bool wants(const AttentionExtras& extras, const char* value) {
   return extras.taps && extras.taps->wants(extras.name + value);
 }
 
-// True if taps need inner values, which requires the composition.
+// True if taps need internal values, which only the composition provides.
 bool tapped(const AttentionExtras& extras) {
   return wants(extras, ".attention") || wants(extras, ".queries") || wants(extras, ".keys");
 }
@@ -130,7 +130,7 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
 }
 
 void AttentionImpl::quantise(int64_t bits) {
-  // Rounding adds norms of q and k, so qk_norm must not have added its own.
+  // Quantisation adds norms of q and k, so there must be none from qk_norm.
   check(!q_norm_, "attention with qk_norm already has the norms that learned step sizes add");
   register_module("rounding", AttentionRounding(heads_, proj_->weight.size(0) / heads_, bits));
 }

@@ -51,19 +51,19 @@ class AttentionImpl : public torch::nn::Module {
   int64_t macs(int64_t tokens) const { return mix_macs(tokens) + tokens * output_macs(); }
   int64_t mix_macs(int64_t tokens) const;                // of mix() over one sequence
   int64_t output_macs() const { return proj_->macs(); }  // per token
-  // The two halves of forward: the attended values of all heads, concatenated [batch, tokens, width]; and the
-  // output projection of them, for any shape [..., width].
+  // The two halves of forward: the attended values of all heads, concatenated [batch, tokens, width]; and
+  // their output projection, for any shape [..., width].
   torch::Tensor mix(const DeferredNorm& x, const AttentionExtras& extras = {});
   torch::Tensor output(const torch::Tensor& mixed, const Epilogue& epilogue = {}) {
     return proj_->forward(mixed, epilogue);
   }
   // Parts of these: q, k and v [batch, heads, tokens, d], not rotated; splitting [batch, tokens, width] into
-  // heads, and merging heads.
+  // heads; merging heads.
   std::array<torch::Tensor, 3> project(const DeferredNorm& x) { return unpack(pack(x)); }
   torch::Tensor split(const torch::Tensor& x) const;
   static torch::Tensor merge(const torch::Tensor& attended) { return attended.transpose(1, 2).flatten(2); }
 
-  // From now on, rounds q, k, v and the probabilities to 2^bits learned levels, with a part `rounding`
+  // From now on, quantises q, k, v and the probabilities to 2^bits learned levels, in a submodule `rounding`
   // (nn/quantised_attention.h); only for whole sequences.
   void quantise(int64_t bits);
 

@@ -47,7 +47,8 @@ Attended read_by_scores(const torch::Tensor& scores, const torch::Tensor& values
     return {weights.matmul(values), weights};
   }
   const torch::Tensor keys = seen.dim() == 2 ? seen.unsqueeze(1) : seen;
-  // A number far below any score instead of -inf: the softmax over no key and its gradients would be NaN.
+  // A number far below any score instead of -inf, since a softmax over no keys and its gradients would be
+  // NaN.
   const double lowest = scores.scalar_type() == torch::kHalf ? -65504.0 : -1e38;
   const torch::Tensor weights = scores.masked_fill(~keys, lowest).softmax(-1) * keys.to(scores.scalar_type());
   return {weights.matmul(values), weights};

@@ -24,7 +24,7 @@ class RecomputingScope {
   bool before_;
 };
 
-// Restores the forward pass's autocast on this thread (the engine has its own thread for a GPU).
+// Restores the forward pass's autocast on this thread (for a GPU, the autograd engine has its own thread).
 class AutocastGuard {
  public:
   AutocastGuard(c10::DeviceType device, bool enabled, torch::ScalarType type)

@@ -1,5 +1,5 @@
 // The arguments of a forward pass in addition to its input: keys of its random draws, its condition, and the
-// inner values to keep.
+// taps to keep.
 #pragma once
 
 #include "ops/torch.h"
@@ -11,8 +11,8 @@
 
 namespace tessera::nn {
 
-// Named inner values of a model for analysis: "blocks.3", "blocks.3.attention". A model calls tap(taps, …);
-// with taps == nullptr nothing is kept.
+// Named internal values of a model for analysis: "blocks.3", "blocks.3.attention". A model calls tap(taps,
+// …); with taps == nullptr nothing is kept.
 struct Taps {
   std::function<bool(const std::string& name)> wanted;  // empty = all
   std::map<std::string, torch::Tensor> kept;
@@ -32,7 +32,7 @@ struct Context {
   // Position of this batch's first sample among the samples of the step (ranks, accumulated pieces).
   int64_t first_sample = 0;
   // The condition of every block (a time step, a class, a text), [batch, channels]; undefined = none. A model
-  // with unconditional blocks throws if it is given.
+  // with unconditional blocks throws if a condition is given.
   torch::Tensor condition = {};
 };
 

@@ -27,8 +27,8 @@ DoublingConvolutionImpl::DoublingConvolutionImpl(int64_t in, int64_t out) {
   bias = register_parameter("bias", nn::zeros({out}));
 }
 
-// Outputs are in the order of the new cells, which are then placed in whole rows of channels. The reordered
-// weights are packed at every call: cheap compared with the product over all cells.
+// Outputs are in the order of the new cells, so that whole rows of channels can be moved. The reordered
+// weights are packed at every call, which is cheap compared with the product over all cells.
 torch::Tensor DoublingConvolutionImpl::forward(const torch::Tensor& x) const {
   const int64_t batch = x.size(0), rows = x.size(1), columns = x.size(2), out = weight.size(1);
   const torch::Tensor ordered = weight.permute({2, 3, 1, 0}).reshape({4 * out, weight.size(0)});
@@ -48,7 +48,7 @@ BatchNorm2dImpl::BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& opt
 
 torch::Tensor BatchNorm2dImpl::forward(const torch::Tensor& x) {
   const bool training = is_training(), update = training && !recomputing();
-  torch::Tensor mean, variance;  // LibTorch writes them without a new version
+  torch::Tensor mean, variance;  // LibTorch writes them without changing their version
   if (update) mean = running_mean.clone(), variance = running_var.clone();
   if (!training) mean = running_mean, variance = running_var;
   const torch::Tensor y = torch::batch_norm(x.permute({0, 3, 1, 2}), weight, bias, mean, variance, training,

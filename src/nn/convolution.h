@@ -49,9 +49,9 @@ struct BatchNorm2dOptions {
 
 // Batch norm of each channel (Ioffe & Szegedy 2015): parameters weight, bias, buffers running_mean,
 // running_var. Training uses the mean and (biased) variance of the samples that this process computes at a
-// time. The running ones move towards them by the momentum, with the variance times n / (n - 1), once per
-// step even if a block is recomputed. Otherwise the running ones are used. The trainer averages the running
-// ones over processes.
+// time. The running statistics move towards them by the momentum, with the variance times n / (n - 1), once
+// per step even if a block is recomputed. Inference uses the running statistics. The trainer averages them
+// over processes.
 class BatchNorm2dImpl : public torch::nn::Module {
  public:
   explicit BatchNorm2dImpl(int64_t channels, const BatchNorm2dOptions& options = {});

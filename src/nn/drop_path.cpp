@@ -29,7 +29,7 @@ std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, con
 
 namespace {
 
-// x + branch(kept samples of x, their positions), for training with a rate.
+// x + branch(kept samples of x, their indices), for training with a rate above 0.
 template <class Branch>
 torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const Context& context,
                        const Branch& branch) {

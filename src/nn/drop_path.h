@@ -30,8 +30,8 @@ torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, doubl
                        int64_t layer, const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&)>& branch);
 
-// The same for a branch with per-sample data: it also receives the samples that it sees, [kept] int64
-// positions in the batch, undefined = all.
+// The same for a branch with per-sample data: it also gets the batch indices of its samples, [kept] int64,
+// undefined = all.
 torch::Tensor residual(const torch::Tensor& x, const torch::Tensor& scale, double rate, bool training,
                        int64_t layer, const Context& context,
                        const std::function<torch::Tensor(const torch::Tensor&, const Epilogue&,

@@ -38,7 +38,7 @@ Rotation rotation_over_grid(int64_t rows, int64_t columns, int64_t channels, con
         "rotary positions over a grid: sides ", rows, " x ", columns, ", resolution ", options.resolution,
         " and theta ", options.theta, " must be positive, the resolution at least 2");
   const torch::Tensor frequencies = grid_frequencies(channels / 4, options);
-  const auto angles = [&](const torch::Tensor& places) {  // on the grid, row by row
+  const auto angles = [&](const torch::Tensor& places) {  // positions on the grid, row by row
     return torch::outer(places.expand({rows, columns}).flatten(), frequencies);
   };
   const torch::Tensor row = angles(grid_places(rows, options.trained_rows, options).unsqueeze(1)),

@@ -12,7 +12,7 @@
 
 namespace tessera::nn {
 
-// Fills one parameter; initialise() makes one per name.
+// Fills one parameter; initialise() creates one filler per name.
 class Filler {
  public:
   Filler(torch::Tensor parameter, uint64_t seed, const std::string& name);
@@ -36,7 +36,7 @@ class Filler {
   std::string name_;
 };
 
-// Calls rule(name, parameter, filler) for every parameter of the module, several at a time. Untouched
+// Calls rule(name, parameter, filler) for every parameter of the module, several at a time. Other
 // parameters keep the value from the layer's constructor (zeros, or ones for norms and scales that start at
 // one).
 using InitRule =
@@ -45,8 +45,8 @@ void initialise(torch::nn::Module& module, uint64_t seed, const InitRule& rule);
 
 bool ends_with(const std::string& name, const std::string& ending);
 
-// Layers create their parameters with these. Inside a ShapesOnly scope they use no memory: the module tree
-// has names and shapes, but cannot compute.
+// Layers create their parameters with these functions. Inside a ShapesOnly scope parameters use no memory:
+// the module tree has names and shapes, but cannot compute.
 torch::Tensor zeros(torch::IntArrayRef shape);
 torch::Tensor ones(torch::IntArrayRef shape);
 class ShapesOnly {

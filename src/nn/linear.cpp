@@ -10,10 +10,10 @@
 namespace tessera::nn {
 namespace {
 
-// Marks an input step size not yet set by an input.
+// Marks an input step size that no input has set yet.
 constexpr double kUnset = std::numeric_limits<double>::infinity();
 
-// A row of zeros also needs a step size.
+// Even a row of zeros needs a step size.
 torch::Tensor log_of_step_size(const torch::Tensor& step_size) {
   return step_size.clamp_min(1e-12).log().flatten();
 }
@@ -45,7 +45,7 @@ torch::Tensor LinearImpl::add_input_step_size() {
   return input_log_step_;
 }
 
-// Rounds x on its learned step size.
+// Quantises x with its learned step size.
 torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);

@@ -33,23 +33,23 @@ class LinearImpl : public torch::nn::Module {
   torch::Tensor forward_gelu_tanh(const DeferredNorm& x) const;  // GELU's approximation with tanh
   int64_t macs() const { return weight.numel(); }                // per row of x
   torch::Tensor weight, bias;                                    // bias is undefined without one
-  // Returns x in the form for ops::linear: already normed if a watcher or the rounding needs the normed
+  // Returns x for ops::linear, already normed if a watcher or the quantisation needs normed
   // values.
   DeferredNorm seen(const DeferredNorm& x) const;
   // Returns this layer's arguments for ops::linear and an x from seen(), and notifies the watcher.
   ops::LinearParameters parameters_for(const torch::Tensor& x) const;
 
-  // From now on, rounds x and the weights to learned step sizes (ops/lsq.h): one per row of the weights, one
-  // for all of x. Parameters are `weight_log_step` [out], set from the current weights, and `input_log_step`
-  // [1], set from the first x unless loaded. They are logarithms: a step size stays positive, and an
-  // optimiser changes it by relative amounts.
+  // From now on, quantises x and the weights with learned step sizes (ops/lsq.h): one per row of the weights,
+  // one for all of x. Parameters are `weight_log_step` [out], set from the current weights, and
+  // `input_log_step` [1], set from the first x unless loaded. They are logarithms: a step size stays
+  // positive, and an optimiser changes it by relative amounts.
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
 
-  // For calibration: adds a buffer `input_log_step` [1], with which int8 rounds every x from now on, instead
-  // of one per row. Nothing else uses it. Returns it; it is 0 until set or loaded.
+  // For calibration: adds a buffer `input_log_step` [1], with which int8 quantises every x from now on,
+  // instead of with one step size per row. Nothing else uses it. Returns it; it is 0 until set or loaded.
   torch::Tensor add_input_step_size();
-  // Sets the function to call with every x; an empty one removes it.
+  // Sets a function that is called with every x; an empty one removes it.
   void watch(std::function<void(const torch::Tensor& x)> watcher) { watcher_ = std::move(watcher); }
 
  private:
@@ -75,7 +75,7 @@ class MlpImpl : public torch::nn::Module {
 TORCH_MODULE(Mlp);
 
 // The gated feed-forward network of LLaMA, down(silu(gate x) * up x) (Shazeer 2020), without biases.
-// Published codes name the three matrices differently.
+// Published implementations name the three matrices differently.
 struct SwiGluNames {
   const char *gate, *up, *down;
 };
@@ -95,7 +95,7 @@ class SwiGluImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SwiGlu);
 
-// The same with biases and one matrix for gate and up: parameters w12 = [gate; up] and w3 (mmpretrain's
+// The same with biases and a single matrix for gate and up: parameters w12 = [gate; up] and w3 (mmpretrain's
 // SwiGLUFFNFused).
 class PackedSwiGluImpl : public torch::nn::Module {
  public:

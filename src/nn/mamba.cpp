@@ -20,7 +20,7 @@ struct Convolution : torch::nn::Module {
 }  // namespace
 
 MambaImpl::MambaImpl(const MambaOptions& options) : options_(options) {
-  // The order of the published parameters: those without a layer first.
+  // The order of the published parameters: those outside layers first.
   const int64_t inner = options.inner;
   if (options.init_values > 0)
     gamma_ = register_parameter("gamma", ones({options.dim}).mul_(options.init_values));

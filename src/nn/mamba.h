@@ -1,4 +1,4 @@
-// The mixer of Mamba (Gu & Dao 2023) in one or two directions, as Vision Mamba has it.
+// The mixer of Mamba (Gu & Dao 2023) in one or two directions, as in Vision Mamba.
 #pragma once
 
 #include "ops/torch.h"
@@ -9,8 +9,8 @@
 
 namespace tessera::nn {
 
-// none: from the first token on. v1: also from the last one on, with an A of its own. v2: also from the last
-// one on, with convolution, projections, A and D of its own.
+// none: forward only. v1: also backward, with a separate A. v2: also backward, with separate convolution,
+// projections, A and D.
 enum class MambaDirections { none, v1, v2 };
 
 struct MambaOptions {
@@ -19,7 +19,7 @@ struct MambaOptions {
   MambaDirections directions = MambaDirections::v2;
   bool divide = true;  // v2: the mean of both directions instead of their sum
   bool conv_bias = true, bias = false;
-  double init_values = 0;  // first value of the layer scale, 0 = none
+  double init_values = 0;  // initial value of the layer scale, 0 = none
 };
 
 //   [x; z] = in_proj(tokens),  a = silu(conv1d(x)),  [dt; B; C] = x_proj(a)
@@ -30,7 +30,7 @@ class MambaImpl : public torch::nn::Module {
   explicit MambaImpl(const MambaOptions& options);
   // x [batch, tokens, dim] -> the same. `flipped`: as if the tokens were flipped before and after.
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}, bool flipped = false) const;
-  int64_t macs() const;  // per token; a state counts three products
+  int64_t macs() const;  // multiply-adds per token; a state counts three
 
  private:
   struct Direction {

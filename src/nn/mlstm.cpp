@@ -64,7 +64,7 @@ namespace {
 constexpr std::array<const char*, 8> kSuffixes = {"",        "_rev",        "_du",        "_ud",
                                                   "_mirror", "_mirror_rev", "_mirror_du", "_mirror_ud"};
 
-// Returns the token at each position of the walk, before reversal: [tokens].
+// Returns the token at each position of the walk, without reversal: [tokens].
 torch::Tensor walk_order(const TokenGrid& grid, const Traversal& direction) {
   torch::Tensor path = torch::arange(grid.rows * grid.columns, torch::kInt64).view({grid.rows, grid.columns});
   if (direction.mirrored) path = path.flip(1);
@@ -122,7 +122,7 @@ void MlstmLayerImpl::add_branch(const Traversal& direction, const std::string& s
     branch.k_conv = make_convolution(conv + "_k" + suffix);
     if (options_.value_conv) branch.v_conv = make_convolution(conv + "_v" + suffix);
   }
-  // In the training source, the norms of additional directions never have a bias.
+  // In the training code, the norms of additional directions never have a bias.
   branch.cell = register_module("mlstm_cell" + suffix,
                                 MlstmCell(inner, options_.heads, options_.norm_bias && suffix.empty(),
                                           options_.paper_cell ? inner : 3 * inner));
@@ -136,7 +136,7 @@ std::shared_ptr<MlstmLayerImpl::Convolution> MlstmLayerImpl::make_convolution(co
   const bool causal = options_.conv == MlstmConv::causal, flat = options_.conv != MlstmConv::grid;
   check(causal || kernel % 2 == 1, "the kernel of a non-causal convolution is ", kernel, ", must be odd");
   auto conv = std::make_shared<Convolution>();
-  if (causal)  // a module inside a module, as published
+  if (causal)  // a module in a module, as published
     register_module(name, std::make_shared<torch::nn::Module>())->register_module("conv", conv);
   else
     register_module(name, conv);
@@ -264,7 +264,7 @@ bool initialise_mlstm_layer(const std::string& name_in, const Filler& fill,
       name == "v_proj.weight") {
     fill.normal(std::sqrt(2 / (5 * width)));  // Nguyen & Salazar 2019
   } else if (name == "proj_down.weight") {
-    fill.normal(2 / std::sqrt(width));  // Wang & Komatsuzaki 2021, with one block
+    fill.normal(2 / std::sqrt(width));  // the formula of Wang & Komatsuzaki 2021, with one block
   } else if (name == "layerscale.gamma") {
     fill.constant(options.init_values);
   } else if (name.starts_with(options.conv_name + ".") || name.starts_with(options.conv_name + "_")) {

@@ -40,8 +40,8 @@ class MlstmCellImpl : public torch::nn::Module {
 };
 TORCH_MODULE(MlstmCell);
 
-// An order in which the tokens of an image are visited: along rows from the top left, modified by each of
-// these.
+// An order in which the tokens of an image are visited: along rows from the top left, modified by these
+// options.
 struct Traversal {
   bool columns = false;      // column by column instead of row by row
   bool mirrored = false;     // from the right instead of from the left
@@ -59,23 +59,23 @@ struct TokenGrid {
   int64_t tokens() const { return rows * columns + static_cast<int64_t>(off_grid.size()); }
 };
 
-// The depthwise convolution before q and k: none, over the grid, over the sequence on both sides, or over the
-// tokens up to each one.
+// The depthwise convolution before q and k: none, over the grid, over the sequence in both directions, or
+// causal over the sequence.
 enum class MlstmConv { grid, sequence, causal, none };
 
 struct MlstmLayerOptions {
   int64_t width = 192, inner = 384, heads = 4, block = 4;
   MlstmConv conv = MlstmConv::grid;
-  std::string conv_name = "conv";  // the convolution's name in the published code
+  std::string conv_name = "conv";  // name of the convolution in the published code
   int64_t kernel = 3;
   bool proj_bias = true, norm_bias = true, conv_bias = true, skip = true;
   bool paper_cell = false;  // ops/mlstm_mixer.h
   bool share_conv = true;   // one convolution for all readers, else "<conv_name>_k" and "_v" in addition
   bool value_conv = false;  // v reads the convolution too
-  // Each has its own convolution, q, k, v, cell and skip, or all share them; their outputs are summed.
+  // Directions have separate convolution, q, k, v, cell and skip, or share them; outputs are summed.
   std::vector<Traversal> directions = {{}};
   bool share_directions = false;
-  double init_values = 0;  // initial value of layerscale.gamma, a factor of the output; 0 = none
+  double init_values = 0;  // initial value of layerscale.gamma, a factor on the output; 0 = none
 };
 
 // The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. As in the training
@@ -84,13 +84,13 @@ class MlstmLayerImpl : public torch::nn::Module {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
   // x [batch, grid.tokens(), width] -> the same. Taps receive the state after the last token:
-  // "<name>.state.c", ".n" and ".m" (ops/mlstm.h), and "<name>.state_rev.c" and so on for further directions.
+  // "<name>.state.c", ".n" and ".m" (ops/mlstm.h), and "<name>.state_rev.c" and so on for other directions.
   torch::Tensor forward(const DeferredNorm& x, const TokenGrid& grid, const Epilogue& epilogue = {},
                         Taps* taps = nullptr, const std::string& name = {});
-  // One more token, x [batch, 1, width] -> the same, after the tokens in `state`. For a layer with one
-  // direction, rows from the top left, and a causal convolution or none.
+  // One more token, x [batch, 1, width] -> the same, after the tokens in `state`. The layer must have one
+  // direction, along rows from the top left, and a causal convolution or none.
   torch::Tensor step(const DeferredNorm& x, ops::MlstmMixerState& state, const Epilogue& epilogue = {});
-  // Linear maps and convolutions of one token.
+  // The linear maps and convolutions for one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
 

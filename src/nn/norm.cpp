@@ -45,7 +45,7 @@ GroupNormImpl::GroupNormImpl(int64_t channels, int64_t groups, double eps) : gro
   bias = register_parameter("bias", zeros({channels}));
 }
 
-// ATen's axis order has channels first; in memory they stay last.
+// ATen's axis order has channels first, but in memory they stay last.
 torch::Tensor GroupNormImpl::channels_first(const torch::Tensor& x) const {
   return torch::group_norm(x.permute({0, 3, 1, 2}), groups_, weight, bias, eps_);
 }

@@ -5,8 +5,8 @@
 
 namespace tessera::nn {
 
-// Patches as rows of one matrix product: faster than a convolution on a CPU, and channels are last in the
-// result.
+// Computes all patches as rows of one matrix product, which is faster than a convolution on a CPU and puts
+// channels last.
 torch::Tensor embed_patches(const torch::Tensor& images, const torch::Tensor& weight,
                             const torch::Tensor& bias, ops::LinearCache& cache) {
   const int64_t batch = images.size(0), channels = images.size(1), patch = weight.size(2);

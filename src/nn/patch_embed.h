@@ -16,7 +16,7 @@ namespace tessera::nn {
 torch::Tensor embed_patches(const torch::Tensor& images, const torch::Tensor& weight,
                             const torch::Tensor& bias, ops::LinearCache& cache);
 
-// A convolution with a stride of its kernel size (or less: overlapping patches). Parameters proj.weight
+// A convolution with its kernel size as stride (or less, for overlapping patches). Parameters proj.weight
 // [width, channels, patch, patch] and proj.bias.
 class PatchEmbedImpl : public torch::nn::Module {
  public:

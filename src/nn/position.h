@@ -12,7 +12,7 @@ namespace tessera::nn {
 // (width / 4)). Width must be a multiple of 4.
 torch::Tensor sincos_2d(int64_t rows, int64_t columns, int64_t width);
 
-// The same in timm's order: [sin row, sin column, cos row, cos column], a quarter of the channels each.
+// The same in timm's order: [sin row, sin column, cos row, cos column], each a quarter of the channels.
 torch::Tensor sincos_2d_rows_first(int64_t rows, int64_t columns, int64_t width);
 
 // Fixed 1-D table [count, width] (Vaswani et al. 2017) with angles position / 10000^(2i / width): all sines,
@@ -31,7 +31,7 @@ torch::Tensor resample_tokens(const torch::Tensor& table, int64_t prefix, int64_
                               int64_t old_columns, int64_t rows, int64_t columns, Resample how);
 
 // Resamples a stored table [1, prefix + side * side, width] of a square image to this grid; undefined if it
-// does not have this form.
+// does not have that form.
 torch::Tensor fit_square_tokens(const torch::Tensor& stored, int64_t prefix, int64_t rows, int64_t columns,
                                 int64_t width, Resample how);
 

@@ -9,9 +9,9 @@
 namespace tessera::nn {
 namespace {
 
-// Marks a step size not yet set by data.
+// Marks a step size that no data have set yet.
 constexpr double kUnsetStep = std::numeric_limits<double>::infinity();
-// If the first numbers are all above this, they count as non-negative, as in Q-ViT's code.
+// If all values of the first data are above this, they count as non-negative, as in Q-ViT's code.
 constexpr double kNegative = -1e-5;
 constexpr double kNormEps = 1e-5;  // PyTorch's default, as in Q-ViT's code
 
@@ -32,7 +32,7 @@ AttentionRoundingImpl::Rounding AttentionRoundingImpl::add_rounding(const std::s
           register_buffer(name + "_signed", zeros({1}))};
 }
 
-// Rounds x [batch, heads, rows, columns] to the levels of its heads.
+// Quantises x [batch, heads, rows, columns] to the levels of its heads.
 torch::Tensor AttentionRoundingImpl::round(const torch::Tensor& x, Rounding& rounding) const {
   const auto type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor wide = x.to(type);

@@ -17,7 +17,7 @@ constexpr int64_t kBuckets = 32, kFurthest = 128;
 
 constexpr int64_t kClassRows = 3;  // rows for a class token
 
-// [..., patches, patches] padded with zeros for the tokens before them.
+// Pads [..., patches, patches] with zeros for the tokens before the patches.
 torch::Tensor behind(int64_t prefix, const torch::Tensor& bias) {
   return torch::constant_pad_nd(bias.unsqueeze(0), {prefix, 0, prefix, 0});
 }
@@ -30,7 +30,7 @@ torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, in
   check(exact >= 1 && furthest > exact, buckets, " buckets up to a distance of ", furthest,
         ": a side needs at least 2, and the furthest must exceed the ", exact, " exact ones");
   const torch::Tensor distance = both_sides ? offsets.abs() : (-offsets).clamp_min(0);
-  // In float32 and truncated, as published: the limits of the buckets depend on it.
+  // Truncated in float32, as published, since the limits of the buckets depend on it.
   const double span = std::log(static_cast<double>(furthest) / static_cast<double>(exact));
   const torch::Tensor grown =
       (torch::log(distance.clamp_min(1).to(torch::kFloat32) / static_cast<double>(exact)) / span *

@@ -1,4 +1,4 @@
-// Relative positions as numbers added to attention scores, by the offset of a key from its query.
+// Relative positions: numbers added to attention scores, chosen by the offset of a key from its query.
 #pragma once
 
 #include "ops/torch.h"
@@ -9,8 +9,8 @@ namespace tessera::nn {
 
 // Returns the bucket of each offset (key minus query, int64, any shape), 0 … buckets - 1, as in T5 (Raffel et
 // al. 2020). Half of the buckets hold one offset each. The others grow logarithmically up to `furthest`, and
-// all larger offsets share the last. With `both_sides`, later keys have the upper half of the buckets, else
-// they share bucket 0. Needs at least two buckets per side and `furthest` beyond the exact ones.
+// all larger offsets share the last. With `both_sides`, later keys use the upper half of the buckets;
+// otherwise they share bucket 0. Needs at least two buckets per side and `furthest` beyond the exact ones.
 torch::Tensor relative_buckets(const torch::Tensor& offsets, bool both_sides, int64_t buckets,
                                int64_t furthest);
 

@@ -16,7 +16,7 @@ struct Rotation {
   Rotation(torch::Tensor values, double length = 1)  // NOLINT: angles read as a rotation
       : angles(std::move(values)), magnitude(length) {}
   torch::Tensor angles;
-  double magnitude = 1;  // also a factor of the rotated channels (YaRN)
+  double magnitude = 1;  // a factor on the rotated channels too (YaRN)
   bool defined() const { return angles.defined(); }
 };
 
@@ -37,7 +37,7 @@ Rotation rotation_2d(const torch::Tensor& x, const torch::Tensor& y, int64_t cha
 Rotation rotation_halves(const torch::Tensor& x, const torch::Tensor& y, int64_t channels,
                          double theta = 10000);
 
-// Splits one table over heads * channels into a piece per head.
+// Splits one table over heads * channels into one piece per head.
 Rotation split_over_heads(const Rotation& rotation, int64_t heads);
 
 // Columns and rows of tokens `first` … `last` - 1 of a row-major grid with `width` columns, as float64. Token

@@ -17,8 +17,8 @@ enum class RopeScalingKind { none, linear, ntk, yarn, llama3, dynamic, longrope 
 //   ntk      theta * factor^(d / (d - 2))
 //   dynamic  ntk with a factor that grows with the length: none up to `trained`, then
 //            factor * length / trained - (factor - 1)
-//   yarn     frequencies with more than `fast` rotations over `trained` positions stay, those with fewer
-//            than `slow` are divided, with a ramp between (Peng et al. 2023)
+//   yarn frequencies with more than `fast` rotations over `trained` positions are kept, those with fewer than
+//            `slow` are divided, with a ramp between (Peng et al. 2023)
 //   llama3   the same idea with wavelengths: shorter than trained / high_frequency stay, longer than
 //            trained / low_frequency are divided
 //   longrope each pair is divided by its own factor, found by search: from `short_factors` up to `trained`
@@ -28,10 +28,10 @@ struct RopeScaling {
   double factor = 1;
   double trained = 0;  // context length of training: dynamic, yarn, llama3, longrope
   double fast = 32, slow = 1;
-  bool whole_pairs = true;  // yarn: the ramp begins and ends at a pair, not between two
+  bool whole_pairs = true;  // yarn: the ramp begins and ends at a pair, not between pairs
   double low_frequency = 1, high_frequency = 4;
   std::vector<double> short_factors = {}, long_factors = {};  // per pair
-  double magnitude = 0;  // for yarn's and longrope's cosines and sines; 0: rotary_magnitude()'s default
+  double magnitude = 0;  // factor on yarn's and longrope's cosines and sines; 0: rotary_magnitude()'s default
 };
 
 // Returns [channels / 2] float64, for rotation_at (nn/rope.h) and `length` positions (dynamic, longrope).

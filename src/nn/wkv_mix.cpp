@@ -55,7 +55,7 @@ torch::Tensor SpatialMixImpl::forward(const torch::Tensor& x, const WkvGrid& gri
 }
 
 int64_t SpatialMixImpl::macs() const {
-  constexpr int64_t kSums = 4;  // numerator and divisor, in both directions
+  constexpr int64_t kSums = 4;  // numerator and denominator, in both directions
   return 4 * output_->macs() + kSums * options_.dim;
 }
 

@@ -10,13 +10,13 @@
 
 namespace tessera::nn {
 
-// paper: the paper's formula. published: the numbers of the published CUDA kernel, which differ from it.
+// paper: the paper's formula. published: the results of the published CUDA kernel, which differ from it.
 enum class WkvForm { paper, published };
 
 struct WkvMixOptions {
   int64_t dim = 192;
   int64_t hidden = 768;         // of the channel mix
-  double channel_gamma = 0.25;  // share of the channels that moves in each direction
+  double channel_gamma = 0.25;  // share of the channels that is shifted in each direction
   int64_t shift_pixels = 1;     // 0: no shift, and no mix parameters
   bool key_norm = false;
   WkvForm form = WkvForm::paper;

@@ -8,7 +8,8 @@
 namespace tessera::onnx {
 namespace {
 
-// The type in which two operands are computed: that of the result, or of the wider operand of a comparison.
+// The type in which two operands are computed: the type of the result or, for a comparison, the wider
+// operand's.
 torch::ScalarType common_type(const Call& call) {
   if (call.result_type() != torch::kBool) return call.result_type();
   if (!call.is_tensor("other")) return call.type("self");
@@ -47,7 +48,7 @@ std::string rounded_quotient(Call& call, const std::string& rounding) {
   const bool whole = !torch::isFloatingType(call.result_type());
   if (rounding == "floor" && !whole) return call.to.add("Floor", {quotient});
   if (!rounding.empty() && !whole) call.refuse("rounds in a way that has no form in the file");
-  return quotient;  // of whole numbers that are not negative
+  return quotient;  // for whole numbers that are not negative
 }
 void div(Call& call) {
   call.result(rounded_quotient(call, call.has("rounding_mode") ? call.word("rounding_mode") : ""));
@@ -115,7 +116,7 @@ void clamp(Call& call) {
                                    call.has("max") ? call.operand("max", type) : ""}));
 }
 
-// x/2 (1 + erf(x / sqrt 2)), or its form with tanh
+// x/2 (1 + erf(x / sqrt 2)), or its approximation with tanh
 std::string composed_gelu(Call& call, bool by_tanh) {
   const torch::ScalarType type = call.type("self");
   const std::string x = call.tensor("self");
@@ -153,7 +154,7 @@ void sum(Call& call) { reduce(call, "ReduceSum", 13); }
 void mean(Call& call) { reduce(call, "ReduceMean", 18); }
 void greatest(Call& call) { reduce(call, "ReduceMax", 18); }
 
-// The largest value along an axis, and its place.
+// The largest value along an axis, and its index.
 void max(Call& call) {
   if (!call.has("dim")) return greatest(call);
   const int64_t axis = call.axis("dim"), keep = static_cast<int64_t>(call.flag("keepdim"));

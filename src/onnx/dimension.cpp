@@ -15,7 +15,7 @@ int64_t product_of(const std::vector<Dimension::Factor>& factors, std::span<cons
   return product;
 }
 
-// Solves values = offset + ratio * product with two traces that differ, and checks it on all.
+// Solves values = offset + ratio * product with two traces that differ, and checks it on all traces.
 std::optional<Dimension> solve(std::span<const int64_t> values,
                                const std::vector<std::vector<int64_t>>& sizes,
                                const std::vector<Dimension::Factor>& factors) {
@@ -37,7 +37,7 @@ std::optional<Dimension> solve(std::span<const int64_t> values,
   return std::nullopt;
 }
 
-// Returns the axes that change the value while all others keep their size of the first trace.
+// Returns the axes that change the value while all others have their size of the first trace.
 std::vector<size_t> axes_of(std::span<const int64_t> values, const std::vector<std::vector<int64_t>>& sizes) {
   std::vector<size_t> axes;
   for (size_t axis = 0; axis < sizes[0].size(); ++axis) {
@@ -49,7 +49,7 @@ std::vector<size_t> axes_of(std::span<const int64_t> values, const std::vector<s
   return axes;
 }
 
-// Tries roundings of the axes from `at` on: first exact sizes, then whole steps, then steps rounded up.
+// Tries roundings of the axes from index `at` on: first exact sizes, then whole steps, then steps rounded up.
 std::optional<Dimension> search(std::span<const int64_t> values,
                                 const std::vector<std::vector<int64_t>>& sizes,
                                 const std::vector<size_t>& axes, std::vector<Dimension::Factor>& factors,

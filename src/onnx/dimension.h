@@ -1,4 +1,4 @@
-// Whole numbers of a traced computation that follow free dimensions of its inputs: a batch, or a side of the images.
+// Whole numbers of a traced computation that depend on free dimensions of its inputs: batch or image side.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Dimension {
 };
 
 // Finds the simplest such rule for `values`, one for each trace. `sizes` [trace][axis] are the free dimensions in those traces.
-// Nothing if no rule gives all values.
+// None if no rule gives all values.
 std::optional<Dimension> fit_dimension(std::span<const int64_t> values,
                                        const std::vector<std::vector<int64_t>>& sizes);
 

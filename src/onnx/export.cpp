@@ -10,7 +10,7 @@
 namespace tessera::onnx {
 namespace {
 
-// Returns the largest difference as a share of the largest expected value.
+// Returns the largest difference, relative to the largest expected value.
 double difference_of(const torch::Tensor& found, const torch::Tensor& expected) {
   const torch::Tensor a = found.to(torch::kFloat64), b = expected.to(torch::kFloat64);
   if (a.numel() == 0) return 0;
@@ -26,7 +26,7 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
   std::vector<std::vector<int64_t>> all = {function.usual_sizes()};
   for (size_t axis = 0; axis < function.free.size(); ++axis) {
     all.push_back(all[0]);
-    // One image, and sides between those that were traced.
+    // One image, and sides between the traced ones.
     const std::vector<int64_t>& seen = function.free[axis].other_sizes;
     all.back()[axis] = axis == 0 ? 1 : (seen.front() + seen.back()) / 2;
   }

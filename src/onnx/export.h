@@ -1,4 +1,4 @@
-// One computation as a model of ONNX, checked against itself before it is written.
+// One computation as an ONNX model, checked against the original before it is written.
 #pragma once
 
 #include <string>
@@ -18,21 +18,21 @@ struct ExportOptions {
   bool half = false;                 // float32 weights are stored in float16, and computed with in float32
 };
 
-// Computes a graph over ATen, with the operations that lowering emits: the definition that a file is checked
-// against. Throws Error for an operation or an attribute without a rule.
+// Computes a graph with ATen, for all operations that lowering emits; files are checked against it. Throws
+// Error for an operation or an attribute without a rule.
 std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<torch::Tensor>& inputs);
 
 struct Exported {
   OnnxModel model;
-  // Largest, between the interpreted file and the function, as a share of the largest output.
+  // Largest difference between the interpreted file and the function, relative to the largest output.
   double difference = 0;
 };
 
 // Largest difference that a file may have, and one that rounds to float16 or int8.
 constexpr double kMostDifference = 1e-4, kMostRounded = 0.05;
 
-// Traces `function`, whose weights are `weights`, and checks the graph on inputs that the trace did not see. Throws Error that names
-// the operation that has no form in the file, or the output that differs.
+// Traces `function`, whose weights are `weights`, and checks the graph on inputs that the trace did not see.
+// Throws Error that names the operation without an ONNX form, or the output that differs.
 Exported export_function(const Function& function, const NamedTensors& weights,
                          const ExportOptions& options = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-// A node with the tensors of its inputs; one that is left out is undefined.
+// A node with the tensors of its inputs; missing ones are undefined.
 struct Step {
   const OnnxNode& node;
   const Tensors& in;
@@ -186,7 +186,7 @@ torch::Tensor scale_of(const Step& step) {
 
 using Rule = std::function<torch::Tensor(const Step&)>;
 
-// Each rule is ONNX's definition of the operation in ATen.
+// Each rule defines an ONNX operation in ATen.
 const std::map<std::string, Rule>& rules() {
   static const std::map<std::string, Rule> table = {
       {"Identity", [](const Step& s) { return s.x(); }},
@@ -288,7 +288,7 @@ const std::map<std::string, Rule>& rules() {
   return table;
 }
 
-// A view of the bytes of the file, which outlive the computation.
+// A view of the file's bytes, which outlive the computation.
 torch::Tensor tensor_of(const OnnxTensor& stored) {
   return torch::from_blob(const_cast<std::byte*>(stored.bytes.data()), stored.shape,
                           torch::dtype(torch_type(stored.type)));
@@ -301,7 +301,7 @@ std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<t
   check(inputs.size() == graph.inputs.size(), "the graph has ", graph.inputs.size(), " inputs, not ",
         inputs.size());
   std::unordered_map<std::string, torch::Tensor> values;
-  std::unordered_map<std::string, size_t> uses;  // left, to free what is no longer read
+  std::unordered_map<std::string, size_t> uses;  // left, to free values that are no longer read
   for (const OnnxNode& node : graph.nodes)
     for (const std::string& input : node.inputs) ++uses[input];
   for (const OnnxValue& output : graph.outputs) ++uses[output.name];

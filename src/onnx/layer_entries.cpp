@@ -134,7 +134,7 @@ void pool(Call& call, const char* operation) {
 }
 void max_pool(Call& call) { pool(call, "MaxPool"); }
 void average_pool(Call& call) { pool(call, "AveragePool"); }
-// Returns the weights of the means of `in` cells in `out` overlapping bins, [out, in].
+// Returns the weights [out, in] that average `in` cells in `out` overlapping bins.
 torch::Tensor bin_weights(int64_t in, int64_t out) {
   torch::Tensor weights = torch::zeros({out, in});
   for (int64_t bin = 0; bin < out; ++bin) {
@@ -154,7 +154,7 @@ void adaptive_pool(Call& call) {
   call.result(call.to.add("MatMul", {call.to.add("MatMul", {rows, call.tensor("self")}), columns}));
 }
 
-// By pixels whose centres are at half positions, or with the corners in place.
+// Pixel centres are at half positions, or corners are aligned.
 void resize(Call& call) {
   const std::string operation = call.operation();
   const bool corners = call.has("align_corners") && call.flag("align_corners");
@@ -176,7 +176,7 @@ void resize(Call& call) {
   call.result(call.to.add("Resize", {call.tensor("self"), "", "", all}, attributes));
 }
 
-// Keys after their query have no weight.
+// Keys after their query have weight 0.
 std::string causal_scores(Call& call, const std::string& scores) {
   const torch::ScalarType type = call.type("query");
   const std::string ones =

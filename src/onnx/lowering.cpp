@@ -107,7 +107,7 @@ OnnxGraph Lowering::graph(const Entries& table) {
     if (needed.count(node)) lower(*node, table);
   for (size_t i = 0; i < function_.outputs.size(); ++i) {
     const Value* output = trace_.graph->outputs()[i];
-    // An output has its own name: a computed value may be two outputs, or an input.
+    // Gives each output its own name: a computed value may be two outputs, or an input.
     graph_.nodes.push_back({.name = function_.outputs[i],
                             .operation = "Identity",
                             .inputs = {name_of(output)},
@@ -116,7 +116,7 @@ OnnxGraph Lowering::graph(const Entries& table) {
         .name = function_.outputs[i], .type = onnx_type(*tensor_type(output)->scalarType()), .shape = {}};
     const std::vector<int64_t> shape = *tensor_type(output)->sizes().concrete_sizes();
     for (size_t axis = 0; axis < shape.size(); ++axis) {
-      // The rank is known; sizes that follow the inputs get names of their own.
+      // The rank is known; sizes that depend on the inputs get new names.
       value.shape.push_back(axis == 0 && !function_.free.empty()
                                 ? OnnxDimension{.name = function_.free[0].name}
                             : function_.free.size() > 1 && axis > 1
@@ -179,7 +179,7 @@ bool Lowering::fold(const Node& node) {
   return true;
 }
 
-// Lowers the parts of a tensor along an axis, a slice each.
+// Lowers the parts of a tensor along an axis, one slice each.
 void Lowering::unpack(const Node& node) {
   Call parts(*this, *node.input()->node());
   if (!is_division(node.input()->node()->kind())) parts.refuse("has no form in the file");
@@ -193,7 +193,7 @@ void Lowering::unpack(const Node& node) {
   }
 }
 
-// Names nodes after the module of their weight, or of the last weight before them.
+// Names nodes after the module of their weight, or else of the last weight before them.
 void Lowering::set_scope(const Node& node) {
   for (const Value* input : node.inputs()) {
     const auto found = constants_.find(input);

@@ -1,4 +1,4 @@
-// From traced ATen operations to nodes of ONNX. Every operation has an entry in a table: a function that adds its nodes.
+// Converts traced ATen operations to ONNX nodes. A table has a function for each operation.
 #pragma once
 
 #include "ops/torch.h"
@@ -18,7 +18,7 @@ struct Node;
 
 namespace tessera::onnx {
 
-// A whole number that may follow the free dimensions of the inputs.
+// A whole number that may depend on the free dimensions of the inputs.
 struct Size {
   int64_t value = 0;
   const Dimension* rule = nullptr;  // null: the value is a constant
@@ -34,10 +34,10 @@ void add_shape_entries(Entries& table);
 void add_arithmetic_entries(Entries& table);
 void add_layer_entries(Entries& table);
 
-// Builds the graph of a trace. Operations on constants alone are computed.
+// Builds the graph of a trace. Operations on constants only are evaluated.
 class Lowering {
  public:
-  // `names` are those of the weights, by the memory of their elements.
+  // `names` are the names of the weights, keyed by the memory of their elements.
   Lowering(const Function& function, const Trace& traced, int64_t opset,
            std::unordered_map<const void*, std::string> names);
   // Throws Error for an operation without an entry: its name, its weights and its shape.
@@ -49,11 +49,11 @@ class Lowering {
                   std::vector<OnnxAttribute> attributes = {});
   std::vector<std::string> add_several(const std::string& operation, std::vector<std::string> inputs,
                                        size_t outputs, std::vector<OnnxAttribute> attributes = {});
-  // Return the name of a constant; equal ones are stored once.
+  // Return the name of a constant; equal constants are stored once.
   std::string constant(const torch::Tensor& tensor);
   std::string integers(const std::vector<int64_t>& values);
   std::string scalar(double value, torch::ScalarType type);
-  // Return the name of whole numbers [n], or of one [1].
+  // Return the name of several whole numbers [n], or of a single one [1].
   std::string sizes(const std::vector<Size>& values);
   std::string size(const Size& value);
 
@@ -74,24 +74,24 @@ class Lowering {
   OnnxGraph graph_;
   std::unordered_map<const torch::jit::Value*, c10::IValue> constants_;
   std::unordered_map<const torch::jit::Value*, std::string> names_;
-  std::map<std::string, std::string> stored_;  // content of a constant to its name
+  std::map<std::string, std::string> stored_;  // maps a constant's content to its name
   std::map<Dimension, std::string> rules_;
-  std::string scope_;  // the module of the last weight
+  std::string scope_;  // module of the previous weight
   std::map<std::string, int> counts_;
 };
 
-// One traced operation. Arguments are asked for by their names in ATen's schema.
+// One traced operation, with arguments by their names in ATen's schema.
 class Call {
  public:
   Call(Lowering& lowering, const torch::jit::Node& node) : to(lowering), node_(node) {}
   Lowering& to;
 
   std::string operation() const;
-  bool has(const std::string& name) const;  // it exists and is not None
+  bool has(const std::string& name) const;  // the argument exists and is not None
   bool is_tensor(const std::string& name) const;
   std::string tensor(const std::string& name);
   std::vector<std::string> tensors(const std::string& name);
-  // A tensor or a number, converted to this type.
+  // Returns a tensor or a number, converted to this type.
   std::string operand(const std::string& name, torch::ScalarType type);
   torch::Tensor constant(const std::string& name) const;  // undefined if it is none
   int64_t integer(const std::string& name) const;
@@ -112,7 +112,7 @@ class Call {
   int64_t axis(const std::string& name, const std::string& of = "self") const;
 
   void result(const std::string& name, size_t output = 0);
-  // A result that is an input as it is.
+  // For a result that is an unchanged input.
   void same(const std::string& name) { result(tensor(name)); }
   std::string converted(const std::string& name, torch::ScalarType from, torch::ScalarType type);
   [[noreturn]] void refuse(const std::string& reason) const;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
-// Returns the shape for Reshape: at most one size is left open (-1), any others that follow the inputs are computed.
+// Returns the shape for Reshape: at most one size is left open (-1); other sizes that depend on the inputs
+// are computed.
 std::string reshape_sizes(Call& call, std::vector<Size> sizes) {
   bool open = std::any_of(sizes.begin(), sizes.end(), [](const Size& size) { return size.value == -1; });
   for (Size& size : sizes)
@@ -26,14 +27,14 @@ void view(Call& call) {
   reshape_to(call, call.sizes(call.operation() == "aten::reshape" ? "shape" : "size"));
 }
 
-// Sizes before and after the axes stay (0), those between become one.
+// Sizes before and after the axes are kept (0), and those between become one.
 void flatten(Call& call) {
   const int64_t first = call.axis("start_dim"), last = call.axis("end_dim");
   std::vector<Size> sizes(static_cast<size_t>(first), Size{0});
   sizes.push_back({-1});
   const std::vector<int64_t> shape = call.shape("self");
   if (last + 1 == call.rank("self")) return reshape_to(call, sizes);
-  // A size after the open one has no number of its own if it follows the inputs.
+  // A size after the open one cannot be written as a number if it depends on the inputs.
   const std::string kept = call.to.add("Shape", {call.tensor("self")}, {{"start", last + 1}});
   std::vector<int64_t> head(static_cast<size_t>(first), 0);
   head.push_back(-1);
@@ -79,7 +80,7 @@ void squeeze(Call& call) {
   call.result(call.to.add("Squeeze", {call.tensor("self"), call.to.integers({axis})}));
 }
 
-// A negative place counts from the end, in ONNX as here.
+// A negative index counts from the end, in ONNX as in ATen.
 void select(Call& call) {
   const Size index = call.size("index");
   const std::string place = index.rule ? call.to.add("Squeeze", {call.to.size(index)})
@@ -117,7 +118,7 @@ void flip(Call& call) {
                                     call.to.integers(axes), call.to.integers(last)}));
 }
 
-// A roll by n > 0 moves the last n places to the front, by n < 0 the first -n places to the end.
+// A roll by n > 0 moves the last n entries to the front, by n < 0 the first -n entries to the end.
 void roll(Call& call) {
   const std::vector<int64_t> shifts = call.integers("shifts"), axes = call.integers("dims");
   std::string rolled = call.tensor("self");
@@ -176,7 +177,7 @@ void gather(Call& call) {
                           {{"axis", call.axis("dim")}}));
 }
 
-// ATen pads from the last axis on, ONNX names all begins before all ends.
+// ATen lists paddings from the last axis on; ONNX lists all begins before all ends.
 void constant_pad(Call& call) {
   const std::vector<int64_t> pad = call.integers("pad");
   const auto rank = static_cast<size_t>(call.rank("self"));

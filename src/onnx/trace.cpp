@@ -15,7 +15,7 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// The traces are compared, so warnings of the tracer are left out.
+// The traces are compared, so the tracer's warnings are ignored.
 class QuietTracer {
  public:
   QuietTracer() { torch::jit::tracer::getTracerStateWarnMode() = false; }

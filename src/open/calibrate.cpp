@@ -21,7 +21,7 @@ double middle_of(size_t bin) {
   return std::bit_cast<float>(static_cast<uint32_t>(bin << kDropped | size_t{1} << (kDropped - 1)));
 }
 
-// Returns the linear layers without learned step sizes, by name.
+// Returns the linear layers that have no learned step sizes, by name.
 std::vector<std::pair<std::string, nn::LinearImpl*>> layers_of(models::Backbone& model) {
   std::vector<std::pair<std::string, nn::LinearImpl*>> layers;
   for (const auto& module : model.named_modules("", /*include_self=*/false))
@@ -44,10 +44,10 @@ void Magnitudes::add(const torch::Tensor& x, const std::string& name) {
 }
 
 double Magnitudes::best_step_size() const {
-  constexpr size_t kOctaves = 8;  // octaves to search below the largest number; more clipping never helps
+  constexpr size_t kOctaves = 8;  // octaves to search below the largest magnitude; more clipping never helps
   size_t last = counts_.size();
   while (last > 0 && counts_[last - 1] == 0) --last;
-  if (last <= 1) return 1;  // all zero or almost: any step size will do
+  if (last <= 1) return 1;  // all values are zero or nearly so: any step size will do
   const auto error = [&](double step_size) {
     double total = 0;
     for (size_t bin = 0; bin < last; ++bin) {

@@ -1,4 +1,4 @@
-// The device and the arithmetic that a model runs in.
+// The device and the precision that a model runs in.
 #pragma once
 
 #include "ops/torch.h"
@@ -15,20 +15,20 @@ namespace tessera::train {
 // GPU does not exist.
 torch::Device choose_device(const std::string& name);
 
-// Returns the device of each of several processes: a GPU each, or the CPU for all. All decide alike. Without
-// a GPU each, "auto" takes the CPU and adds the reason to `notes`; "cuda" is an error.
+// Returns the device of this process among several: either each gets a GPU, or all use the CPU. If there are
+// too few GPUs, "auto" uses the CPU and adds the reason to `notes`; "cuda" is an error.
 torch::Device choose_device(const std::string& name, parallel::World& world, std::vector<std::string>& notes);
 
 // Sets and returns the number of compute threads of the library and of LibTorch; 0 = all cores.
 int use_threads(int64_t threads);
 
 // Sets and returns the number of compute threads next to `decoding` decoder threads. Up to an eighth of
-// `threads` are decoders. They sleep most of the time, so few threads give up none.
+// `threads` are decoders. They sleep most of the time, so if there are few threads, none is given up.
 int use_threads_beside(int64_t decoding, int64_t threads);
 
 torch::ScalarType parameter_type(tasks::Precision precision);
 
-// The GPU half of LibTorch, loaded on first use of a GPU.
+// LibTorch's GPU library, loaded on first use of a GPU.
 
 // True if this process can compute on a GPU. If the machine has NVIDIA's driver, the first call loads
 // LibTorch's GPU half (half a gigabyte) from the folder of its CPU half. A program linked with both halves
@@ -38,8 +38,8 @@ bool gpu_is_available();
 // Returns the number of GPUs that this process sees; 0 without one.
 int num_gpus();
 
-// Returns why there is no GPU, as the end of a message: "this machine has no NVIDIA driver (libcuda.so.1)".
-// Empty if there is one.
+// Returns why there is no GPU, as the end of a message: "this machine has no NVIDIA driver (libcuda.so.1)";
+// "" if there is one.
 std::string why_no_gpu();
 
 // Returns the same if the machine has NVIDIA's driver, so that a GPU is expected; empty without a driver.

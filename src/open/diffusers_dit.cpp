@@ -47,14 +47,14 @@ models::ModelSpec diffusers_spec(const std::string& path) {
                                                          {"sigma", out == channels ? "none" : "learned"}}));
 }
 
-// Sets the process and class names to the pipeline's, else to those of the published DiT.
+// Sets the process and class names to the pipeline's, or else to those of the published DiT.
 void describe_pipeline(WeightsInfo& info, const std::string& pipeline) {
   Value task = scheduler_settings(pipeline);
   task.set("name", tasks::diffuse_kind().name);
   info.task = tasks::resolve_task(task);
   const int64_t classes = info.model.settings.find("labels")->as_int();
   std::vector<std::string> names = pipeline_class_names(pipeline, classes);
-  // For 1000 classes, uses the names of all other weights here, not the longer ones of DiT's pipelines.
+  // For 1000 classes, uses the same names as for all other weights, not the longer ones of DiT's pipelines.
   if (const data::ImageNetClasses* known = data::imagenet_classes(classes);
       known && (names.empty() || classes == 1000))
     names.assign(known->names.begin(), known->names.end());
@@ -76,7 +76,7 @@ OpenedTask open_diffusers_dit(const std::string& folder) {
   const StoredTensors stored(file.tensors(), places_of(names_of(file.tensors()), info.model.family),
                              file.path());
   const LoadRules rules{.misfit = "does not fit its config.json", .surplus = true, .may_miss = is_computed};
-  // Matches names and shapes with an outline before anything is allocated.
+  // Compares names and shapes with a model on the meta device before anything is allocated.
   match_tensors(tasks::named_state(meta_task(info)->parts()), stored, rules);
   tasks::TaskSetup setup;
   setup.settings = tasks::task_settings(info.task);

@@ -24,10 +24,10 @@ std::filesystem::path library_folder() {
 
 struct Loaded {
   bool driver = true;
-  std::string why_not;  // the reason that the GPU half is not loaded; empty if it is
+  std::string why_not;  // the reason that the GPU library is not loaded; "" if it is
 };
 
-// The GPU half must be loaded before the first query for a GPU, since LibTorch caches the answer.
+// The GPU library must be loaded before the first query for a GPU, since LibTorch caches the answer.
 Loaded load_gpu_half() {
   if (dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
     return {false, "this machine has no NVIDIA driver (libcuda.so.1)"};

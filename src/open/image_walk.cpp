@@ -52,7 +52,7 @@ void check_interrupt(const ImageWalk& walk) {
 }  // namespace
 
 int use_threads_for_walk(int64_t threads) {
-  const int workers = std::max(1, use_threads(threads) / 8);  // decoding is a tenth of the work
+  const int workers = std::max(1, use_threads(threads) / 8);  // decoding takes a tenth of the work
   use_threads_beside(workers, threads);
   return workers;
 }

@@ -1,4 +1,4 @@
-// One walk over images, for all code that reads each of them once.
+// A loop over images, for all code that reads each of them once.
 #pragma once
 
 #include "ops/torch.h"
@@ -15,7 +15,7 @@ namespace tessera::train {
 
 struct ImageWalk {
   int64_t batch = 16;  // images at a time
-  int workers = 1;     // threads that decode, in addition to the compute threads
+  int workers = 1;     // number of decoding threads, in addition to the compute threads
   // Called for each image that cannot be read, with the reason; it may throw.
   std::function<void(const std::string& error)> broken = {};
   // Called after each batch or image, with the number of images so far.
@@ -25,8 +25,8 @@ struct ImageWalk {
 
 struct WalkedBatch {
   int64_t first = 0;                // index of its first image
-  torch::Tensor images;             // [images, channels, height, width]; rows of broken ones are zero
-  std::vector<std::string> names;   // as in the source, "" for broken ones
+  torch::Tensor images;             // [images, channels, height, width]; rows of unreadable images are zero
+  std::vector<std::string> names;   // as in the source, "" for unreadable images
   std::vector<std::string> errors;  // one per image, "" if it could be read
   int64_t size() const { return std::ssize(errors); }
   bool readable(int64_t image) const { return errors[static_cast<size_t>(image)].empty(); }

@@ -68,7 +68,8 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
     report.lines.push_back(text("new ", task.outputs(), ": ", some_of(report.fresh)));
   if (!report.reshaped.empty())
     report.lines.push_back("initialised, of another shape in the file: " + some_of(report.reshaped));
-  // Such a head is kept only for its number of classes: it may have been trained for others.
+  // Such a head is kept only because its number of classes matches: it may have been trained for other
+  // classes.
   const WeightsInfo info = read_weights_info(file.metadata(), file.path());
   if (!report.kept_outputs.empty() && !info.ours)
     report.lines.push_back(text("kept the file's ", task.outputs(), " (", some_of(report.kept_outputs),
@@ -107,8 +108,8 @@ std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const St
 
 LoadReport load_weights(tasks::Task& task, const WeightFile& file) {
   LoadReport report;
-  // Files of other programs may have axes of extent 1 more. A published configuration may give another image
-  // size than that of the stored positions.
+  // Files of other programs may have additional axes of extent 1. The image size in a published configuration
+  // may differ from that of the stored positions.
   LoadRules rules{.misfit = misfit_of(task), .reshape = !is_ours(file)};
   if (!is_ours(file) && is_published_name(file.path()))
     rules.fit = [&](const std::string& name, const torch::Tensor& value, torch::IntArrayRef) {
@@ -212,7 +213,7 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
 
 namespace {
 
-// True if the file has all of the model's tensors except the head's, with their shapes, and no others.
+// True if the file has all tensors of the model except the head's, with the same shapes, and no others.
 bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& stored) {
   const auto model = models::meta_classifier(spec);
   const std::vector<std::string>& names = model->head().tensor_names();
@@ -268,7 +269,7 @@ std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors) 
     std::optional<StoredTensors> stored;
     try {
       stored.emplace(tensors, places_of(names_of(tensors), family.name), "");
-    } catch (const Error&) {  // two tensors with one name: not this family
+    } catch (const Error&) {  // two tensors with the same name: not this family
       continue;
     }
     for (const models::Size& size : family.sizes) {

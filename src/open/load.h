@@ -1,4 +1,4 @@
-// Loads a weights file into a model, by name. Nothing is silent: every mismatch is an error or a line.
+// Loads a weights file into a model, by name. No mismatch is silent: each is an error or a printed line.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace tessera::train {
 
 struct LoadReport {
   int64_t loaded = 0;                     // tensors taken from the file
-  std::vector<std::string> fresh;         // parameters that kept their initial values (a new head)
+  std::vector<std::string> fresh;         // parameters that kept their initial values (such as a new head)
   std::vector<std::string> reshaped;      // `fresh` ones, except outputs, that have another shape in the file
   std::vector<std::string> neutral;       // parameters missing in the file that have no effect at first
-  std::vector<std::string> kept_outputs;  // parameters of an old head that are kept, since their shapes match
+  std::vector<std::string> kept_outputs;  // parameters of an old head that were loaded: their shapes match
   std::vector<std::string> left_over;     // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
   // For people: "loaded 150 tensors from F (safetensors)", "new head for 2 classes (cat, dog): head.weight,
@@ -26,21 +26,21 @@ struct LoadReport {
   std::vector<std::string> lines;
 };
 
-// Returns the file's tensors under the task's names. `ours`: a Tessera file, so its names are not another
-// program's.
+// Returns the file's tensors under the task's names. `ours`: it is a Tessera file, so its names need no
+// translation.
 StoredTensors stored_for(const tasks::Task& task, const std::vector<TensorView>& views, bool ours,
                          const std::string& path);
 // Returns the tensors in the task's order; the task may be on the meta device. Throws Error with the first
 // tensors that are missing, left over or of another shape, and their counts.
 std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const StoredTensors& stored);
 
-// Loads exactly the file's tensors into exactly the task's parts.
+// Loads the file's tensors into the task's parts; both must have the same names.
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 
 // Loads weights for fine-tuning. Positions are interpolated to this model's grid. The file must have all
-// other parameters of the backbones, except those without effect at first (models::NeutralParameters). The
-// task's additions to them are loaded if the file has them for the same outputs. Otherwise they keep their
-// initial values.
+// other parameters of the backbones, except those that have no effect at first (models::NeutralParameters).
+// The task's additions to them are loaded if the file has them for the same outputs. Otherwise they keep
+// their initial values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);
 
 // Returns a line on the file's content outside the model, "not of the model: 2 tensors (loss.weight, …), …";
@@ -52,8 +52,8 @@ std::string beside_line(const WeightFile& file, const std::string& family);
 // the same model under different names, returns only the first.
 std::vector<std::string> sizes_that_fit(const std::vector<TensorView>& tensors);
 
-// Returns the families that have most of these names: the file may contain such a model with custom settings.
-// Empty if it contains another kind of model.
+// Returns the families that have most of these names, since the file may contain such a model with custom
+// settings. Empty if it contains another kind of model.
 std::vector<std::string> families_alike(const std::vector<TensorView>& tensors);
 
 // Initial weights cut from a larger model: weight selection (Xu et al. 2024, "Initializing models with larger

@@ -96,14 +96,14 @@ int64_t embedding_rows(const Shapes& shapes, const models::LanguageModel& langua
   return 0;
 }
 
-// Counts the numbers that the file must have, without memory for them.
+// Counts the parameters that the file must have, without memory for them.
 int64_t count_added(const models::FlamingoConfig& config, int64_t blocks) {
   const nn::ShapesOnly shapes_only;
   return models::count_parameters(*models::Resampler(config.resampler)) +
          blocks / config.every * models::count_parameters(*models::GatedCrossAttention(config.gated));
 }
 
-// Adds tokens like OpenFlamingo's code, then resizes the embeddings.
+// Adds tokens as OpenFlamingo's code does, then resizes the embeddings.
 void add_special_tokens(OpenedLanguage& out, const std::string& source, const Shapes& shapes,
                         const std::string& file) {
   std::vector<std::string> added = {"<|endofchunk|>", "<image>"};
@@ -138,7 +138,7 @@ std::shared_ptr<models::Backbone> tower_of(const OpenedTask& opened, const model
   return tower;
 }
 
-// Returns the places of the file's tensors in the model, those of its decoder under our names for it.
+// Returns the places of the file's tensors in the model; those of its decoder have our names.
 std::vector<NamePlace> places_for(const models::LanguageModel& language, const WeightFile& file) {
   std::vector<NamePlace> places = places_in(file);
   for (NamePlace& place : places)

@@ -50,8 +50,8 @@ std::string published_with(const models::Family& family, const Value& settings) 
   return join(names, " or ");
 }
 
-// Blocks, channels and classes follow the file. A name fixes width, patch and form. The width fixes the
-// number of heads, which no tensor determines.
+// Blocks, channels and classes come from the file. The name determines width, patch and form, and the width
+// determines the number of heads, which tensors do not show.
 void require_named_size(const WeightFile& file, const models::ModelSpec& named, const Value& found,
                         const std::vector<int64_t>& patches) {
   const models::Family& family = models::find_family(named.family);
@@ -132,7 +132,7 @@ void describe_generator(WeightsInfo& info, const WeightFile& file) {
   settings.set("llama", llama);
   require_named_size(file, info.model, settings, patches);
   if (last[0] == patches[1] * patches[2] * patches[2]) settings.set("sigma", "none");
-  info.task = published_task(info.model);  // by the requested name, before its sigma is changed
+  info.task = published_task(info.model);  // looked up by the requested name, before its sigma is changed
   info.model.settings = models::resolve_model(info.model.name, settings).settings;
   info.preprocess.size = info.model.settings.find("image_size")->as_int();
   name_imagenet(info);

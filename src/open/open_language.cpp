@@ -110,7 +110,7 @@ struct Folder {
   PublishedFolder& files;
 };
 
-// Checks that the file has as many numbers as the model that `make` returns.
+// Checks that the file has as many parameters as the model that `make` returns.
 template <class Make>
 void check_language_claims(const WeightFile& file, const Make& make) {
   const nn::ShapesOnly shapes_only;

@@ -1,4 +1,4 @@
-// Opens a language model, also one that reads images, ready to answer: from a Tessera run or a published
+// Opens a language model, possibly one that reads images, ready to answer, from a Tessera run or a published
 // folder.
 #pragma once
 
@@ -20,9 +20,9 @@ namespace tessera::train {
 
 // The location of a language model.
 struct LanguageSource {
-  // A run or weights file of a task with a language model. Or a folder with config.json (model_type gpt2,
-  // llama, qwen2, mistral, bloom, mpt, t5, mt5 or llava) and weights in any form, also sharded. Or a weights
-  // file in such a folder. Or the weights of OpenFlamingo, which extend two other models.
+  // A run or weights file of a task with a language model; or a folder with config.json (model_type gpt2,
+  // llama, qwen2, mistral, bloom, mpt, t5, mt5 or llava) and weights in any form, also sharded; or a weights
+  // file in such a folder; or the weights of OpenFlamingo, which extend two other models.
   std::string weights;
   std::string tokenizer = {};  // a file or folder instead of the folder's own
   std::string language = {};   // OpenFlamingo: the folder of its language model
@@ -31,13 +31,13 @@ struct LanguageSource {
 };
 
 struct OpenedLanguage {
-  std::shared_ptr<models::LanguageModel> language;   // in evaluation mode on the CPU; null for
+  std::shared_ptr<models::LanguageModel> language;   // model in evaluation mode on the CPU; null for
   std::shared_ptr<models::Seq2Seq> encoder_decoder;  // a model that reads one text and writes another
   int64_t start_token = 0;                           // the first, hidden token of that other text
-  std::optional<models::ImageReading> images;        // holds the model; none if it reads only texts
+  std::optional<models::ImageReading> images;        // the image tower; none if it reads only texts
   std::optional<Tokeniser> tokeniser;                // always set once opened
   int64_t vocabulary = 0;                            // scores of a next token
-  int64_t context = 0;                               // tokens that it reads at once; 0 = unlimited
+  int64_t context = 0;                               // tokens in its context; 0 = unlimited
   data::Preprocess preprocess;                       // of images
   std::vector<int64_t> end_tokens;  // end-of-text tokens in its files; empty if there are none
   std::string chat_template;        // a name of text/conversation.h, "" = plain continuation
@@ -61,7 +61,7 @@ OpenedLanguage open_decoder(const std::string& path, torch::ScalarType dtype);
 
 // True if the file contains the resampler and gated layers of OpenFlamingo (Awadalla et al. 2023).
 bool is_open_flamingo(const WeightFile& file);
-// Adds the resampler and gated layers of this file to the two models of the source.
+// Adds the resampler and gated layers in this file to the two models of the source.
 OpenedLanguage open_flamingo(const LanguageSource& source, const WeightFile& file, torch::ScalarType dtype);
 
 }  // namespace tessera::train

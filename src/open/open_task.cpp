@@ -66,8 +66,8 @@ double largest(const Value& settings, const char* one, const char* several) {
   return value;
 }
 
-// Checks a file's claims before even the outline is built. A block of any family has more numbers than its
-// squared width, and the file must hold all blocks.
+// Checks a file's claims before even a model without memory is built. A block of any family has more
+// parameters than its squared width, and the file must contain all blocks.
 void check_claimed_blocks(const WeightFile& file, const models::ModelSpec& spec) {
   const double width = largest(spec.settings, "dim", "dims"),
                blocks = largest(spec.settings, "depth", "depths");
@@ -78,7 +78,7 @@ void check_claimed_blocks(const WeightFile& file, const models::ModelSpec& spec)
          blocks, " blocks of width ", width);
 }
 
-// Returns the most heads of a stage, scaled by its share of the first stage's tokens.
+// Returns the largest number of heads of any stage, scaled by the stage's share of the first stage's tokens.
 double heads_by_tokens(const Value& settings) {
   double most = largest(settings, "heads", ""), share = 1;
   if (const Value* list = settings.find("heads"); list && list->is_array())
@@ -89,10 +89,10 @@ double heads_by_tokens(const Value& settings) {
   return std::max(1.0, most);
 }
 
-// A model's computation grows with the side of its images, which a file can claim at no cost.
+// A model's computation grows with the image side, which a damaged file can claim at no cost.
 void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   constexpr double kMostSide = 4096, kMostTokens = 1 << 17, kMostPairs = 1 << 27;
-  constexpr double kStemStride = 4;  // of convolutional families, which have no patches
+  constexpr double kStemStride = 4;  // limit for convolutional families, which have no patches
   const Value& settings = info.model.settings;
   const double side =
       std::max(largest(settings, "image_size", "image_size"), static_cast<double>(info.preprocess.size));
@@ -104,7 +104,7 @@ void check_claimed_sides(const WeightFile& file, const WeightsInfo& info) {
   if (tokens > kMostTokens)
     fail("'", file.path(), "': metadata: images of ", side, " pixels a side are ", tokens,
          " tokens, must be at most ", kMostTokens);
-  // Biases of pairs of tokens, if the family stores them: for all tokens, or per window.
+  // Number of biases for pairs of tokens, if the family stores them: over all tokens, or per window.
   const Value* positions = settings.find("positions");
   const bool biased = positions && (*positions == Value("alibi") || *positions == Value("relative"));
   const double window = std::min(cells, largest(settings, "window_size", ""));
@@ -131,7 +131,7 @@ std::string dense_heads(const WeightFile& file) {
   return "";
 }
 
-// Returns the size of a file of another program: the only one with its tensors.
+// Returns the model size of another program's file: the only size with the same tensors.
 std::string infer_size_from_tensors(const WeightFile& file) {
   const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
   if (sizes.size() == 1) return sizes.front();
@@ -232,7 +232,7 @@ bool is_of(const models::ModelSpec& model, const std::string& name) {
   return asked.settings == models::resolve_model(model.name).settings;
 }
 
-// Returns the architecture in a config.json. Throws an error that names it if it is unknown.
+// Returns the architecture in a config.json. If it is unknown, throws an error that names it.
 std::string known_model(const HubConfig& hub, const WeightFile& file) {
   try {
     return models::resolve_model(hub.model).name;
@@ -244,7 +244,7 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
 
 std::string size_of(const std::string& name) { return models::split_published_name(name).size; }
 
-// Returns the name with torchvision's tag if the tensors have its names, for which weights were published with
+// Returns the name with torchvision's tag if the tensors have torchvision's names, since those weights have
 // other preprocessing.
 std::string with_program(const std::string& name, const WeightFile& file) {
   const auto named = [&](std::string_view tensor) {

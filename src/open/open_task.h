@@ -13,7 +13,7 @@
 
 namespace tessera::train {
 
-// Data that a task is measured on; null if it only computes.
+// Data to evaluate a task on; null if it only computes.
 using SharedSource = std::shared_ptr<const data::Source>;
 
 // In evaluation mode on the CPU.
@@ -26,14 +26,14 @@ struct OpenedTask {
 struct OpenOptions {
   std::string model = {};  // size name, for files of other programs
   std::string key = {};    // PyTorch archives: the dictionary to read, "" = the usual one
-  bool raw = false;        // checkpoints: the raw weights even if there is a moving average
+  bool raw = false;        // checkpoints: raw weights even if there is a moving average
   // Input side; 0 = as trained. Another side interpolates positions.
   int64_t size = 0;
-  // Override settings in the file that change no tensor, such as the base of rotary positions.
+  // Overrides of settings in the file that change no tensor, such as the base of rotary positions.
   Value settings = {};
   double crop = 0;                            // test crop; 0 = the file's
   std::vector<std::string> class_names = {};  // empty = the file's
-  // Models of images and texts from other programs: their tokeniser, "" = the file next to them.
+  // The tokeniser of image-text models from other programs; "" = the file next to them.
   std::string tokenizer = {};
   SharedSource validation = nullptr;
 };
@@ -61,14 +61,14 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model = 
 // Returns the image preprocessing in the file, else the published one of the model of that name.
 data::Preprocess preprocess_of(const WeightFile& file, const std::string& model);
 
-// Returns the number of classes of a described file; 0 without a head for classes.
+// Returns the number of classes of a described file; 0 without a class head.
 int64_t class_count(const WeightsInfo& info);
 
 // Sets the class names of a described file. Throws a usage error unless each class has one.
 void name_classes(WeightsInfo& info, const std::vector<std::string>& names, const std::string& file);
 
-// Builds the task without memory for its weights: names and shapes, with the step sizes of quantised layers.
-// With a file, includes those of calibration.
+// Builds the task without memory for its weights: only names and shapes, including the step sizes of
+// quantised layers. With a file, includes those from calibration.
 std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info);
 std::unique_ptr<tasks::Task> meta_task(const WeightsInfo& info, const WeightFile& file);
 
@@ -79,7 +79,7 @@ std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo
 
 // Returns an opener of other weights for tasks.
 std::shared_ptr<const tasks::WeightsOpener> weights_opener();
-// Opens a VAE; `path` may also be a run.
+// Opens a VAE; `path` may be a run.
 OpenedCodec open_codec(const std::string& path);
 
 }  // namespace tessera::train

@@ -49,7 +49,7 @@ struct TransformersPair {
 };
 
 models::TowerHints hints_of_config(const Value& config, const std::string& where) {
-  std::vector<std::string> unread;  // sizes, which the tensors have too, and settings of training
+  std::vector<std::string> unread;  // sizes, which the tensors show too, and settings of training
   const auto pair = read_published<TransformersPair>(config, where, unread);
   const TransformersTower &image = pair.vision_config, &text = pair.text_config;
   models::TowerHints hints;
@@ -130,7 +130,7 @@ struct OpenClipModel {
 };
 
 OpenClipModel read_open_clip(const Value& tree, const std::string& where) {
-  std::vector<std::string> unread;  // sizes, which the tensors have too, and settings of training
+  std::vector<std::string> unread;  // sizes, which the tensors show too, and settings of training
   const Value* model = tree.find("model_cfg");
   return read_published<OpenClipModel>(model ? *model : Value(Value::Table{}), where, unread);
 }
@@ -274,7 +274,8 @@ std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
 
 namespace {
 
-// Returns the settings of the tokeniser in files next to the weights; OpenCLIP's prepare texts by `clean`.
+// Returns the settings of the tokeniser in files next to the weights; in OpenCLIP's files `clean` sets how
+// texts are prepared.
 TextPreparation preparation_in(PublishedFolder& folder, const std::string& tokeniser) {
   namespace fs = std::filesystem;
   const fs::path config =
@@ -309,7 +310,7 @@ WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFil
       folder.find({part});
     settings.set("tokenizer", found);
     Value stored;
-    // A tower that reads the last place sees the padding, and the form of the text.
+    // If a tower reads the last position, its result depends on the padding and on how the text was prepared.
     if (towers.towers.text.pool == models::TextPool::last)
       stored.set("tokenizer", prepared(Tokeniser::load(found), preparation_in(folder, found)).definition());
     merge(info.task_metadata, tasks::TextInput(found, stored).metadata());

@@ -15,8 +15,8 @@
 
 namespace tessera::train {
 
-// Describes such a file; nullopt for any other. A config.json or open_clip_config.json next to it adds the
-// details that shapes leave open, and is trusted. `notes` collects lines for people.
+// Describes such a file; nullopt for any other. A config.json or open_clip_config.json next to it adds
+// details that shapes do not show, and takes precedence. `notes` collects lines for people.
 std::optional<models::PublishedTowers> published_pair(const WeightFile& file,
                                                       std::vector<std::string>& notes);
 

@@ -15,9 +15,9 @@
 
 namespace tessera {
 
-// Returns the object as T, an ability that only some objects of its kind have; null if it lacks the ability. An
-// ability is a class with virtual functions that they derive from in addition; its `kAbility`, if present,
-// completes "… needs".
+// Returns the object as T, an ability that only some objects of its kind have; null if it lacks the ability.
+// An ability is a class with virtual functions that such objects also derive from; its `kAbility`, if
+// present, completes "… needs".
 template <class T, class Object>
 auto* ability_of(Object& object) {
   return dynamic_cast<std::conditional_t<std::is_const_v<Object>, const T, T>*>(&object);

@@ -1,4 +1,4 @@
-// Weight files: safetensors under the published parameter names, with metadata that suffice to use them.
+// Weight files: safetensors under the published parameter names, with all the metadata needed to use them.
 //
 //   tessera.model         JSON: {"name", "family", "settings"}
 //   tessera.task          the task's name
@@ -20,7 +20,7 @@ namespace tessera::train {
 // The content of the metadata.
 struct WeightsInfo {
   models::ModelSpec model;
-  Value task;           // [task], complete; in files of other programs the registry's first task
+  Value task;           // complete [task]; for files of other programs, the first task in the registry
   Value task_metadata;  // Task::metadata
   data::Preprocess preprocess;
   QuantizationConfig quantization;

@@ -95,13 +95,13 @@ std::optional<torch::Tensor> bias_of(const AttentionOptions& options, const torc
   return repeated(options.bias, q.size(0)).to(q.scalar_type());
 }
 
-// Softmax and masks of rotated q and k.
+// Applies softmax and masks to scores of rotated q and k.
 torch::Tensor weights_of(const torch::Tensor& q, const torch::Tensor& k, const AttentionOptions& options) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
   torch::Tensor scores = torch::matmul(q * scale, k.transpose(-2, -1));
   if (const auto bias = bias_of(options, q)) scores = scores + *bias;
   const torch::Tensor mask = seen(options, q.size(2), k.size(2), q.device());
-  torch::Tensor blind;  // queries that see no key: their sums are empty
+  torch::Tensor blind;  // queries without visible keys: their sums are empty
   if (mask.defined()) {
     blind = ~mask.any(-1, /*keepdim=*/true);
     scores = scores.masked_fill(~mask & ~blind, -std::numeric_limits<double>::infinity());
@@ -153,7 +153,7 @@ kernels::HeadRowsOut heads_to(const torch::Tensor& x) {
   return {x.mutable_data_ptr(), element_of(x), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// q, k, v of a packed tensor, or the three as given.
+// q, k and v inside a packed tensor, or three separate tensors.
 struct Parts {
   torch::Tensor q, k, v;
 };
@@ -177,7 +177,7 @@ struct RotaryTables {
     cos = cosines.to(torch::kFloat32).contiguous();
     sin = sines.to(torch::kFloat32).contiguous();
   }
-  // Returns the table of tokens from `first` on.
+  // Returns the rows of the table from token `first` on.
   kernels::Rotary rotary(int64_t first) const {
     if (!cos.defined()) return {};
     const int64_t token = cos.stride(-2), at = first * token;
@@ -187,7 +187,7 @@ struct RotaryTables {
   torch::Tensor cos, sin;
 };
 
-// The masks, and the tensors in the kernel's form.
+// The masks, and the tensors as the kernel's arguments.
 struct Request : torch::CustomClassHolder {
   kernels::AttentionMask mask;
   RotaryTables queries, keys;

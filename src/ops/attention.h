@@ -14,14 +14,14 @@ namespace tessera::ops {
 struct AttentionOptions {
   // Cosines and sines of the angles of channels (2m, 2m+1): [tokens, pairs], or [heads, tokens, pairs], by
   // position: key j uses row j, query i row first_query + i. Keys at other positions have their own tables.
-  // Channels after the pairs stay. Undefined: no rotation.
+  // Channels after the pairs are unchanged. Undefined: no rotation.
   torch::Tensor cos = {}, sin = {}, key_cos = {}, key_sin = {};
   // Added to the scores: up to four axes, broadcast to [batch, heads, queries, keys]. If the first axis n
   // divides the batch, it is repeated: sample b uses entry b modulo n. Undefined: none.
   torch::Tensor bias = {};
   bool causal = false;       // a query sees the keys up to its own position
   int64_t first_query = 0;   // the first query's position: the length of a key-value cache
-  int64_t window = 0;        // keys less than this far away are visible; 0 = all
+  int64_t window = 0;        // keys closer than this are visible; 0 = all
   double future_weight = 1;  // factor after the softmax for keys after the query (iLLaMA)
 };
 
@@ -32,12 +32,12 @@ torch::Tensor attention(const torch::Tensor& q, const torch::Tensor& k, const to
 // Self-attention from one tensor: [batch, tokens, 3, heads, d] -> [batch, tokens, heads * d], no copies.
 torch::Tensor attention_packed(const torch::Tensor& qkv, const AttentionOptions& options = {});
 
-// The definition in ATen operations: the fallback and the oracle of the tests. Stores the factors of v in
-// `weights`, [batch, heads, queries, keys].
+// The definition in ATen operations: the fallback and the oracle of the tests. Stores the weights of the
+// values in `weights`, [batch, heads, queries, keys].
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options = {}, torch::Tensor* weights = nullptr);
 
-// Returns those factors of v, [batch, heads, queries, keys].
+// Returns those weights of the values, [batch, heads, queries, keys].
 torch::Tensor attention_weights(const torch::Tensor& q, const torch::Tensor& k,
                                 const AttentionOptions& options = {});
 

@@ -58,7 +58,8 @@ struct Sums {
   Tensor n, d, p;
 };
 
-// Sums over the tokens before each. The exponents p are constants: the result does not depend on them.
+// Sums over the tokens before each. The exponents p are treated as constants, since the result does not
+// depend on them.
 Sums earlier_sums(const Tensor& w, const Tensor& k, const Tensor& v) {
   const int64_t tokens = k.size(1);
   Sums s{v, torch::ones_like(v), k.detach()};
@@ -116,7 +117,7 @@ Tensor bi_wkv_published(const Tensor& w, const Tensor& u, const Tensor& k, const
   const Tensor index = torch::arange(tokens, k.options());
   const Tensor t = index.unsqueeze(1), i = index.unsqueeze(0), start = torch::floor(t / piece) * piece;
   const Tensor distance = (t - i).abs(), own_piece = (i >= start) & (i < t);
-  // [tokens, tokens, channels]: exponents of the first terms, and the further terms as numbers.
+  // [tokens, tokens, channels]: exponents of the main terms, and the values of the additional terms.
   const Tensor exponent =
       torch::where((i == t).unsqueeze(-1), u, -(distance - own_piece.to(k.scalar_type())).unsqueeze(-1) * w);
   const Tensor inner = (i > start) & (i < t), itself = (i == t) & (t > start);

@@ -13,14 +13,14 @@ torch::Tensor bi_wkv(const torch::Tensor& w, const torch::Tensor& u, const torch
 torch::Tensor bi_wkv_unfused(const torch::Tensor& w, const torch::Tensor& u, const torch::Tensor& k,
                              const torch::Tensor& v);
 
-// The numbers that the published CUDA kernel computes, which differ from the formula of the paper by the order
-// of w: another token has the weight e^{-|t - i| w} instead of e^{-(|t - i| - 1) w}, with further terms inside
-// the 32 pieces that its threads take. All pairs of tokens in ATen operations.
+// Reproduces the published CUDA kernel, which differs from the formula of the paper in the exponent: another
+// token has the weight e^{-|t - i| w} instead of e^{-(|t - i| - 1) w}, with further terms inside the 32
+// pieces that its threads take. All pairs of tokens in ATen operations.
 torch::Tensor bi_wkv_published(const torch::Tensor& w, const torch::Tensor& u, const torch::Tensor& k,
                                const torch::Tensor& v);
 
 // Moves four parts of the channels, int(gamma C) each, by `pixels` cells of the grid: right, left, down, up,
-// with zeros at the border. Channels from int(4 gamma C) on stay. x [batch, rows * columns, channels].
+// with zeros at the border. Channels from int(4 gamma C) on do not move. x [batch, rows * columns, channels].
 torch::Tensor quad_shift(const torch::Tensor& x, int64_t rows, int64_t columns, double gamma, int64_t pixels);
 
 }  // namespace tessera::ops

@@ -91,7 +91,7 @@ torch::Tensor cached_attention_unfused(const torch::Tensor& q, const torch::Tens
   }
   if (hidden.defined()) scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   torch::Tensor weights = torch::softmax(scores, -1);
-  if (hidden.defined()) weights = weights.masked_fill(hidden, 0);  // a token that sees no key gets zeros
+  if (hidden.defined()) weights = weights.masked_fill(hidden, 0);  // a token without visible keys gets zeros
   return torch::matmul(weights, all_values.to(weights.scalar_type()));
 }
 

@@ -55,8 +55,8 @@ torch::Tensor convolve_and_add(const torch::Tensor& x, const torch::Tensor& resi
                        p.groups, "add", c10::IValue(), then, no_scalars(), c10::IValue()});
 }
 
-// The implementation: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. oneDNN depends on the shape
-// of x, depthwise has no type.
+// The implementation: LibTorch's oneDNN, kernels/depthwise or kernels/winograd. Weights for oneDNN depend on
+// the shape of x; those for depthwise do not depend on the type.
 enum class Form { onednn, depthwise, winograd };
 Form form_of(torch::ScalarType type, at::IntArrayRef shape) {
   if (type == torch::ScalarType::Undefined) return Form::depthwise;
@@ -79,7 +79,7 @@ ConvolutionCache::Packed folded(const ConvolutionParameters& p, const ChannelNor
   return {weight * scale.view({-1, 1, 1, 1}), shift};
 }
 
-// Channels first for ATen's axes, and last in memory.
+// Channels first in ATen's axis order, but last in memory.
 torch::Tensor channels_first(const torch::Tensor& x) { return x.contiguous().permute({0, 3, 1, 2}); }
 torch::Tensor channels_last(const torch::Tensor& y) { return y.permute({0, 2, 3, 1}).contiguous(); }
 
@@ -109,7 +109,8 @@ torch::Tensor run_depthwise(const torch::Tensor& given, const ConvolutionCache::
   return y;
 }
 
-// Returns the type of the result if a kernel may compute it, with or without gradients; otherwise none.
+// Returns the type of the result if a kernel supports the convolution, with or without gradients; otherwise
+// none.
 std::optional<torch::ScalarType> kernel_type(const torch::Tensor& x, const ConvolutionParameters& p) {
   if (!product_arithmetic(x) || p.weight.scalar_type() == torch::kFloat64) return {};
   const bool bf16 = x.scalar_type() == torch::kBFloat16 || at::autocast::is_autocast_enabled(at::kCPU);
@@ -150,7 +151,8 @@ ConvolutionCache::Packed lay_out_for(Form form, const ConvolutionParameters& p, 
 
 }  // namespace
 
-// A layer shared by maps of several sizes, as in a detector, alternates between forms; each has its weights.
+// A layer that several map sizes share, as in a detector, alternates between implementations; each keeps its
+// weights.
 struct ConvolutionCache::State {
   struct Entry {
     ConvolutionKey key;
@@ -200,7 +202,7 @@ torch::Tensor compose_epilogue(torch::Tensor y, const ConvolutionEpilogue& epilo
 torch::Tensor run_onednn(const torch::Tensor& x, const ConvolutionParameters& p,
                          const ConvolutionEpilogue& epilogue, torch::ScalarType type,
                          ConvolutionCache& cache) {
-  // Casts here: under autocast LibTorch would check every argument.
+  // Casts here, since under autocast LibTorch would check every argument.
   const torch::Tensor in = channels_first(x.to(type));
   const auto packed = cache.packed(p, epilogue.norm, type, in.sizes());
   const int64_t cells = x.size(0) * extent(x.size(1), p) * extent(x.size(2), p);

@@ -5,7 +5,7 @@
 // norm, residual and relu are optional. Without gradients on a CPU, the norm is folded into the weights,
 // which oneDNN (LibTorch's copy) lays out once. Residual and relu then run while the results are in
 // registers. Depthwise 7x7 convolutions run on their own kernel (kernels/depthwise). So do 3x3 convolutions,
-// with gradients too, if that is faster (ops/winograd.h). Otherwise ATen composes it.
+// with gradients too, if that is faster (ops/winograd.h). Otherwise it is composed of ATen operations.
 #pragma once
 
 #include <memory>
@@ -32,8 +32,8 @@ struct ConvolutionEpilogue {
   bool relu = false;
 };
 
-// The laid-out weights of one layer, kept with it. They are remade if a source tensor has changed (its memory
-// or version), or for another type. Thread-safe.
+// The laid-out weights of one layer, kept with it. They are made again if a source tensor has changed (its
+// memory or version), or for another type. Thread-safe.
 class ConvolutionCache {
  public:
   ConvolutionCache();

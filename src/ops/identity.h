@@ -1,4 +1,4 @@
-// Detects whether a tensor is still the source of packed weights or folded norms.
+// Detects whether a tensor is unchanged since weights were packed, or norms folded, from it.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tessera::ops {
 
-// Tensors made in inference mode have no version. A storage's address is unique only while it cannot be
+// Tensors created in inference mode have no version. A storage's address is unique only while it cannot be
 // reused: see HeldStorages.
 struct Identity {
   c10::StorageImpl* storage = nullptr;

@@ -1,4 +1,4 @@
-// How operations compute without gradients: fused or composed, in which arithmetic; their names for profilers.
+// Settings of operations without gradients: fused or composed, the arithmetic; and their names for profilers.
 #pragma once
 
 #include "ops/torch.h"
@@ -15,8 +15,8 @@ namespace tessera::ops {
 // Settings of this thread; the scopes below change them.
 struct InferenceSettings {
   bool fused = true;  // false: the compositions of ATen operations (`--impl reference`)
-  // A gradient follows although none is recorded now (activation checkpointing): the recomputation must
-  // repeat the current values to the last bit.
+  // A gradient will follow although none is recorded now (activation checkpointing), so the recomputation
+  // must repeat the current values to the last bit.
   bool gradients_follow = false;
   // Linear layers in int8 and integer products in attention (kernels::AttentionForward::fixed_point);
   // everything else unchanged. Composed, only linear layers with a step size for x.
@@ -69,8 +69,8 @@ RowsOfTensor rows_of(const torch::Tensor& x);
 // The same for a contiguous output tensor.
 kernels::RowsOut rows_to(const torch::Tensor& y);
 
-// For the backward pass of a kernel, which autograd cannot see: throws if a second derivative is requested
-// through it (create_graph).
+// For the backward pass of a kernel, which autograd cannot differentiate: throws if a second derivative is
+// requested (create_graph).
 void check_first_derivative(const char* operation);
 
 // Returns contiguous floats; undefined stays undefined.

@@ -34,7 +34,7 @@ kernels::MatrixView matrix_view(const torch::Tensor& matrix) {
   return {matrix.const_data_ptr<float>(), kernels::Element::f32, matrix.stride(0), matrix.stride(1)};
 }
 
-// Rounds W on its learned step sizes.
+// Quantises W with its learned step sizes.
 torch::Tensor rounded_weight(const LinearParameters& p) {
   if (!p.weight_log_step.defined()) return p.weight;
   return learned_step_size_quantise(p.weight, p.weight_log_step.exp().unsqueeze(1),
@@ -198,7 +198,8 @@ torch::Tensor run(const kernels::PackedLinear& packed, const torch::Tensor& x, t
   return y;
 }
 
-// Gradients of before * scale [samples, out] from the product's gradient; that of `before` has this type.
+// Gradients of before * scale [samples, out] from the product's gradient; the gradient of `before` has this
+// type.
 struct SampleScaleGradients {
   torch::Tensor before, scale;
 };
@@ -268,7 +269,7 @@ torch::Tensor float_linear_with_gradients(const torch::Tensor& x, const LinearPa
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
-  // FloatNode has no gradient through the rounding of weights.
+  // FloatNode has no gradient through the quantisation of weights.
   const bool own = of_each_sample(p.scale);
   const bool plain =
       p.activation == Activation::none && (own || !p.scale.defined()) && !p.weight_log_step.defined();
@@ -395,8 +396,8 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
   }
 };
 
-// The whole layer with gradients now or later, with the same numbers for both. Scale and residual after an
-// activation (which no model has) are composed.
+// The whole layer with gradients, recorded now or on recomputation, with the same results in both cases.
+// Scale and residual after an activation (which no model has) are composed.
 torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
                                     const torch::Tensor& residual, LinearCache& cache) {
   if (p.activation != Activation::none && (p.scale.defined() || residual.defined())) {

@@ -21,9 +21,9 @@ struct LinearParameters {
   kernels::Activation activation = kernels::Activation::none;
   torch::Tensor gate = {};   // [out, in]: for silu_gate
   torch::Tensor scale = {};  // [out], [samples, out] of x [samples, …], or undefined
-  // Learned step sizes as logarithms (ops/lsq.h), or undefined. W is rounded to `weight_bits` on its step
-  // sizes [out], once, at packing. The step size of x [1] is its scale in int8; otherwise each row has its
-  // own scale. Other arithmetics do not round x. Step sizes of W exclude a gate.
+  // Learned step sizes as logarithms (ops/lsq.h), or undefined. W is quantised to `weight_bits` with its step
+  // sizes [out], once, at packing. The step size of x [1] is its scale in int8; without it each row has its
+  // own scale. Other arithmetics do not quantise x. Step sizes of W exclude a gate.
   torch::Tensor weight_log_step = {}, input_log_step = {};
   int64_t weight_bits = 8;
 };
@@ -42,8 +42,8 @@ class LinearCache {
   std::unique_ptr<State> state_;
 };
 
-// x [..., in], residual [..., out] or undefined -> [..., out], in the residual's type if defined. Otherwise
-// float, or bfloat16 if the arithmetic is bfloat16 or int8 (see fused_arithmetic).
+// x [..., in], residual [..., out] or undefined -> [..., out], in the residual's type if defined. Without a
+// residual the result is float, or bfloat16 if the arithmetic is bfloat16 or int8 (see fused_arithmetic).
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
                      const torch::Tensor& residual, LinearCache& cache, const NormParameters& norm = {});
 
@@ -51,9 +51,9 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
                              const torch::Tensor& residual);
 
-// While it lives, linear layers of this thread free a weight when they pack it. Its sizes stay, its numbers
-// are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A weight
-// with other readers must be kept: set `on` = false in an inner scope.
+// While it lives, linear layers of this thread free a weight when they pack it. Its sizes are kept, its
+// values are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A
+// weight with other readers must be kept: set `on` = false in an inner scope.
 class PackedOnly {
  public:
   explicit PackedOnly(bool on = true);
@@ -68,7 +68,7 @@ bool packed_only();
 
 // Frees the memory of a tensor that fills and solely owns its storage; leaves other tensors unchanged.
 void give_up(const torch::Tensor& tensor);
-// True if the tensor was freed.
+// True if the tensor's memory was freed.
 bool given_up(const torch::Tensor& tensor);
 
 }  // namespace tessera::ops

@@ -49,7 +49,7 @@ class Lsq : public torch::autograd::Function<Lsq> {
     const torch::Tensor v = in_step_sizes(x, step_size, offset);
     const torch::Tensor inside = (v > -low).logical_and(v < high);
     const torch::Tensor to_x = gradient * inside;
-    // Outside the range it is the bound itself, inside it is the rounding error.
+    // Outside the range the derivative is the bound itself, inside it is the rounding error.
     const torch::Tensor slope = v.clamp(-low, high).round() - v * inside;
     const auto sharing = static_cast<double>(context->saved_data["sharing"].toInt());
     const torch::Tensor to_step_size =
@@ -71,7 +71,7 @@ QuantisedRange quantised_range(int64_t bits, bool with_sign) {
 torch::Tensor learned_step_size_quantise(const torch::Tensor& x, const torch::Tensor& step_size,
                                          const QuantisedRange& range, const torch::Tensor& offset,
                                          int64_t sharing) {
-  // The function's arguments must be defined tensors, or absent.
+  // The arguments of an autograd function must be defined tensors, or absent.
   return Lsq::apply(x, step_size, range.low, range.high,
                     offset.defined() ? std::optional<torch::Tensor>(offset) : std::nullopt, sharing);
 }

@@ -16,7 +16,7 @@
 
 namespace tessera::ops {
 
-// The integers for a width in bits: -Qn … Qp.
+// The range of integers for a width in bits: -Qn … Qp.
 struct QuantisedRange {
   int64_t low, high;  // Qn, Qp
 };
@@ -24,7 +24,7 @@ struct QuantisedRange {
 QuantisedRange quantised_range(int64_t bits, bool with_sign);
 
 // `step_size` broadcasts over x: one number, or one per channel; positive. `offset` is one number or
-// undefined. Differentiable in x, step size and offset. `sharing` is N; 0: the number of elements.
+// undefined. Differentiable in x, step size and offset. `sharing` is N; 0: the number of elements of x.
 torch::Tensor learned_step_size_quantise(const torch::Tensor& x, const torch::Tensor& step_size,
                                          const QuantisedRange& range, const torch::Tensor& offset = {},
                                          int64_t sharing = 0);

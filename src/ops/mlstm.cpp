@@ -52,13 +52,13 @@ MlstmResult one_chunk(const torch::Tensor& q, const torch::Tensor& k, const torc
                       const MlstmState& before, const MlstmOptions& options) {
   const torch::Tensor decay = torch::cumsum(log_forget(forget_gate, options), -1);
   const torch::Tensor log_d = log_weights(decay, input_gate);
-  const torch::Tensor from_state = decay + before.m.unsqueeze(-1);  // log weight of the state at each token
+  const torch::Tensor from_state = decay + before.m.unsqueeze(-1);  // log of the state's weight at each token
   const torch::Tensor m = torch::maximum(std::get<0>(log_d.max(-1)), from_state);
   const torch::Tensor scaled = q * score_scale(q), share = torch::exp(from_state - m).unsqueeze(-1);
   const torch::Tensor c = torch::matmul(scaled, k.transpose(-2, -1)) * torch::exp(log_d - m.unsqueeze(-1));
   const torch::Tensor sum = c.sum(-1) + (share * torch::matmul(scaled, before.n.unsqueeze(-1))).squeeze(-1);
   const torch::Tensor numerator = torch::matmul(c, v) + share * torch::matmul(scaled, before.c);
-  // The last row of D weights the tokens in the state after the chunk.
+  // The last row of D has the weights of the tokens in the state after the chunk.
   const torch::Tensor last_m = m.select(-1, -1), kept = share.select(-2, -1);  // [batch, heads], [.., 1]
   const torch::Tensor weighted = k * torch::exp(log_d.select(-2, -1) - last_m.unsqueeze(-1)).unsqueeze(-1);
   return {normalised(numerator, sum, m, options),

@@ -78,7 +78,7 @@ torch::Tensor widened(const torch::Tensor& t) {
   return half ? t.to(torch::kFloat32) : t;
 }
 
-// The cell's inputs and the bypass, tokens in walking order.
+// The cell's inputs and the skip input, tokens in walking order.
 struct CellInputs {
   torch::Tensor q, k, v;  // [batch, tokens, inner]
   torch::Tensor i, f;     // [batch, heads, tokens]
@@ -91,7 +91,7 @@ CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
   const torch::Tensor walked = options.reverse ? u.flip(1) : u;
   const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
   const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
-  // k and v use the same, or their own convolution of x.
+  // k and v read the same convolution of x, or each their own.
   const auto read = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
     return weight.defined() ? torch::silu(convolved(x, weight, bias, options)) : a;
   };
@@ -195,7 +195,7 @@ kernels::MlstmMixerShape shape_of(const torch::Tensor& u, const MlstmMixerParame
   return shape;
 }
 
-// Guards the kernel, which copies by these sizes.
+// Guards the kernel, which copies memory by these sizes.
 void check_parameters(const MlstmMixerParameters& p, const kernels::MlstmMixerShape& s) {
   const int64_t inner = s.channels, heads = s.heads;
   check(heads > 0 && inner % heads == 0 && inner % 4 == 0, "mlstm_mixer: ", inner, " channels, ", heads,
@@ -250,7 +250,7 @@ kernels::TokenRowsOut token_rows_to(const torch::Tensor& tensor) {
 }
 
 struct FusedMixer : torch::autograd::Function<FusedMixer> {
-  // `parameters` are a ParameterList, unpacked into single arguments for autograd.
+  // `parameters` are a ParameterList, unpacked into separate arguments for autograd.
   template <class... Parameters>
   static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& u,
                                const kernels::MlstmMixerShape& shape, bool keep,

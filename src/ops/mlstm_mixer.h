@@ -22,7 +22,7 @@ namespace tessera::ops {
 // composition also supports: no conv_weight (conv(x) = x), no skip, blocks of any size, and for paper_cell
 // input_weight and forget_weight of [heads, inner].
 struct MlstmMixerParameters : kernels::MlstmMixerParametersOf<torch::Tensor> {
-  // Separate convolutions for k, and with value_conv for v, in the same shape; undefined: they share that of
+  // Separate convolutions for k and, with value_conv, for v, of the same shape; undefined: they share that of
   // q.
   torch::Tensor k_conv_weight = {}, k_conv_bias = {}, v_conv_weight = {}, v_conv_bias = {};
 };
@@ -33,8 +33,8 @@ struct MlstmMixerOptions {
   bool causal = true;             // a convolution over the sequence does not see later tokens
   bool reverse = false;           // walk the tokens from last to first (also reverses the convolution's grid)
   double norm_eps = 1e-5, cell_eps = 1e-6;
-  // Ascending positions in the sequence of tokens outside the grid (class tokens): the 3x3 convolution does
-  // not change them.
+  // Ascending positions, in the sequence, of tokens outside the grid (class tokens), which the 3x3
+  // convolution does not change.
   std::vector<int64_t> off_grid = {};
   // The cell as in the Vision-LSTM paper (eq. 3 to 9): gates linear in x, an exponential forget gate, a key
   // bias not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
@@ -62,8 +62,8 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
 torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
 // Depthwise convolution of a token sequence [batch, tokens, inner]. Weight [inner, 1, k, k] covers the rows x
-// columns grid, padded with zeros. Weight [inner, 1, k] covers the k tokens up to each one or, with odd k and
-// not causal, those on both sides.
+// columns grid, padded with zeros. Weight [inner, 1, k] covers the last k tokens up to each one or, if not
+// causal (k odd), tokens on both sides.
 torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                             int64_t rows, int64_t columns, bool causal = true);
 
@@ -91,7 +91,7 @@ torch::Tensor mlstm_mixer_step(const torch::Tensor& u, const MlstmMixerParameter
 
 // C_ts / (n_t + eps) of ops/mlstm.h, so that h = matrix v: u [batch, tokens, 2 * inner] -> [batch, heads,
 // tokens, tokens]. Rows and columns are in token order for any walk. Weights may be negative. Rows sum to 1
-// only if that sum exceeds exp(-m). Uses only ATen operations, as it serves inspection.
+// only if that sum exceeds exp(-m). Uses only ATen operations, since it is for inspection.
 torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                            const MlstmMixerOptions& options);
 

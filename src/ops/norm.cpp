@@ -60,7 +60,8 @@ struct NormNode : torch::autograd::Function<NormNode> {
   }
 };
 
-// The kernels' norm, with gradients if needed now or later; undefined if the kernels do not apply.
+// The norm by kernels, with gradients if needed now or later; undefined if the kernels do not support the
+// case.
 torch::Tensor fused(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                     double eps, bool centred) {
   if (const auto arithmetic = fused_arithmetic(x)) return run(x, weight, bias, eps, centred, *arithmetic);

@@ -14,8 +14,8 @@ struct NormParameters {
   bool defined() const { return weight.defined(); }
 };
 
-// On a CPU one pass, with gradients an autograd node; the result has the type that the next linear layer
-// reads (bfloat16 under autocast). Otherwise composed of ATen operations.
+// On a CPU it is one pass, and with gradients an autograd node; the result has the type that the next linear
+// layer reads (bfloat16 under autocast). Otherwise composed of ATen operations.
 torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
 // Throws if the weight, or a given bias, does not have a number for each entry of x's last axis.
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);

@@ -1,4 +1,4 @@
-// Numbers per sample of a batch, [samples, width], or shared by all samples, [width].
+// Values per sample of a batch, [samples, width], or shared by all samples, [width].
 #pragma once
 
 #include "ops/torch.h"
@@ -7,7 +7,7 @@ namespace tessera::ops {
 
 inline bool of_each_sample(const torch::Tensor& numbers) { return numbers.defined() && numbers.dim() == 2; }
 
-// Returns the rows of x [samples, …, width] per sample; 0 if the numbers are for all rows.
+// Returns the rows of x [samples, …, width] per sample; 0 if the values are for all rows.
 inline int64_t sample_rows(const torch::Tensor& numbers, const torch::Tensor& x) {
   return of_each_sample(numbers) ? x.numel() / x.size(-1) / numbers.size(0) : 0;
 }
@@ -20,7 +20,7 @@ inline bool fits_rows(const torch::Tensor& numbers, const torch::Tensor& x, int6
   return numbers.size(1) == width && samples > 0 && rows % samples == 0;
 }
 
-// Returns the numbers in a shape that broadcasts against x [samples, …, width].
+// Returns the values in a shape that broadcasts against x [samples, …, width].
 inline torch::Tensor beside(const torch::Tensor& numbers, const torch::Tensor& x) {
   if (!of_each_sample(numbers)) return numbers;
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);

@@ -30,7 +30,7 @@ Tensor in_groups(const Tensor& b, const SelectiveScanInputs& in, const char* nam
   return b.dim() == 3 ? b.unsqueeze(2) : b;
 }
 
-// Returns both with the larger of their numbers of groups.
+// Returns both with the larger of the two numbers of groups.
 std::pair<Tensor, Tensor> b_and_c(const SelectiveScanInputs& in) {
   Tensor b = in_groups(in.b, in, "b"), c = in_groups(in.c, in, "c");
   const int64_t groups = std::max(b.size(2), c.size(2));
@@ -69,7 +69,7 @@ Tensor scan(Tensor decay, Tensor added) {
   return added;
 }
 
-// What the kernel's call has in common in both directions.
+// The part of the kernel's arguments that both directions share.
 template <class Call>
 Call call_of(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
              const Tensor& d, const Tensor& z, const Tensor& bias, bool softplus, bool reverse) {

@@ -5,8 +5,8 @@
 
 namespace tessera::ops {
 
-// Tensors have tokens before channels. B and C are [batch, tokens, states], or [batch, tokens, groups, states]
-// for as many groups of channels, or [channels, states] for all tokens.
+// Tensors have tokens before channels. B and C are [batch, tokens, states], or [batch, tokens, groups,
+// states] with one entry per group of channels, or [channels, states] for all tokens.
 struct SelectiveScanInputs {
   torch::Tensor u, delta;  // [batch, tokens, channels]
   torch::Tensor a;         // [channels, states]
@@ -23,8 +23,8 @@ struct SelectiveScanResult {
   torch::Tensor last_state;  // [batch, channels, states], without a gradient; only if requested
 };
 
-// On a CPU, floats (and lower precision as floats) run on the kernel. A gradient of the first state, doubles
-// and other devices take the composition.
+// On a CPU, floats (and lower precision as floats) run on the kernel. For a gradient of the first state,
+// doubles and other devices, the composition is used.
 SelectiveScanResult selective_scan(const SelectiveScanInputs& in, bool with_last_state = false);
 // The definition in ATen operations: log2(tokens) rounds over all states at once.
 SelectiveScanResult selective_scan_unfused(const SelectiveScanInputs& in, bool with_last_state = false);

@@ -1,4 +1,4 @@
-// Views of sequences [batch, tokens, channels] for kernels of floats that walk over tokens.
+// Views of sequences [batch, tokens, channels] for float kernels that run along the tokens.
 #pragma once
 
 #include <initializer_list>

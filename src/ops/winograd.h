@@ -1,4 +1,4 @@
-// Convolutions of 3x3 cells on kernels/winograd: for inference on weights transformed once, and with
+// 3x3 convolutions by kernels/winograd: for inference, with weights transformed once, and with
 // gradients.
 #pragma once
 
@@ -6,15 +6,15 @@
 
 namespace tessera::ops {
 
-// True if the kernels should compute this convolution of x to `type` (float or bfloat16), on this machine.
-// The answer is the same for a sample alone and in any batch. Speed relative to oneDNN on Zen 4: in float 1.5
-// to 3.8 times from 8x8 cells on. In bfloat16, which oneDNN multiplies two at a time and Winograd's form does
+// True if the kernels should compute this convolution of x with a result of `type` (float or bfloat16) on
+// this machine. The answer does not depend on the batch. Speed relative to oneDNN on Zen 4: in float 1.5 to
+// 3.8 times from 8x8 cells on. In bfloat16, which oneDNN multiplies two at a time and Winograd's form does
 // not, 0.9 times (64 channels) to 1.9 times (512) with few tiles across the grid's edge. With `training`,
 // weights are transformed in each step, which does not pay off on small grids.
 bool winograd_applies(const torch::Tensor& x, const ConvolutionParameters& parameters, torch::ScalarType type,
                       bool training);
 
-// Transforms weight [out, in, 3, 3] in floats. `rotated`: for the gradient of the input.
+// Transforms weight [out, in, 3, 3] to floats. `rotated`: for the gradient of the input.
 torch::Tensor winograd_weights(const torch::Tensor& weight, bool rotated = false);
 
 // relu(conv(x) + bias + residual) as `type`; `transformed` from winograd_weights, `bias` in floats or

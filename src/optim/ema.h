@@ -28,13 +28,13 @@ class Ema {
 
   // The model's tensors must have the names, order and shapes given to the constructor.
   void update(const NamedTensors& model);
-  // Swaps the contents with the model's, without copying: call it before and after an evaluation.
+  // Swaps the contents with the model's, without copying. Call it before and after an evaluation.
   void exchange(const NamedTensors& model);
 
   int64_t updates() const { return updates_; }
-  double decay_at(int64_t update) const;  // for this update, counted from 1
+  double decay_at(int64_t update) const;  // the decay of this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
-  // Copies saved tensors in. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
+  // Loads saved tensors. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
   void load_state(int64_t updates, const NamedTensors& tensors);
 
  private:

@@ -13,7 +13,7 @@ namespace tessera::train {
 struct LinearProbe {
   int64_t epochs = 90, warmup_epochs = 10;
   int64_t batch = 16384;  // at most the training set
-  double rate = 0.1;      // for batches of 256, as in MAE; scales with the batch
+  double rate = 0.1;      // learning rate for batches of 256, as in MAE; scales with the batch
   double momentum = 0.9, label_smoothing = 0;
   uint64_t seed = 0;
   // Called after every epoch; false stops with ErrorKind::interrupted.

@@ -22,8 +22,8 @@ class LossScale {
   // Divides the gradients by the scale, exactly, since it is a power of two.
   void unscale(const std::vector<torch::Tensor>& parameters) const;
   // Updates the scale after a step; `finite` must be equal in all processes. Doubles it after kGrowthSteps
-  // finite steps, halves it after a non-finite one. Returns false if it cannot become smaller: then the loss
-  // itself is not finite.
+  // finite steps, halves it after a non-finite one. Returns false if it cannot become smaller, which means
+  // that the loss itself is not finite.
   bool update(bool finite);
 
   // For the checkpoint.

@@ -139,14 +139,15 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
       continue;
     }
     flat.push_back(&slot);
-    // The loops walk memory: a gradient in another memory order is first copied into its parameter's.
+    // The loops run along memory, so a gradient in another memory order is first copied into its parameter's
+    // order.
     if (!plain::same_layout(slot.gradient, slot.parameter))
       slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
   }
   const double scale = rescale(all, gradient_scale);
   if (!flat.empty()) update_plain(flat, lr, scale);
-  // One by one on the CPU, where temporaries as large as the model cost more than calls; all at once
-  // elsewhere.
+  // On the CPU one by one, since temporaries as large as the model cost more than calls; elsewhere all at
+  // once.
   Slots elsewhere;
   for (Slot* slot : others)
     if (slot->parameter.device().is_cpu())
@@ -154,7 +155,8 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
     else
       elsewhere.push_back(slot);
   if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
-  // The loops bypass the tensors' methods; the version counter must still change for views and saved graphs.
+  // The loops bypass the tensors' methods, but the version counter must still change for views and saved
+  // graphs.
   for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
   for (Slot* slot : all) slot->gradient.reset();
 }

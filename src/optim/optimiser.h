@@ -29,9 +29,9 @@ struct OptimiserSettings {
   std::string name = "adamw";
   double lr = 1e-3;                   // the schedule's base
   double lr_batch = 0;                // the batch size that lr is for; lr grows with the batch; 0 = off
-  double weight_decay = 0.05;         // of parameters with two or more dimensions
-  double layer_decay = 1;             // learning-rate factor from each layer to the previous one; 1 = off
-  std::vector<ParameterRule> groups;  // parameters with their own rate or decay
+  double weight_decay = 0.05;         // for parameters with two or more dimensions
+  double layer_decay = 1;             // learning-rate factor from each layer to the one before; 1 = off
+  std::vector<ParameterRule> groups;  // parameters with separate rate or decay
 
   template <class V>
   void visit(V& v) {
@@ -71,10 +71,10 @@ class Optimiser {
   // Returns the state for a checkpoint, in addition to steps(): "exp_avg.<parameter>", …, the tensors
   // themselves, not copies. A parameter with fewer updates than steps() has an int64 "updates.<parameter>".
   NamedTensors state() const;
-  // Copies a saved state in. Throws Error with the name of a missing, unused or wrongly shaped tensor.
+  // Loads a saved state. Throws Error with the name of a missing, unused or wrongly shaped tensor.
   void load_state(int64_t steps, const NamedTensors& tensors);
 
-  // Forces tensor operations in place of the one-pass loops (float32 on the CPU).
+  // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }
 
  protected:
@@ -90,15 +90,15 @@ class Optimiser {
   using Slots = std::vector<Slot*>;
 
   Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names);
-  // The same with a different state for each parameter.
+  // The same with different state tensors for each parameter.
   using StateNames = std::function<std::vector<std::string>(const std::string& name, const torch::Tensor&)>;
   Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names);
 
-  // A factor on the gradients that depends on all of them (LAMB's global norm).
+  // A factor on the gradients that depends on all gradients (LAMB's global norm).
   virtual double rescale(const Slots&, double gradient_scale) { return gradient_scale; }
   // The update in tensor operations, for any dtype and device: the definition of update_plain().
   virtual void update_tensors(const Slots& slots, double lr, double gradient_scale) = 0;
-  // The same on contiguous float32 in main memory, in one pass, shared by the threads.
+  // The same on contiguous float32 in main memory, in one pass, divided among the threads.
   virtual void update_plain(const Slots& slots, double lr, double gradient_scale) = 0;
 
  private:

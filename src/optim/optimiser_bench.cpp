@@ -1,7 +1,8 @@
 // Measures the optimiser step on the parameters of a ViT-B (86 M, float32) relative to memory bandwidth: the
 // loops, the composition of tensor operations, and ATen's fused AdamW, taking turns in one process.
 //
-//   optimiser_bench [SECONDS]   prints one line each: median and fastest ms, bytes the arithmetic moves, GB/s
+//   optimiser_bench [SECONDS] prints one line each: median and fastest ms, bytes that the arithmetic moves,
+//   GB/s
 #include "ops/torch.h"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ NamedTensors vit_base() {
 
 struct Candidate {
   std::string name;
-  double arrays;  // float32 arrays of the model's size read or written
+  double arrays;  // number of float32 arrays of the model's size that are read or written
   std::function<void()> run;
   std::vector<double> times = {};
 };

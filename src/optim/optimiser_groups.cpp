@@ -24,7 +24,7 @@ bool starts_with_part(std::string_view name, std::string_view part) {
          (name.size() == part.size() || name[part.size()] == '.' || part.back() == '.');
 }
 
-// A parameter's depth: {0} the stem, {1, stage, block} a block, {2} the head.
+// A parameter's depth: {0} for the stem, {1, stage, block} for a block, {2} for the head.
 using Place = std::array<int64_t, 3>;
 constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
 constexpr int64_t kEnd = INT64_MAX;  // after all stages, or all blocks of a stage
@@ -79,8 +79,8 @@ Place place_of(const std::string& name) {
   return found == 0 ? kHead : place;
 }
 
-// A norm after blocks has no layer of its own, but belongs to the last of them: `final_norm` to all blocks,
-// "norm_list.2" to those of a stage.
+// A norm after blocks is not a separate layer, but belongs to the last of them: `final_norm` to the last of
+// all blocks, "norm_list.2" to the last of a stage.
 std::optional<Place> blocks_before(const std::string& name, std::string_view final_norm) {
   if (starts_with_part(name, final_norm)) return Place{1, kEnd, kEnd};
   if (!name.starts_with("norm_list.")) return std::nullopt;

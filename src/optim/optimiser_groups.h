@@ -29,23 +29,23 @@ struct ParameterRule {
 
 // True if a shell pattern ("blocks.0.*") matches a parameter's name.
 bool matches(const std::string& pattern, const std::string& name);
-// Throws a usage error unless a name matches, with the recipe's `key` and the nearest pattern or name, or
-// else patterns of all names.
+// Throws a usage error if no name matches, with the recipe's `key` and the nearest pattern or name, or else
+// patterns of all names.
 void require_match(const char* key, const std::string& pattern, const std::vector<std::string>& names);
 
 struct GroupOptions {
   double weight_decay = 0.05;
   double layer_decay = 1;  // 1 = one learning rate for all
-  double min_scale = 0;    // lower bound of a layer's scale
+  double min_scale = 0;    // lower bound of a layer's learning-rate scale
   // Names, or patterns as for matches(), without decay, in addition to one-dimensional parameters.
   std::vector<std::string> no_decay = {};
-  // Applied in order: factors multiply, the last decay wins. Throws a usage error for one without a match.
+  // Applied in order: factors multiply, the last decay counts. Throws a usage error for a rule without match.
   std::vector<ParameterRule> rules = {};
 };
 
 // Groups the module's trainable parameters (requires_grad) by rate and decay; frozen ones still count as
-// layers. No decay for parameters of at most one dimension, names that end in ".bias", and the named
-// exceptions. Exceptions without a match are ignored (a family lists a class token even for sizes without
+// layers. Parameters of at most one dimension, names that end in ".bias", and the named exceptions get no
+// decay. Exceptions without a match are ignored (a family lists a class token even for sizes without
 // one).
 std::vector<ParameterGroup> make_parameter_groups(const torch::nn::Module& module,
                                                   const GroupOptions& options);

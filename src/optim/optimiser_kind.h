@@ -1,4 +1,4 @@
-// The interface between an optimiser's file and the table of optimiser.cpp.
+// The interface between an optimiser's file and the table in optimiser.cpp.
 #pragma once
 
 #include <functional>

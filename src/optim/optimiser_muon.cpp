@@ -58,7 +58,8 @@ struct MuonConfig : AdamConfig {
     v("by_adamw", by_adamw,
       "patterns of further parameters that AdamW updates, as it does embeddings and heads");
   }
-  // True if Muon updates the parameter. Depthwise kernels ([channels, 1, …]) mix no channels, so it does not.
+  // True if Muon updates the parameter. It does not update depthwise kernels ([channels, 1, …]), which mix no
+  // channels.
   bool orthogonalises(const std::string& parameter, const torch::Tensor& p) const {
     const auto fits = [&](const auto& pattern) { return matches(pattern, parameter); };
     return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 && p.numel() > 0 &&
@@ -111,7 +112,7 @@ class Muon final : public Adam<true> {
   void update_plain(const Slots& slots, double lr, double gradient_scale) override {
     const auto [matrices, others] = split(slots);
     if (!others.empty()) Adam::update_plain(others, lr, gradient_scale);
-    // A thread takes whole matrices, so that with several of them the number of threads changes no sum.
+    // Each thread takes whole matrices, so the sums do not depend on the number of threads.
     parallel_for(std::ssize(matrices), 1, [&](int64_t begin, int64_t end) {
       const torch::NoGradGuard no_grad;
       for (int64_t i = begin; i < end; ++i)

@@ -95,7 +95,7 @@ void sgd(float* __restrict p, const float* __restrict g, float* __restrict b, in
   }
 }
 
-// Four quarters at once: a core reads a third faster from memory in four streams than in one.
+// Processes four quarters at once, since a core reads a third faster from memory in four streams than in one.
 TESSERA_FOR_EACH_ISA
 double sum_of_squares(const float* x, int64_t n) {
   const auto square = [](float v) { return static_cast<double>(v) * static_cast<double>(v); };
@@ -151,7 +151,7 @@ void average(float* __restrict mean, const float* __restrict x, int64_t n, float
 }
 
 std::vector<Block> cut_into_blocks(std::span<const int64_t> sizes) {
-  constexpr int64_t kElements = 1 << 14;  // 64 KiB an array: four fit the second-level cache
+  constexpr int64_t kElements = 1 << 14;  // 64 KiB per array: four fit the second-level cache
   std::vector<Block> blocks;
   for (size_t tensor = 0; tensor < sizes.size(); ++tensor)
     for (int64_t begin = 0; begin < sizes[tensor]; begin += kElements)

@@ -46,17 +46,17 @@ double sum_of_squares(const float* x, int64_t n);
 double sum_of_magnitudes(const float* x, int64_t n);
 double sum_of_powers(const float* x, int64_t n, double divisor, double power);  // of |x| / divisor
 float largest_magnitude(const float* x, int64_t n);                             // NaN if any is
-// mean <- mean + add (x - mean): equal values keep their bits, and add = 1 gives x.
+// mean <- mean + add (x - mean): if both are equal the bits do not change, and add = 1 gives x.
 void average(float* mean, const float* x, int64_t n, float add);
 
-// Blocks of tensors to share evenly among threads, at boundaries that do not depend on their number.
+// Blocks of tensors, divided evenly among threads, at boundaries that do not depend on their number.
 struct Block {
   size_t tensor;  // index into the sizes given
   int64_t begin, end;
 };
 std::vector<Block> cut_into_blocks(std::span<const int64_t> sizes);
 
-// Calls body(i) for every i < blocks.size(), with the elements shared evenly by the compute threads.
+// Calls body(i) for every i < blocks.size(), with the elements divided evenly among the compute threads.
 template <class Body>
 void for_each_block(const std::vector<Block>& blocks, const Body& body);
 

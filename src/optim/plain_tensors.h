@@ -11,7 +11,7 @@ inline bool is_plain(const torch::Tensor& t) {
          t.is_non_overlapping_and_dense();
 }
 
-// True if element i in memory is the same element of both: same shape and order of dimensions.
+// True if element i in memory is the same element in both: same shape and order of dimensions.
 inline bool same_layout(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   for (int64_t d = 0; d < a.dim(); ++d)

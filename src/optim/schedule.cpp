@@ -54,7 +54,7 @@ struct WarmupConfig {
   }
 };
 
-// The time in a schedule's unit: steps or whole epochs.
+// Time in a schedule's unit: steps or whole epochs.
 struct Clock {
   Clock(const ScheduleSpan& s, const WarmupConfig& config, bool in_epochs)
       : span(s), per_epoch(in_epochs), warmup(in_epochs ? config.in_epochs(s) : config.in_steps(s)) {}

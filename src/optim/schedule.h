@@ -1,7 +1,7 @@
 // The learning rate as a pure function of the step, so that a resumed run gets the same rates.
 //
 // Steps count optimiser updates from 0; epochs are steps / steps_per_epoch. s is the step, w the warm-up, S
-// the run's length. Except in `timm_cosine`, the cosine starts at its top after the warm-up:
+// the run's length. Except in `timm_cosine`, the cosine starts at its maximum after the warm-up:
 //   cosine       s < w: warmup_lr + (lr - warmup_lr) (s+1)/w;
 //                then   min_lr + (lr - min_lr) (1 + cos(pi (s-w)/(S-w))) / 2;
 //                with per_epoch s, w and S are epochs

@@ -10,7 +10,7 @@
 namespace tessera::parallel {
 namespace {
 
-// Silences the Reducer's warning that a search for left-out parameters found none.
+// Silences the Reducer's warning that it searched for unused parameters and found none.
 class Quiet final : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -25,7 +25,7 @@ struct GradientMean::State {
 GradientMean::GradientMean(World& world, const std::vector<torch::Tensor>& parameters, bool may_skip)
     : state_(std::make_unique<State>()) {
   if (world.size() == 1) return;
-  // Gradients arrive in roughly reverse order: the last bucket is ready first.
+  // Gradients arrive in roughly reverse order, so the last bucket is ready first.
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(
       parameters, {c10d::kDefaultFirstBucketBytes, c10d::kDefaultBucketBytesCap},
       std::vector<bool>(parameters.size(), false)));

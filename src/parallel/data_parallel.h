@@ -19,7 +19,7 @@ namespace tessera::parallel {
 class GradientMean {
  public:
   // Takes the parameters that require gradients, in the same order in all processes. `may_skip`: a backward
-  // pass may leave some out (a branch that drop path dropped for all samples of a process).
+  // pass may not reach some of them (if drop path dropped a branch for all samples of a process).
   GradientMean(World& world, const std::vector<torch::Tensor>& parameters, bool may_skip);
   ~GradientMean();
 

@@ -45,7 +45,7 @@ c10::intrusive_ptr<c10d::Store> meet(World& world);
 
 struct Launched {
   int rank = 0, size = 1, local_rank = 0, local_size = 1;
-  // Both use one thread, so that all processes start collectives in the same order; logged separately.
+  // Both use one thread, so all processes start collectives in the same order; they are logged separately.
   c10::intrusive_ptr<c10d::Backend> gradients, others;
 };
 Launched launch_mpi(const std::shared_ptr<CollectiveLog>& log);
@@ -60,7 +60,7 @@ void collect_nccl(c10d::Backend& backend);
 // The environment variables of a launcher (mpirun, srun, or that of another MPI).
 
 // True if OpenMPI can find the processes started with this one (by mpirun, or by srun with PMIx). Throws a
-// usage error if several were started that it cannot connect: each would do the whole run alone, all in one
+// usage error if it cannot connect several started processes: each would do the whole run alone, all in one
 // directory.
 bool launched();
 

@@ -12,7 +12,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(const std::string& host, uint16_t 
   options.port = port;  // 0: any free port
   options.isServer = world.leader();
   options.numWorkers = static_cast<size_t>(world.size());
-  options.waitWorkers = false;  // the others do not have the port yet
+  options.waitWorkers = false;  // the other processes do not have the port yet
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, options);
   } catch (const std::exception& error) {

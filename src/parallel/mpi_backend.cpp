@@ -1,8 +1,8 @@
 // c10d's collectives over MPI, as a backend for PyTorch's Reducer.
 //
 // A separate thread starts each collective without blocking (MPI_Iallreduce …) and polls for its end with
-// sleeps. So gradients travel during the rest of the backward pass, and a waiting process takes no core from
-// a computing one. Between start and end only that thread calls MPI.
+// sleeps. So gradients are exchanged during the rest of the backward pass, and a waiting process takes no
+// core from a computing one. Between start and end only that thread calls MPI.
 #include <mpi.h>
 
 #include <chrono>
@@ -147,7 +147,7 @@ class MpiThread {
 
 class MpiBackend final : public c10d::Backend {
  public:
-  // `allreduce`: the kind under which its sums are logged.
+  // For `allreduce`: the kind under which its sums are logged.
   MpiBackend(int rank, int size, const char* allreduce, std::shared_ptr<MpiThread> thread)
       : Backend(rank, size), sum_(allreduce), thread_(std::move(thread)) {}
   const std::string getBackendName() const override { return "mpi"; }
@@ -187,7 +187,7 @@ class MpiBackend final : public c10d::Backend {
       outputs[0][static_cast<size_t>(rank)].copy_(all[rank].view_as(outputs[0][static_cast<size_t>(rank)]));
     return work;
   }
-  // Exchanges rows with each process, by rank; logged as the bytes sent to the next process.
+  // Exchanges rows with every process, by rank; logged as the bytes sent to the next process.
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
                                                std::vector<int64_t>& output_rows,
                                                std::vector<int64_t>& input_rows,
@@ -221,7 +221,7 @@ class MpiBackend final : public c10d::Backend {
   }
   static at::Tensor one(const std::vector<at::Tensor>& tensors) {
     check(tensors.size() == 1, "MPI: a collective takes one tensor, not ", tensors.size());
-    count_of(tensors[0]), type_of(tensors[0]);  // invalid ones fail here, not in the thread
+    count_of(tensors[0]), type_of(tensors[0]);  // invalid tensors fail here, not in the thread
     return tensors[0];
   }
 

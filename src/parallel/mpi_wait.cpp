@@ -15,9 +15,9 @@ namespace {
 
 constexpr auto kNap = std::chrono::microseconds(20);
 constexpr double kPatience = 600;     // seconds
-constexpr double kLongestLook = 1.0;  // seconds: between two looks this process may itself have been stopped
-constexpr int64_t kSpread = 8;        // a collective may have ended on some processes only
-constexpr int kTag = 1;               // for messages with a waiting process's collective
+constexpr double kLongestLook = 1.0;  // seconds; between two checks this process may itself have been stopped
+constexpr int64_t kSpread = 8;        // a collective may have ended in only some processes
+constexpr int kTag = 1;               // of messages about a waiting process's collective
 
 double asked_patience() {
   const char* asked = std::getenv("TESSERA_WAIT_SECONDS");

@@ -22,7 +22,7 @@ class MpiWait {
   std::string complete(const std::function<void(MPI_Request*)>& start, const std::string& what);
 
  private:
-  // After half the timeout, sends the number of this collective to the others; processes that sent none are
+  // After half the timeout, sends this collective's number to the others; processes that send none are
   // missing.
   void tell();
   std::vector<std::string> missing();
@@ -31,7 +31,7 @@ class MpiWait {
   double patience_;           // seconds
   int64_t number_ = 0;        // number of the current collective
   std::deque<int64_t> told_;  // numbers being sent to others
-  std::string lost_;          // the message that complete() returns from now on
+  std::string lost_;          // the error message that complete() returns from now on
 };
 
 }  // namespace tessera::parallel

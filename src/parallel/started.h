@@ -5,8 +5,8 @@
 
 namespace tessera::parallel {
 
-// Returns the number of processes that mpirun or srun started with this one, by their environment variables; 1 for a
-// program started by hand.
+// Returns the number of processes that mpirun or srun started with this one, from environment variables; 1
+// without a launcher.
 int64_t started_processes();
 
 }  // namespace tessera::parallel

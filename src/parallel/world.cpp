@@ -80,7 +80,7 @@ std::string name_of_machine() {
 
 std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();
-  if (!launched()) return world;  // a program started by hand never starts MPI
+  if (!launched()) return world;  // without a launcher MPI is never started
   auto log = std::make_shared<CollectiveLog>();
   Launched mpi = launch(log);
   refuse_lonely(mpi.size);

@@ -18,8 +18,8 @@
 
 namespace tessera::parallel {
 
-// Kinds of collectives: the all-reduce of gradients, sums of measurements and decisions, broadcasts of the
-// leader's bytes, gathers of all processes' bytes, rows from each process to the next.
+// Kinds of collectives: the all-reduce of gradients, sums of metrics and decisions, broadcasts of the
+// leader's bytes, gathers of all processes' bytes, and rows sent from each process to the next.
 inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
                             *kGather = "gather", *kRing = "ring";
 
@@ -27,15 +27,15 @@ inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcas
 struct Traffic {
   std::string kind;
   int64_t calls = 0, bytes = 0;  // bytes: of this process's tensors
-  double seconds = 0;            // total over the calls, as in Collective
+  double seconds = 0;            // total seconds of the calls, as in Collective
 };
 
 // A completed collective.
 struct Collective {
   const char* kind = "";
   int64_t bytes = 0;  // in this process's tensors
-  // `began`: submission time, from steady_seconds(). `seconds`: on the CPU until completion, including
-  // overlapped computation; on a GPU the GPU time.
+  // `began`: submission time, from steady_seconds(). `seconds`: on the CPU the time until completion,
+  // including overlapped computation; on a GPU the GPU time.
   double began = 0, seconds = 0;
 };
 
@@ -44,8 +44,8 @@ std::string name_of_machine();
 
 class World {
  public:
-  // Starts MPI if a launcher started this process; once per program. Throws if this build is without MPI
-  // despite a launcher, or if MPI does not connect the started processes.
+  // Starts MPI if a launcher started this process; once per program. Throws if there is a launcher but this
+  // build has no MPI, or if MPI does not connect the started processes.
   //
   // If a process does not join a collective within TESSERA_WAIT_SECONDS (600) because it is stopped or stuck,
   // the waiting processes throw an error with the collective and the missing processes.
@@ -68,16 +68,16 @@ class World {
   // Returns the bytes of all processes by rank.
   std::vector<std::string> gather(const std::string& bytes);
   // Starts sending `rows` to the next rank (from the last to the first) and receiving the previous rank's
-  // rows in `into`. Returns a function that waits for the end; neither tensor may change before. Tensors as
-  // for sum, with at least one row and equal shapes except in the first dimension. Throws if this process is
-  // alone.
+  // rows in `into`. Returns a function that waits for completion; neither tensor may change before that.
+  // Tensors as for sum, with at least one row and equal shapes except in the first dimension. Throws if this
+  // process is alone.
   std::function<void()> pass_on(const torch::Tensor& rows, const torch::Tensor& into);
   std::vector<Traffic> traffic() const;  // by kind, in alphabetical order
-  // start_recording() begins to keep all collectives of this process; stop_recording() returns them.
+  // start_recording() starts to record all collectives of this process; stop_recording() returns them.
   void start_recording();
   std::vector<Collective> stop_recording();
 
-  // From now on gradients use GPUs; `index` is this process's GPU. Needs NCCL (gpus.h).
+  // From now on, gradients are exchanged between GPUs; `index` is this process's. Needs NCCL (gpus.h).
   void take_gpu(int index);
 
   // Ends all processes at once, without their cooperation.
@@ -93,8 +93,8 @@ class World {
   std::unique_ptr<Group> group_;
 };
 
-// Returns the GPU of process `local_rank` of the `local_size` on this machine, which sees `gpus` GPUs. That
-// is the GPU of its number; the only one if the launcher gives each process its own (srun --gpus-per-task=1);
+// Returns the GPU of process `local_rank` of the `local_size` on this machine, which sees `gpus` GPUs. This
+// is GPU `local_rank`, or the only one if the launcher gives each process its own (srun --gpus-per-task=1);
 // else -1.
 int gpu_of(int local_rank, int local_size, int gpus);
 

@@ -13,7 +13,7 @@
 namespace tessera::plan {
 namespace {
 
-// A core of this machine: eight multiply-adds a cycle in two units, at 2.5 GHz.
+// A core of this machine: eight multiply-adds per cycle in each of two units, at 2.5 GHz.
 constexpr double kCoreFlops = 8e10, kCoreBytes = 8e9;
 
 Chip this_cpu() {

@@ -12,13 +12,13 @@ enum class Generation { ampere, hopper, cpu };
 struct Chip {
   std::string name{};
   Generation generation = Generation::hopper;
-  double flops = 0;  // dense products in bfloat16, a second
+  double flops = 0;  // dense products in bfloat16, per second
   double memory_bytes = 0;
   double memory_bytes_per_s = 0;
-  double link_bytes_per_s = 0;     // to the chips of its machine, one direction
+  double link_bytes_per_s = 0;     // to other chips of its machine, one direction
   double network_bytes_per_s = 0;  // its share of the machine's network cards, one direction
-  double power = 1;                // power limit over the data sheet's
-  // The sustained clock over the data sheet's: power grows with the cube of the clock.
+  double power = 1;                // power limit divided by that of the data sheet
+  // The sustained clock divided by the data sheet's: power grows with the cube of the clock.
   double clock() const;
 };
 
@@ -43,9 +43,9 @@ Cluster parse_cluster(const std::string& name, const std::vector<Chip>& known = 
 // Returns a value in base units of "989 TFLOP/s", "80 GB" or "3350 GB/s"; `unit`: "FLOP/s", "B" or "B/s".
 double parse_quantity(const std::string& quantity, const std::string& unit, const std::string& where);
 
-// Returns the bytes a second at which a collective of `members` chips moves data, if consecutive members are
-// `stride` chips apart. The chips of a machine share its network cards, so a group with several members in a
-// machine has the cards of all of them.
+// Returns the bytes per second at which a collective of `members` chips moves data, if consecutive members
+// are `stride` chips apart. The chips of a machine share its network cards, so a group with several members
+// in a machine has the cards of all of them.
 struct Bandwidth {
   double bytes_per_s = 0;
   bool over_network = false;

@@ -10,7 +10,7 @@ namespace tessera::plan {
 struct Constant {
   const char* name;
   double value;  // fitted on all published points
-  double prior;  // a fit begins here and is pulled here
+  double prior;  // the fit starts here and is pulled towards it
   const char* unit;
   const char* meaning;
 };

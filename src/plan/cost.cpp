@@ -61,7 +61,7 @@ class StepModel {
     return peak() * of_generation(attention_ampere, attention_hopper) / (1 + c_[narrow_heads] * 64 / head);
   }
 
-  // Seconds of one layer of a stack, forward, for a microbatch.
+  // Seconds for the forward pass of one layer of a stack and one microbatch.
   struct Forward {
     double products, attention, memory_bound, scores;
   };
@@ -113,7 +113,7 @@ class StepModel {
     const double factor = shape_.parameters > 0 ? 2 + shape_.trained / shape_.parameters : 3;
     const double width = shape_.stacks.empty() ? 1024 : static_cast<double>(shape_.stacks[0].width);
     const double rows = samples_ * static_cast<double>(std::max<int64_t>(1, shape_.outputs)) / context_;
-    // With a pipeline the last stage has the head, and the others wait for it.
+    // In a pipeline the last stage has the head, and the others wait for it.
     time.products += microbatches_ * factor * 2 * samples_ * shape_.products / (context_ * tensor_) /
                      products_rate(width / tensor_, std::max(rows, samples_ * 64));
     const double logits =
@@ -157,11 +157,11 @@ class StepModel {
     const int64_t members = layout_.data * layout_.context;
     if (members == 1) return;
     const Bandwidth rate = bandwidth(cluster_, members, layout_.tensor);
-    // Products hide an exchange, which slows them by a share of its time at the rate of the links.
+    // An exchange overlaps with products and slows them by a share of its time at the links' rate.
     const double slows = (1 - c_[hidden_data]) * out.traffic.data / chip_.link_bytes_per_s;
     const double seconds =
         out.traffic.data / ((rate.over_network ? c_[network] : c_[link]) * rate.bytes_per_s);
-    // An exchange that happens once in a step overlaps with one microbatch only.
+    // An exchange that happens once per step overlaps with only one microbatch.
     const bool always = layout_.zero >= 2 && layout_.pipeline == 1;
     const double cover = forward_backward / (always ? 1 : microbatches_);
     out.time.data_traffic = std::max(slows, seconds - cover);
@@ -224,7 +224,7 @@ StepTraffic step_traffic(const Shape& shape, const Layout& layout, const Arithme
   const double reduce = share * arithmetic.gradient_bytes * trained,
                gather = share * arithmetic.gathered_bytes * parameters;
   StepTraffic traffic;
-  // A pipeline reduces gradients once, and gathers weights once.
+  // A pipeline reduces gradients once per step, and gathers weights once.
   const double times = layout.pipeline == 1 ? microbatches : 1;
   switch (layout.zero) {
     case 0:

@@ -10,7 +10,7 @@
 
 namespace tessera::plan {
 
-// Seconds of a step by cause. Traffic counts what computation does not hide.
+// Seconds of a step by cause. Traffic counts only the part that does not overlap with computation.
 struct StepTime {
   double products = 0, attention = 0, memory_bound = 0, recomputed = 0, launches = 0;
   double tensor_traffic = 0, data_traffic = 0, pipeline_traffic = 0, bubble = 0, optimiser = 0,
@@ -21,7 +21,7 @@ struct StepTime {
   const char* limit() const;
 };
 
-// Bytes a chip by kind, on the fullest pipeline stage.
+// Bytes per chip by kind, on the fullest pipeline stage.
 struct StepMemory {
   double weights = 0, gradients = 0, optimiser = 0, average = 0, activations = 0, logits = 0, working = 0,
          reserve = 0;
@@ -29,7 +29,7 @@ struct StepMemory {
   std::vector<std::pair<const char*, double>> by_kind() const;
 };
 
-// Bytes that a chip sends in a step.
+// Bytes that each chip sends in a step.
 struct StepTraffic {
   double data = 0, tensor = 0, pipeline = 0;
 };
@@ -38,13 +38,13 @@ struct StepCost {
   StepTime time{};
   StepMemory memory{};
   StepTraffic traffic{};
-  double mfu = 0;  // model FLOP, causal pairs counted whole, over the peak of all chips
+  double mfu = 0;  // model FLOP, causal pairs counted in full, over the peak of all chips
 };
 
 // The cost of one layer on a chip of one kind, measured. It replaces the formulas of products, attention and
-// memory-bound work. Depths are those of the model's settings; a setting's layer may be several of a stack.
+// memory-bound work. Depths are those of the model's settings; one layer there may be several of a stack.
 struct MeasuredBlock {
-  double fixed_s = 0, per_sample_s = 0, step_s = 0;  // a layer: forward and backward, and its optimiser step
+  double fixed_s = 0, per_sample_s = 0, step_s = 0;  // a layer: forward and backward, and the optimiser step
   double outer_fixed_s = 0, outer_per_sample_s = 0, outer_step_s = 0;  // everything outside the layers
   double layer_bytes = 0, outer_bytes = 0;                             // activations of a sample
   double program_bytes = 0;                                            // resident without a model, about
@@ -72,7 +72,7 @@ StepCost step_cost(const Shape& shape, const Cluster& cluster, const Layout& lay
                    const Arithmetic& arithmetic, const Constants& constants,
                    const MeasuredBlock* measured = nullptr);
 
-// Korthikanti et al. 2022: bytes of activations that one layer keeps for a sample on a chip.
+// Korthikanti et al. 2022: bytes of activations that one layer keeps per sample and chip.
 double kept_bytes(const Stack& stack, const Layout& layout);
 
 }  // namespace tessera::plan

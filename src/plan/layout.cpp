@@ -36,7 +36,7 @@ std::string why_impossible(const Layout& layout, const Shape& shape, const Clust
     return text("the layout has ", layout.chips(), " chips, the cluster ", cluster.chips);
   if (batch % (layout.data * layout.microbatch) != 0)
     return text("the batch of ", batch, " is no multiple of data x microbatch");
-  // Its exchanges happen in every layer, so they must stay inside a machine.
+  // Its exchanges happen in every layer, so the group must stay inside one machine.
   if (cluster.per_machine % layout.tensor != 0)
     return text("tensor ", layout.tensor, " does not divide the ", cluster.per_machine,
                 " chips of a machine");

@@ -6,12 +6,12 @@
 namespace tessera::plan {
 namespace {
 
-// Memory that an allocator holds over what is in use.
+// Memory that an allocator holds beyond the memory in use.
 constexpr double kReserve = 1.05;
-// Bytes of a logit: 16 bits, its float copy, the float gradient and its 16 bits.
+// Bytes per logit: 16 bits, a float copy, the float gradient and its 16-bit copy.
 constexpr double kLogitBytes = 12;
 
-// Bytes of a layer and sample that are kept without recomputation.
+// Bytes kept per layer and sample without recomputation.
 double all_bytes(const Stack& stack, const Layout& layout) {
   const auto tokens = static_cast<double>(stack.tokens) / static_cast<double>(layout.context),
              tensor = static_cast<double>(layout.tensor);
@@ -95,7 +95,7 @@ StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmeti
   memory.logits = kLogitBytes * samples * static_cast<double>(shape.outputs) *
                   static_cast<double>(shape.vocabulary) / (tensor * static_cast<double>(layout.context));
   memory.working = samples * largest_kept;
-  // Two gathered layers, one gradient, and everything outside the layers.
+  // Two gathered layers, one layer's gradient, and everything outside the layers.
   if (layout.zero >= 3)
     memory.working += arithmetic.gathered_bytes * (2 * largest + shape.parameters) / tensor +
                       arithmetic.gradient_bytes * std::max(largest, shape.trained) / tensor;

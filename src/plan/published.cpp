@@ -12,7 +12,7 @@
 namespace tessera::plan {
 namespace {
 
-// The cells of a line by column.
+// The cells of a line, by column.
 class Row {
  public:
   Row(const std::vector<std::string>& names, const std::vector<std::string>& cells, std::string where)
@@ -45,15 +45,15 @@ class Row {
   std::map<std::string, std::string> cells_;
 };
 
-// The microbatch, if a source does not print it: the largest power of two with at most 8192 tokens that
-// divides the samples of a replica.
+// The microbatch if a source does not give it: the largest power of two with at most 8192 tokens that divides
+// the samples of a replica.
 int64_t likely_microbatch(int64_t samples, int64_t sequence) {
   int64_t microbatch = 1;
   while (samples % (2 * microbatch) == 0 && 2 * microbatch * sequence <= 8192) microbatch *= 2;
   return microbatch;
 }
 
-// The parts of a pipeline stage, if a source does not print them: at most four, of whole layers.
+// The number of parts of a pipeline stage if a source does not give it: at most four, of whole layers.
 int64_t likely_parts(int64_t layers, int64_t pipeline) {
   return pipeline == 1 ? 1 : std::clamp<int64_t>(layers / pipeline, 1, 4);
 }

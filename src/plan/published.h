@@ -15,7 +15,7 @@ struct Published {
   Layout layout{};
   Arithmetic arithmetic{};
   double step_seconds = 0;
-  double memory_bytes = 0;  // per chip, 0 = not printed
+  double memory_bytes = 0;  // per chip; 0 = not given
 };
 
 // Reads the columns of bench/plan/published.csv. Throws a usage error with line and column.
@@ -33,7 +33,7 @@ Prediction predict(const Published& point, const Constants& constants);
 // towards the priors keeps constants that the points do not determine.
 Constants fit_constants(const std::vector<Published>& points, const Constants& start = prior_constants());
 
-// Predicts each point by constants fitted without its fold: every folds-th point, in the order of the file.
+// Predicts each point with constants fitted without its fold, which is every folds-th point of the file.
 std::vector<Prediction> cross_validate(const std::vector<Published>& points, int folds = 5);
 
 // Error statistics over predictions.

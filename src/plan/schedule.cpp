@@ -5,7 +5,7 @@
 namespace tessera::plan {
 namespace {
 
-// The passes of a stage in their order.
+// The passes of a stage, in order.
 std::vector<Slot> order_of(int64_t stage, int64_t stages, int64_t microbatches) {
   const int64_t ahead = std::min(microbatches, stages - stage);
   std::vector<Slot> order;
@@ -34,7 +34,7 @@ Schedule one_forward_one_backward(int64_t stages, int64_t microbatches) {
       const Slot pass = orders[s][next[s]];
       const auto i = static_cast<size_t>(pass.microbatch);
       const bool ahead = pass.work == Work::forward;
-      // A pass waits for the same microbatch on the stage that feeds it.
+      // A pass must wait for the same microbatch on the stage that feeds it.
       const size_t input =
           ahead ? (s == 0 ? 0 : forward[s - 1][i]) : (s + 1 == p ? forward[s][i] : backward[s + 1][i]);
       const bool ready = ahead ? s == 0 || input > 0 : input > 0;

@@ -22,7 +22,7 @@ bool has_attention(const Shape& shape) {
                      [](const Stack& stack) { return stack.score_bytes > 0; });
 }
 
-// Calls `use` with every layout of fixed degrees that is possible.
+// Calls `use` with every possible layout of fixed degrees.
 void vary(Layout layout, const Shape& shape, const Cluster& cluster, int64_t batch,
           const std::function<void(const Layout&)>& use) {
   const int64_t layers = shape.stacks.empty() ? 1 : shape.stacks[0].layers;
@@ -34,7 +34,7 @@ void vary(Layout layout, const Shape& shape, const Cluster& cluster, int64_t bat
         if (!why_impossible(layout, shape, cluster, batch).empty()) continue;
         for (const Recompute recompute :
              {Recompute::none, Recompute::attention, Recompute::products, Recompute::full}) {
-          // Flash attention keeps no scores, so there is nothing to compute again.
+          // Flash attention keeps no scores, so there is nothing to recompute.
           if (recompute == Recompute::attention && (layout.flash || !has_attention(shape))) continue;
           layout.recompute = recompute;
           use(layout);
@@ -60,7 +60,7 @@ bool same_degrees(const Layout& a, const Layout& b) {
   return a.data == b.data && a.tensor == b.tensor && a.pipeline == b.pipeline;
 }
 
-// Returns the bytes missing with the best layout, at most 0 if one fits; `any`: whether a layout exists.
+// Returns how many bytes the best layout lacks, at most 0 if it fits; sets `any` if a layout exists.
 double missing(const Shape& shape, const Cluster& cluster, const Arithmetic& arithmetic,
                const SearchOptions& options, bool& any) {
   double least = 1e300;
@@ -87,7 +87,7 @@ std::vector<Layout> possible_layouts(const Shape& shape, const Cluster& cluster,
 
 std::vector<Plan> search(const Shape& shape, const Cluster& cluster, const Arithmetic& arithmetic,
                          const Constants& constants, const SearchOptions& options) {
-  std::vector<Plan> best;  // one for each division into data, tensor and pipeline
+  std::vector<Plan> best;  // one for each combination of data, tensor and pipeline degrees
   const double usable = usable_bytes(cluster.chip);
   for_each_layout(shape, cluster, arithmetic.batch, options.flash, [&](const Layout& layout) {
     if (options.only_runnable && !why_not_yet(layout).empty()) return;

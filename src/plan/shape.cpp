@@ -38,7 +38,7 @@ Shape shape_of(const Transformer& model) {
               .gated = gated,
               .causal = true};
   const double weights = 2 * width * width + 2 * width * keys + (gated ? 3 : 2) * width * hidden;
-  // GPT has biases and two norms with a shift; LLaMA has two norms without.
+  // GPT has biases and two norms with a bias; LLaMA has two norms without.
   stack.parameters = weights + (gated ? 2 * width : 9 * width + hidden);
   stack.trained = stack.parameters;
   stack.products = tokens * weights;

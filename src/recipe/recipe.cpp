@@ -33,7 +33,7 @@ void for_each_section(R& recipe, F&& f) {
 constexpr std::array kSections = {"model",        "data",      "preprocess", "augment", "task",
                                   "quantization", "optimiser", "schedule",   "train"};
 
-// Keys that affect output paths, frequency, speed, or when to give up, but not the result.
+// Keys that affect output paths, intervals, speed, or when to give up, but not the result.
 constexpr std::array kFreeKeys = {
     "train.output",           "train.device",          "train.threads",
     "train.loader_threads",   "train.keep_last",       "train.max_bad",
@@ -108,8 +108,8 @@ void check_quantization(const QuantizationConfig& q) {
           "2 to 16 bits, or 0 like weights");
 }
 
-// Returns the path of the recipe in the output directory, "" if there is none. The file that the run started
-// from may be gone.
+// Returns the path of the recipe in the output directory, "" if there is none. The original recipe file may
+// have been deleted.
 std::string stored_recipe(const Value* output) {
   const std::string path = output && output->is_string() ? output->as_string() + "/recipe.toml" : "";
   return !path.empty() && file_exists(path) ? path : "";
@@ -243,8 +243,8 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
 
 namespace {
 
-// Returns the start of an error line if overrides choose another model than the files, which set keys of [model] for
-// their own: "--model resnet50: demo.toml sets model.dim for model vil"; else "".
+// Returns the start of an error line if overrides choose another model than the files, but the files set keys
+// of [model] for theirs: "--model resnet50: demo.toml sets model.dim for model vil"; else "".
 std::string other_model(const Value& files, const Value& asked, const std::string& where) {
   const Value *own = files.find("model"), *name = asked.find("model.name");
   if (!own || !own->is_table() || !name || !own->find("name") || *own->find("name") == *name) return "";
@@ -309,7 +309,7 @@ Value computed_part(const Recipe& recipe) {
 }
 
 std::string recipe_conflict(const Recipe& run, const Recipe& asked) {
-  // Paths may be spelled otherwise or moved: fingerprints of the data decide whether they are the same.
+  // Paths may have changed: fingerprints decide whether the data are the same.
   Recipe moved = asked;
   for (std::string data::SourceConfig::*path :
        {&data::SourceConfig::path, &data::SourceConfig::val_path, &data::SourceConfig::image_root,
@@ -327,7 +327,8 @@ std::string recipe_hash(const Recipe& recipe) {
 
 namespace {
 
-// Lists the keys of several kinds under one heading; a key that some of them lack names its owners.
+// Lists the keys of several kinds under one heading; a key that only some kinds have is followed by their
+// names.
 std::vector<KeyDescription> keys_of_kinds(
     const std::vector<std::string>& names,
     const std::function<std::vector<KeyDescription>(const std::string&)>& keys_of) {

@@ -2,8 +2,8 @@
 //
 //   Recipe recipe = load_recipe("recipes/cifar10/vil.toml", {"train.epochs=3", "data.path=my/shards"});
 //
-// A recipe file may be based on others (see recipe_files.h). Overlays win key by key; later overrides win
-// over earlier ones.
+// A recipe file may be based on others (see recipe_files.h). Overlays take precedence key by key, and later
+// overrides over earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ class WeightFile;
 
 namespace tessera::train {
 
-// [model]: its name and the source of its first weights. Every other key is a setting of the family, overlaid
-// on those of the size `name`.
+// [model]: its name and the source of its initial weights. Every other key is a setting of the family and
+// overrides that of the size `name`.
 struct ModelSection {
   std::string name = "vil_tiny_patch16_224";  // "auto": model and preprocessing of the pretrained file
-  std::string pretrained;                     // weights file to start from; "" = fresh weights
+  std::string pretrained;                     // weights file to start from; "" = random weights
   std::string pretrained_key;                 // dictionary of a PyTorch archive; "" = the usual one
-  std::string select_from;                    // a larger model's file to select first weights from; "" = none
+  std::string select_from;                    // larger model's file to select initial weights from; "" = none
   Value settings;
 };
 
@@ -93,7 +93,7 @@ struct Recipe {
 // unknown keys (with the nearest known one), wrong types, values out of range, contradicting keys.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 
-// Reads several files, later ones laid over earlier ones: a paper's recipe and its scale.
+// Reads several files; later ones override earlier ones: a paper's recipe, then a smaller scale.
 Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides = {});
 
 // Reads a settings tree; errors begin with `where` (a file name).
@@ -103,7 +103,7 @@ Recipe read_recipe(const Value& table, const std::string& where);
 // restores it.
 Value recipe_table(const Recipe& recipe);
 
-// Returns the tree without keys that only affect paths, frequency or speed: output, device, threads,
+// Returns the tree without keys that only affect paths, intervals or speed: output, device, threads,
 // checkpoint_* and the like. Weight files contain it.
 Value computed_part(const Recipe& recipe);
 

@@ -18,11 +18,11 @@ constexpr size_t kMostLevels = 8;  // levels of bases
 constexpr int64_t kMostFiles = 100;
 constexpr uint64_t kMostBytes = 1 << 20;
 
-// Keys that set one length in two ways: the last one given counts.
+// Pairs of keys that set one length in two ways: the last one given counts.
 constexpr std::array<std::array<const char*, 3>, 2> kRivals = {
     {{"train", "epochs", "steps"}, {"schedule", "warmup_epochs", "warmup_steps"}}};
 
-// An overlay that sets a length in one way removes the other.
+// If an overlay sets a length in one way, the other key is removed.
 void drop_rival(Value& base, const Value& over) {
   for (const auto& [section, one, other] : kRivals) {
     Value* table = base.find(section);
@@ -86,8 +86,8 @@ class FileReader {
   int64_t files_ = 0;
 };
 
-// Returns the path of a recipe by a path or a short name ("demo", "shapes/dit"): here, in ./recipes, or among those that
-// came with the program. Returns `name` if there is none.
+// Returns the path of a recipe given by path or short name ("demo", "shapes/dit"): in this folder, in
+// ./recipes, or among the installed recipes. Returns `name` if there is none.
 std::string found_recipe(const std::string& name) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -1,9 +1,9 @@
-// The files of a recipe as one tree of settings: several of them overlaid, each with its bases.
+// Combines the files of a recipe into one tree of settings: several files overlaid, each with its bases.
 //
 //   base = "other.toml"                  # next to this file, which is laid over it
 //   base = ["recipe.toml", "scale.toml"] # several: the second is laid over the first
 //
-// Overlays win key by key.
+// Overlays take precedence key by key.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ struct ChartBlock {
   std::vector<Chart> charts{};
 };
 
-// Commands select a table by `name` ("classes", "samples"); a table without a heading goes only into files.
+// Commands select a table by `name` ("classes", "samples"); without a heading it is only in files.
 struct TableBlock {
   std::string name{}, heading{}, note{};
   std::vector<Column> columns{};

@@ -74,7 +74,7 @@ std::vector<Tick> x_ticks_of(const std::vector<Curve>& curves, const Plane& plan
   return kept;
 }
 
-// Decades; 1-2-5 with fewer than three decades; even steps with too few of those.
+// Ticks at decades; at 1, 2 and 5 for fewer than three decades; at even steps if these are too few.
 std::vector<Tick> log_ticks(const Range& exponents, bool percent) {
   std::vector<Tick> ticks;
   const int low = static_cast<int>(std::floor(exponents.low)),
@@ -156,7 +156,8 @@ void draw_axes(Svg& svg, const Plane& plane, const ChartOptions& options, const 
   svg.text(right, bottom + 34, Svg::Anchor::end, "label", options.x_label);
 }
 
-// A faint curve has the colour of the next one that is not: raw values and mean belong together.
+// A faint curve has the colour of the next curve that is not faint, since raw values and their mean belong
+// together.
 size_t colour_index(const std::vector<Curve>& curves, size_t curve) {
   return static_cast<size_t>(std::count_if(curves.begin(), curves.begin() + static_cast<ptrdiff_t>(curve),
                                            [](const Curve& c) { return !c.faint; }));
@@ -271,7 +272,7 @@ std::string line_chart(const std::vector<Curve>& curves, const ChartOptions& opt
     svg.text(options.width / 2, options.height / 2, Svg::Anchor::middle, "label", "no data");
     return svg.finish();
   }
-  // Equal shares: use 0 to 1, since shares around them might be negative.
+  // For equal shares uses the range 0 to 1, since a range around them might be negative.
   if (options.percent && plane.y.low == plane.y.high && plane.y.low >= 0 && plane.y.low <= 1)
     plane.y.low = 0, plane.y.high = 1;
   plane.x.widen(), plane.y.widen();

@@ -14,7 +14,7 @@ struct Point {
 struct Curve {
   std::string name{};
   std::vector<Point> points{};  // by ascending x; a non-finite point leaves a gap
-  bool faint = false;           // thin, pale, in the next curve's colour, not in the legend: raw values
+  bool faint = false;           // thin and pale, in the next curve's colour, not in the legend: raw values
 };
 
 struct ChartOptions {

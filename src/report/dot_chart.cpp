@@ -78,7 +78,7 @@ std::string dot_chart(const std::vector<std::string>& rows, const std::vector<Do
   for (const DotSeries& one : series)
     check(one.shares.size() == rows.size(), "dot chart: ", one.name, " has ", one.shares.size(),
           " shares for ", rows.size(), " rows");
-  // The legend's height determines that of the whole, so it is drawn on a scratch sheet first.
+  // The legend's height determines the total height, so it is drawn on a scratch sheet first.
   Svg unused(options.width, 0, "");
   const double legend = draw_legend_names(unused, series, options, 44);
   double names = 0;

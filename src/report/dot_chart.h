@@ -1,5 +1,5 @@
-// Dots in named rows, one per series, each at its share between two sides: decisions of several models by
-// category (Geirhos et al. 2019, Figure 4).
+// Dots in named rows, one per series, each placed between two sides by its share: decisions of several models
+// by category (Geirhos et al. 2019, Figure 4).
 #pragma once
 
 #include <limits>
@@ -15,9 +15,9 @@ struct DotSeries {
 };
 
 struct DotOptions {
-  std::string title{}, label{};  // `label`: the quantity of the shares
+  std::string title{}, label{};  // `label`: the name of the shares
   std::string left{}, right{};   // the meaning of the two sides
-  bool falling = false;          // the left side is a share of 1, the right side one of 0
+  bool falling = false;          // a share of 1 is at the left side, a share of 0 at the right
   double width = 720;
 };
 

@@ -9,8 +9,8 @@ namespace {
 
 using Glyph = std::array<uint8_t, kGlyphHeight>;
 
-// One byte per row from the top; bit 4 is the left column. From the space to '~'.
-// clang-format off
+// One byte per row from the top; bit 4 is the left column. Characters from the space to
+// '~'.
 constexpr std::array<Glyph, 95> kGlyphs = {{
     {0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00},  // space
     {0x04, 0x04, 0x04, 0x04, 0x04, 0x00, 0x04},  // !

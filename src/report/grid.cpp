@@ -21,8 +21,8 @@ Image with_three_channels(const Image& image) {
   return out;
 }
 
-// Fits the picture into side x side: small ones by a whole factor with sharp pixels, large ones with a
-// filter.
+// Fits the picture into side x side: enlarges small ones by a whole factor with sharp pixels, shrinks large
+// ones with a filter.
 Image fitted(const Image& picture, int side) {
   const Image image = with_three_channels(picture);
   const int longest = std::max(image.width, image.height);

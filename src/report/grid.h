@@ -42,7 +42,7 @@ struct GridOptions {
 // picture has no pixels.
 Image image_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
 
-// The same as a complete SVG file, with captions as text: any script that the reader's fonts have.
+// The same as a complete SVG file, with captions as text, in any script that the reader's fonts have.
 std::string svg_grid(const std::vector<Cell>& cells, const GridOptions& options = {});
 
 // True if image_grid's bitmap font has every character.

@@ -1,5 +1,5 @@
-// A page in one file: style, drawings and images inline, no script, nothing fetched (its content policy
-// forbids it).
+// A page in one file: style, drawings and images inline, no script, nothing fetched (the page's content
+// policy forbids it).
 //
 // The markup is also XML, so that a test can check it.
 #pragma once
@@ -29,7 +29,7 @@ struct Picture {
   enum class Mark { none, good, bad } mark = Mark::none;
 };
 
-// An SVG, and a version for a phone's screen, on which the first would be too small to read.
+// An SVG, and a version for phones, on which the first would be too small to read.
 struct Drawing {
   std::string wide{}, narrow{};
 };

@@ -24,7 +24,7 @@ std::string compact(double value, int digits = 4);
 // A drawing as SVG text: a few shapes, and the shared look of all charts.
 //
 // Colours come from the page's CSS variables, with fallback values. So a drawing follows the page's light or
-// dark theme and also works as a file of its own. Coordinates are pixels, y downwards.
+// dark theme and also works as a separate file. Coordinates are pixels, y downwards.
 
 class Svg {
  public:
@@ -54,8 +54,8 @@ class Svg {
 // Returns "12.3": precise enough for a pixel, and short.
 std::string pixels(double value);
 
-// Returns the colour of the i-th series: eight that colour-blind readers can distinguish, then again from the
-// first.
+// Returns the colour of the i-th series: eight that colour-blind readers can distinguish, then the first
+// again.
 std::string series_colour(size_t index);
 
 // Returns the approximate width of text in pixels at a font size (sans-serif).

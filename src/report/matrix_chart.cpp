@@ -81,7 +81,7 @@ std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
         svg.text(x + cell / 2, y + cell / 2 + 4, Svg::Anchor::middle, depth > 0.55 ? "light" : "ink",
                  fixed(value, options.digits), "pointer-events=\"none\"");
     }
-  // White with dark letters in both themes: the background may have any shade.
+  // White with dark letters in both themes, since the background may have any shade.
   for (const MatrixMark& mark : options.marks) {
     const double x = left + (mark.column + 0.5) * cell, y = top + (mark.row + 0.5) * cell;
     svg.circle(x, y, 8, "fill=\"#fff\" stroke=\"#1c2230\"", mark.name);

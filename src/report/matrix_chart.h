@@ -9,13 +9,13 @@ namespace tessera::report {
 
 struct Matrix {
   std::vector<std::string> rows{}, columns{};  // one name per row and per column
-  std::vector<double> values{};                // [rows, columns]; a non-finite cell stays empty
+  std::vector<double> values{};                // [rows, columns]; a non-finite cell is left empty
 };
 
 // A named point: its position among the cells, with 0 in the middle of the first row and column.
 struct MatrixMark {
   double row = 0, column = 0;
-  std::string letter{}, name{};  // in a small disc, and its tooltip
+  std::string letter{}, name{};  // text in a small disc, and its tooltip
 };
 
 struct MatrixOptions {
@@ -24,7 +24,7 @@ struct MatrixOptions {
   double width = 560;
   // The values of the palest and the darkest cell; if not finite, those of the matrix.
   double low = 0, high = 0;
-  bool whole_range = true;  // use the matrix's own range instead of low and high
+  bool whole_range = true;  // use the matrix's range instead of low and high
   int digits = 2;           // digits of numbers, in cells large enough for them
   std::vector<MatrixMark> marks{};
 };

@@ -18,7 +18,7 @@ constexpr Colour kBlack = {0, 0, 0}, kWhite = {255, 255, 255};
 constexpr int kMargin = 2;                        // dots around letters
 constexpr int kRow = kGlyphHeight + 2 * kMargin;  // dots of a line of text
 
-// The side of a dot of the font: letters of 7 pixels for small images, larger ones for photographs.
+// The side of a dot of the font in pixels: letters have 7 pixels in small images, more in photographs.
 int dot_of(int width, int height) { return std::clamp(std::min(width, height) / 240, 1, 16); }
 
 void fill(Image& image, int left, int top, int right, int bottom, const Colour& colour) {

@@ -73,7 +73,7 @@ ManifestFile write_index(const std::string& directory, const CheckpointFile& fil
   return {name, std::ssize(content), checksum_of(std::as_bytes(std::span(content)))};
 }
 
-// Removes the manifest first, so that a partly removed checkpoint is invalid and quickly recognised.
+// Removes the manifest first, so that a partly removed checkpoint is invalid and easily recognised.
 void remove_checkpoint(const std::string& directory) {
   remove_all(directory + "/" + kManifest);
   remove_all(directory);
@@ -88,7 +88,7 @@ std::string CheckpointStore::directory_of(int64_t step) const { return directory
 uint64_t CheckpointStore::bytes() const {
   uint64_t total = 0;
   std::error_code error;
-  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and inode of files with several names
+  std::set<std::pair<uint64_t, uint64_t>> linked;  // device and inode of files with several links
   for (fs::recursive_directory_iterator it(directory_, error), end; !error && it != end;
        it.increment(error)) {
     struct stat status {};
@@ -106,7 +106,7 @@ void CheckpointStore::prepare() {
     const size_t writing = name.find(kWriting);
     if (writing == std::string::npos || !step_of(name.substr(0, writing))) continue;
     const std::string path = directory_ + "/" + name, target = directory_ + "/" + name.substr(0, writing);
-    // On file systems without atomic exchange a killed writer may leave the old directory aside.
+    // On file systems without atomic exchange, a killed writer may have left the old directory aside.
     if (name.ends_with(".old") && !file_exists(target))
       move_directory(path, target);
     else
@@ -215,7 +215,7 @@ void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t bes
   std::vector<int64_t> older;
   for (const int64_t step : steps()) {
     if (step < newest_step) older.push_back(step);
-    // Newer ones were found damaged when the run was continued.
+    // Newer ones were found to be damaged when the run was continued.
     if (step > newest_step) remove_checkpoint(directory_of(step));
   }
   const auto count = static_cast<int64_t>(older.size());

@@ -1,12 +1,12 @@
-// Crash-safe checkpoints: one directory a step, valid only once its manifest is in place.
+// Crash-safe checkpoints: one directory per step, valid only once its manifest is in place.
 //
 //   checkpoints/step-000123/weights.safetensors  ema.safetensors  optimiser.safetensors  manifest.json
 //   checkpoints/latest -> step-000123
 //
 // If much of the model is frozen, frozen.safetensors contains that part. A run writes two copies of it. Each
-// later checkpoint hard-links the copy of the one before the previous, so that damage to a copy spares every
-// other checkpoint. A run that keeps one checkpoint (train.keep_last = 1) continues with one copy.
-// weights.safetensors has the rest, and an index, weights.safetensors.index.json, lists both files.
+// later checkpoint hard-links the copy of the one before the previous, so that damage to one copy affects
+// only every second checkpoint. A run that keeps one checkpoint (train.keep_last = 1) continues with one
+// copy. weights.safetensors has the rest, and an index, weights.safetensors.index.json, lists both files.
 //
 // Writing: all files go into a temporary directory ("step-000123.writing-PID"), each flushed, fsynced and
 // checksummed. The manifest is renamed into it last. The directory is fsynced and renamed, then a rename
@@ -50,7 +50,7 @@ struct StoredCheckpoint {
   std::vector<std::string> files;
   std::string path(const std::string& file) const { return directory + "/" + file; }
   bool holds(const std::string& file) const;  // true if it is listed and was verified
-  // Returns the path of a weights file including its frozen part: its index if it has one.
+  // Returns the path to open for a weights file with its frozen part: its index if it has one.
   std::string weights_path(const std::string& file) const;
   std::optional<ManifestFile> frozen = {};  // as the manifest lists it
 };
@@ -78,7 +78,7 @@ class CheckpointStore {
   std::vector<int64_t> steps() const;
 
   // Returns the newest valid checkpoint, except those for which `accept` throws Error. `notes` gets a line
-  // with the reason for each newer unusable one.
+  // with the reason for each newer checkpoint that is unusable.
   using Accept = std::function<void(const StoredCheckpoint&)>;
   std::optional<StoredCheckpoint> newest(std::vector<std::string>& notes, const Accept& accept = {}) const;
 

@@ -11,7 +11,7 @@ namespace tessera::train {
 namespace {
 
 constexpr int64_t kFormat = 2, kFormatBefore = 1;
-// The checksum's digits are between these two, at the end of the text.
+// The digits of the checksum are between these two texts, at the end.
 constexpr std::string_view kBeforeDigits = "\n \"xxh3\": \"", kBehindDigits = "\"\n}\n";
 constexpr size_t kDigits = 16;
 
@@ -37,7 +37,7 @@ int64_t count(const Value& table, const char* key, const std::string& where) {
   return value;
 }
 
-// A key in no format is a damaged one.
+// A key that belongs to no format means damage.
 void check_keys(const Value& table, const std::vector<std::string>& known, const std::string& where) {
   for (const auto& [key, value] : table.as_table())
     if (std::find(known.begin(), known.end(), key) == known.end())

@@ -13,12 +13,12 @@
 
 namespace tessera::train {
 
-// Means over this process's part of a step, scalars on the device without a graph, and that part's share of
+// Means over this process's part of a step (scalars on the device, without a graph), and that part's share of
 // the step.
 struct StepMeans {
   torch::Tensor loss;
   std::vector<torch::Tensor> terms;
-  double loss_share = 1;  // by the weights of the loss
+  double loss_share = 1;  // share of the loss's total weight
   double share = 1;       // by samples
 };
 
@@ -46,7 +46,7 @@ class Meter {
   struct Sums {
     torch::Tensor values;  // [names] float64
     double gradient_norm = 0;
-    double steps = 0;  // each of several processes has a share
+    double steps = 0;  // each of several processes has only a share
   };
   Sums zero() const;
   static Sums reduced(const Sums& sums, const Reduce& reduce);
@@ -57,7 +57,7 @@ class Meter {
   std::vector<std::string> names_;
   torch::Device device_;
   bool with_gradient_norm_;
-  Sums interval_, before_;  // before_: this epoch up to the current interval
+  Sums interval_, before_;  // before_: sums of this epoch before the current interval
 };
 
 }  // namespace tessera::train

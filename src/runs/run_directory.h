@@ -52,14 +52,14 @@ class RunDirectory {
   // Makes the folder and locks it for the lifetime of this object. Throws Error if another process uses it.
   void claim();
 
-  // Throws Error if the folder or its metrics were removed since open_metrics(): writes would be lost.
+  // Throws Error if the folder or its metrics were removed since open_metrics(), since writes would be lost.
   void check_there() const;
 
   void write_recipe(const std::string& toml);
 
-  // Opens metrics.jsonl for appending, after truncating it to its first `bytes`. If it is shorter or that is
-  // within a line, keeps its whole lines up to `step` instead. Removes unreadable lines. Returns notes on the
-  // losses for the user.
+  // Opens metrics.jsonl for appending, after truncating it to its first `bytes`. If it is shorter, or that
+  // position is inside a line, keeps its whole lines up to `step` instead. Removes unreadable lines. Returns
+  // notes on the losses for the user.
   std::vector<std::string> open_metrics(uint64_t bytes, int64_t step);
   void write(const HistoryPoint& point);
   // Returns the bytes of metrics.jsonl so far, after syncing them to disk.

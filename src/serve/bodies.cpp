@@ -13,7 +13,7 @@ namespace {
 using answer::Request;
 
 constexpr size_t kMostImages = 256,
-                 kMostPiece = size_t{2} << 20;  // of inflated bytes: the limit is checked here
+                 kMostPiece = size_t{2} << 20;  // pieces of inflated bytes; the limit is checked after each
 constexpr JsonLimits kLimits{.max_bytes = uint64_t{256} << 20, .max_depth = 4};
 
 std::span<const std::byte> bytes_of(std::string_view content) {
@@ -29,7 +29,7 @@ void add_image(Request& request, std::string content) {
   ++images.shape[0];
 }
 
-// The words of each option, in order: those of an option that is repeated are a list.
+// The words of each option, in order; if an option is repeated, its words are a list.
 using Words = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 void add_word(Words& words, const std::string& key, const std::string& word) {
@@ -113,7 +113,7 @@ answer::Request parse_plain(const HttpRequest& http, const std::string& body, co
   } else if (type == "multipart/form-data") {
     read_form(request, words, body, boundary_of(http.header("content-type")));
   } else if (!body.empty()) {
-    // `curl --data-binary` names a type of its own.
+    // `curl --data-binary` sends a fixed type.
     const bool raw = type.empty() || type.starts_with("image/") || type == "application/octet-stream" ||
                      is_image(bytes_of(std::string_view(body).substr(0, kImageHeadBytes)));
     if (!raw)

@@ -11,7 +11,7 @@ namespace tessera::serve {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kNewShare = 0.1;  // of the latest batch in the running mean
+constexpr double kNewShare = 0.1;  // weight of the latest batch in the running mean
 
 void complete(Work& work, std::exception_ptr error, answer::Reply* reply) {
   if (const auto done = std::exchange(work.done, nullptr)) done(std::move(error), reply);
@@ -223,12 +223,12 @@ void Computer::answer(Queue& queue, std::vector<Work>& batch) {
     answer_alone(batch[0]);
   } else {
     try {
-      // Nobody may cancel the others' answer.
+      // No caller may cancel the answers of the others in its batch.
       std::vector<answer::Reply> replies =
           batch[0].answerer->answer(prepared, {.between = batch[0].control.between});
       for (size_t i = 0; i < batch.size(); ++i) complete(batch[i], nullptr, &replies.at(i));
     } catch (...) {
-      for (Work& work : batch) answer_alone(work);  // one of them is at fault
+      for (Work& work : batch) answer_alone(work);  // one of the requests is at fault
     }
   }
   metrics_.observe("tessera_stage_seconds", "Seconds of a request in a stage.",
@@ -247,7 +247,7 @@ void Computer::answer_alone(Work& work) {
   }
 }
 
-// Between two steps of long work: each other model computes one batch.
+// Between two steps of long work, every other model may compute one batch.
 void Computer::serve_others() {
   Lock lock(mutex_);
   for (size_t i = 0; i < queues_.size(); ++i)

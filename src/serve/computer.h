@@ -1,4 +1,4 @@
-// The one computing thread of a server: a bounded queue for each model, batches of equal requests, models in turn.
+// The computing thread of a server: a bounded queue per model, batches of equal requests, models in turn.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace tessera::serve {
 struct QueueLimits {
   int64_t batch = 1;                 // images of a batch
   double wait_seconds = 0;           // longest wait for a full batch
-  bool eager = false;                // waits only while further requests are decoded
+  bool eager = false;                // waits only while further requests are being decoded
   int64_t requests = 64;             // that wait or are decoded
   size_t bytes = size_t{256} << 20;  // that those hold
 };
@@ -31,7 +31,7 @@ struct Work {
   std::unique_ptr<answer::Prepared> prepared;
   answer::Control control = {};
   std::function<void(std::exception_ptr error, answer::Reply* reply)> done;
-  double deadline = 0;  // steady seconds; work that has not begun by then is refused
+  double deadline = 0;  // steady seconds; if work has not begun by then, it is refused
   double queued = 0;    // set by push()
 };
 
@@ -40,20 +40,20 @@ class Computer {
   explicit Computer(Metrics& metrics);
   ~Computer();  // after everything admitted is done
 
-  // Returns the queue of that name; makes it if there is none. Changes its limits.
+  // Returns the queue of that name; creates it if there is none. Changes its limits.
   size_t queue(const std::string& name, const QueueLimits& limits);
-  // Reserves a place for a request with a body of `bytes`. False if the queue is full.
+  // Reserves a place in the queue for a request with a body of `bytes`. False if the queue is full.
   bool admit(size_t queue, size_t bytes);
-  // Returns the place of a request that is not pushed.
+  // Gives back the place of a request that is not pushed.
   void withdraw(size_t queue, size_t bytes);
-  // Queues an admitted request, which then holds its prepared bytes instead. False if these do not fit: it is
-  // withdrawn.
+  // Queues an admitted request. Its prepared bytes now count instead of its body; if they do not fit,
+  // withdraws it and returns false.
   bool push(size_t queue, size_t admitted_bytes, Work work);
-  // Estimated seconds until a new request is answered.
+  // Returns the estimated seconds until a new request would be answered.
   double expected_seconds(size_t queue) const;
   // Runs `act` in the computing thread and waits for it; rethrows its exception.
   void run(const std::function<void()>& act);
-  // Writes the queues' lengths into the metrics.
+  // Writes the lengths of the queues into the metrics.
   void measure_queues() const;
 
  private:

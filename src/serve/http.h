@@ -1,4 +1,4 @@
-// Requests and responses of HTTP, without a library: the server hands one, the service answers with the other.
+// HTTP requests and responses, without a library: the server passes a request, the service responds.
 #pragma once
 
 #include <functional>
@@ -35,14 +35,14 @@ HttpResponse error_response(int status, const std::string& message);
 // Returns the message for a request that is refused before it is read to its end.
 const char* refusal_reason(int status);
 
-// One request until its response is sent. All functions may be called by any thread.
+// One request until its response is sent. All functions may be called from any thread.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   // Sends the response. Later calls do nothing.
   virtual void reply(HttpResponse response) = 0;
-  // Sends the head of a response with more to come, then parts of its body; end() completes it. Parts are
-  // dropped once the caller is gone.
+  // Sends the head of a response, then parts of its body; end() completes it. Parts are dropped once the
+  // client has disconnected.
   virtual void begin(HttpResponse head) = 0;
   virtual void part(std::string bytes) = 0;
   virtual void end() = 0;

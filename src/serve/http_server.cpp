@@ -140,7 +140,7 @@ struct HttpServer::State {
     while (acceptor.is_open()) {
       auto [error, socket] = co_await acceptor.async_accept(kAwait);
       if (error == asio::error::operation_aborted) co_return;
-      if (error) {  // no descriptor left, or a caller that is gone already
+      if (error) {  // no file descriptor is left, or the client has disconnected
         asio::steady_timer pause(loop, std::chrono::milliseconds(50));
         co_await pause.async_wait(kAwait);
         continue;
@@ -167,7 +167,7 @@ struct HttpServer::State {
     finish_if_drained();
   }
 
-  // Reads one request and writes its response. The connection ends unless `keep` is left.
+  // Reads one request and writes its response. The connection is closed unless `keep` is still true.
   asio::awaitable<void> serve_one(const std::shared_ptr<Session>& session) {
     Session& s = *session;
     s.idle = true, s.keep = false;
@@ -255,8 +255,8 @@ struct HttpServer::State {
     co_return 0;
   }
 
-  // Answers a request that was not read to its end, and closes. What still arrives is discarded for a moment: a
-  // reset would take the answer from the caller.
+  // Answers a request that was not read completely, and closes. For a moment, further bytes are read and
+  // discarded, since a reset could destroy the answer before the client reads it.
   asio::awaitable<void> refuse(Session& s, int status) {
     HttpResponse response = error_response(status, refusal_reason(status));
     if (status == 429) response.headers.emplace_back("Retry-After", "1");
@@ -297,7 +297,7 @@ struct HttpServer::State {
     s.stream.socket().cancel(ignored);  // the watch
   }
 
-  // Calls leave() of the exchange if the caller closes the connection.
+  // Calls leave() of the exchange if the client closes the connection.
   void watch(const std::shared_ptr<Session>& session, const std::shared_ptr<LoopExchange>& exchange) {
     session->stream.socket().async_wait(asio::socket_base::wait_read, [session, exchange](error_code error) {
       if (error || exchange->complete) return;

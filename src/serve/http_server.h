@@ -1,5 +1,5 @@
-// One event loop that reads requests and writes responses, with limits on everything that a caller can hold. Boost.Beast
-// parses; no header of it is included here.
+// One event loop that reads requests and writes responses, with limits on all resources that a client can
+// occupy. Boost.Beast parses; its headers are not included here.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace tessera::serve {
 struct HttpLimits {
   uint32_t header_bytes = 16384;
   uint64_t body_bytes = uint64_t{64} << 20;
-  uint64_t all_bodies_bytes = uint64_t{512} << 20;  // of all requests that are read or computed
+  uint64_t all_bodies_bytes = uint64_t{512} << 20;  // total of all requests that are being read or computed
   int64_t connections = 4096;
   double header_seconds = 10, body_seconds = 60, idle_seconds = 75, write_seconds = 60;
 };
 
 class HttpServer {
  public:
-  // Listens on "127.0.0.1:8080", "[::1]:8080" or "unix:/run/tessera.sock"; port 0 takes a free one. Throws a usage
-  // error if the place is in use or no address of this machine.
+  // Listens on "127.0.0.1:8080", "[::1]:8080" or "unix:/run/tessera.sock"; port 0 chooses a free one. Throws
+  // a usage error if it is in use or not an address of this machine.
   HttpServer(const std::string& place, const HttpLimits& limits, Handler handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
 
-  // "http://127.0.0.1:8080", or the place of a Unix socket.
+  // Returns "http://127.0.0.1:8080", or the path of a Unix socket.
   std::string address() const;
   int64_t connections() const;
 

@@ -17,7 +17,7 @@ constexpr size_t kKeptJobs = 64, kKeptBytes = size_t{256} << 20;
 
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// Nobody can guess the id of another's job.
+// Random, so that nobody can guess the id of another client's job.
 std::string random_id() {
   uint64_t words[2] = {};
   if (::getrandom(words, sizeof words, 0) != sizeof words) fail("the system has no random numbers");

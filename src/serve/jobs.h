@@ -1,4 +1,4 @@
-// Requests that take long: their state, progress and results, until they are fetched or too old.
+// Long requests: their state, progress and results, until these are fetched or expire.
 #pragma once
 
 #include <atomic>
@@ -64,12 +64,12 @@ class Job {
 class Jobs {
  public:
   explicit Jobs(int64_t most) : most_(most) {}
-  // Throws a 429 if too many jobs are not over.
+  // Throws a 429 if there are too many unfinished jobs.
   std::shared_ptr<Job> add(const std::string& model);
   // Throws a 404.
   std::shared_ptr<Job> find(const std::string& id) const;
   void cancel_all();
-  // Forgets jobs that were over long ago, and the oldest beyond the limits on number and bytes.
+  // Removes jobs that ended long ago, and the oldest ones beyond the limits on number and bytes.
   void forget_old();
 
  private:

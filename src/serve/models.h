@@ -1,4 +1,4 @@
-// The models of a server: opened weights by name. They may be opened again while requests are computed.
+// The models of a server: opened weights by name. They can be reloaded while requests are computed.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ServedAnswer {
 using ModelTable = std::map<std::string, ServedAnswer>;
 
 struct BatchOptions {
-  int64_t batch = 0;    // images of a batch; 0 = measured
+  int64_t batch = 0;    // images per batch; 0 = measured
   double wait_ms = -1;  // negative: only while further requests are decoded
   int64_t requests = 64;
   size_t bytes = size_t{256} << 20;
@@ -44,7 +44,7 @@ class Models {
   Models(std::vector<ModelPath> paths, answer::OpenRequest how, BatchOptions batches, Computer& computer,
          OpenAnswerers open_answerers);
 
-  // Opens all weights. Returns lines for people. On an error the models of before stay.
+  // Opens all weights. Returns lines for people. On an error the previous models stay in use.
   std::vector<std::string> open();
   std::shared_ptr<const ModelTable> table() const;
   // Throws a 404 with the nearest name.
@@ -63,10 +63,10 @@ class Models {
   std::shared_ptr<const ModelTable> table_ = std::make_shared<ModelTable>();
 };
 
-// Returns the number of images of a batch, of at most `most`, from which on larger batches are hardly faster.
+// Returns the batch size, at most `most`, beyond which larger batches are hardly faster.
 int64_t best_batch(answer::Answerer& answerer, int64_t most);
 
-// Returns the description of a server's routes as OpenAPI 3.0, made of the descriptions of its answers.
+// Returns the description of a server's routes as OpenAPI 3.0, made from the descriptions of its answers.
 nlohmann::ordered_json openapi_document(const ModelTable& models, const std::string& version);
 
 // Inputs, outputs and options of an answer, for GET /models/NAME.

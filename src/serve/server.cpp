@@ -62,7 +62,7 @@ answer::OpenRequest open_request(const ServeOptions& options) {
           .index = options.index};
 }
 
-// Opens the weights in a thread of its own, one at a time.
+// Opens the weights in a separate thread, one at a time.
 class Reloader {
  public:
   Reloader(Models& models, std::function<void(const std::string&)> print)
@@ -70,8 +70,8 @@ class Reloader {
   ~Reloader() {
     if (thread_.joinable()) thread_.join();
   }
-  // Opens all weights, then calls `opened`, with the error if there is one. Without it, opens them again: an error is
-  // printed, and the models of before stay.
+  // Opens all weights, then calls `opened`, with the error if there is one. Without `opened`, reloads them:
+  // an error is printed, and the previous models stay in use.
   void begin(std::function<void(std::exception_ptr)> opened = {}) {
     if (running_.exchange(true)) {
       again_ = true;
@@ -129,7 +129,7 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
   Metrics metrics;
   Jobs jobs(options.jobs);
   std::optional<Service> service;
-  // Outlives the threads, which reply to it.
+  // Outlives the threads that reply to it.
   HttpServer server(
       options.place,
       {.body_bytes = static_cast<uint64_t>(options.body_mb) << 20, .connections = options.connections},

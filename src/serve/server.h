@@ -24,11 +24,11 @@ struct ServeOptions {
   std::string version;
 };
 
-// Throws a usage error for options that are wrong: before any weights are opened if that is possible.
+// Throws a usage error for invalid options, if possible before any weights are opened.
 void check(const ServeOptions& options);
 
-// Serves until SIGTERM or SIGINT, then finishes what was accepted. SIGHUP opens the weights again. `print` gets lines
-// for people, the address first once requests are answered.
+// Serves until SIGTERM or SIGINT, then finishes the accepted requests. SIGHUP reloads the weights. `print`
+// gets lines for people, the address first once requests are answered.
 void run_server(const ServeOptions& options, const std::function<void(const std::string& line)>& print);
 
 }  // namespace tessera::serve

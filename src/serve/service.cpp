@@ -21,7 +21,7 @@ HttpResponse json_response(const Json& value, int status = 200) {
   return {.status = status, .body = dump(value)};
 }
 
-// Compares in a time that does not depend on where the two differ.
+// Compares in a time that does not depend on the position of the first difference.
 bool same_secret(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -44,7 +44,7 @@ void need_get(const HttpRequest& request) {
   if (request.method != "GET" && request.method != "HEAD") refuse_method(request.method, "GET");
 }
 
-// The status of an exception while a request is decoded or computed.
+// Returns the status for an exception while a request is decoded or computed.
 int status_of(const std::exception_ptr& error, bool decoding, std::string& message) {
   try {
     std::rethrow_exception(error);
@@ -67,13 +67,13 @@ int status_of(const std::exception_ptr& error, bool decoding, std::string& messa
   }
 }
 
-// The results of one image are an object, of several a list.
+// The results of one image are an object, those of several images a list.
 Json plain_results(answer::Reply& reply) {
   if (reply.results.size() == 1) return std::move(reply.results[0]);
   return {{"results", std::move(reply.results)}};
 }
 
-// Returns the one image of a reply if the caller prefers it to JSON.
+// Returns the single image of a reply if the client prefers it to JSON.
 std::optional<HttpResponse> image_response(const answer::Reply& reply, const std::string& accept) {
   if (!accept.starts_with("image/png") || reply.results.size() != 1) return std::nullopt;
   for (const char* key : {"image", "mask"})
@@ -324,7 +324,7 @@ void Service::decode(const std::shared_ptr<Call>& call) {
     fail(*call, 429, "the queue of model '" + call->model + "' has no room for this request");
 }
 
-// Called by the computing thread: encoding is left to the decoders.
+// Called by the computing thread, so encoding is left to the decoders.
 void Service::computed(const std::shared_ptr<Call>& call, std::exception_ptr error, answer::Reply* reply) {
   std::string message;
   if (error) {

@@ -1,4 +1,4 @@
-// The routes of a server: requests of HTTP become requests to models.
+// The routes of a server: turns HTTP requests into requests to models.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 namespace tessera::serve {
 
 struct ServiceOptions {
-  std::string token;               // of Authorization: Bearer; "" = none needed
-  std::vector<std::string> hosts;  // further names in Host, in lower case
+  std::string token;               // token of Authorization: Bearer; "" = none needed
+  std::vector<std::string> hosts;  // additional names in Host, in lower case
   bool any_host = false;           // a Unix socket, or every caller needs the token
   uint64_t body_bytes = uint64_t{64} << 20;
   double request_seconds = 60;  // until a request is computed
@@ -30,7 +30,7 @@ class Service {
   Service(ServiceOptions options, Models& models, Computer& computer, Decoders& decoders, Jobs& jobs,
           Metrics& metrics);
 
-  // Answers a request, or begins to. Called by the event loop: it only routes and admits.
+  // Answers a request, or starts to. Called by the event loop, so it only routes and admits.
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   // Readiness. Once it was ready, a server that ends still answers requests that reach it, but begins no job.
   void set_ready(bool ready) {

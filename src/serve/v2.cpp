@@ -52,7 +52,7 @@ void append(std::string& data, T value) {
   data.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-// Appends one number of a JSON list. Integers are checked against the range of their type.
+// Appends one number from a JSON list. Integers are checked against the range of their type.
 template <class T>
 void append_integer(std::string& data, const json& value, const std::string& where) {
   const bool fits = value.is_number_integer() &&
@@ -114,7 +114,7 @@ void read_list(Array& array, const json& data, int64_t count, const std::string&
     fail_usage(where, " has ", found, " elements, its shape has ", count);
 }
 
-// Strings, each after its length in 4 bytes.
+// Strings, each preceded by its length in 4 bytes.
 void read_strings(Array& array, std::string_view bytes, int64_t count, const std::string& where) {
   while (!bytes.empty()) {
     uint32_t length = 0;

@@ -1,5 +1,5 @@
-// Requests and replies of the Open Inference Protocol (V2): JSON, with tensors in it or in binary after it. Free of
-// LibTorch.
+// Requests and replies of the Open Inference Protocol (V2): JSON, with tensors inside it or as binary data
+// after it. Free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct V2Request {
 };
 
 // Parses a body. `json_bytes` is the length of its JSON, from header Inference-Header-Content-Length; negative without
-// binary tensors. Throws a usage error that names the input: no JSON, an unknown datatype, a shape that is not the
-// number of elements, too few or too many bytes. Options are `parameters` of the request.
+// binary tensors. Throws a usage error that names the input: invalid JSON, an unknown datatype, a shape that
+// does not match the number of elements, too few or too many bytes. Options are `parameters` of the request.
 V2Request parse_v2(std::string_view body, int64_t json_bytes);
 
 struct V2Reply {

@@ -90,7 +90,7 @@ class Bpe : public PieceModel {
                             : left + std::string(rest)),
              "' is not in the vocabulary");
       merges_.insert_or_assign(key(*a, *b),
-                               Merge{rank, *both});  // as published: the last of equal ones counts
+                               Merge{rank, *both});  // as published: of equal merges the last one counts
       ++rank;
     }
   }
@@ -142,7 +142,7 @@ class Bpe : public PieceModel {
     return symbols;
   }
 
-  // Merges the pair learned first, the leftmost on a tie.
+  // Merges the pair that was learned first, the leftmost on a tie.
   void merge(std::vector<Symbol>& symbols) const {
     struct Candidate {
       int32_t rank, at, left, right, id;
@@ -161,7 +161,7 @@ class Bpe : public PieceModel {
       heap.push_back({found->second.rank, at, left.id, right, found->second.id});
       std::push_heap(heap.begin(), heap.end(), std::greater<>());
     };
-    heap.reserve(symbols.size() + symbols.size() / 2);  // each merge takes one and offers at most two
+    heap.reserve(symbols.size() + symbols.size() / 2);  // each merge removes one pair and adds at most two
     for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) offer(i);
     while (!heap.empty()) {
       std::pop_heap(heap.begin(), heap.end(), std::greater<>());

@@ -31,7 +31,7 @@ Json byte_level(bool prefix_space) {
           {"use_regex", true}};
 }
 
-// [begin] text [end], in the form of tokenizer.json.
+// Puts [begin] and [end] around a text, in the form of tokenizer.json.
 Json wrapping(const BpeTrainerOptions& options) {
   if (options.begin.empty() && options.end.empty()) return nullptr;
   Json single = Json::array(), known = Json::object();
@@ -128,7 +128,7 @@ class Pairs {
 
 struct BpeTrainer::Counter {
   std::unique_ptr<Splitter> splitter;
-  std::map<std::u32string, int64_t> words;  // sorted, so that the order of the texts does not matter
+  std::map<std::u32string, int64_t> words;  // sorted, so the result does not depend on the order of the texts
 };
 
 BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
@@ -141,7 +141,7 @@ BpeTrainer::BpeTrainer(const BpeTrainerOptions& options)
 }
 
 void BpeTrainer::add(std::string_view text) {
-  // Splits at line ends, so that a long text is not held as code points all at once.
+  // Splits at line ends, so that a long text is not converted to code points all at once.
   constexpr size_t kPiece = 1 << 20;
   for (size_t at = 0; at < text.size();) {
     size_t end = std::min(at + kPiece, text.size());

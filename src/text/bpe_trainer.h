@@ -11,11 +11,11 @@
 namespace tessera {
 
 struct BpeTrainerOptions {
-  int64_t vocabulary = 8192;                             // in total: special tokens, 256 bytes, merges
+  int64_t vocabulary = 8192;                             // total size: special tokens, 256 bytes, merges
   int64_t least = 2;                                     // pairs that occur less often are not merged
-  std::vector<std::string> special = {"<|endoftext|>"};  // the first ids, in this order
+  std::vector<std::string> special = {"<|endoftext|>"};  // special tokens, which get the first ids, in order
   std::string begin = {}, end = {};                      // special tokens to put around each text, if any
-  bool prefix_space = false;  // spell the first word of a text as if a space preceded it
+  bool prefix_space = false;  // treat the first word of a text as if a space preceded it
 };
 
 class BpeTrainer {

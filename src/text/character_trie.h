@@ -1,4 +1,4 @@
-// A trie of words: finds the word that a text begins with, in time that depends on that word alone.
+// A trie of words: finds the word that a text begins with, in time that depends only on that word.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class CharacterTrie {
  public:
   static constexpr uint32_t kRoot = 0, kNone = ~uint32_t{0};
 
-  // Adds a word with a value of at least 0. The first of two equal words wins. Ignores empty words.
+  // Adds a word with a value of at least 0. Ignores empty words and words that were already added.
   void insert(std::u32string_view word, int32_t value) {
     uint32_t node = kRoot;
     for (const char32_t c : word) {

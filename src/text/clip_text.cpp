@@ -13,7 +13,7 @@ int windows_byte(char32_t c) {
   return c >= 0x80 && c < 0x100 ? static_cast<int>(c) : -1;
 }
 
-// Reads one character misread as one character per byte at `at`. Returns the number of bytes, 0 if none.
+// Reads one character that was misread as one character per byte, at `at`.
 size_t misread_character(std::u32string_view text, size_t at, char32_t& out) {
   const int lead = windows_byte(text[at]);
   const size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
@@ -30,8 +30,8 @@ size_t misread_character(std::u32string_view text, size_t at, char32_t& out) {
   return length;
 }
 
-// True if no word begins with these two characters, so that they must be misread: "Â", "Ã" and "â" with any
-// sign, and the beginnings of "œ", "ﬁ" and Vietnamese letters.
+// True if no word begins with these two characters, so that they must be a misreading: "Â", "Ã" and "â" with
+// any sign, and the beginnings of "œ", "ﬁ" and Vietnamese letters.
 bool is_certain(char32_t lead, char32_t second) {
   switch (lead) {
     case 0xC2:
@@ -49,8 +49,8 @@ bool is_certain(char32_t lead, char32_t second) {
   }
 }
 
-// Turns "schÃ¶n" into "schön": characters that are the bytes of one. Repairs a single one only if it is
-// certain, and others next to another such character ("Ð¿Ñ€", not "é…”").
+// Repairs characters that are the bytes of one, as in "schÃ¶n" for "schön". An isolated case is repaired only
+// if it is certain, others only next to another such character ("Ð¿Ñ€", not "é…”").
 std::u32string repair_encoding(std::u32string_view text) {
   std::u32string out;
   bool behind_repair = false;
@@ -65,7 +65,7 @@ std::u32string repair_encoding(std::u32string_view text) {
       behind_repair = true;
       continue;
     }
-    // The second byte of "à" is a no-break space, which programs often replace by a plain blank.
+    // The second byte of "à" is a no-break space, which programs often replace with a plain blank.
     const bool grave = behind_repair && text[i] == 0xC3 && i + 1 < text.size() && text[i + 1] == ' ';
     out += grave ? U'\u00E0' : text[i];
     behind_repair = false;
@@ -97,7 +97,8 @@ bool is_unwanted_control(char32_t c) {
          c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
-// True for ligatures of Latin letters and full- and half-width forms: their compatible decomposition is used.
+// True for ligatures of Latin letters and full- and half-width forms: their compatibility decomposition is
+// used.
 bool wants_compatible(char32_t c) {
   return (c >= 0xFB00 && c <= 0xFB06) || (c >= 0xFF01 && c <= 0xFFEE) || c == 0x3000 || c == 0x132 ||
          c == 0x133 || c == 0x149 || (c >= 0x1C4 && c <= 0x1CC) || (c >= 0x1F1 && c <= 0x1F3);
@@ -127,7 +128,7 @@ std::u32string repaired_once(std::u32string_view text) {
 }
 
 // Repairs until nothing changes, at most kMostRounds times: each repair may uncover another. A text with a
-// "<" is markup: its references are kept.
+// "<" counts as markup, and its character references are kept.
 std::u32string repaired(std::u32string_view text) {
   constexpr int kMostRounds = 16;
   const bool markup = text.find(U'<') != std::u32string_view::npos;

@@ -64,7 +64,7 @@ std::vector<std::string> parts_between_images(std::string_view text, bool images
   return images ? split_by(text, kImageWord) : std::vector<std::string>{std::string(text)};
 }
 
-// A turn of the text: the words before it, its own, and those that end it.
+// A turn of the text: the template's words before it, its own words, and the template's words after it.
 struct TurnText {
   std::string before, own, after;
 };
@@ -96,7 +96,7 @@ std::vector<TurnText> turn_texts(const ChatTemplate& chat, const std::vector<Tur
   return parts;
 }
 
-// Returns the token that ends an answer, or "" if the template's rule for labels needs none.
+// Returns the token that ends an answer, or "" if the template's labels need none.
 std::string end_of(const ChatTemplate& chat) {
   return chat.style == TurnStyle::two || chat.style == TurnStyle::llama_2 ? chat.sep2
          : chat.style == TurnStyle::mpt                                   ? chat.sep
@@ -108,7 +108,7 @@ int64_t characters_in(std::string_view utf8) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// The tokens of encode_with_images() with their places in the text.
+// The tokens of encode_with_images(), with their positions in the text.
 struct PlacedToken {
   int64_t id;
   TokenSpan span;
@@ -136,7 +136,7 @@ std::vector<PlacedToken> placed_tokens(const Tokeniser& tokeniser, std::string_v
 
 class Labeller {
  public:
-  // Encodes the text; all of it is learned until it is hidden.
+  // Encodes the text; all tokens get labels until some are masked.
   Labeller(const Tokeniser& tokeniser, bool images, TrainingText& out)
       : tokeniser_(tokeniser), images_(images), out_(out) {
     out_.ids = encode_with_images(tokeniser_, out_.text, images_);
@@ -174,8 +174,8 @@ class Labeller {
   }
 
  private:
-  // Masks all tokens that do not overlap an answer or its end in the text. Serves tokenisers for which the
-  // tokens of the rounds are not those of the text.
+  // Masks all tokens that do not overlap an answer or its end in the text. Used for tokenisers that encode
+  // rounds differently from the whole text.
   void mask_by_place(const std::vector<TurnText>& turns) {
     std::vector<TokenSpan> answers;
     int64_t place = 0;
@@ -206,7 +206,7 @@ class Labeller {
   TrainingText& out_;
 };
 
-// LLaVA 0 marks each turn with "### ", and learns everything except the user's turns.
+// LLaVA 0 marks each turn with "### ", and all tokens except the user's turns have a loss.
 void label_single(const Tokeniser& tokeniser, const ChatTemplate& chat, const std::vector<Turn>& turns,
                   bool images, TrainingText& out) {
   std::vector<std::string> parts = {chat.system + "\n\n"};

@@ -1,4 +1,4 @@
-// Conversations as one text, in the templates that chat models were trained with, and the tokens to learn.
+// Conversations as one text, in the templates that chat models were trained with, and the tokens with a loss.
 //
 // The templates and the rules for labels are those of LLaVA's code (Liu et al. 2023): the loss covers the
 // answers and their end tokens.
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// The id of an image among token ids, as in LLaVA, and the label of a token that is not learned.
+// The id of an image among token ids, as in LLaVA, and the label of a token without a loss.
 inline constexpr int64_t kImageId = -200;
 inline constexpr int64_t kNotLearned = -100;
 inline constexpr std::string_view kImageWord = "<image>";

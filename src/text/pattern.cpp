@@ -54,7 +54,7 @@ Pattern Pattern::literal(std::u32string_view chars) {
 
 std::optional<Match> Pattern::find(std::u32string_view text, size_t from, uint64_t& steps) const {
   constexpr size_t kShortProgram = 1024;
-  const uint64_t share = 1 + program_.size() / kShortProgram;  // of a step that one instruction counts
+  const uint64_t share = 1 + program_.size() / kShortProgram;  // share of a step that one instruction counts
   uint64_t left = steps * share;
   std::optional<Match> found;
   for (size_t at = from; at < text.size() && !found; ++at)
@@ -70,7 +70,7 @@ std::optional<size_t> Pattern::match_at(std::u32string_view text, size_t at) con
 
 // A way through a program, and the other ways to try if it fails.
 struct Pattern::Ways {
-  // Where to resume: at `place`, or, after a repeat, at every place from there up (lazy) or down (greedy) to
+  // Where to resume: at `place`, or after a repeat at every position from there up (lazy) or down (greedy) to
   // `limit`. If `program` is kMany, marks[limit] was `place` before.
   struct Other {
     size_t program, place, limit;
@@ -84,7 +84,7 @@ struct Pattern::Ways {
     others.push_back({kMany, marks[index], index, true});
     marks[index] = at;
   }
-  // Repeats a set; returns false if there are too few of its characters. Takes its steps from `left`.
+  // Repeats a set; returns false if too few of its characters follow. Subtracts its steps from `left`.
   bool repeat(const Instruction& now, const Set& set, std::u32string_view text, uint64_t& left) {
     const size_t most = now.max == kMany ? text.size() : std::min(text.size(), at + now.max);
     size_t end = at;
@@ -98,7 +98,7 @@ struct Pattern::Ways {
     if (now.mode == 'l' && end > least) others.push_back({program, least + 1, end, false});
     return true;
   }
-  // Resumes at the last other way; false if there is none.
+  // Resumes at the most recent alternative; false if there is none.
   bool back() {
     for (; !others.empty() && others.back().program == kMany; others.pop_back())
       marks[others.back().limit] = others.back().place;

@@ -27,7 +27,7 @@ struct Match {
 class Pattern {
  public:
   static constexpr size_t kMany = std::numeric_limits<size_t>::max();  // maximum of an unlimited repeat
-  // Throws Error with `where` and the place of unsupported syntax.
+  // Throws Error with `where` and the position of unsupported syntax.
   Pattern(std::string_view expression, const std::string& where);
   // Returns a pattern that matches exactly these characters.
   static Pattern literal(std::u32string_view chars);
@@ -35,10 +35,10 @@ class Pattern {
   // Returns the number of steps for all matches in a text of that many characters. Published expressions take
   // fewer than ten steps a character.
   static uint64_t steps_for(size_t characters) { return (uint64_t{1} << 24) + 256 * uint64_t{characters}; }
-  // Returns the first match that starts at `from` or later; skips empty matches. Takes its steps from `steps`
-  // and throws Error if they do not suffice. Long expressions have more steps.
+  // Returns the first match that starts at `from` or later; skips empty matches. Subtracts its steps from
+  // `steps` and throws Error if they run out. Long expressions may take more steps.
   std::optional<Match> find(std::u32string_view text, size_t from, uint64_t& steps) const;
-  // The same with all steps for one match.
+  // The same with the full number of steps for one match.
   std::optional<Match> find(std::u32string_view text, size_t from) const {
     uint64_t steps = steps_for(text.size());
     return find(text, from, steps);
@@ -56,7 +56,7 @@ class Pattern {
     bool spaces = false, no_spaces = false;  // \s, \S
     bool negated = false, ignore_case = false;
     std::vector<Set> any;           // nested classes: the set includes them
-    std::vector<Set> all;           // if not empty, the set is the intersection of these alone
+    std::vector<Set> all;           // if not empty, the set is the intersection of only these
     std::array<bool, 128> ascii{};  // the results for ASCII, after settle()
 
     bool holds(char32_t c) const { return c < 128 ? ascii[c] : look_up(c); }
@@ -92,7 +92,7 @@ class Pattern {
   struct Ways;
 
   Pattern() = default;
-  // Returns the end of a match of the program at `start` from `at`, or nothing. Counts `left` down.
+  // Returns the end of a match of the program at `start` from `at`, or nothing. Decrements `left`.
   std::optional<size_t> run(size_t start, std::u32string_view text, size_t at, uint64_t& left) const;
 
   std::string where_;

@@ -13,7 +13,7 @@ using Set = Pattern::Set;
 constexpr size_t kMany = Pattern::kMany;
 constexpr size_t kMaxInstructions = 20000, kMaxDepth = 60, kMaxRepeat = 1000;
 
-// Ignoring case also applies to nested classes.
+// Case-insensitivity also applies to nested classes.
 void ignore_case_in(Set& set) {
   set.ignore_case = true;
   for (Set& part : set.any) ignore_case_in(part);
@@ -86,7 +86,7 @@ class PatternParser {
     Node node{Kind::sequence, {}};
     while (more() && text_[at_] != U'|' && text_[at_] != U')') {
       if (take(U"(?i)")) {
-        ignore_case_ = true;  // to the end of the group, across its "|"
+        ignore_case_ = true;  // applies to the end of the group, across its "|"
         continue;
       }
       Node one = atom(depth);
@@ -189,7 +189,8 @@ class PatternParser {
     }
   }
 
-  // "(?:x{0,3})+" and the like try the lengths of "x*" in the same order: one repeat replaces both loops.
+  // "(?:x{0,3})+" and the like try the same lengths in the same order as "x*", so one repeat replaces both
+  // loops.
   static bool widens(Node& inner, const Node& outer) {
     if (inner.kind != Kind::repeat || inner.parts[0].kind != Kind::set || inner.mode != 'g' ||
         outer.mode != 'g' || outer.max != kMany || inner.max == 0 || inner.min > 1 || outer.min > 1)
@@ -454,7 +455,7 @@ class PatternParser {
       pattern_.program_[split].y = lazy ? into : past;
     };
     if (node.max == kMany) {
-      const bool ends = may_be_empty(part);  // an empty time is the last
+      const bool ends = may_be_empty(part);  // a repetition that matches nothing is the last
       const size_t split = emit({Op::split}), mark = pattern_.marks_;
       if (ends) emit({Op::mark, pattern_.marks_++});
       lay_out(part);

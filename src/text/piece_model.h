@@ -1,4 +1,4 @@
-// Tokenisers' models: turn a piece of text into ids of a vocabulary.
+// Models of tokenisers, which turn a piece of text into ids of a vocabulary.
 #pragma once
 
 #include <memory>
@@ -38,8 +38,8 @@ class Vocabulary {
 class PieceModel {
  public:
   virtual ~PieceModel() = default;
-  // Appends the tokens of a piece, which is not empty. Throws Error if a part of it has no token and the model
-  // no unknown token. BPE leaves such a part out instead, as published.
+  // Appends the tokens of a piece, which is not empty. Throws Error if a part of it has no token and the
+  // model has no unknown token. BPE skips such a part instead, as published.
   virtual void encode(std::u32string_view piece, std::vector<PieceToken>& out) const = 0;
   const Vocabulary& vocabulary() const { return vocabulary_; }
   int32_t unknown() const { return unknown_; }  // id, or -1
@@ -63,10 +63,10 @@ std::unique_ptr<PieceModel> make_piece_model(const nlohmann::json& settings, con
 // "end_of_word_suffix"; and our own "whole_pieces": tokens that are never split.
 std::unique_ptr<PieceModel> make_bpe(const nlohmann::json& settings, const std::string& where);
 // The unigram model (Kudo 2018): the tokens with the largest sum of scores (Viterbi). "vocab" (pairs [token,
-// score]), "unk_id", "byte_fallback"; and our own "user_defined": ids that always win.
+// score]), "unk_id", "byte_fallback"; and our own "user_defined": ids that take precedence.
 std::unique_ptr<PieceModel> make_unigram(const nlohmann::json& settings, const std::string& where);
-// WordPiece (Schuster & Nakajima 2012, as in BERT): repeatedly takes the longest token from the left.
-// "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word".
+// WordPiece (Schuster & Nakajima 2012, as in BERT): repeatedly takes the longest token at the left. "vocab",
+// "unk_token", "continuing_subword_prefix", "max_input_chars_per_word".
 std::unique_ptr<PieceModel> make_wordpiece(const nlohmann::json& settings, const std::string& where);
 
 }  // namespace tessera::tokens

@@ -183,7 +183,7 @@ Json merges_of(const Model& model) {
   return merges;
 }
 
-// Returns the symbols that BPE cuts out before it merges. In the unigram model they compete with other
+// Returns the symbols that BPE splits off before it merges. In the unigram model they compete with other
 // tokens.
 Json added_tokens(const Model& model) {
   Json out = Json::array();

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// \w in the tokenizers library's own splitters, which do not use Oniguruma's: it adds letter numerals,
+// \w in the splitters of the tokenizers library, which do not use Oniguruma's \w: it adds letter numerals,
 // circled and squared letters, and the joiners of emoji.
 constexpr const char* kRustWord =
     R"(\p{L}\p{M}\p{Nd}\p{Pc}\p{Nl}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}\x{200C}\x{200D})";
@@ -37,7 +37,7 @@ struct Part {
 // Applies a behaviour to parts that cover a text without gaps.
 std::vector<Part> behave(const std::vector<Part>& parts, Behaviour behaviour) {
   std::vector<Part> out;
-  bool was_match = false;  // the previous part's, as in the library
+  bool was_match = false;  // merged with the previous part, as in the library
   for (const Part& part : parts) {
     const bool first = out.empty();
     switch (behaviour) {

@@ -14,7 +14,7 @@ namespace {
 constexpr const char *kSuffix = ".safetensors", *kKey = "tessera.tokenizer";
 constexpr JsonLimits kLimits = {uint64_t{256} << 20, 2, 1};
 
-// Returns the weights of a run's folder: the final ones, or else the best.
+// Returns the weights file of a run's folder: the final weights, or else the best.
 std::string weights_of(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;

@@ -11,14 +11,14 @@ std::string StreamDecoder::push(int32_t id) {
   const std::string all = tokeniser_.decode(window_, skip_special_);
   std::string ending;
   tokens::append_utf8(0xFFFD, ending);
-  // A character may lack its last bytes; after a few more tokens it is treated as invalid.
+  // If a character still lacks bytes after a few more tokens, it is treated as invalid.
   constexpr size_t kLongestCharacter = 8;
   if (all.size() <= given_ || (all.ends_with(ending) && window_.size() < held_ + kLongestCharacter))
     return "";
   std::string fresh = all.substr(given_);
   given_ = all.size();
   held_ = window_.size();
-  // Decoders depend on the front of a text and on neighbours: keep some tokens as context.
+  // Decoders depend on the start of the text and on neighbouring tokens, so some tokens are kept as context.
   constexpr size_t kLongWindow = 64, kContext = 16;
   if (window_.size() > kLongWindow) {
     window_.erase(window_.begin() + 1, window_.end() - kContext);

@@ -14,10 +14,10 @@ struct TextPreparation {
   bool remove_punctuation = false;  // ASCII's
   bool lower = false;
   bool ends = false;  // the template is the text and the end token, whatever the SentencePiece model contains
-  std::string pad = {};  // token that pads a text, "" = the tokeniser's
+  std::string pad = {};  // padding token, "" = the tokeniser's
 };
 
-// Reads transformers' tokenizer_config.json; an empty table means none.
+// Reads transformers' tokenizer_config.json; an empty table means that there is none.
 TextPreparation preparation_of(const Value& tokenizer_config);
 
 // Returns the tokeniser with these steps before its own. Throws Error if it lacks the padding token.

@@ -45,7 +45,7 @@ bool is_word(char32_t c) {
       c, category_mask("L") | category_mask("M") | bit(Category::Nd) | bit(Category::Nl) | bit(Category::Pc));
 }
 
-// Finds added tokens in a text: from the left, the longest at each place.
+// Finds added tokens in a text: from the left, the longest at each position.
 class AddedTokenFinder {
  public:
   void add(const AddedToken& token) {
@@ -68,7 +68,7 @@ class AddedTokenFinder {
       const bool inside =
           (start > 0 && is_word(chars[start - 1])) || (end < chars.size() && is_word(chars[end]));
       if (token.single_word && inside) continue;
-      // A token of blanks may match blanks that the previous token stripped, unless it strips too.
+      // A token of blanks may match blanks that the previous token stripped, unless it strips blanks itself.
       const bool again = end <= done;
       while (token.strip_left && start > done && is_space(chars[start - 1])) --start;
       while (token.strip_right && !again && end < chars.size() && is_space(chars[end])) ++end;
@@ -100,7 +100,7 @@ struct Tokeniser::State {
   std::map<int32_t, AddedToken> added;
   std::map<std::string, int32_t, std::less<>> added_ids;
   std::vector<bool> special_ids;
-  std::vector<int32_t> head, tail;  // the template's tokens around one text
+  std::vector<int32_t> head, tail;  // the template's tokens around a single text
   bool trims_offsets = false, trims_for_prefix_space = false;
   SpecialTokens roles;
   int32_t size = 0;
@@ -254,7 +254,7 @@ void Tokeniser::State::find_roles() {
   roles.pad = first_of({"<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"});
 }
 
-// Cuts the text at added tokens and normalises the rest.
+// Splits the text at added tokens and normalises the rest.
 std::vector<Section> Tokeniser::State::sections(std::u32string chars, TextLimits& limits) const {
   std::vector<Section> first, out;
   AlignedText whole = aligned(std::move(chars));
@@ -271,7 +271,7 @@ std::vector<Section> Tokeniser::State::sections(std::u32string chars, TextLimits
   return out;
 }
 
-// Returns the place of the characters from `start` to `end` of a piece, without blanks at its ends.
+// Returns the position of the characters from `start` to `end` of a piece, without blanks at its ends.
 TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size_t end, bool first) const {
   TokenSpan span{piece.spans[start].start, piece.spans[end - 1].end};
   if (!trims_offsets) return span;
@@ -281,7 +281,7 @@ TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size
   int64_t left = 0, right = 0;
   for (size_t i = start; i < end && blank(i); ++i) ++left;
   for (size_t i = end; i > start && blank(i - 1); --i) ++right;
-  // A single leading blank was inserted; several were not.
+  // A single leading blank was inserted; several blanks were not.
   if (left == 1 && trims_for_prefix_space && (first || span.start == 0)) left = 0;
   span.start = std::min(span.start + left, span.end);
   if (span.end >= right) span.end = std::max(span.end - right, span.start);
@@ -290,7 +290,7 @@ TokenSpan Tokeniser::State::trimmed(const AlignedText& piece, size_t start, size
 
 void Tokeniser::State::encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
                                      bool offsets) const {
-  // Words repeat: each distinct word of a long text is merged once.
+  // Words repeat, so each distinct word of a long text is merged only once.
   std::unordered_map<std::u32string, std::vector<PieceToken>> cache;
   std::vector<PieceToken> fresh;
   const size_t front = with_special ? head.size() : 0;
@@ -445,7 +445,7 @@ std::optional<int32_t> Tokeniser::find(std::string_view token) const { return st
 
 const std::string& Tokeniser::token(int32_t id) const {
   if (const auto found = state_->added.find(id); found != state_->added.end()) {
-    // Prefer the vocabulary's own text: it is the same, and lives as long as the tokeniser.
+    // Prefer the vocabulary's copy of the text, which lives as long as the tokeniser.
     const std::string& known = state_->model->vocabulary().token(id);
     if (!known.empty()) return known;
     for (const auto& [text, number] : state_->added_ids)

@@ -29,7 +29,7 @@ struct Encoding {
 // A text of fixed length.
 struct FittedText {
   std::vector<int32_t> ids;  // exactly the requested number
-  int64_t used = 0;          // text and special tokens; the rest is padding
+  int64_t used = 0;          // number of text and special tokens; the rest is padding
   int64_t cut = 0;           // tokens of the text that did not fit
 };
 
@@ -41,12 +41,12 @@ struct SpecialTokens {
 class Tokeniser {
  public:
   // Reads a file by its form: tokenizer.json; vocab.json or merges.txt (with the other one next to it); a
-  // SentencePiece tokenizer.model; CLIP's list of merges, bpe_simple_vocab_16e6.txt.gz. Searches a folder for
-  // these names in this order. Throws Error with the file and the cause.
+  // SentencePiece tokenizer.model; CLIP's list of merges, bpe_simple_vocab_16e6.txt.gz. In a folder, looks
+  // for these names in this order. Throws Error with the file and the cause.
   static Tokeniser load(const std::string& path);
   // Reads the text of definition() or of a tokenizer.json. Errors begin with `where`.
   static Tokeniser from_definition(std::string_view document, const std::string& where);
-  // Reads the bytes of a file of any single-file form.
+  // Reads the content of a file in any form that consists of a single file.
   static Tokeniser from_bytes(std::span<const std::byte> bytes, const std::string& where);
 
   // Returns the ids of a UTF-8 text, with the template's special tokens if `special`. Throws Error if the
@@ -54,7 +54,7 @@ class Tokeniser {
   // added token.
   std::vector<int32_t> encode(std::string_view text, bool special = true) const;
   Encoding encode_with_offsets(std::string_view text, bool special = true) const;
-  // Encodes to exactly `length` ids: pads with `pad` after the text, or cuts the text and keeps the
+  // Encodes to exactly `length` ids: pads with `pad` after the text, or truncates the text but keeps the
   // template's tokens (CLIP: the last id is the end token). Throws Error if the template alone is longer.
   FittedText fit(std::string_view text, int64_t length, int32_t pad) const;
 
@@ -69,7 +69,7 @@ class Tokeniser {
   const SpecialTokens& special() const;
   const std::string& kind() const;  // "BPE", "Unigram", "WordPiece", "WordLevel"
 
-  // Returns a tokeniser with more special tokens after its own; tokens that it already has stay the same.
+  // Returns a tokeniser with additional special tokens at the end; those that it already has are unchanged.
   Tokeniser with_tokens(const std::vector<std::string>& added) const;
 
   // Returns the whole tokeniser as one line of JSON for from_definition().
@@ -95,8 +95,8 @@ class StreamDecoder {
   Tokeniser tokeniser_;
   bool skip_special_;
   std::vector<int32_t> window_;  // ids since the last safe place
-  size_t given_ = 0;             // bytes of the window's text already returned
-  size_t held_ = 0;              // number of ids in the window at that time
+  size_t given_ = 0;             // bytes of the window's text that were already returned
+  size_t held_ = 0;              // number of ids in the window at that point
 };
 
 // The tokeniser stored in a weights file. Tokeniser::load also reads it from such a file or from a run's

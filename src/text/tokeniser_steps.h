@@ -18,7 +18,7 @@
 
 namespace tessera::tokens {
 
-// The limits of all steps of one text together, whatever the rules of the tokeniser are.
+// The limits of all steps for one text together, whatever rules the tokeniser has.
 struct TextLimits {
   uint64_t steps = 0;     // of splitting expressions
   uint64_t inserted = 0;  // characters that normalisers and splitters may still add to the text
@@ -47,11 +47,11 @@ struct AlignedText {
              spans.begin() + static_cast<std::ptrdiff_t>(end)},
             limits};
   }
-  // Returns an empty text for the changed characters of this one, to be given to become(). The limits apply
+  // Returns an empty text for the changed characters of this one, to be passed to become(). The limits apply
   // to it.
   AlignedText successor() const;
   void become(AlignedText&& changed);
-  // Inserts characters at the start; they get the place of the first one.
+  // Inserts characters at the start; they get the source position of the first character.
   void prepend(std::u32string_view front);
 };
 // Returns the text unchanged; character i came from code point `first` + i.
@@ -79,7 +79,7 @@ struct ChangedCharacter {
   char32_t c;
   int64_t change;
 };
-// Gives `changed` the places of `text` in sequence, even if characters moved.
+// Assigns the places of `text` to `changed` in sequence, even if characters moved.
 void change(AlignedText& text, const std::vector<ChangedCharacter>& changed);
 
 // SentencePiece's precompiled map: a trie of byte strings (a double array) and their replacements. Throws
@@ -91,9 +91,9 @@ class CharacterMap {
   static CharacterMap of_base64(std::string_view text, const std::string& where);
   struct Hit {
     std::string_view replacement;
-    size_t length = 0;  // bytes that it replaces; 0: no hit
+    size_t length = 0;  // number of bytes that it replaces; 0: no match
   };
-  // Returns the longest (or shortest) key that `bytes` begin with.
+  // Returns the longest (or shortest) key that is a prefix of `bytes`.
   Hit find(std::string_view bytes, bool longest) const;
 
  private:
@@ -104,7 +104,7 @@ class CharacterMap {
 // CLIP's cleaning of a caption before its merges (Radford et al. 2021, simple_tokenizer).
 
 // Repairs a text, resolves HTML references twice, collapses and trims white space, and lower-cases (with the
-// final sigma). Repairs are the steps of ftfy that captions need: UTF-8 read as Windows-1252, ligatures,
+// final sigma). The repairs are the steps of ftfy that captions need: UTF-8 read as Windows-1252, ligatures,
 // full-width letters, curly quotes, control characters, NFC.
 std::u32string clean_caption(std::u32string_view text);
 
@@ -112,10 +112,10 @@ std::u32string clean_caption(std::u32string_view text);
 // the rest. A name may lack its semicolon if HTML allows that, even if other letters follow.
 std::u32string resolve_references(std::u32string_view text);
 
-// Resolves only references that end in a semicolon, and names in capitals too ("&EACUTE;"), as ftfy.
+// Like ftfy, resolves only references that end in a semicolon, but also names in capitals ("&EACUTE;").
 std::u32string resolve_closed_references(std::u32string_view text);
 
-// Windows-1252 at 0x80 … 0x9F; its five unassigned places map to themselves.
+// Maps Windows-1252 at 0x80 … 0x9F; its five unassigned positions map to themselves.
 inline constexpr std::array<char32_t, 32> kWindows1252 = {
     0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
     0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
@@ -124,7 +124,7 @@ inline constexpr std::array<char32_t, 32> kWindows1252 = {
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  // Replaces the pieces by smaller ones; drops empty pieces.
+  // Replaces the pieces with smaller ones; drops empty pieces.
   virtual void apply(std::vector<AlignedText>& pieces) const = 0;
 };
 

@@ -12,8 +12,8 @@ torch::Tensor summed(parallel::World& world, const torch::Tensor& values) {
   return sum.to(values.device());
 }
 
-// Forward: every process places its rows among zeros; the sum is the whole. Backward: each row's gradient is
-// the sum over all processes.
+// Forward: every process places its rows among zeros, and the sum is the whole tensor. Backward: each row's
+// gradient is the sum over all processes.
 struct GatherRows : torch::autograd::Function<GatherRows> {
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& rows,
                                int64_t first, int64_t whole, int64_t world) {

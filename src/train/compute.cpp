@@ -19,7 +19,7 @@ models::ModelSpec with(models::ModelSpec spec, const char* key, const Value& val
   return spec;
 }
 
-// Blocks of a model with one grid are alike: one more block adds the cost of each.
+// All blocks of a model with one grid are alike: the cost of one more block is that of each.
 std::vector<double> isotropic_blocks(const models::ModelSpec& spec, int64_t depth, int64_t size) {
   const double one = macs_of(with(spec, "depth", depth + 1), size) - macs_of(spec, size);
   return std::vector(static_cast<size_t>(depth), one);
@@ -43,7 +43,7 @@ std::vector<double> pyramid_blocks(const models::ModelSpec& spec, const Value::A
   return blocks;
 }
 
-// Returns the sides of the training images, one per epoch (train.sizes), or one for all.
+// Returns the sides of the training images: one per epoch (train.sizes), or one for all epochs.
 std::vector<int64_t> sizes_of(const Recipe& recipe, const RunPlan& plan) {
   const std::vector<int64_t>& sizes = recipe.train.sizes;
   if (sizes.empty()) return {recipe.preprocess.size};

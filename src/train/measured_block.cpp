@@ -27,7 +27,7 @@ void wait_for(torch::Device device) {
   if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
-// Returns the median seconds of a call, after one that warms up.
+// Returns the median time of a call in seconds, after one call to warm up.
 template <class Call>
 double median_seconds(torch::Device device, const Call& call) {
   std::vector<double> seconds;

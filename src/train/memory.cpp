@@ -23,7 +23,7 @@ template <class Pass>
 ActivationBytes measure(const tasks::Task& task, int64_t side, tasks::Precision precision, const Pass& pass) {
   const tasks::Inputs single = example_inputs(task, 1, side, torch::kCPU, precision),
                       pair = example_inputs(task, 2, side, torch::kCPU, precision);
-  peak_of(single, pass);  // first allocates persistent memory: gradients, packed weights
+  peak_of(single, pass);  // the first pass allocates lasting memory: gradients, packed weights
   const int64_t one = peak_of(single, pass), two = peak_of(pair, pass);
   const int64_t per_sample = std::max<int64_t>(0, two - one);
   return {std::max<int64_t>(0, one - per_sample), per_sample};

@@ -29,7 +29,7 @@ ActivationBytes measure_training(tasks::Task& task, int64_t side, tasks::Precisi
 // Measures a forward pass without gradients.
 ActivationBytes measure_evaluation(tasks::Task& task, int64_t side, tasks::Precision precision);
 
-// Returns zero inputs of `samples` samples for every stream of the task, prepared like those of a step.
+// Returns inputs of zeros, `samples` samples for every stream of the task, prepared like those of a step.
 tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t side, torch::Device device,
                              tasks::Precision precision);
 
@@ -45,8 +45,8 @@ std::vector<double> block_macs(const models::ModelSpec& spec, int64_t size);
 double forward_macs(const tasks::Task& task, int64_t size);
 
 // Sets plan.training_macs, for one sample of the run, and plan.total_macs, for all. The backward pass counts
-// twice the forward pass, frozen blocks included. Teachers, images for distillation only, and evaluations do
-// not count. Without data the total is known only if the recipe sets its steps, else 0.
+// twice the forward pass, frozen blocks included. Teachers, images used only for distillation, and
+// evaluations do not count. Without data the total is known only if the recipe sets its steps, else 0.
 void plan_compute(const Recipe& recipe, const tasks::Task& task, RunPlan& plan);
 
 }  // namespace tessera::train

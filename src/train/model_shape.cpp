@@ -24,8 +24,8 @@ struct Tensor {
 };
 using Layer = std::vector<Tensor>;
 
-// "backbone.blocks" and "attn.qkv.weight" of "backbone.blocks.3.attn.qkv.weight"; an empty list if the name
-// has no number after blocks or layers.
+// Returns "backbone.blocks" and "attn.qkv.weight" for "backbone.blocks.3.attn.qkv.weight"; an empty list if
+// the name has no number after blocks or layers.
 struct Place {
   std::string list, rest;
   int64_t number = 0;
@@ -129,7 +129,7 @@ Grouped group(const NamedTensors& parameters, const std::vector<std::string>& fr
     lists[place.list][place.number].push_back({place.rest, parameter.sizes().vec(), numbers, trains});
   }
   for (const auto& [list, layers] : lists) {
-    // Layers with the same shapes, in the order of the first of them.
+    // Layers with the same shapes, in order of their first layer.
     std::vector<std::pair<const Layer*, int64_t>> kinds;
     const auto same = [](const Layer& a, const Layer& b) {
       return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Tensor& x, const Tensor& y) {
@@ -167,7 +167,7 @@ void set_macs(plan::Stack& stack, double macs, bool attention) {
         2 * static_cast<double>(stack.heads) * static_cast<double>(stack.tokens * stack.tokens);
 }
 
-// Multiply-adds of a backbone's blocks, or nothing if its settings have no depth.
+// Returns the multiply-adds of a backbone's blocks, or nothing if its settings have no depth.
 std::vector<double> macs_of_blocks(const tasks::BackbonePart& part, int64_t side) {
   try {
     return block_macs(part.spec, side);
@@ -186,7 +186,7 @@ void take_settings(plan::Stack& stack, const Value& settings, size_t stage) {
   if (const int64_t heads = integer("kv_heads"); heads > 0) stack.kv_heads = heads;
 }
 
-// Gives the stacks of backbones their blocks' multiply-adds in order. Returns which stacks have them.
+// Assigns the blocks' multiply-adds to the stacks of backbones, in order. Returns which stacks have them.
 std::vector<bool> take_blocks(const tasks::Task& task, int64_t side, Grouped& grouped) {
   std::vector<bool> known(grouped.stacks.size());
   for (const tasks::BackbonePart& part : task.backbones()) {
@@ -232,7 +232,7 @@ plan::Shape shape_of_task(const tasks::Task& task, int64_t side, const std::vect
       if (grouped.attention[i]) squares += layers * 2 * static_cast<double>(stack.width);
     }
   }
-  // The other stacks read equally many tokens: weights T + squares T^2 = what is left.
+  // The other stacks read the same number T of tokens: weights T + squares T^2 = the remainder.
   left = std::max(0.0, left);
   const double tokens = squares > 0
                             ? (std::sqrt(weights * weights + 4 * squares * left) - weights) / (2 * squares)
@@ -286,7 +286,7 @@ CountedRun count_run(const Recipe& recipe) {
   const double copies = recipe.train.ema_decay > 0 ? 2 : 1, all = static_cast<double>(plan.parameters),
                trained = static_cast<double>(plan.trainable_parameters);
   arithmetic.average_bytes = (copies - 1) * size;
-  // state_bytes: weights, their average, the optimiser's state, and 2^18 bytes of headers.
+  // state_bytes: weights, their moving average, the optimiser's state, and 2^18 bytes of headers.
   if (trained > 0)
     arithmetic.optimiser_bytes =
         std::max(0.0, static_cast<double>(plan.state_bytes) - (1 << 18) - size * all * copies) / trained;

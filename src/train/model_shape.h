@@ -13,19 +13,19 @@ struct CountedRun {
   Recipe recipe;  // with the settings that task and data determine
   plan::Shape shape;
   plan::Arithmetic arithmetic;
-  bool only_attention = true;  // false: layers with kernels of their own, which no published figure covers
-  bool language = false;       // published figures are of language models
+  bool only_attention = true;  // false: layers with their own kernels, which no published figure covers
+  bool language = false;       // published figures are for language models
 };
 
-// Counts parameters, multiply-adds and activations of a recipe's task: layers of equal shape become stacks,
-// the rest is outside. Allocates nothing. Data may be missing.
+// Counts parameters, multiply-adds and activations of a recipe's task: layers of equal shape become stacks;
+// everything else is outside of them. Allocates nothing. Data may be missing.
 CountedRun count_run(const Recipe& recipe);
 
 // The stacks and the rest of a task. Layers are found by their names ("blocks.3.", "layers.0.") and grouped by
 // the shapes of their parameters. `frozen`: patterns of parameters that do not train.
 plan::Shape shape_of_task(const tasks::Task& task, int64_t side, const std::vector<std::string>& frozen);
 
-// Measures training steps of a recipe's task with one and three layers, on one and on four samples. Their
+// Measures training steps of a recipe's task with one and three layers, on one and on four samples. The
 // differences are the cost of a layer and of a sample. Throws a usage error if the model's settings have no
 // depth. Runs on the CPU or the recipe's device.
 plan::MeasuredBlock measure_block(const Recipe& recipe);

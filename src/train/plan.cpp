@@ -15,16 +15,16 @@
 namespace tessera::train {
 namespace {
 
-// Fragmentation: blocks freed and requested again in each step leave gaps. Measured runs took 1.2 to 2.2
-// times the size of their activations.
+// Fragmentation: blocks that are freed and requested again in each step leave gaps. Measured runs took 1.2 to
+// 2.2 times the size of their activations.
 constexpr double kFragmentation = 1.8;
 
-// Texts without their tokeniser give no samples yet.
+// Texts have no samples yet if their tokeniser is missing.
 bool can_be_counted(const RunData& data, const tasks::Task& task) {
   return data.train && task.streams().at(0).source;
 }
 
-// An epoch is a pass over the task's first stream, and its samples may differ from those of the data:
+// An epoch is a pass over the task's first stream. Its samples may differ from those of the data:
 // conversations about images, windows of texts.
 void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const tasks::Task& task) {
   const TrainConfig& train = recipe.train;
@@ -41,7 +41,7 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
                  std::max<int64_t>(1, plan.samples / 4), " gives several steps an epoch");
   }
   plan.steps_per_epoch = plan.samples / train.batch_size;
-  constexpr int64_t kMostImages = int64_t{1} << 50;  // per run: later multiplications must not overflow
+  constexpr int64_t kMostImages = int64_t{1} << 50;  // limit per run: later multiplications must not overflow
   const int64_t passes = train.steps > 0 ? train.steps : train.epochs;
   if (passes > kMostImages / std::max(train.batch_size, plan.samples))
     fail_usage(train.steps > 0 ? "train.steps = " : "train.epochs = ", passes, " makes more than ",
@@ -70,7 +70,7 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
     plan.parameters += parameter.numel();
     const auto fits = [&](const auto& pattern) { return matches(pattern, name); };
-    // LoRA freezes the layers it adapts.
+    // LoRA freezes the layers that it adapts.
     if (!parameter.requires_grad() || std::any_of(patterns.begin(), patterns.end(), fits)) continue;
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
@@ -91,7 +91,7 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
-// Reports problems of the first batch or evaluation before anything is written.
+// Finds problems of the first batch or evaluation before anything is written.
 void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan& plan) {
   const auto check_stream = [&](const tasks::StreamSpec& stream, bool training) {
     stream.transform(recipe.preprocess.size);
@@ -109,7 +109,7 @@ void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan&
     part.model->before_step({0, plan.steps, plan.steps_per_epoch});
 }
 
-// Bytes of the batches of a stream that are queued, in use, and in transfer to the model.
+// Bytes of a stream's batches that are queued, in use, or in transfer to the model.
 uint64_t loader_bytes(const tasks::StreamSpec& stream, const data::LoaderConfig& config, int64_t side) {
   uint64_t sample = 0;
   const auto transform = stream.transform(side);
@@ -139,7 +139,7 @@ uint64_t memory_of(const Recipe& recipe, const RunPlan& plan, const Compute& com
   const ActivationBytes training = measure_training(task, side, compute.precision);
   const uint64_t now = resident_bytes();
   const data::LoaderConfig validation = loader_config(train, task.validation(), false);
-  // Evaluation's tensors have other sizes than training's and seldom fit into freed blocks.
+  // Tensors in evaluation have other sizes than in training and rarely fit into freed blocks.
   const int64_t samples = (train.batch_size + train.accumulate - 1) / train.accumulate;
   const auto activations = static_cast<uint64_t>(
       kFragmentation * static_cast<double>(training.per_sample * std::max<int64_t>(0, samples - 2)) +
@@ -190,7 +190,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   if (task->whole_batch() && recipe.train.accumulate > 1)
     fail_usage("train.accumulate = ", recipe.train.accumulate, ": task ", tasks::task_name(recipe.task),
                " compares all samples of a step and cannot compute them in pieces");
-  // Processes may synchronise in each piece.
+  // Processes may synchronise after each piece.
   const int64_t smallest = recipe.train.batch_size / processes;
   if (processes > 1 && smallest > 0 && recipe.train.accumulate > smallest)
     fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
@@ -215,7 +215,7 @@ PlannedRun plan_training(const Recipe& recipe) {
   if (data.train && planned.plan.samples == 0)
     planned.missing_data = "task.tokenizer is missing, so the number of samples is unknown";
   if (exceeds_memory(planned.recipe, planned.plan)) {
-    // A trial run is impossible: count weights, their average, the optimiser's state, and the gradients.
+    // If a trial run is impossible, count weights, their average, the optimiser's state, and the gradients.
     const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
     planned.plan.memory_bytes =
         planned.plan.state_bytes + size * static_cast<uint64_t>(planned.plan.trainable_parameters);

@@ -23,8 +23,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kTextsLookedAt = 512;  // samples checked before the first step
-constexpr int64_t kFirstImages = 64;     // to initialise step sizes of quantised activations
+constexpr int64_t kTextsLookedAt = 512;  // number of samples checked before the first step
+constexpr int64_t kFirstImages = 64;     // images that initialise step sizes of quantised activations
 
 std::string hex(uint64_t value) {
   std::ostringstream out;
@@ -32,7 +32,7 @@ std::string hex(uint64_t value) {
   return out.str();
 }
 
-// Training is useless if the head is all that trains and the frozen backbone has random weights.
+// Training is useless if only the head trains while the frozen backbone has random weights.
 void check_something_learns(const tasks::Task& task, const std::vector<tasks::Part>& parts) {
   const std::vector<std::string> outputs = task.output_names();
   bool frozen = false;
@@ -78,7 +78,7 @@ void set_activation_step_sizes(const Recipe& recipe, const Compute& compute, tas
   task.backbones().at(0).model->embed(images.at("image"));
 }
 
-// Reports an unsupported size now, not when the run reaches it.
+// Reports an unsupported image size now, not when the run reaches it.
 void check_sizes(const Recipe& recipe, tasks::Task& task) {
   const torch::NoGradGuard no_grad;
   models::Backbone& model = *task.backbones().at(0).model;
@@ -110,7 +110,7 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
     data.validation = data::open_source(config, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);
   } catch (const Error& error) {
-    // Only absent data may be missing: an error in existing data would also stop the run.
+    // Only missing data are tolerated: an error in existing data would also stop the run.
     const auto there = [](const std::string& path) {
       std::error_code ignored;
       return path.empty() || std::filesystem::exists(path, ignored);
@@ -143,7 +143,7 @@ data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSp
 
 // --- the task
 
-// Without data the model has the settings of the recipe, or of the size that it names.
+// Without data the model gets the settings of the recipe, or of the size that the recipe names.
 WeightsInfo describe_run(Recipe& recipe, const RunData& data) {
   const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(recipe.task));
   kind.fit_model(recipe.model.settings, tasks::task_settings(recipe.task), data.train.get());
@@ -324,7 +324,8 @@ std::string smoothing_note(const Value& task, const data::Source* train) {
               " has no effect: it is for one class an image, the data has several");
 }
 
-// Warns if a run is too short for its moving average, so that part of the first weights remains; else "".
+// Warns if a run is too short for its moving average, so that part of the initial weights remains in it; else
+// "".
 std::string average_note(const TrainConfig& train, int64_t steps) {
   constexpr double kMuch = 0.05;
   if (train.ema_decay <= 0 || train.ema_warmup) return "";
@@ -357,7 +358,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);
         !line.empty())
       setup.model.notes.push_back(line);
-  // A continued run printed them when it began.
+  // A continued run printed these when it began.
   if (!continued)
     for (const std::string& line : data::set_warnings(setup.data.train.get(), setup.data.validation.get()))
       setup.model.notes.push_back("warning: " + line);

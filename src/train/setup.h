@@ -27,7 +27,7 @@ struct Compute {
 
 struct RunData {
   SharedSource train, validation;
-  std::string missing;  // why data are missing, if that is allowed
+  std::string missing;  // the reason that data are missing, if that is allowed
 };
 
 // The task in training.
@@ -38,7 +38,7 @@ struct RunTask {
   std::set<std::string> frozen;  // frozen parameters, if checkpoints keep them in a separate file
   WeightsInfo info;              // metadata for every weight file of the run
   std::vector<std::pair<std::string, std::string>> fingerprints;  // by name, of data and other files
-  std::vector<std::string> notes;  // for users: pretrained weights, frozen parameters
+  std::vector<std::string> notes;  // notes for users: pretrained weights, frozen parameters
 };
 
 struct Optimisation {
@@ -51,7 +51,7 @@ struct Optimisation {
 };
 
 struct Setup {
-  Recipe recipe;  // as given, plus model settings determined by data and task
+  Recipe recipe;  // as given, plus the model settings determined by data and task
   Compute compute;
   RunData data;
   RunPlan plan;
@@ -71,7 +71,7 @@ ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan);
 
 // The parts of make_setup.
 Compute choose_compute(const TrainConfig& train);
-// If `may_be_missing`, data that cannot be opened are no error.
+// If `may_be_missing`, data that cannot be opened are not an error.
 RunData open_data(const Recipe& recipe, bool may_be_missing = false);
 // Sets the model settings that the task and its data determine, and describes the weights of the run.
 WeightsInfo describe_run(Recipe& recipe, const RunData& data);
@@ -83,7 +83,7 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
                                           const Compute& compute);
 tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const WeightsInfo& info,
                             const Compute& compute);
-// Returns why the first weights are missing; "" if they are available.
+// Returns why the initial weights are missing; "" if they are available.
 std::string missing_weights(const Recipe& recipe);
 RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                    bool continued);
@@ -96,7 +96,7 @@ int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
 // Returns all sides of the run.
 std::vector<int64_t> input_sizes(const Recipe& recipe);
 
-// True if checkpoints share a separate file of frozen weights, which must be a tenth of all or more.
+// True if checkpoints share a separate file of frozen weights, because at least a tenth of all is frozen.
 inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 && frozen >= all / 10; }
 // Turns off gradients of parameters matching one of the patterns ("blocks.0.*"); returns their number. Throws
 // a usage error with the nearest name for a pattern without a match.

@@ -182,7 +182,8 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   return task;
 }
 
-// Hashes the result-relevant settings without the class count: a recipe of "auto" has it only after the run.
+// Hashes the settings that affect the result, except the class count, which a recipe with "auto" has only
+// after the run.
 std::string hash_of(Recipe recipe) {
   recipe.model.settings.set("classes", 0);
   return recipe_hash(recipe);
@@ -231,8 +232,9 @@ bool read_result(const Task& task, SweepRun& run) {
   return true;
 }
 
-// Returns all runs except the final ones. Reads stored results, so that a folder of other runs is reported
-// first. Also checks the final runs of every point, unless all points are done and the final runs come next.
+// Returns all runs except the final ones. Reads stored results now, so that a folder with other runs is
+// reported first. Also checks the final runs of every point, unless all points are done and the final runs
+// come next.
 std::vector<Task> make_tasks(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
   if (!sweep.has_final && !options.final_settings.empty())
     fail_usage("settings for the last runs (", options.final_settings.front(),
@@ -280,7 +282,7 @@ void train_one(const Task& task, const SweepOptions& options, SweepRun& run) {
   } catch (const Error& error) {
     if (error.kind == ErrorKind::interrupted) throw;
     run.failure = error.what();
-  } catch (const std::exception& error) {  // from libraries, such as out of memory
+  } catch (const std::exception& error) {  // exceptions of libraries, such as out of memory
     const std::string message = error.what();
     run.failure = message.substr(0, message.find('\n'));
   }
@@ -412,7 +414,7 @@ const SweepRow* best_of(const std::vector<SweepRow>& rows) {
 }
 
 void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOptions& options) {
-  make_tasks(sweep, directory, options);  // throws the errors of a run
+  make_tasks(sweep, directory, options);  // rethrows the errors of a run
 }
 
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,

@@ -32,7 +32,7 @@ namespace tessera::train {
 
 struct SweepPoint {
   std::string name;  // also its folder: "lr=0.001,depth=6"
-  Value settings;    // laid over the recipe and the sweep's own [set]
+  Value settings;    // overrides the recipe and the sweep's [set]
 };
 
 struct SetGroup {
@@ -41,7 +41,7 @@ struct SetGroup {
 };
 
 struct Sweep {
-  std::vector<std::string> recipes;  // files, later ones laid over earlier ones
+  std::vector<std::string> recipes;  // files; later ones override earlier ones
   Value common;
   std::vector<SweepPoint> points;
   std::vector<int64_t> seeds = {0};
@@ -51,8 +51,8 @@ struct Sweep {
   std::vector<SetGroup> groups;
 };
 
-// Throws usage errors that name the file and the key. `recipes`: files laid over the sweep's own recipe,
-// below its [set].
+// Throws usage errors that name the file and the key. `recipes`: files that override the sweep's recipe, but
+// not its [set].
 Sweep read_sweep(const std::string& path, const std::vector<std::string>& recipes = {});
 
 // Converts a tree of settings to overrides for load_recipe: "section.key=value" each.
@@ -83,15 +83,15 @@ struct SweepRow {
   std::optional<double> train_loss = {}, test_loss = {};  // means over the runs that have them
 };
 std::vector<SweepRow> tabulate(const std::vector<SweepRun>& runs);
-// Returns the row of the best mean, for the final runs. Points with failed seeds are considered only if all
-// have some; null if every run failed.
+// Returns the row with the best mean, for the final runs. Points with failed seeds are considered only if all
+// points have failures; null if every run failed.
 const SweepRow* best_of(const std::vector<SweepRow>& rows);
 
 struct SweepOptions {
   std::vector<std::string> settings = {};        // "section.key=value", laid over everything
   std::vector<std::string> final_settings = {};  // the same, for the final runs only
   std::vector<Observer*> observers = {};
-  // Called for each unfinished run, before it starts; `number` of `count`.
+  // Called before each unfinished run starts; `number` of `count`.
   std::function<void(const std::string& point, int64_t seed, int64_t number, int64_t count)> starting = {};
 };
 

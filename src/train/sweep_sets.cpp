@@ -14,7 +14,7 @@ std::string setting(const char* key, const std::string& file) {
   return text(key, "=", toml_text(Value(file)));
 }
 
-// True if both lists of a benchmark split exist; throws if only one does.
+// True if both lists of a benchmark split exist; throws if only one exists.
 bool has_lists(const std::string& folder, const std::string& train, const std::string& held_out) {
   const bool first = file_exists(train), second = file_exists(held_out);
   if (first != second)

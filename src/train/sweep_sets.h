@@ -45,7 +45,7 @@ std::vector<GroupMean> group_means(const std::vector<SetResult>& results);
 
 using SetStarting = std::function<void(const std::string& set, int64_t number, int64_t count)>;
 
-// check_sweep for each set: `folder` holds the sets, `directory`/SET their runs.
+// Calls check_sweep for each set: `folder` contains the sets, `directory`/SET their runs.
 void check_sets(const Sweep& sweep, const std::string& folder, const std::string& directory,
                 const SweepOptions& options = {});
 

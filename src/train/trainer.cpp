@@ -28,7 +28,7 @@ std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& 
   return names;
 }
 
-// Adds a piece's means: `part` is its share of the loss weight, `share` of the samples.
+// Adds a piece's means: `part` is its share of the loss weight, `share` its share of the samples.
 void add_piece(StepMeans& means, const torch::Tensor& loss, double part,
                const std::vector<tasks::Term>& terms, double share) {
   const auto add = [](torch::Tensor& sum, const torch::Tensor& value, double factor) {
@@ -84,7 +84,7 @@ void Trainer::profile() {
   if (done == kFirstProfiled + kProfiledSteps) end_profile();
 }
 
-// The profiler writes its list of events; those of the collectives' thread are appended.
+// The profiler writes its list of events; the events of the collectives' thread are appended.
 void Trainer::end_profile() {
   if (!profiler_) return;
   profiler_.reset();
@@ -189,7 +189,8 @@ void Trainer::train_step() {
   if (finite) prove_checkpoint();
 }
 
-// In fp16, overflowing gradients adjust a loss scale that can still fall; they are no sign of divergence.
+// In fp16, overflowing gradients only lower the loss scale, as long as it can fall; they do not mean
+// divergence.
 void Trainer::count_skipped(bool finite, const StepMeans& means) {
   const bool scale_fell = loss_scale_.update(finite) && !finite;
   if (scale_fell && !world_.any(!std::isfinite(means.loss.item<double>())))
@@ -204,7 +205,7 @@ void Trainer::count_skipped(bool finite, const StepMeans& means) {
 }
 
 // Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total
-// weight. Gradients are averaged over processes, so each scales its part by their number.
+// weight. Gradients are averaged over processes, so each multiplies its part by the number of processes.
 StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   const auto& train = setup_.recipe.train;
   const int64_t pieces = std::min(train.accumulate, inputs.size());
@@ -216,7 +217,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     all = weight.item<double>();
   }
   StepMeans means;
-  // A step with zero weight, such as masks without any class, has loss 0 and no gradient.
+  // A step with zero weight, such as one with masks without any class, has loss 0 and no gradient.
   means.loss_share = all > 0 ? own / all : 0;
   means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
   for (int64_t i = 0; i < pieces; ++i) {
@@ -250,7 +251,8 @@ void Trainer::measure_piece(double factor, int64_t samples) {
   piece_square_ = norm * norm, piece_samples_ = static_cast<double>(samples);
 }
 
-// Compares it with the whole step's gradient. Each process has a first piece: their squares are averaged.
+// Compares it with the whole step's gradient. Each process has a first piece, whose squared norms are
+// averaged.
 void Trainer::measure_noise(int64_t samples) {
   const double norm = norm_of_gradients();
   if (world_.size() > 1) {
@@ -287,7 +289,7 @@ std::vector<torch::Tensor> Trainer::statistics() const {
   return found;
 }
 
-// Returns the same in every process.
+// Returns the same value in every process.
 bool Trainer::all_finite(const StepMeans& means, const Clipped& clipped) {
   return !world_.any(!std::isfinite(clipped.norm) || !std::isfinite(means.loss.item<double>()));
 }
@@ -298,7 +300,7 @@ bool Trainer::stopped_early() const {
   return patience > 0 && !state_.evaluation_pending && state_.evaluations_since_best >= patience;
 }
 
-// Returns the reason for an early end; "" for a run of all its steps.
+// Returns the reason for an early end; "" for a complete run.
 std::string Trainer::why_stopped() const {
   if (!stopped_early() || state_.step == setup_.plan.steps) return "";
   return text(
@@ -315,7 +317,7 @@ void Trainer::after_step() {
   last_evaluation_.reset();
   if (leader()) directory_.check_there();
   if (!state_.evaluation_pending) {
-    // Small sets have a line an epoch at least.
+    // Logs small sets at least once per epoch.
     const bool logging =
         state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
     tell_progress(logging);
@@ -388,12 +390,13 @@ bool Trainer::evaluation_due() const {
 bool Trainer::checkpoint_due() const {
   const TrainConfig& train = setup_.recipe.train;
   if (ended() || new_best_) return true;
-  if (astray()) return false;  // possibly diverged weights must not replace a good checkpoint
+  if (astray()) return false;  // weights that may have diverged must not replace a good checkpoint
   if (train.checkpoint_steps > 0 && state_.step % train.checkpoint_steps == 0) return true;
   return train.checkpoint_seconds > 0 && steady_seconds() - saved_at_ >= train.checkpoint_seconds;
 }
 
-// True if the current weights may have diverged: by their evaluation if there is one, else by skipped steps.
+// True if the current weights may have diverged, judged by their evaluation if there is one, else by skipped
+// steps.
 bool Trainer::astray() const {
   return last_evaluation_ ? !tasks::gives_numbers(*last_evaluation_, task_.main_metric())
                           : state_.skipped_in_row > 0;
@@ -414,7 +417,7 @@ void Trainer::check_not_astray(bool stop) const {
                      newest_good()));
 }
 
-// An overflowing gradient spoils the weights one step before the loss; such weights are not saved.
+// An overflowing gradient spoils the weights one step before the loss shows it; such weights are not saved.
 void Trainer::check_weights() const {
   for (const auto& [name, tensor] : model_.state)
     if (tensor.is_floating_point() && !torch::isfinite(tensor).all().item<bool>())
@@ -435,7 +438,7 @@ void Trainer::stop_for_good(const std::string& what) const {
 
 namespace {
 
-// Keeps images as stored in a run that began before their orientation was applied by default.
+// Keeps reading images as stored in a run that began before orientation was applied by default.
 void keep_orientation(Recipe& recipe, std::vector<std::string>& notes) {
   const std::string own = recipe.train.output + "/recipe.toml";
   if (!recipe.preprocess.apply_exif || !file_exists(own)) return;
@@ -456,7 +459,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
                          !CheckpointStore(recipe.train.output + "/checkpoints").steps().empty();
   const std::unique_ptr<parallel::World> alone = options.world ? nullptr : parallel::World::alone();
   parallel::World& world = options.world ? *options.world : *alone;
-  // Checked first: "auto" means the model of an existing run, which may not fit other weights.
+  // Checked first, since "auto" means the model of an existing run, which other weights may not match.
   if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
   Recipe shared = recipe;
   // Processes share their available cores; a launcher may have assigned separate cores to each.
@@ -474,7 +477,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   if (continued) keep_orientation(shared, notes);
   Setup setup = make_setup(shared, continued, world.size());
   setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own
-  setup.recipe.train.threads = recipe.train.threads;  // like its share of the cores
+  setup.recipe.train.threads = recipe.train.threads;  // as is its share of the cores
   setup.model.notes.insert(setup.model.notes.begin(), notes.begin(), notes.end());
   return Trainer(std::move(setup), options, world).run();
 }

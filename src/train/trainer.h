@@ -25,21 +25,21 @@ struct RunPlan {
   std::string model, device, train_data, validation_data;
   int64_t parameters = 0, trainable_parameters = 0, macs = 0;  // macs: multiply-adds of one sample, forward
   double training_macs = 0;  // per training sample, forward and backward (plan_compute)
-  double total_macs = 0;     // for the whole run; 0 if the number of samples is unknown
+  double total_macs = 0;     // multiply-adds of the whole run; 0 if the number of samples is unknown
   int64_t samples = 0, validation_samples = 0;
   int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
   int threads = 1;
   int64_t processes = 1;
   uint64_t checkpoint_bytes = 0;  // one checkpoint, without the shared part
   uint64_t shared_bytes = 0;      // frozen weights that checkpoints share
-  uint64_t state_bytes = 0;       // in memory: weights, their average, and the optimiser's state
+  uint64_t state_bytes = 0;       // bytes in memory: weights, their average, and the optimiser's state
   uint64_t disk_bytes = 0;        // peak disk use of the run
   uint64_t free_bytes = 0;        // on the output's file system
-  uint64_t memory_bytes = 0;      // per process in training; set only by plan_training
+  uint64_t memory_bytes = 0;      // bytes per process in training; set only by plan_training
 };
 
-// Sent after every step, at the cost of host counters only. `loss` and `metrics` are means since the last
-// reading, every few steps (see `train.log_every`), and repeat in between.
+// Sent after every step, at the cost of host counters only. `loss` and `metrics` are means since the previous
+// reading; they are read every few steps (see `train.log_every`) and repeated in between.
 struct StepProgress {
   int64_t step = 0, steps = 0, epoch = 0, step_in_epoch = 0, steps_per_epoch = 0;
   double loss = 0;
@@ -73,7 +73,7 @@ class Observer {
 };
 
 enum class Resume {
-  never,      // start; refuse a directory that already holds a run
+  never,      // start; refuse a directory that already contains a run
   required,   // continue; fail if there is nothing to continue
   automatic,  // continue if there is something, else start
 };
@@ -92,16 +92,16 @@ struct RunSummary {
   RunPlan plan;
   std::string output, model_file, best_file;
   std::vector<HistoryPoint> history;  // the whole run, including its earlier processes
-  tasks::Findings final;              // on the final weights, with report blocks
+  tasks::Findings final;              // evaluation of the final weights, with report blocks
   std::vector<tasks::MetricInfo> step_metrics;
   tasks::MetricInfo main_metric;
   double best_metric = 0;
   int64_t best_step = 0;
   int64_t steps = 0;          // done; fewer than planned after an early end
-  std::string stopped_early;  // the reason for an early end, "" without one
+  std::string stopped_early;  // the reason for an early end; "" if there was none
   double seconds = 0, images_per_second = 0, wait_share = 0;
   int64_t bad_images = 0;                    // replaced in training, or skipped in evaluation
-  std::vector<parallel::Traffic> exchanges;  // between this process and the others, by kind
+  std::vector<parallel::Traffic> exchanges;  // traffic between this process and the others, by kind
 };
 
 struct PlannedRun {
@@ -111,7 +111,7 @@ struct PlannedRun {
 };
 
 // Returns the plan of a run for --dry-run: builds the model, tries it on two images, opens the data, and
-// writes nothing. Data or first weights that cannot be opened are no error here.
+// writes nothing. Data or initial weights that cannot be opened are not an error here.
 PlannedRun plan_training(const Recipe& recipe);
 
 // Trains from the start, or from the newest valid checkpoint, to the end. SIGINT and SIGTERM (after

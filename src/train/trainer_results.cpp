@@ -57,7 +57,7 @@ std::vector<std::string> everyones_lines(parallel::World& world, std::span<const
   return lines;
 }
 
-// Returns a loader's bad-image lines of all processes since `read`.
+// Returns the lines about bad images of all processes since `read`.
 std::vector<std::string> new_lines(parallel::World& world, const data::Loader& loader, size_t& read) {
   const data::BadImages bad = loader.bad_images();
   const std::span fresh = std::span(bad.lines).subspan(read);
@@ -120,7 +120,7 @@ tasks::Findings Trainer::run_evaluation(bool last) {
   return findings;
 }
 
-// Reports newly replaced images of all processes, once each per run.
+// Reports newly replaced images of all processes, once per run each.
 void Trainer::collect_bad_pictures() {
   std::vector<std::string> lines;
   for (size_t i = 0; i < loaders_.size(); ++i) {
@@ -153,7 +153,7 @@ void Trainer::evaluate() {
   const double reached = last_evaluation_->metric(main.name);
   const bool measured = tasks::gives_numbers(*last_evaluation_, main) && std::isfinite(reached);
   new_best_ = measured && (state_.best_step < 0 || main.better(reached, state_.best_metric));
-  // An evaluation without a number, such as AP without objects, is neither better nor worse.
+  // An evaluation without a value, such as AP without objects, is neither better nor worse.
   if (measured) state_.evaluations_since_best = new_best_ ? 0 : state_.evaluations_since_best + 1;
   if (new_best_) {
     state_.best_step = state_.step;
@@ -210,8 +210,8 @@ void Trainer::write_checkpoint() {
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
 }
 
-// Deletes older checkpoints only after the new weights gave a finite loss: the last update may have spoilt
-// them.
+// Deletes older checkpoints only once the new weights have given a finite loss, since the last update may
+// have spoilt them.
 void Trainer::prove_checkpoint() {
   if (saved_step_ <= proven_step_) return;
   proven_step_ = saved_step_;

@@ -26,7 +26,7 @@
 
 namespace tessera::train {
 
-// Time spent in training steps, without evaluation and checkpoints.
+// Time spent in training steps, without evaluations and checkpoints.
 struct StepTime {
   double seconds = 0, waited = 0;
   int64_t images = 0;
@@ -130,7 +130,7 @@ class Trainer {
   LossScale loss_scale_;
   NoiseScale noise_scale_;
   double piece_square_ = 0,
-         piece_samples_ = 0;  // of the first piece of a step, if the noise scale is measured
+         piece_samples_ = 0;  // about the first piece of a step, if the noise scale is measured
   std::unique_ptr<tasks::Collective> collective_;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued

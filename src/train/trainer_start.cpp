@@ -31,7 +31,7 @@ void Trainer::open_files() {
   events_->text("recipe", first_step_, "```toml\n" + recipe + "```\n");
 }
 
-// Fails early; the run directory itself may not exist yet.
+// Fails early; the run directory itself need not exist yet.
 void Trainer::check_profile() const {
   if (options_.profile.empty()) return;
   const auto plain = [](const std::string& path) {
@@ -62,7 +62,8 @@ void Trainer::check_same_everywhere() {
   }
 }
 
-// First weights are drawn from the same seed, but weight files and thread counts may differ by process.
+// Initial weights are drawn from the same seed, but weights files and thread counts may differ between
+// processes.
 void Trainer::share_first_weights() {
   std::string sums;
   for (const auto& [name, tensor] : model_.state) {
@@ -133,7 +134,7 @@ std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
 
 void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string where = stored.path("manifest.json");
-  // The stored number of threads is the leader's; other machines may use another.
+  // The stored number of threads is the leader's; other machines may use a different number.
   const std::string others =
       check_same_run(stored.state, setup_, options_.allow_other_threads || !leader(), where);
   if (!others.empty()) note(others);
@@ -142,12 +143,12 @@ void Trainer::restore(const StoredCheckpoint& stored) {
     fail(where, ": epoch ", state_.position.epoch, " and batch ", state_.position.batch,
          " are not where step ", state_.step, " ends, with ", setup_.plan.steps_per_epoch, " steps an epoch");
   seconds_before_ = state_.seconds;
-  if (leader()) meter_.load_state(state_.meter);  // the sums are of all processes together
+  if (leader()) meter_.load_state(state_.meter);  // the sums cover all processes together
   const auto load = [&](const char* name) { return read_tensors(WeightFile(stored.weights_path(name))); };
   store_.share_frozen(stored);
   load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile)));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
-  // Earlier versions kept moments of frozen parameters too, which nothing ever changed.
+  // Earlier versions also stored moments of frozen parameters, which never changed.
   NamedTensors kept = load(kOptimiserFile);
   std::set<std::string> frozen;
   for (const auto& [name, parameter] : tasks::named_parameters(model_.parts))

@@ -26,8 +26,8 @@ std::string own_name(std::string name, const models::LanguageModel& model) {
   return decoder_name(name, model);
 }
 
-// Adapts the layers that `config` selects and returns their count. Throws Error if a target matches no layer
-// or no layer is selected.
+// Adapts the layers that `config` selects and returns their count. Throws Error if a target matches no layer,
+// or if no layer is selected.
 int64_t adapt(models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
   for (const std::string& target : config.targets()) {
     const auto modules = model.named_modules(std::string(), /*include_self=*/false);
@@ -53,7 +53,7 @@ bool adapts_in_out(const models::LanguageModel& model) {
 }
 
 // Throws a usage error for modules_to_save that the model lacks, and for tied embeddings: PEFT trains a copy
-// of a saved module, which would untie them.
+// of each saved module, which would untie them.
 void check_saved(const models::LanguageModel& model, const AdapterConfig& config, const std::string& path) {
   const auto parameters = model.named_parameters();
   for (const std::string& saved : config.saved()) {

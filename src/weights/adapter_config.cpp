@@ -17,7 +17,7 @@ using tokens::Pattern;
 
 constexpr int64_t kLargestRank = 4096;
 
-// Returns the value of a key, null if it is absent or null.
+// Returns the value of a key, or null if it is absent.
 const Json* value_of(const Json& config, const char* key) {
   const auto found = config.find(key);
   return found != config.end() && !found->is_null() ? &*found : nullptr;
@@ -37,7 +37,7 @@ bool says_nothing(const Json& value) {
   return value == false || ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// Throws a usage error for settings that change the result or need more than two tensors a layer.
+// Throws a usage error for settings that change the result or need more than two tensors per layer.
 // `fan_in_fan_out` is ignored, as in PEFT: the storage order follows from the model.
 void refuse_what_is_not_understood(const Json& config, const std::string& path) {
   if (const std::string kind = word_in(config, "peft_type", "LORA"); kind != "LORA")
@@ -77,7 +77,7 @@ bool matches(const Pattern& pattern, const std::string& name) {
   return match && match->start == 0;
 }
 
-// Compiles an expression that matches a whole name, or (end_of_name) the end of a name after a dot.
+// Compiles an expression that must match a whole name or, with end_of_name, the end of a name after a dot.
 Pattern whole_name(const std::string& expression, const std::string& where) {
   return Pattern("^(?:" + expression + ")$", where);
 }
@@ -85,7 +85,7 @@ Pattern end_of_name(const std::string& expression, const std::string& where) {
   return Pattern("^(?:.*\\.)?(?:" + expression + ")$", where);
 }
 
-// Reads a table from expressions to numbers; `read` checks each number.
+// Reads a table that maps expressions to numbers; `read` checks each number.
 template <class Number, class Read>
 std::vector<std::pair<Pattern, Number>> read_patterns(const Json& config, const std::string& path,
                                                       const char* key, const Read& read) {

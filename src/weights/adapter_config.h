@@ -14,8 +14,8 @@
 
 namespace tessera::train {
 
-// True if any module that contains the tensor has a name with this end. "norm" matches input_layernorm too,
-// as in PEFT's modules_to_save.
+// True if any module that contains the tensor has a name that ends with this. "norm" matches input_layernorm
+// too, as in PEFT's modules_to_save.
 bool stands_in(const std::string& tensor, const std::string& end);
 
 class AdapterConfig {
@@ -24,8 +24,8 @@ class AdapterConfig {
   // numbers out of range, and for unsupported settings that would change the result.
   AdapterConfig(const nlohmann::ordered_json& config, const std::string& path);
 
-  // Returns the change of a layer ("model.layers.0.self_attn.q_proj"), nothing if it has none. Rules as in
-  // PEFT:
+  // Returns the LoRA settings of a layer ("model.layers.0.self_attn.q_proj"), none if it has no LoRA. Rules
+  // as in PEFT:
   // - The name ends with an entry of target_modules, or matches it whole if it is an expression.
   // - exclude_modules and layers_to_transform exclude layers.
   // - The first match of rank_pattern and alpha_pattern with the end of the name sets rank and alpha.
@@ -38,7 +38,7 @@ class AdapterConfig {
   const std::vector<std::string>& targets() const { return targets_; }
 
  private:
-  struct Names {  // ends of layer names, or an expression for whole names
+  struct Names {  // ends of layer names, or a regular expression for whole names
     std::vector<std::string> ends;
     std::optional<tokens::Pattern> whole;
     bool hold(const std::string& name) const;
@@ -59,7 +59,7 @@ AdapterConfig read_adapter_config(const std::string& path);
 
 // LoRA adapters in the format of the library PEFT: a folder with adapter_config.json and
 // adapter_model.safetensors. Tensors are named base_model.model.LAYER.lora_A.weight and lora_B.weight; DoRA
-// adds lora_magnitude_vector. Trained biases and whole modules (modules_to_save) keep their own names.
+// adds lora_magnitude_vector. Trained biases and whole modules (modules_to_save) keep the names of the model.
 
 // Applies the adapter in `folder` to the model and returns the number of adapted layers. `merged` adds the
 // changes to the weights instead of computing them separately. Saved modules and biases replace the model's

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr JsonLimits kDiffusersLimits = {.max_bytes = uint64_t{1} << 22, .max_depth = 8, .max_keys = 100'000};
 constexpr const char *kIndex = "/model_index.json", *kScheduler = "/scheduler/scheduler_config.json";
 
-// Names in diffusers and our values.
+// Names in diffusers and the corresponding values here.
 template <class E>
 using Names = std::vector<std::pair<const char*, E>>;
 const Names<diffusion::ScheduleKind>& schedules() {

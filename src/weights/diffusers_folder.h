@@ -16,8 +16,8 @@ namespace tessera::train {
 // diffusers loads: safetensors or pickle, one file or an index, full precision or the fp16 variant.
 std::string diffusers_weights(const std::string& folder);
 
-// Returns the folder of a part: PATH/PART in a pipeline, or PATH if it is that folder and holds weights. ""
-// otherwise.
+// Returns the folder of a part: PATH/PART in a pipeline, or PATH itself if it is that part's folder with
+// weights; else "".
 std::string diffusers_part(const std::string& path, const std::string& part);
 
 // Reads a JSON object from such a folder, with limits on its size.

@@ -51,7 +51,7 @@ struct TimmConfig {
   }
 };
 
-// Keys that describe where weights are from, or repeat others.
+// Keys that describe the origin of weights, or repeat others.
 constexpr std::array kWithoutEffect = {
     "num_classes",     "num_features", "global_pool",    "url",         "file",         "hf_hub_id",
     "hf_hub_filename", "source",       "architecture",   "custom_load", "pool_size",    "first_conv",
@@ -101,7 +101,7 @@ Value all_arguments(const TimmConfig& config, bool fixed) {
   return arguments;
 }
 
-// True if the constructor fixes the size of images.
+// True if the constructor fixes the image size.
 bool is_fixed(const TimmConfig& config) {
   const auto is = [&](const char* key, bool wanted) {
     const Value* found = config.model_args.find(key);
@@ -174,7 +174,7 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   try {
     models::resolve_model(out.model);
   } catch (const Error&) {
-    return out;  // the caller refuses it by name
+    return out;  // refused by the caller, which names it
   }
   read_model(out, config, where);
   read_preprocess(out, config.pretrained_cfg);

@@ -41,9 +41,9 @@ std::string readable_classes();
 // argument without an equivalent, with its name and value.
 Value settings_of_timm(const std::string& family, const Value& arguments, const std::string& where);
 
-// Returns keys of [preprocess], with the size, by preprocessor_config.json or OpenCLIP's preprocess_cfg; nothing
-// without such a file. `side`: the image size of the model, which OpenCLIP gives priority over its file; 0 =
-// unknown. Throws a usage error that names a setting without an equivalent.
+// Returns keys of [preprocess], with the size, from preprocessor_config.json or OpenCLIP's preprocess_cfg;
+// nothing without such a file. `side`: the image size of the model, which OpenCLIP gives priority over its
+// file; 0 = unknown. Throws a usage error that names a setting without an equivalent.
 std::optional<Value> read_preprocess_config(PublishedFolder& folder, int64_t side);
 
 // Returns the model in the metadata of our files; nothing for files of other programs. Throws Error, prefixed with `file`, if the entry is invalid.

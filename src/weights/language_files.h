@@ -19,7 +19,7 @@ namespace tessera::train {
 // Reads a config.json without nulls, which mean "default", and without keys that no reader uses.
 Value read_language_config(const std::string& path);
 
-// Return an entry of it. Entries of another type count as absent.
+// Return an entry of the config.json. Entries of another type count as absent.
 std::string word_in(const Value& tree, const char* key);  // "" if absent
 int64_t number_in(const Value& tree, const char* key, int64_t otherwise);
 double real_in(const Value& tree, const char* key, double otherwise);
@@ -27,8 +27,8 @@ double real_in(const Value& tree, const char* key, double otherwise);
 // Error text for weights that do not match the model.
 inline constexpr const char* kMisfit = "does not fit its config.json";
 
-// Returns the places of a file's tensors by a table of language models. `embedding`: the parameter that is
-// tied to the output layer, "" if none is.
+// Returns the places of a file's tensors, by the tables of language models. `embedding`: the parameter that
+// is tied to the output layer, "" if none is.
 std::vector<NamePlace> language_places(const std::vector<std::string>& names, const std::string& family,
                                        const std::string& embedding);
 // Returns our name of one tensor of a decoder.
@@ -37,7 +37,7 @@ std::vector<NamePlace> decoder_places(const std::vector<std::string>& names,
                                       const models::LanguageModel& model);
 
 // Copies every tensor of the file to its place. Throws Error if a parameter gets no tensor, unless `there`
-// returns true for it. Adds a line to `notes` if tensors are unused.
+// returns true for its name. Adds a line to `notes` if tensors are unused.
 void load_language(torch::nn::Module& module, const WeightFile& file, const std::vector<NamePlace>& places,
                    std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there = {},
                    const std::string& misfit = kMisfit);

@@ -54,7 +54,7 @@ Matches match(const NamedTensors& targets, const StoredTensors& stored, const Lo
     taken.insert(found.stored);
     const std::string shape = text(c10::IntArrayRef(found.stored->shape));
     if (fits(*found.stored, target, rules)) continue;
-    // In the model's dtype: not every device interpolates half-precision numbers.
+    // Interpolates in the model's dtype, since not every device can interpolate half-precision numbers.
     if (rules.fit && is_floating(found.stored->view()))
       found.fitted = rules.fit(name, found.stored->read().to(target.scalar_type()), target.sizes());
     if (found.fitted.defined() && found.fitted.sizes() == target.sizes())

@@ -18,7 +18,7 @@ struct LoadRules {
   std::string misfit;       // follows the file in errors: "does not fit vit_base_patch16_224"
   bool surplus = false;     // reports unused tensors instead of throwing
   bool reshape = false;     // accepts tensors with equal numel and another number of axes
-  std::string finite = {};  // not empty: non-finite numbers throw, with this reason
+  std::string finite = {};  // if not empty, non-finite numbers throw with this reason
   std::function<bool(const std::string& name)> may_miss = {};
   // Converts a tensor of another shape; returns an undefined tensor if it cannot.
   std::function<torch::Tensor(const std::string& name, const torch::Tensor& stored,
@@ -34,7 +34,7 @@ struct LoadedTensors {
 };
 
 // Copies tensors by name after all of them have been checked, and releases the pages of `file`. Throws Error
-// with the first tensors that are missing, left over or of another shape, and their count.
+// with the first tensors that are missing, left over or of another shape, and their number.
 LoadedTensors load_tensors(const NamedTensors& targets, const StoredTensors& stored, const LoadRules& rules,
                            const WeightFile* file = nullptr);
 // Runs the same checks without copying. Returns the stored tensors in the order of the targets.

@@ -37,7 +37,7 @@ void erase(Value& table, const std::string& path) {
   }
 }
 
-// Mark a layer that had the section [soft_mask], or its share, until all layers are merged.
+// These mark a layer that had the section [soft_mask], or its share, until all layers are merged.
 constexpr const char* kHadSection = "soft_mask.had_section";
 constexpr const char* kHadShare = "soft_mask.had_share";
 constexpr std::array kSoftMaskKeys = {"model.soft_mask", "model.soft_mask_mode", "model.soft_mask_shape",
@@ -67,7 +67,8 @@ void upgrade_soft_mask(Value& table) {
 void settle_soft_mask(Value& table) {
   if (table.find(kHadSection)) {
     const Value *share = table.find("model.soft_mask"), *mask = table.find("model.mask");
-    // A share of 0 was off, even for models without such a mask. Runs with mask = "none" ignored the section.
+    // A share of 0 turned the mask off, even for models without such a mask. Runs with mask = "none" ignored
+    // the section.
     if (!share || is_zero(share) || (mask && *mask == Value("none"))) {
       for (const char* key : kSoftMaskKeys) erase(table, key);
       if (const Value* model = table.find("model"); model && model->is_table() && model->as_table().empty())

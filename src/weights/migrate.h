@@ -16,7 +16,7 @@ namespace tessera::train {
 Value migrate_recipe(Value table);
 
 // Migrates one layer of a recipe that is merged from several. The defaults of the old section [soft_mask]
-// (mode "soft", a share of 0 is off for every model) apply only after all layers are merged. A mark for
+// (mode "soft"; a share of 0 turns it off for every model) apply only after all layers are merged. A mark for
 // migrate_recipe stays in the table.
 Value migrate_layer(Value table);
 // merge() for two such layers.

@@ -45,7 +45,7 @@ std::optional<Value> diffusers_settings(const std::string& file) {
     }
     settings.set("dims", widths);
   }
-  // If absent, diffusers uses its class default, which equals ours.
+  // If the key is absent, diffusers uses its class default, which equals ours.
   for (const char* number : {"scaling_factor", "shift_factor"})
     if (const auto found = config.find(number); found != config.end() && found->is_number())
       settings.set(number, found->get<double>());
@@ -68,7 +68,7 @@ Value settings_from(const StoredTensors& stored) {
         return found ? found->shape : std::vector<int64_t>{};
       },
       "'" + stored.where() + "'");
-  // The scale of the published size comes from its papers; its files lack it.
+  // The scale of the published size comes from the papers; its files lack it.
   const models::ModelSpec published = models::resolve_model("autoencoder_kl_f8");
   const bool same = *published.settings.find("dims") == *settings.find("dims") &&
                     *published.settings.find("latent_channels") == *settings.find("latent_channels");

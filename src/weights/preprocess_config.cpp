@@ -12,8 +12,8 @@
 namespace tessera::train {
 namespace {
 
-// An image processor of transformers. Absent keys have its class's defaults, which differ between classes only
-// if older than 2022.
+// An image processor of transformers. Absent keys have the defaults of its class, which differ only between
+// classes from before 2022.
 struct ProcessorConfig {
   std::string image_processor_type, feature_extractor_type;
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true, do_pad = false;
@@ -42,7 +42,7 @@ struct ProcessorConfig {
 struct OpenClipConfig {
   Value size = 224;
   std::string interpolation = "bicubic", resize_mode = "shortest", mode = "RGB";
-  Value fill_color = 0;  // colour of the border with resize_mode longest
+  Value fill_color = 0;  // colour of the border if resize_mode is longest
   std::vector<double> mean = {0.48145466, 0.4578275, 0.40821073}, std = {0.26862954, 0.26130258, 0.27577711};
 
   template <class V>
@@ -63,7 +63,7 @@ constexpr std::array kWithoutEffect = {
     "input_data_format",     "device",           "do_reduce_labels", "reduce_labels",  "default_to_square",
     "_valid_processor_keys", "image_seq_length", "auto_map",         "pad_size"};
 
-// Returns the crop ratio that gives `resized` as the quotient rounded down.
+// Returns the crop ratio for which the quotient, rounded down, is `resized`.
 double crop_ratio(int64_t size, int64_t resized) {
   const double ratio = static_cast<double>(size) / static_cast<double>(resized);
   const bool exact = std::floor(static_cast<double>(size) / ratio) == static_cast<double>(resized);
@@ -75,7 +75,7 @@ double crop_ratio(int64_t size, int64_t resized) {
   fail_usage(where, ": ", key, " is ", printable(is), ", must be ", must);
 }
 
-// A size of transformers: the short side, or both sides.
+// A size in transformers' form: the short side, or both sides.
 struct Size {
   int64_t side = 0;
   bool shortest = false;
@@ -97,7 +97,7 @@ Size size_of(const Value& given, bool square_number, const std::string& where, c
   return {height, false};
 }
 
-// Older files have one number. These classes mean the short side by it.
+// Older files have a single number, which is the short side for these classes.
 bool number_is_square(const std::string& type) {
   for (const char* name : {"CLIP", "ConvNext", "Bit", "Levit", "MobileNet", "PoolFormer", "Llava"})
     if (type.starts_with(name)) return false;
@@ -111,7 +111,7 @@ std::string filter_name(const Value& resample, const std::string& where) {
   return kNames[static_cast<size_t>(resample.as_int())];
 }
 
-// Returns three numbers of a list or of one number.
+// Returns three numbers from a list or from a single number.
 std::vector<double> numbers_of(const Value& given, double otherwise, const std::string& where,
                                const char* key) {
   if (given.is_table() && given.as_table().empty()) return std::vector<double>(3, otherwise);
@@ -157,7 +157,7 @@ Value keys_of(const ProcessorConfig& config, const std::string& where) {
   int64_t side = size.side, resized = size.side;
   std::string mode = size.shortest ? "center" : "squash";
   if (type.starts_with("ConvNext") && size.shortest && !config.do_center_crop) {
-    constexpr int64_t kWarped = 384;  // from here on images are stretched
+    constexpr int64_t kWarped = 384;  // from this side on, images are stretched
     if (side >= kWarped) mode = "squash";
     if (side < kWarped) resized = static_cast<int64_t>(static_cast<double>(side) / config.crop_pct);
   } else if (config.do_center_crop) {

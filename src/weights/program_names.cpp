@@ -41,8 +41,8 @@ std::vector<std::string> programs_of(const NamedModel& model, const NamedTensors
   return programs_with(table_family(model, ours));
 }
 
-// Throws a usage error unless the backbone follows the program's code, since the same weights would compute
-// something else.
+// Throws a usage error unless the backbone follows the program's code, since the same weights would give
+// different results.
 void check_backbone(const models::ModelSpec& model, const std::string& program) {
   const Value *form = model.settings.find("form"), *first = model.settings.find("stride_first");
   if (model.family == "swin" && program != "detectron2") {
@@ -115,7 +115,7 @@ NameTable table_of(const std::string& program, const NamedModel& model, const Na
   return {program, family, rows};
 }
 
-// Throws Error if a name of ours is lost when the names are read back as a file of the program.
+// Throws Error if one of our names is lost when the names are read back as a file of the program.
 void check_names(const NamedTensors& theirs, const NamedTensors& ours, const std::string& program,
                  const NamedModel& model) {
   std::vector<std::string> names;

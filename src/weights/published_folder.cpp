@@ -19,8 +19,8 @@ constexpr std::array kNames = {"model.safetensors",           "model.safetensors
                                "open_clip_model.safetensors", "open_clip_pytorch_model.bin"};
 constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
 
-// Returns a tree without nulls, which mean "default". Among timm's arguments of a constructor null is a value,
-// written "none" here.
+// Returns a tree without nulls, which mean "default". Among timm's constructor arguments null is a value; it
+// becomes "none" here.
 nlohmann::json without_nulls(const nlohmann::json& tree, bool arguments = false) {
   if (!tree.is_object()) return tree;
   nlohmann::json out = nlohmann::json::object();
@@ -39,7 +39,7 @@ bool is_for_people(const fs::path& file) {
   return std::find(kEndings.begin(), kEndings.end(), end) != kEndings.end();
 }
 
-// True for a part of an index that was read ("model-00001-of-00002.safetensors").
+// True for a shard of an index that was read ("model-00001-of-00002.safetensors").
 bool is_shard(const std::string& name) { return name.find("-of-") != std::string::npos; }
 
 }  // namespace

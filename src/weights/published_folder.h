@@ -1,5 +1,5 @@
-// The folder of published weights: the files next to them, their configurations, and the names of those that
-// nothing read.
+// The folder of published weights: the files next to them, their configurations, and the names of unused
+// files.
 #pragma once
 
 #include <initializer_list>
@@ -23,13 +23,13 @@ class PublishedFolder {
   // Returns the object in the first of these files; an empty table without one. Nulls are left out: they mean
   // "default". Throws Error with the file if it is not JSON.
   Value read(std::initializer_list<const char*> names);
-  // Counts a file as read that another reader opens, such as the tokeniser's.
+  // Counts a file as read if another reader opens it, such as the tokeniser's.
   void count_as_read(const std::string& path);
-  // Records keys of a file that nothing read.
+  // Records keys of a file that were not used.
   void note_unread(const std::string& file, std::vector<std::string> keys);
 
-  // Returns lines for people, "config.json: no use for a, b" and "not read: c.json, d.bin"; none if all was
-  // read. Hidden files, documents and images are not listed.
+  // Returns lines for people, "config.json: no use for a, b" and "not read: c.json, d.bin"; none if all were
+  // used. Hidden files, documents and images are not listed.
   std::vector<std::string> lines() const;
 
  private:
@@ -42,7 +42,7 @@ class PublishedFolder {
 // Reads a JSON file of another program as a settings tree without nulls. Drops the top-level `without` keys.
 Value read_published_json(const std::string& path, std::initializer_list<const char*> without = {});
 
-// True if programs give published weights this name.
+// True if published weights usually have this name.
 bool is_published_name(const std::string& file);
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-// The tensors of a file under our names, each from one or more tensors of the file.
+// The tensors of a file under our names, each made from one or more tensors of the file.
 #pragma once
 
 #include "ops/torch.h"
@@ -23,7 +23,7 @@ struct StoredTensor {
 
   const std::string& name() const { return source.ours; }
   const TensorView& view() const { return *views.front(); }
-  // True if it is one tensor of the file, with its numbers unchanged.
+  // True if it is a single tensor of the file, with unchanged values.
   bool is_plain() const;
   // Reads the tensor. Throws Error if copies differ.
   torch::Tensor read() const;
@@ -31,8 +31,8 @@ struct StoredTensor {
 
 class StoredTensors {
  public:
-  // `views` must outlive this. `where`: file name for errors. Throws Error as sources_of, or if the shapes of
-  // parts do not match.
+  // `views` must outlive this. `where`: file name for errors. Throws Error like sources_of, or if the shapes
+  // of parts do not match.
   StoredTensors(const std::vector<TensorView>& views, const std::vector<NamePlace>& places,
                 std::string where);
 

@@ -10,12 +10,12 @@
 namespace tessera::train {
 namespace {
 
-// null of a constructor's argument, as read_published_json() writes it.
+// null as a constructor's argument, as read_published_json() writes it.
 const Value kNone("none");
 
 std::string shown(const Value& value) { return value.is_string() ? value.as_string() : toml_text(value); }
 
-// Returns our value of an argument; nothing if there is none.
+// Returns our value of an argument; none if there is no equivalent.
 using Convert = std::optional<Value> (*)(const Value& given);
 
 std::optional<Value> same(const Value& given) { return given; }
@@ -58,7 +58,7 @@ std::optional<Value> vit_pool(const Value& given) {
 std::optional<Value> vit_positions(const Value& given) {
   return word(given, {{"", "learned"}, {"none", "none"}, {"learn", "learned"}});
 }
-// Swin: the first of widths that double.
+// Swin: the first width; the others must double from stage to stage.
 std::optional<Value> doubled(const Value& given) {
   if (!given.is_int()) return std::nullopt;
   Value::Array dims;
@@ -81,7 +81,7 @@ constexpr char kAvg[] = "avg", kGelu[] = "gelu", kRelu[] = "relu", kTrue[] = "tr
 
 struct Row {
   const char *family, *theirs;
-  const char* ours;  // "" = none: the conversion only checks
+  const char* ours;  // "" = none: the argument is only checked
   Convert convert = same;
 };
 
@@ -165,8 +165,8 @@ constexpr std::array kRows = {
     Row{"convnext", "norm_eps", "", only<kEps>},
 };
 
-// Arguments of training and of saving; and those that leave the numbers as they are. The number of classes
-// follows from the head's tensors.
+// Arguments that affect only training or saving, or nothing at all. The number of classes follows from the
+// head's tensors.
 constexpr std::array kWithoutEffect = {
     "num_classes", "drop_rate",       "drop_path_rate",   "drop_block_rate", "pos_drop_rate",
     "device",      "attn_drop_rate",  "proj_drop_rate",   "patch_drop_rate", "weight_init",

@@ -62,7 +62,7 @@ class Shapes {
   std::map<std::string, Shape> shapes_;
 };
 
-// Published Transformers of these widths have 16 heads, all others have 64 channels a head.
+// Published Transformers of these widths have 16 heads, all others have 64 channels per head.
 int64_t usual_heads(int64_t width) {
   for (const int64_t wide : {1152, 1280, 1408, 1664})
     if (width == wide) return 16;

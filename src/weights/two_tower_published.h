@@ -35,14 +35,14 @@ struct TowerHints {
 };
 
 struct PublishedTowers {
-  std::vector<train::NamePlace> places;  // places of all the file's tensors
+  std::vector<train::NamePlace> places;  // places in the model of all the file's tensors
   std::string family;                    // image tower's family
   Value image;                           // image tower's settings
   bool coca = false;
   TwoTowerConfig towers;   // for CLIP and SigLIP; image_width is the backbone's
   CocaConfig captioner;    // for CoCa
   bool siglip = false;     // trained with pairwise sigmoids
-  int64_t image_side = 0;  // size to resize images to; 0 = by the settings
+  int64_t image_side = 0;  // size to resize images to; 0 = given by the settings
 };
 
 // Returns the ratio of hidden channels to width. Half a channel more protects against rounding.

@@ -11,7 +11,7 @@
 namespace tessera::train {
 namespace {
 
-// The first layer, under the published names of all families.
+// The first layer, under its published names in all families.
 constexpr std::array kFirstLayers = {"visual.trunk.patch_embed.proj.weight",
                                      "visual.conv1.weight",
                                      "visual.layer1.0.conv1.weight",
@@ -43,8 +43,8 @@ constexpr std::array kWrappers = {"model", "module",  "backbone",  "encoder",
 constexpr std::array kHeads = {"head.",        "heads.",          "head_dist.", "neck.",
                                "decode_head.", "auxiliary_head.", "rpn_head.",  "roi_head."};
 
-// Returns "model.backbone." for "model.backbone.patch_embed.proj.weight", nothing for other tensors and
-// wrappers.
+// Returns the prefix "model.backbone." of "model.backbone.patch_embed.proj.weight", none for other
+// tensors.
 std::optional<std::string> prefix_of(const std::string& name) {
   for (const std::string_view first : kFirstLayers) {
     if (!name.ends_with(first)) continue;
@@ -58,7 +58,7 @@ std::optional<std::string> prefix_of(const std::string& name) {
   return std::nullopt;
 }
 
-// Returns "head.weight" after any part of the prefix, since a head is next to its backbone.
+// Returns "head.weight" if it follows any part of the prefix, since a head is next to its backbone.
 std::optional<std::string> head_name(std::string_view name, std::string_view prefix) {
   while (true) {
     for (const std::string_view head : kHeads)

@@ -53,7 +53,7 @@ void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? 
 void measure(const torch::Tensor& matrix, bool implicit, const AnalyseAttentionOptions& options,
              const analysis::TokenLayout* layout, double patch, double images, LayerSums& sums) {
   const torch::Tensor attention = implicit ? analysis::magnitudes_of_sum_one(matrix) : matrix;
-  // Windows of an image count as one: their mean.
+  // An image's windows count as one attention: their mean.
   const double windows = static_cast<double>(attention.size(0)) / images;
   const analysis::AttentionRank rank = analysis::attention_rank(matrix, options.threshold);
   add(sums.rank, rank.rank.to(torch::kFloat64).sum(0) / windows);
@@ -129,7 +129,7 @@ std::vector<double> numbers(const torch::Tensor& tensor) {
   return {wide.const_data_ptr<double>(), wide.const_data_ptr<double>() + wide.numel()};
 }
 
-// One chart: a curve for the mean of the heads, faint dots of each head.
+// One chart: a curve for the mean over the heads, and a faint dot for each head.
 report::Drawing by_depth(const std::vector<LayerSums>& layers, torch::Tensor LayerSums::*what,
                          const std::string& title, const std::string& label) {
   report::Curve mean{.name = "mean of the heads"}, low{.name = "least"}, high{.name = "largest"};
@@ -267,7 +267,7 @@ AnalysisFindings findings_of(const AnalyseAttentionOptions& options, const Analy
                    " of all, by head, mean over images."),
       .drawings = {by_depth(layers, &LayerSums::rank, "Rank by layer", "rank"), cumulative_by_layer(layers)},
       .table = std::move(table)};
-  // --svg writes the first drawing: the requested one.
+  // --svg writes the first drawing, so the requested one comes first.
   ranks.drawings.insert(options.layer.empty() ? ranks.drawings.end() : ranks.drawings.begin(),
                         cumulative_by_head(layers[chosen]));
   out.sections.push_back(std::move(ranks));

@@ -1,5 +1,5 @@
-// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, the savings of a mask and
-// the growth of the cost, without weights; and the measured bytes of activations.
+// `tessera analyse cost`: parameters and multiply-adds of models over resolutions, the savings by a mask and
+// the growth of the cost, all without weights; and measured bytes of activations.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -60,7 +60,7 @@ struct Costed {
   std::vector<Cost> costs;
 };
 
-// The second one is the form of Backbone::exact_macs.
+// The second number is counted as in Backbone::exact_macs.
 constexpr std::array kForms = {std::pair("recurrent", models::MlstmForm::recurrent),
                                std::pair("chunkwise", models::MlstmForm::chunkwise),
                                std::pair("parallel", models::MlstmForm::parallel)};
@@ -116,8 +116,8 @@ Costed cost_of(const std::string& name, const Value& settings, const std::vector
 
 std::string giga(int64_t macs) { return macs > 0 ? fixed(static_cast<double>(macs) * 1e-9, 3) : ""; }
 
-// Returns the exponent of the cost's growth since the previous size: 2 if each pixel costs the same, 4 if
-// pairs of pixels do.
+// Returns the exponent by which the cost grows from the previous size: 2 if it is constant per pixel, 4 if it
+// is constant per pair of pixels.
 std::string growth(const std::vector<Cost>& costs, size_t i) {
   if (i == 0 || !costs[i].possible || !costs[i - 1].possible) return "";
   return fixed(std::log(static_cast<double>(costs[i].macs) / static_cast<double>(costs[i - 1].macs)) /
@@ -167,7 +167,7 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
-// Adds the products that run, by operands and, at the last size, by block.
+// Adds the counted products, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
   AnalysisSection whole{.heading = "Operations that run",
                         .note =

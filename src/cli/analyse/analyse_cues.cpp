@@ -44,7 +44,7 @@ struct AnalyseCuesOptions {
   }
 };
 
-// Images with the two categories of each.
+// The images, each with its two categories.
 struct CueSet {
   std::shared_ptr<const data::Source> source;
   std::vector<std::string> shapes, textures;
@@ -78,7 +78,7 @@ CueSet shapes_set(const std::string& path) {
                ": its cues do not conflict: take shapes:cues=conflict, and a model of shapes:cues=agree");
   CueSet set;
   set.source = data::open_source({.path = path}, data::Split::validation);
-  // A model that learned shape i and texture i together has one class for both.
+  // In a model that learned shape i together with texture i, one class covers both.
   for (int64_t i = 0; i < set.source->size(); ++i) {
     const data::ShapesLabel label = data::shapes_label(config, data::Split::validation, i);
     set.shapes.push_back(data::shape_names()[static_cast<size_t>(label.shape)]);
@@ -106,8 +106,8 @@ eval::CueMapping read_mapping(const std::string& file, int64_t classes) {
   return mapping;
 }
 
-// Reads the mapping from a file {"category": [classes]}, or from the one next to the images for ImageNet's
-// 1000 classes; else maps by the classes' names.
+// Reads the mapping from a file {"category": [classes]}, or for ImageNet's 1000 classes from the file next to
+// the images; otherwise maps by class name.
 eval::CueMapping mapping_of(const AnalyseCuesOptions& options, const AnalysedModel& model, bool shapes) {
   const int64_t classes = model.classifier().classes();
   std::string file = options.mapping;
@@ -156,7 +156,7 @@ std::vector<eval::CueTrial> decide(const AnalysedModel& model, const CueSet& set
     for (int64_t i = 0; i < loaded.size(); ++i) {
       const auto place = static_cast<size_t>(loaded.first + i);
       if (!known(set.shapes[place]) || !known(set.textures[place]))
-        continue;  // a category without classes of the model
+        continue;  // the model has no class of this category
       const std::span<const double> row(rows + i * scores.size(1), static_cast<size_t>(scores.size(1)));
       trials.push_back(
           {set.shapes[place], set.textures[place], mapping.categories[eval::cue_decision(row, mapping)]});
@@ -175,7 +175,7 @@ Json counts_json(const eval::CueCounts& counts) {
 
 std::string share_text(double share) { return std::isfinite(share) ? fixed(share, 4) : ""; }
 
-// Geirhos et al. 2019, Figure 4: a row for each category that any of the models met, all shape on the left, all texture on the right.
+// Geirhos et al. 2019, Figure 4: one row per category of any model, with "all shape" on the left.
 AnalysisSection category_section(const std::vector<std::string>& weights,
                                  const std::vector<eval::ShapeBias>& found) {
   AnalysisSection section{
@@ -212,7 +212,7 @@ AnalysisSection category_section(const std::vector<std::string>& weights,
   return section;
 }
 
-// True for the built-in images. Throws if the path of others does not exist.
+// True for the built-in images. Throws if any other path does not exist.
 bool takes_shapes(const std::string& data) {
   if (data.empty()) fail_usage("--data: give the folder of the cue-conflict images, or shapes:cues=conflict");
   const bool shapes = data.starts_with("shapes");

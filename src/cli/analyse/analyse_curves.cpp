@@ -40,18 +40,18 @@ using Curves = std::vector<std::pair<Measure, report::Curve>>;
 struct Run {
   std::string name;
   Curves curves;           // over the epochs
-  Curves over_compute;     // evaluations over the multiply-adds until then
+  Curves over_compute;     // evaluations over the cumulative multiply-adds
   double mask_ends = NAN;  // epoch
 };
 
-// True for values of speed and count, which are no quality.
+// True for values that measure speed or count something, not quality.
 bool is_bookkeeping(const std::string& key) {
   static const std::vector<std::string> names = {
       "kind", "step", "epoch", "seconds", "samples", "images_per_second", "training_macs"};
   return std::find(names.begin(), names.end(), key) != names.end();
 }
 
-// Returns the end of a soft mask, if the run's recipe has one that ends.
+// Returns the epoch at which the soft mask ends, if the run's recipe has one that ends.
 double end_of_mask(const std::string& directory) {
   const std::string file = directory + "/recipe.toml";
   if (!file_exists(file)) return NAN;
@@ -81,7 +81,7 @@ Run read_run(const std::string& path) {
     try {
       line = parse_json<Json>(lines[i], text(file, " line ", i + 1));
     } catch (const Error&) {
-      if (i + 1 == lines.size()) break;  // cut short: the run goes on
+      if (i + 1 == lines.size()) break;  // a truncated line: the run is still writing it
       throw;
     }
     if (!line.is_object() || !line.contains("epoch") || !line["epoch"].is_number()) continue;
@@ -97,7 +97,7 @@ Run read_run(const std::string& path) {
   return run;
 }
 
-// A drawing for each measure of an evaluation; none if the runs do not record their compute.
+// Returns one drawing for each measure of an evaluation; none if the runs do not record their compute.
 AnalysisSection compute_section(const std::vector<Run>& runs, const std::vector<Measure>& measures,
                                 Json& json) {
   AnalysisSection section{
@@ -123,7 +123,7 @@ AnalysisSection compute_section(const std::vector<Run>& runs, const std::vector<
   return section;
 }
 
-// Adds the curves of one measure over the epochs, and its last values.
+// Adds the curves of one measure over the epochs, and its last values to the table.
 void add_measure(const std::vector<Run>& runs, const Measure& measure, AnalysisSection& last,
                  AnalysisSection& charts, Json& json) {
   const std::string name = (measure.kind == "eval"    ? "validation "

@@ -83,7 +83,7 @@ AnalysisSection neighbours_of(const AnalyseEmbeddingOptions& options, const Anal
   return section;
 }
 
-// Adds a table and a chart of the images' places [images, 1 or 2].
+// Adds a table and a chart of the images' coordinates [images, 1 or 2].
 void add_places(AnalysisSection& section, const AnalysedImages& images, const torch::Tensor& places,
                 const std::vector<std::string>& groups) {
   section.table = {.name = "places", .columns = {{"image"}, {"class"}, {"x", true}, {"y", true}}};

@@ -36,17 +36,17 @@ struct AnalyseFeaturesOptions {
 };
 
 constexpr double kShares[] = {0.2, 0.3, 0.5, 0.99};  // as in RepLKNet's Table 10
-constexpr int64_t kMostCells = 64;                   // on a side of the drawing
+constexpr int64_t kMostCells = 64;                   // cells on a side of the drawing
 
 struct Looked {
   std::vector<std::string> names;       // block names, or the places in --tap
   std::vector<torch::Tensor> features;  // one for each name, [images, channels]
-  // [height, width] at the last place with values on a grid; empty if there is none.
+  // [height, width] at the last tap with values on a grid; empty if there is none.
   std::vector<double> contribution;
   std::string contributed_to;
 };
 
-// The chosen places of a model, which look at batches.
+// The requested taps of a model, which read batches of images.
 class Places {
  public:
   Places(const AnalyseFeaturesOptions& options, const AnalysedModel& model) : model_(model) {
@@ -114,7 +114,7 @@ Looked look(const AnalyseFeaturesOptions& options, const AnalysedModel& model, c
   return out;
 }
 
-// The map, of larger images by means over squares of pixels.
+// Draws the map; for larger images, means over squares of pixels.
 report::Drawing field_drawing(const std::vector<double>& contribution, int64_t height, int64_t width) {
   const std::vector<double> map = eval::contribution_map(contribution);
   torch::Tensor cells = torch::tensor(map, torch::kFloat64).view({1, height, width});

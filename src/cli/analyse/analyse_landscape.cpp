@@ -53,8 +53,8 @@ std::vector<double> evenly(double low, double high, int64_t points) {
   return out;
 }
 
-// Mean cross entropy of the images' own classes, batch by batch. In float64 attention is looked at, which makes it the composition of
-// operations that have second derivatives.
+// Mean cross entropy of the images' own classes, batch by batch. In float64 a tap on attention replaces the
+// fused kernel with operations that have second derivatives.
 class ClassLoss {
  public:
   ClassLoss(const AnalysedModel& model, const AnalysedImages& images, int64_t batch)
@@ -179,7 +179,7 @@ Curvature curvature_of(const AnalyseLandscapeOptions& options, const analysis::O
     return power.rayleigh.back();
   };
   found.magnitude = found.largest = eigenvalue(1000, 0);
-  // A negative one is the least of all, and the largest is the one farthest from it.
+  // If it is negative, it is the smallest, and the largest is the one farthest from it.
   if (found.magnitude < 0) found.largest = eigenvalue(1001, found.magnitude);
   if (options.probes > 0) {
     std::vector<torch::Tensor> signs;
@@ -238,7 +238,7 @@ struct Landscape {
   std::vector<std::vector<torch::Tensor>> others;  // the weights of each --to
   double here = 0;                                 // the loss at the weights
 
-  // A random one of the filters' lengths.
+  // Returns a random direction, scaled to the lengths of the filters.
   analysis::Direction direction(uint64_t number) const {
     return analysis::normalised(
         analysis::random_direction(objective.parameters, static_cast<uint64_t>(options.seed), number),
@@ -246,13 +246,13 @@ struct Landscape {
   }
 };
 
-// Places evenly apart in a range of that length around the middle of low and high.
+// Returns evenly spaced points over a range of that length around the middle of low and high.
 std::vector<double> around(double low, double high, double length, int64_t points) {
   const double middle = (low + high) / 2;
   return evenly(middle - length / 2, middle + length / 2, points);
 }
 
-// The directions of the plane, and into `plane` its places and checkpoints.
+// Returns the directions of the plane; `plane` gets its points and checkpoints.
 std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscape& all, LossPlane& plane) {
   const AnalyseLandscapeOptions& options = all.options;
   if (all.others.empty()) {
@@ -263,7 +263,7 @@ std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscap
   if (!through)
     fail_usage("no one plane goes through ", all.model.file(), ", ", options.to[0], " and ", options.to[1],
                ": they are on one line, or two of them are the same weights");
-  // Cells are squares, and a quarter of the extent is left on every side.
+  // Cells are squares, with a margin of a quarter of the extent on every side.
   const double left = std::min(0.0, through->c_first), right = std::max(through->b_first, through->c_first);
   const double length = 1.5 * std::max(right - left, through->c_second);
   plane.first = around(left, right, length, options.points);
@@ -278,7 +278,7 @@ std::pair<analysis::Direction, analysis::Direction> directions_of(const Landscap
   return {through->first, through->second};
 }
 
-// The inputs that determine a plane's points, for --state.
+// The inputs that determine the losses of a plane, for --state.
 Json plane_key(const Landscape& all) {
   const AnalyseLandscapeOptions& options = all.options;
   Json key = losses_key(all.model, all.images, options.input.precision);
@@ -300,7 +300,7 @@ std::vector<double> draw_plane(const Landscape& all, AnalysisFindings& out) {
   Watch watch("plane", all.options.points * all.options.points);
   const auto bar = watch.callback();
   plane.losses = state.losses();
-  // A row at a time, so that a stopped run loses no more than one.
+  // Computes one row at a time, so that an interrupted run loses at most one.
   while (plane.losses.size() < side * side) {
     const size_t row_end = (plane.losses.size() / side + 1) * side;
     plane.losses = analysis::loss_plane(

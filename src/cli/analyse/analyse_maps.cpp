@@ -1,4 +1,4 @@
-// `tessera analyse maps`: which places of images a classifier's answer depends on, by several methods, and how faithful each is.
+// `tessera analyse maps`: which regions of an image an answer depends on, by several methods.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ class MapMaker {
 
   const std::vector<std::string>& methods() const { return methods_; }
 
-  // Selects the chosen class of [batch, classes]: the given one, or the predicted one.
+  // Selects one class from [batch, classes]: the given one, or the predicted one.
   analysis::ScoreFunction score_of(const torch::Tensor& classes) const {
     return [this, classes](const torch::Tensor& images) {
       return model_.classifier().forward(images).softmax(-1).gather(1, classes.unsqueeze(1)).squeeze(1);
@@ -128,7 +128,7 @@ class MapMaker {
     return method != "gradcam" || !features_.empty();
   }
 
-  // One pass with its gradients to all that is tapped.
+  // Runs one forward and backward pass, with gradients for all taps.
   void look(const torch::Tensor& images, const torch::Tensor& classes, std::vector<torch::Tensor>& layers,
             std::vector<torch::Tensor>& gradients, torch::Tensor& features,
             torch::Tensor& features_gradient) const {
@@ -187,7 +187,7 @@ class MapMaker {
             .sum(1)
             .clamp_min(0));
   }
-  // The cells that all methods are measured on: patches, or squares of 16 pixels without patches.
+  // The cells on which all methods are measured: patches, or squares of 16 pixels if the model has none.
   std::pair<int64_t, int64_t> cells(int64_t height, int64_t width) const {
     if (layout_.rows > 0) return {layout_.rows, layout_.columns};
     return {std::max<int64_t>(1, height / 16), std::max<int64_t>(1, width / 16)};
@@ -196,7 +196,7 @@ class MapMaker {
     const auto [rows, columns] = cells(map.size(1), map.size(2));
     return torch::adaptive_avg_pool2d(map.unsqueeze(1), {rows, columns}).squeeze(1);
   }
-  // Returns a stage's map, of a coarser grid, for images of that size.
+  // Returns the map of a stage with a coarser grid, for images of that size.
   torch::Tensor on_cells(const torch::Tensor& map, int64_t height, int64_t width) const {
     const auto [rows, columns] = cells(height, width);
     if (map.size(1) == rows && map.size(2) == columns) return map;
@@ -206,7 +206,7 @@ class MapMaker {
   const AnalyseMapsOptions& options_;
   const AnalysedModel& model_;
   analysis::TokenLayout layout_;
-  std::optional<ModelPlaces> places_;  // of models without one sequence of tokens
+  std::optional<ModelPlaces> places_;  // for models without a single sequence of tokens
   AttentionTaps attention_;
   std::vector<std::string> methods_;
   std::string features_;
@@ -217,12 +217,12 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
                                                    : text("class ", number);
 }
 
-// The sums of the images' areas under the score curve, by method.
+// For each method, the sum over images of the area under the score curve.
 struct Faithful {
   std::vector<double> deletion, insertion;
 };
 
-// Returns the means by method; `json` gets an object for each. Without portions they are not measured.
+// Returns the means by method; `json` gets one object each. With 0 portions nothing is measured.
 AnalysisSection faithfulness_section(const std::vector<std::string>& methods, const Faithful& sums,
                                      bool measured, nlohmann::ordered_json& json) {
   AnalysisSection table{.heading = "Faithfulness",

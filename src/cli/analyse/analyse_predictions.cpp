@@ -59,7 +59,7 @@ std::vector<int64_t> sizes_of(const AnalysePredictionsOptions& options) {
   return options.sizes.empty() ? std::vector{options.input.size} : parse_sides("--sizes", options.sizes);
 }
 
-// Without the images that a temperature of the weights was fitted on.
+// Returns the set without the images on which a temperature of the weights was fitted.
 std::shared_ptr<const data::Source> set_of(const AnalysePredictionsOptions& options,
                                            const AnalysedModel& first) {
   std::vector<std::string> notes;
@@ -69,7 +69,7 @@ std::shared_ptr<const data::Source> set_of(const AnalysePredictionsOptions& opti
   return set;
 }
 
-// Accuracy over the input's side, a curve for each file.
+// Draws accuracy over the image side, one curve per file.
 AnalysisSection sizes_section(const std::vector<Judged>& judged,
                               const std::vector<MeasuredPredictions>& measured) {
   AnalysisSection section{.heading = "Accuracy over resolution"};
@@ -91,7 +91,7 @@ AnalysisSection sizes_section(const std::vector<Judged>& judged,
   return section;
 }
 
-// The models at their sizes, measured on the same images.
+// The models at each of their sizes, all measured on the same images.
 struct Measurement {
   const AnalysePredictionsOptions& options;
   std::vector<int64_t> sizes = sizes_of(options);

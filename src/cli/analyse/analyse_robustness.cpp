@@ -1,6 +1,6 @@
 // `tessera analyse robustness`: errors under the corruptions of ImageNet-C or CIFAR-10-C, relative to a
-// baseline's (Hendrycks & Dietterich 2019): read from CORRUPTION/SEVERITY folders, or corrupted as they are
-// read.
+// baseline (Hendrycks & Dietterich 2019). Images are read from CORRUPTION/SEVERITY folders, or corrupted on
+// reading.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -91,7 +91,7 @@ std::vector<std::string> corruptions_of(const AnalyseRobustnessOptions& options)
   return names;
 }
 
-// The sets that are measured: the clean one, which may be missing, and each corruption at each severity.
+// The sets to measure: the clean one, if any, and each corruption at each severity.
 class RobustnessSets {
  public:
   explicit RobustnessSets(const AnalyseRobustnessOptions& options)
@@ -107,7 +107,7 @@ class RobustnessSets {
   const std::vector<std::string>& corruptions() const { return corruptions_; }
   const data::Source* clean() const { return clean_.get(); }
 
-  // Before the first model is measured; without --data the clean set is that of its run.
+  // Runs before the first model is measured; without --data the clean set is that of the first model's run.
   void open(const AnalysedModel& model) {
     const AnalysisInput& input = options_.input;
     if (!reads_folders() || !input.data.empty()) clean_ = open_set(input, model);
@@ -211,21 +211,21 @@ class RobustnessSets {
   std::shared_ptr<const data::Source> clean_;
   const data::CorruptionParameters* parameters_ = nullptr;
   std::shared_ptr<const data::FrostImages> frosts_;
-  bool ours_ = false;  // the folders are those of `tessera data corrupt`
+  bool ours_ = false;  // the folders that `tessera data corrupt` wrote
 };
 
-// Error rate of one set, or the mean over several sets of the same images.
+// Error rate on one set, or its mean over several sets of the same images.
 struct MeasuredError {
   double error = kUnknown;
   int64_t images = 0;
-  // Counts each image once: its corrupted forms are not independent samples.
+  // Counts each image once, since its corrupted versions are not independent samples.
   eval::Interval interval() const { return eval::wilson_of_mean(error, images); }
 };
 
 struct RobustModel {
   std::string name, file;
-  MeasuredError clean;                                  // without images if there is no clean set
-  std::vector<MeasuredError> errors;                    // for each corruption, over the severities
+  MeasuredError clean;                                  // no images if there is no clean set
+  std::vector<MeasuredError> errors;                    // for each corruption, the mean over the severities
   std::vector<std::vector<MeasuredError>> by_severity;  // for each corruption
 };
 
@@ -293,7 +293,7 @@ report::Drawing severity_drawing(const std::vector<RobustModel>& models, const s
       curves, {.title = "Error by severity", .x_label = "severity", .y_label = "error", .percent = true});
 }
 
-// For one model this is the table that --baseline reads.
+// For a single model, --baseline can read this table.
 AnalysisSection errors_section(const std::vector<RobustModel>& models, const RobustnessSets& sets) {
   AnalysisSection section{.heading = "Errors",
                           .note =

@@ -1,5 +1,5 @@
-// `tessera analyse similarity`: linear CKA (Kornblith et al. 2019) between the blocks, or other places, of one model or of two, on
-// the same images.
+// `tessera analyse similarity`: linear CKA (Kornblith et al. 2019) between the blocks, or other taps, of one
+// model or of two, on the same images.
 #include <algorithm>
 #include <optional>
 
@@ -31,7 +31,7 @@ struct AnalyseSimilarityOptions {
   }
 };
 
-// Features of a block, or of a place of --tap: the mean over its positions, [images, channels].
+// Features of a block, or at a tap of --tap: the mean over its positions, [images, channels].
 struct NamedFeatures {
   std::vector<std::string> names;
   std::vector<torch::Tensor> values;
@@ -129,7 +129,7 @@ void analyse(const AnalyseSimilarityOptions& options) {
   check_same_images(model, images, second, others);
   const bool by_name = !options.places.taps.empty();
   if (by_name && !options.other.empty())
-    ModelPlaces(second).chosen(options.places.taps);  // checked before the first model's work
+    ModelPlaces(second).chosen(options.places.taps);  // checked before the first model runs
   const Interruptible stretch;
   const NamedFeatures rows = features_of_all(options, model, images);
   const NamedFeatures columns = options.other.empty() ? rows : features_of_all(options, second, others);

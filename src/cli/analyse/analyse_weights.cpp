@@ -1,4 +1,4 @@
-// `tessera analyse weights`: norms and spectra of every tensor, and how far two checkpoints are apart.
+// `tessera analyse weights`: norms and spectra of all tensors, and the distance between two checkpoints.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -62,7 +62,7 @@ Spectrum spectrum_of(const torch::Tensor& tensor, int64_t largest) {
 
 std::string number(double value) { return std::isfinite(value) ? fixed(value, 4) : ""; }
 
-// The table, curve and JSON of a file's tensors, compared with those of another file if there is one.
+// Returns table, curve and JSON of a file's tensors, compared with those of another file if there is one.
 struct TensorTable {
   const AnalyseWeightsOptions& options;
   const std::map<std::string, torch::Tensor> others =

@@ -20,8 +20,8 @@ bool AttentionTaps::holds(const std::string& name) const {
 
 AttentionTaps attention_taps(const AnalysedModel& model, const torch::Tensor& image) {
   const torch::NoGradGuard no_grad;
-  // Collects taps in the order of the network; their names do not have it: a pair of Vision-LSTM has two
-  // directions.
+  // Collects taps in the order of the network. Names do not give this order, since a pair of Vision-LSTM has
+  // two directions.
   AttentionTaps out, mixing{{}, true};
   model.tapped(image, [&](const std::string& name) {
     AttentionTaps& kind = is_mixing(name) ? mixing : out;

@@ -16,16 +16,16 @@ struct AttentionTaps {
   bool implicit = false;
   bool holds(const std::string& name) const;
 };
-// Returns the taps "….attention", else "….mixing", from a pass over one image; no names if the model has
+// Returns the taps "….attention", else "….mixing", found by a pass over one image; none if the model has
 // neither.
 AttentionTaps attention_taps(const AnalysedModel& model, const torch::Tensor& image);
 
 // "block 3" of "blocks.3.attention"; "block 3.mixing_rev" keeps a direction's name.
 std::string layer_name(const std::string& tap);
 
-// `tessera analyse attention --terms`: how much of attention's scores is content, position, and one for the other.
+// `tessera analyse attention --terms`: shares of content, position and cross term in attention scores.
 
-// The terms of analysis/score_terms.h: a table, a chart by depth and one by distance; the same numbers for each tap.
+// The terms of analysis/score_terms.h, as a table, a chart over depth and a chart over distance.
 struct ScoreTermsFound {
   AnalysisSection section;
   std::vector<nlohmann::ordered_json> layers;

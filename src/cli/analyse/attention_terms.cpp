@@ -18,9 +18,9 @@ namespace {
 constexpr std::array kTerms = {"content", "position", "cross"};
 
 struct LayerTerms {
-  torch::Tensor q_mean = {}, k_mean = {};               // [windows, heads, tokens, d], sums at first
-  std::array<torch::Tensor, 3> variances = {};          // [heads], sums over images at first
-  std::array<std::vector<double>, 3> by_distance = {};  // sums over images at first; empty without positions
+  torch::Tensor q_mean = {}, k_mean = {};               // [windows, heads, tokens, d], a sum over images
+  std::array<torch::Tensor, 3> variances = {};          // [heads], a sum until all images are done
+  std::array<std::vector<double>, 3> by_distance = {};  // first summed over images; empty without positions
 };
 
 void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
@@ -140,7 +140,7 @@ class Terms {
   std::optional<analysis::TokenLayout> layout_;
 };
 
-// The root of the heads' mean variance.
+// Returns the root of the mean variance over heads.
 double deviation(const LayerTerms& layer, size_t term) {
   return std::sqrt(layer.variances[term].mean().item<double>());
 }
@@ -157,7 +157,7 @@ report::Drawing depth_chart(const std::vector<LayerTerms>& layers) {
                       {.title = "Terms of the scores by layer", .x_label = "layer", .y_label = "deviation"});
 }
 
-// Each term's mean over the layers.
+// Averages each term over the layers.
 std::optional<report::Drawing> distance_chart(const std::vector<LayerTerms>& layers) {
   std::vector<report::Curve> curves;
   for (size_t t = 0; t < kTerms.size(); ++t) {

@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-// In cells from the middle of the first one; places are evenly apart.
+// In cells from the middle of the first one; points are evenly spaced.
 double in_cells(double place, const std::vector<double>& places) {
   return (place - places.front()) / (places.back() - places.front()) * static_cast<double>(places.size() - 1);
 }

@@ -1,5 +1,5 @@
-// The plane of `tessera analyse landscape`: its identity, the points that an interrupted run computed, and
-// its drawing.
+// The plane of `tessera analyse landscape`: its identity, the points that an interrupted run has computed,
+// and its drawing.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,18 +11,18 @@
 
 namespace tessera::cli {
 
-// XXH3-64 of the tensors' values, in their order.
+// XXH3-64 of the tensors' values, in order.
 std::string checksum_of_tensors(const std::vector<torch::Tensor>& tensors);
 // Returns the inputs of a model's losses over images: checksums of weights, buffers and preprocessed images,
 // with words for messages.
 nlohmann::ordered_json losses_key(const AnalysedModel& model, const AnalysedImages& images,
                                   const std::string& precision);
 
-// A file of the losses so far with the request that they are of. No path: nothing is kept.
+// A file with the losses so far and the request that they belong to. Without a path nothing is stored.
 class PlaneState {
  public:
-  // Reads an existing file. Throws a usage error if it is of another request, an error if it has more than
-  // `most` losses.
+  // Reads an existing file. Throws a usage error if it belongs to another request, and an error if it has
+  // more than `most` losses.
   PlaneState(std::string path, nlohmann::ordered_json request, size_t most);
   void save(const std::vector<double>& so_far) const;
   const std::vector<double>& losses() const { return losses_; }

@@ -35,7 +35,7 @@ std::string sides_text(const std::vector<int64_t>& shape) {
 ModelPlaces::ModelPlaces(const AnalysedModel& model) : model_(model) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor image = empty_image(model);
-  // A place may be requested more than once, and is kept once: in the order of the first request.
+  // A tap may be requested more than once but is kept once, at the position of the first request.
   std::vector<std::string> asked;
   const auto kept = model.tapped(image, [&](const std::string& name) {
     if (std::find(asked.begin(), asked.end(), name) == asked.end()) asked.push_back(name);

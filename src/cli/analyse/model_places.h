@@ -1,4 +1,4 @@
-// The named places inside a model (its taps), and the features at them.
+// The taps of a model, its named internal values, and the features at them.
 #pragma once
 
 #include <optional>
@@ -13,29 +13,29 @@ namespace tessera::cli {
 
 struct Place {
   std::string name;            // "blocks.3", "blocks.3.queries", "embed"
-  std::vector<int64_t> shape;  // of its values for one image
-  bool features = false;  // channels that describe an image; else weights between tokens, states, rotations
+  std::vector<int64_t> shape;  // shape of its values for one image
+  bool features = false;       // channels describe an image; else weights, states, rotations
 };
 
 struct PlaceFeatures {
   torch::Tensor map;   // [batch, channels, rows, columns]; undefined without a grid
-  torch::Tensor mean;  // [batch, channels], over the map, or over all tokens and windows
+  torch::Tensor mean;  // [batch, channels], mean over the map, or over all tokens and windows
 };
 
 class ModelPlaces {
  public:
-  // Makes a pass over one empty image of the weights' size.
+  // Finds the taps by a pass over one empty image of the weights' size.
   explicit ModelPlaces(const AnalysedModel& model);
   const std::vector<Place>& all() const { return all_; }         // in the order of the network
-  const std::string& last_block() const { return last_block_; }  // "" where no block is a place
-  // Returns the places in "blocks.3,embed", in that order. Throws a usage error with the nearest name for an
-  // unknown one, or for one without features.
+  const std::string& last_block() const { return last_block_; }  // "" if no block has this tap
+  // Returns the taps named in "blocks.3,embed", in that order. Throws a usage error with the nearest name for
+  // an unknown one, or for one without features.
   std::vector<std::string> chosen(const std::string& names) const;
   // Makes one pass over a batch, with gradients if they are enabled.
   std::vector<PlaceFeatures> look(const torch::Tensor& images, const std::vector<std::string>& names) const;
   // Returns a block's values on its grid, [batch, channels, rows, columns]; undefined without a grid.
   torch::Tensor map_of(const torch::Tensor& values) const;
-  // All of them as a table, for --list-taps.
+  // Returns a table of all taps, for --list-taps.
   AnalysisFindings findings() const;
 
  private:
@@ -44,7 +44,7 @@ class ModelPlaces {
   const AnalysedModel& model_;
   std::vector<Place> all_;
   std::string last_block_;
-  std::optional<models::TokenPlaces> tokens_;  // of models with one sequence of tokens
+  std::optional<models::TokenPlaces> tokens_;  // for models with a single sequence of tokens
 };
 
 // --tap and --list-taps.

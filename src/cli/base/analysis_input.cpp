@@ -44,7 +44,7 @@ std::unique_ptr<data::Source> source_of(const AnalysisInput& input, const Analys
   return std::make_unique<data::ImageFiles>(given_images(input.images));
 }
 
-// The numbers in a tap's name.
+// Returns the numbers in a tap's name.
 std::vector<int64_t> numbers_in(const std::string& name) {
   std::vector<int64_t> out;
   for (const std::string& part : split(name, '.'))
@@ -52,7 +52,7 @@ std::vector<int64_t> numbers_in(const std::string& name) {
   return out;
 }
 
-// Returns the checksum of the file's bytes, or of pixels and shape if the set draws or stores pixels.
+// Returns the checksum of the file's bytes, or of pixels and shape if the source generates or stores pixels.
 std::string raw_checksum(const data::RawSample& sample) {
   if (const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture)) return checksum_of(*bytes);
   const Image& image = std::get<Image>(sample.picture);

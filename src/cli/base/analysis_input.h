@@ -1,4 +1,4 @@
-// The model and the images that an analysis looks at.
+// The model and the images of an analysis.
 #pragma once
 
 #include "ops/torch.h"
@@ -46,7 +46,7 @@ struct AnalysisInput : ComputeOptions {
     v("batch_size", batch, between(1, 4096), "images at a time");
     ComputeOptions::visit(v);
   }
-  // The options of a command that compares several weights on a set.
+  // Options of a command that compares several weights on one set.
   template <class V>
   void visit_set(V& v, std::vector<std::string>& several) {
     v("weights", several, {.names = "-w", .required = true}, "weights files, checkpoints or run directories");
@@ -62,8 +62,8 @@ struct AnalysisInput : ComputeOptions {
     ComputeOptions::visit(v);
   }
 };
-// The precisions that an analysis allows: `exact` is fp32 and fp64, for values inside a model; `all` are
-// those of scores.
+// The precisions that an analysis allows: `exact` (fp32 and fp64) for internal values of a model, `all` for
+// scores.
 enum class AnalysisPrecisions { exact, all };
 
 // A trained model in evaluation mode on its device.
@@ -73,12 +73,12 @@ class AnalysedModel : public ImageModel {
   models::Backbone& backbone() const { return *task().backbones().at(0).model; }
   // Returns the classifier. Throws a usage error if the task has none.
   models::Classifier& classifier() const;
-  std::vector<std::string> class_names() const;  // empty where the weights name none
+  std::vector<std::string> class_names() const;  // empty if the weights have no class names
   // Returns the places of tokens for images of that shape. Throws a usage error if the model has no single
   // sequence of tokens.
   analysis::TokenLayout layout(const torch::Tensor& images) const;
   bool has_layout() const;
-  // Values at the taps that `wanted` names, of one forward pass.
+  // The values at the taps that `wanted` lists, from one forward pass.
   std::map<std::string, torch::Tensor> tapped(const torch::Tensor& images,
                                               const std::function<bool(const std::string&)>& wanted) const;
 };
@@ -92,16 +92,16 @@ struct AnalysedImages {
   std::string source;                  // described
   int64_t count() const { return images.size(0); }
 };
-// Reads the input's files, or images evenly spread over its set or the run's. Fails if none can be read.
+// Reads the listed files, or evenly spaced images of the set or of the run. Fails if none can be read.
 AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& model);
 
-// "blocks.2.attention" and "blocks.10.attention" in the order of the network.
+// Puts "blocks.2.attention" before "blocks.10.attention", the order of the network.
 bool by_number(const std::string& a, const std::string& b);
 // Returns a model's taps with that ending, in the order of the network, from a pass over one image. Throws a
 // usage error with the model's name if there is none.
 std::vector<std::string> taps_ending(const AnalysedModel& model, const torch::Tensor& image,
                                      const std::string& ending, const std::string& what);
-// Bytes 0 … 255 of a prepared image, [height, width, 3].
+// Returns a preprocessed image as bytes 0 … 255, [height, width, 3].
 Image picture_of(const torch::Tensor& image, const data::Preprocess& preprocess);
 
 }  // namespace tessera::cli

@@ -111,7 +111,7 @@ void AnalysisWriter::write_files(const AnalysisFindings& findings) {
     if (!table && !section.table.columns.empty()) table = &section.table;
     if (drawing.empty()) drawing = first_drawing(section);
   }
-  // Both are checked before a file is written.
+  // Both paths are checked before a file is written.
   if (files_->csv && !table) fail_usage("--csv: this analysis has no table");
   if (files_->svg && drawing.empty()) fail_usage("--svg: this analysis has no drawing");
   if (files_->csv) {

@@ -48,18 +48,18 @@ struct AnalysisFindings {
 // The tables of sections with their headings, to the terminal.
 void print_sections(const std::vector<AnalysisSection>& sections);
 
-// A line chart for both widths of screen.
+// Draws a line chart for both screen widths.
 report::Drawing line_drawing(const std::vector<report::Curve>& curves, report::ChartOptions options);
-// A drawing that is as wide as it must be on both.
+// Uses the same drawing, as wide as it must be, for both screen widths.
 report::Drawing same_drawing(std::string svg);
 
-// The output files, opened before the work so that errors come first; then writes everything.
+// Opens the output files before the work, so that errors come first; writes everything at the end.
 class AnalysisWriter {
  public:
   explicit AnalysisWriter(const AnalysisOutput& output);
   ~AnalysisWriter();
   AnalysisWriter(const AnalysisWriter&) = delete;
-  // Tables to the terminal, or one JSON object; --csv gets the first table, --svg the first drawing.
+  // Prints tables to the terminal, or one JSON object; --csv gets the first table, --svg the first drawing.
   void write(const AnalysisFindings& findings);
   // Writes the files only.
   void write_files(const AnalysisFindings& findings);

@@ -24,7 +24,7 @@ std::string type_text(const OptionField& field) {
   return bounded ? type + ":[" + range + "]" : type;
 }
 
-// The default in help: none if it is outside the range, as a mark of an unset option.
+// The default shown in help; none if it is out of range, which marks an unset option.
 std::string default_text(const OptionField& field) {
   const std::optional<Value> value = field.get();
   if (!value || value->is_bool()) return "";

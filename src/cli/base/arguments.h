@@ -2,8 +2,8 @@
 //
 //   void add_predict(Arguments& command, Action& action) { action = with_options<PredictOptions>(command, predict); }
 //
-// CLI11 does the work; arguments.cpp and program.cpp alone include it, since it costs five seconds in every
-// file that does.
+// CLI11 parses. Only arguments.cpp and program.cpp include it, since each file that does takes five seconds
+// longer to compile.
 #pragma once
 
 #include <functional>
@@ -21,19 +21,19 @@ class Option;
 
 namespace tessera::cli {
 
-// The options of a command that its user gave, after parsing.
+// The options that the user gave to a command, after parsing.
 class Given {
  public:
   bool has(std::string_view key) const;
-  // Throws a usage error "--eta REASON" for the first given option to which `objection` returns a reason.
+  // Throws a usage error "--eta REASON" for the first given option with a reason from `objection`.
   void refuse(const std::function<std::string(const OptionField&)>& objection) const;
-  // Throws a usage error "--eta is for READER; WHY" for the first given option that is only for another reader.
-  // `also`: keys that this reader reads all the same.
+  // Throws a usage error "--eta is for READER; WHY" for the first given option that is only for another
+  // reader. `also`: keys that this reader reads nevertheless.
   void refuse_others(std::string_view reader, const std::string& why,
                      const std::vector<std::string>& also = {}) const;
-  // Throws a usage error if an output that was given would replace an input or another output (output_places.h).
+  // Throws a usage error if a given output would replace an input or another output (output_places.h).
   void guard_outputs() const;
-  // "train.epochs=3" for each given option that sets a key of the recipe.
+  // Returns "train.epochs=3" for each given option that sets a key of the recipe.
   std::vector<std::string> recipe_settings() const;
 
  private:
@@ -49,7 +49,7 @@ class Arguments {
  public:
   explicit Arguments(CLI::App& app) : app_(app) {}
 
-  // Declares the fields of `options`, which must outlive the parsing. Help shows the values that they have now.
+  // Declares the fields of `options`, which must outlive the parsing. Help shows their current values.
   template <class Options>
   Given add(Options& options) {
     return declare(option_fields(options));

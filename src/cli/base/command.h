@@ -1,5 +1,5 @@
-// The frame of the program: a subcommand is one file with its options and its work, and one line in the table of
-// commands.cpp.
+// The interface of subcommands: each is one file with its options and its action, and one line in the table
+// of commands.cpp.
 //
 //   void add_version(Arguments& command, Action& action) {
 //     action = [] { std::cout << "…"; };
@@ -45,7 +45,7 @@ struct CommandWords {
   std::vector<Option> options;
 };
 
-// The words of every command, from the table of commands.
+// Returns the words of every command, from the table of commands.
 std::vector<CommandWords> command_words();
 
 // The script for "bash", "zsh" or "fish".

@@ -46,7 +46,7 @@ std::string json_text(const nlohmann::ordered_json& value, int indent) {
   std::string out;
   for (size_t i = 0; i < json.size();) {
     const std::string_view character(json.data() + i, std::max<size_t>(1, utf8_length(json, i)));
-    if (character != "\n" && is_control(character))  // within a string: the others are escaped already
+    if (character != "\n" && is_control(character))  // inside a string, others are already escaped
       out += escaped(character);
     else
       out += character;

@@ -44,33 +44,33 @@ void visit_classes_in_order(V& v, bool& in_order) {
   v("classes_in_order", in_order, "match the set's classes to the weights' by number instead of by name");
 }
 
-// "95.4 %" of a share, "0.1234" of another number, "-" without a value. `digits` are those of a percentage.
+// "95.4 %" for a share, "0.1234" for other numbers, "-" for none. `digits`: decimals of a percentage.
 std::string value_text(const tasks::Metric& metric);
 std::string value_text(const tasks::Metric& metric, int digits);
-// "  top1 81.25 %  loss 0.6531".
+// Returns " top1 81.25 % loss 0.6531".
 std::string metrics_text(const std::vector<tasks::Metric>& metrics);
 
-// Returns JSON on one line unless indented. Replaces bytes that are not UTF-8, as file names may have;
-// writes control characters as \uNNNN, also those beyond ASCII.
+// Returns JSON on one line unless indented. Replaces bytes that are not UTF-8 (file names may contain them);
+// writes control characters as \uNNNN, even those beyond ASCII.
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
-// The fields of a config that are set, by their keys.
+// Returns the fields of a config that are set, by their keys.
 nlohmann::ordered_json json_of(const std::vector<OptionField>& fields);
 
-// Returns `asked` images of that side, or as many as fit into 256 MB of pixels: a file may give any side.
+// Returns `asked`, or the number of images of that side that fit into 256 MB: a file may set any side.
 int64_t batch_that_fits(int64_t asked, int64_t side);
 
-// A name from outside in a line or a column: newlines and control characters as \xNN.
+// Makes an external name safe for a line or column: newlines and control characters become \xNN.
 std::string one_line(const std::string& name);
 
 // Throws a usage error if the folder of an output file does not exist.
 void require_folder_of(const std::string& out);
-// Returns the field, quoted by RFC 4180 if needed. Control characters become \xNN; a word that a spreadsheet would run
-// as a formula begins with an apostrophe.
+// Returns the field, quoted by RFC 4180 if needed. Control characters become \xNN; a word that a spreadsheet
+// would run as a formula gets an apostrophe in front.
 std::string csv_field(const std::string& field);
-// Returns the path, byte by byte the one of the file, quoted if needed; "=a.png" is "./=a.png".
+// Returns the path with its bytes unchanged, quoted if needed; "=a.png" becomes "./=a.png".
 std::string csv_path(const std::string& path);
-// A table with its heads, a line a row.
+// Prints a table with a heading, one line per row.
 std::string csv_of(const report::TableBlock& table);
 
 // Writes report.html (self-contained) into the run directory; returns its path.

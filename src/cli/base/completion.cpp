@@ -11,7 +11,7 @@
 namespace tessera::cli {
 namespace {
 
-// Commands by their first word; those of a group ("data") have a second one.
+// Commands by their first word; those in a group ("data") have a second word.
 struct Tree {
   std::vector<std::string> first;                          // in the order of the table
   std::map<std::string, std::vector<std::string>> second;  // for each group
@@ -34,7 +34,7 @@ std::string options_of(const CommandWords& command) {
   return join(names, " ");
 }
 
-// The branches `train) words="--set …" ;;` that bash and zsh share; `second` is the shell's second word.
+// Returns the branches `train) words="--set …" ;;` for bash and zsh; `second`: the shell's second word.
 std::string branches(const std::vector<CommandWords>& commands, const Tree& tree, const std::string& second,
                      const std::string& at_second) {
   std::string out;
@@ -84,7 +84,7 @@ std::string quoted(const std::string& words) {
   return out + "'";
 }
 
-// Words are compared by their places: `train` in `tessera tokens train` is another command.
+// Words are compared by position: in `tessera tokens train`, `train` is another command.
 constexpr const char* kFishFunctions =
     "function __tessera_words\n  set -l words (commandline -opc)\n  set -e words[1]\n  printf '%s\\n' "
     "$words\nend\n"

@@ -21,7 +21,7 @@ int decoders_of(const ImageModelRequest& request) {
   return 1;
 }
 
-// Prints the reason for each broken image; throws it if there is no other image.
+// Prints the reason for each broken image; if it is the only image, throws the reason.
 std::function<void(const std::string&)> named(int64_t images) {
   return [images](const std::string& error) {
     if (images == 1) fail(error);

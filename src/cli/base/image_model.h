@@ -1,4 +1,4 @@
-// Weights and images of a command that looks at images: predict, segment, caption, …
+// Weights and images of a command that processes images: predict, segment, caption, …
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct ImageModelRequest {
   std::string weights;
   train::OpenOptions how = {};
   ComputeOptions compute = {};
-  int64_t batch = 0;  // images at a time; 0: images are read one by one, at their own size
+  int64_t batch = 0;  // batch size; 0: images are read one by one, at their own size
 };
 
 class ImageModel : public train::ReadyTask {
@@ -26,13 +26,13 @@ class ImageModel : public train::ReadyTask {
   explicit ImageModel(const ImageModelRequest& request);
 
   // Walks over all images as train::for_each_batch() and for_each_image() do, and prints the reason for each
-  // that cannot be read. Returns their number; throws the reason if there is only one image. Images are rotated
-  // as the weights specify.
+  // unreadable one. Returns the number of these; if there is only one image, throws the reason. Images are
+  // rotated as the weights specify.
   int64_t for_each_batch(const data::Source& images,
                          const std::function<void(const train::WalkedBatch& batch)>& see) const;
   int64_t for_each_image(const data::Source& images, DecodeOptions decode,
                          const std::function<void(int64_t index, const Image& image)>& see) const;
-  // A walk with the request's batch and threads, for commands with other rules about broken images.
+  // A walk with the request's batch size and threads, for commands that handle broken images differently.
   train::ImageWalk walk() const;
 
  private:
@@ -42,11 +42,11 @@ class ImageModel : public train::ReadyTask {
   int workers_;
 };
 
-// Returns the images that a user lists, "-" for standard input among them; prints the notes about folders.
+// Returns the images that the user listed, including "-" for standard input; prints notes on folders.
 data::ImageFiles given_images(const std::vector<std::string>& words);
 
-// Throws a usage error if weights of another program do not describe their model and heads: it shows how to
-// convert them, with a recipe such as `example`.
+// Throws a usage error if weights of another program do not describe their model and heads. The error shows
+// how to convert them, with a recipe such as `example`.
 void require_described(const std::string& weights, bool raw, const std::string& example);
 
 // Fails with the number of images that could not be read, if there are any.

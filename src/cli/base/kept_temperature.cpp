@@ -27,7 +27,7 @@ std::string print_of(const data::Source& set) {
   return out.str();
 }
 
-// A file of an earlier version has only the number.
+// Files of an earlier version contain only the number.
 std::vector<TemperatureFit> fits_in(const Value& metadata, const std::string& file) {
   const Value* list = metadata.find(kFits);
   if (!list)
@@ -132,7 +132,7 @@ void keep_temperature(const std::string& keep, const DescribedWeights& weights, 
 }
 
 std::string search_end(double temperature) {
-  constexpr double kNear = 1.001;  // a bisection ends near the end
+  constexpr double kNear = 1.001;  // a bisection ends near the end of its range
   const bool lowest = eval::kLowestTemperature * kNear > temperature;
   const bool highest = temperature > eval::kHighestTemperature / kNear;
   if (!lowest && !highest) return "";

@@ -1,5 +1,5 @@
-// A temperature that is kept in a file of weights, with the images that it was fitted on: no number is measured on
-// those.
+// A temperature stored in a weights file, with the images that it was fitted on: these are excluded from all
+// measurements.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace tessera::cli {
 
-// An entry of the metadata "temperature_fits", which has one for each fit, the first fit first: `temperature` is the
-// product of all. Which images it was is drawn again from these numbers.
+// An entry of the metadata "temperature_fits", with one entry per fit in order: `temperature` is the product
+// of all fits so far. The images of the fit are drawn again from these numbers.
 struct TemperatureFit {
-  std::string data;                      // fingerprint of the set; "" if a file does not record it
-  double share = 0;                      // share of images that no earlier fit used
+  std::string data;                      // fingerprint of the set; "" if the file does not record it
+  double share = 0;                      // share of the images that no earlier fit used
   int64_t seed = 0;                      // draws them
-  std::vector<int64_t> unreadable = {};  // images of the set that failed to decode then
+  std::vector<int64_t> unreadable = {};  // images of the set that could not be decoded then
   template <class V>
   void visit(V& v) {
     v("data", data);
@@ -29,26 +29,26 @@ struct TemperatureFit {
   }
 };
 
-// The images of a set that temperatures of these weights were fitted on, by their indices. `file` is named in errors.
+// Returns the indices of a set's images that these weights' temperatures were fitted on. Errors name `file`.
 std::vector<int64_t> fitted_images(const Value& task_metadata, const data::Source& set,
                                    const std::string& file);
 
-// Returns the set without the images that a temperature of any of the weights was fitted on, with a note for
+// Returns the set without the images on which a temperature of any of the weights was fitted, and a note for
 // each such temperature. Throws a usage error if no image is left.
 std::shared_ptr<const data::Source> without_fitted(std::shared_ptr<const data::Source> set,
                                                    const std::vector<DescribedWeights>& weights,
                                                    std::vector<std::string>& notes);
 
-// Returns the record of a fit on a share of the scored images, out of `whole` or out of without_fitted() of
-// it (`measured`).
+// Returns the record of a fit on a share of the scored images; `measured` is `whole`, or
+// without_fitted() of it.
 TemperatureFit fit_on(const data::Source& whole, const data::Source& measured,
                       const tasks::ScoredSamples& scored, double share, int64_t seed);
 
-// The weights with the temperature, times one that they have, among their metadata, by which scores are divided.
+// Adds the temperature, times any earlier one, to the weights' metadata; scores are divided by it.
 void keep_temperature(const std::string& keep, const DescribedWeights& weights, double fitted,
                       const TemperatureFit& fit);
 
-// Returns a note if a fitted temperature is at the end of its search; else "".
+// Returns a note if a fitted temperature is at the end of its search range; else "".
 std::string search_end(double temperature);
 
 }  // namespace tessera::cli

@@ -20,7 +20,7 @@ struct ManualOptions {
   }
 };
 
-// Returns text as roff prints it: no escapes, no request at the start of a line.
+// Returns text as roff prints it literally: no escapes, no request at the start of a line.
 std::string roff(const std::string& words) {
   std::string out;
   for (const char c : words) out += c == '\\' ? "\\e" : c == '-' ? "\\-" : std::string(1, c);

@@ -15,7 +15,7 @@ namespace tessera::cli {
 
 struct MeasureOptions : ComputeOptions {
   std::string model;
-  data::SourceConfig data;  // of --data and --val-data, else empty
+  data::SourceConfig data;  // paths of --data and --val-data, else empty
   int64_t batch = 64, loader_threads = 1;
   std::string key;
   bool raw = false;
@@ -33,9 +33,9 @@ struct MeasureOptions : ComputeOptions {
   }
 };
 
-// A file of weights with its description.
+// A weights file with its description.
 struct DescribedWeights {
-  std::string weights;  // as the command line names it
+  std::string weights;  // as written on the command line
   std::string file;
   train::WeightsInfo info;
 };
@@ -46,15 +46,15 @@ std::vector<DescribedWeights> describe_all(const std::vector<std::string>& weigh
 data::SourceConfig data_of_run(const std::string& weights, const train::WeightsInfo& info);
 
 inline constexpr int64_t kMostPixels = 8192;  // of an image's side
-// Returns the sides of a list in words, "160,224,384". Throws a usage error that begins with `option`.
+// Returns the sides in a list such as "160,224,384". Throws a usage error that begins with `option`.
 std::vector<int64_t> parse_sides(const std::string& option, const std::string& list);
-// Returns the model's settings of --set. Throws a usage error for settings of anything else.
+// Returns the model settings in --set. Throws a usage error for any other settings.
 Value parse_model_settings(const std::vector<std::string>& settings);
 
-// Prints every image that was left out and fails if there is one; `images` is the number of all images.
+// Prints every image that was left out, and fails if there is one; `images` is the total number.
 void fail_on_broken(const data::BadImages& broken, int64_t images);
 
-// Options of commands that read a data set without weights.
+// Options of commands that read a data set but no weights.
 template <class V>
 void visit_set(V& v, data::SourceConfig& source) {
   v("data", source.path, {.argument = "DATA", .required = true},

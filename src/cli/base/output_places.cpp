@@ -51,8 +51,8 @@ std::string refusal(const OutputPlace& output, const std::string& input) {
               "': choose another ", output.option);
 }
 
-// True if an output may replace the file `name` of an input folder: a page or table, or a file that is neither a sample of
-// a set nor a part of a run or a model.
+// True if an output may replace the file `name` of an input folder: it is a page or table, or belongs neither
+// to a set nor to a run or model.
 bool may_replace(const fs::path& folder, const fs::path& name) {
   const auto holds = [&](const char* file) {
     std::error_code ignored;
@@ -91,7 +91,7 @@ NamedFiles& named_files() {
   return files;
 }
 
-// Locks an output among the processes that mpirun or srun started, for the life of this one.
+// Locks an output against the other processes of an mpirun or srun, as long as this one lives.
 class OutputLock {
  public:
   explicit OutputLock(const OutputPlace& output)

@@ -1,4 +1,4 @@
-// Shared by commands on models of images and texts: opening one, and embedding many images.
+// Shared by commands on models of images and texts: opens a model, and embeds many images.
 #pragma once
 
 #include "ops/torch.h"
@@ -38,11 +38,11 @@ struct PairedOptions : ComputeOptions {
 class PairedModel : public ImageModel {
  public:
   explicit PairedModel(const PairedOptions& options);
-  // Computes under the model's precision; returns float32 on the CPU.
+  // Computes in the model's precision; returns float32 on the CPU.
   torch::Tensor with_precision(const std::function<torch::Tensor()>& compute) const;
 };
 
-// Reports texts that are cut; throws a usage error instead if `strict`.
+// Reports truncated texts; throws a usage error instead if `strict`.
 void tell_cut(const tasks::CutTexts& cut, bool strict);
 using answer::check_beams;
 using answer::visit_beams;

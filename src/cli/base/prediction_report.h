@@ -1,5 +1,5 @@
-// The findings of `eval --measures` and `analyse predictions` about classifiers' scores: measures in a
-// table, their curves, pairs of models on the same images, reliability.
+// The findings of `eval --measures` and `analyse predictions` about classifiers' scores: a table of measures,
+// curves, comparisons of models on the same images, reliability.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ struct PredictionSettings {
     v("seed", seed, "seed of the images for the temperature and of the bootstrap");
   }
 };
-// One model, at one size with some settings.
+// One model, at one size and with certain settings.
 struct MeasuredPredictions {
   std::string label;  // of its column and curves
   eval::PredictionMeasures measures;

@@ -71,7 +71,7 @@ std::string full_name(const CLI::App& app) {
   return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
 }
 
-// Returns the parser's message in our own words.
+// Returns the parser's message in Tessera's wording.
 std::string plain_words(const CLI::ParseError& error) {
   std::string message = error.what();
   for (char& c : message)
@@ -101,7 +101,7 @@ int report(const Error& error) {
   std::cout.flush();
   constexpr size_t kLongestLine = 4000;
   const std::string line = printable(error.what(), kLongestLine);
-  // A message about a command begins with its name, "tessera train: …".
+  // Messages about a command begin with its name, "tessera train: …".
   std::cerr << text(line.starts_with("tessera ") ? "" : "tessera: ", line, "\n");
   switch (error.kind) {
     case ErrorKind::usage:
@@ -113,7 +113,7 @@ int report(const Error& error) {
   }
 }
 
-// An unknown first word is the commonest slip; the parser would call it a missing subcommand.
+// An unknown first word is the most frequent typo; the parser would call it a missing subcommand.
 void check_command_word(CLI::App& app, int argc, const char* const* argv) {
   CLI::App* at = &app;
   for (int i = 1; i < argc; ++i) {

@@ -8,7 +8,7 @@
 
 namespace tessera::cli {
 
-// The classes of each image, none if people did not agree: a list of lists in the order of the images'
+// The classes of each image, none if annotators disagreed: a list of lists, in the order of the images'
 // numbers.
 class RealLabels {
  public:

@@ -17,7 +17,7 @@
 namespace tessera::cli {
 namespace {
 
-// Some of a source's samples, evenly spread.
+// Evenly spaced samples of a source.
 class SpreadSource final : public data::Source {
  public:
   SpreadSource(const data::Source& source, int64_t count) : source_(source), count_(count) {}

@@ -1,4 +1,4 @@
-// A classifier's scores of a whole set, with the set's classes found among the model's own.
+// A classifier's scores on a whole set, with the set's classes matched to the model's.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ScoredSet {
   std::span<const float> row(int64_t image) const {
     return std::span(logits).subspan(static_cast<size_t>(image * classes), static_cast<size_t>(classes));
   }
-  // For each image, true if the highest score, the first of equals, is the label's.
+  // For each image, true if the label has the highest score (of equal scores the first).
   std::vector<bool> hits() const;
 };
 
@@ -33,10 +33,10 @@ struct ScoredSet {
 ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int64_t batch, int64_t most,
                     const std::string& label, bool classes_in_order = false);
 
-// The set that the input names, or that of the run, opened.
+// Opens the set of the input, or else that of the run.
 std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model);
 
-// Prints a line if several weights come without --data: all are then measured on the set of the first.
+// If there are several weights and no --data, prints that all are measured on the set of the first.
 void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,
                    const data::Source& source);
 

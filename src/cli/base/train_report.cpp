@@ -13,7 +13,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr size_t kFewPoints = 40;  // of a curve that needs no smoothing
+constexpr size_t kFewPoints = 40;  // most points of a curve that needs no smoothing
 
 // One curve of a named value over epochs, from the lines of one kind.
 report::Curve curve_of(const train::RunSummary& summary, const std::string& kind, const std::string& value,
@@ -66,9 +66,9 @@ bool evaluated(const train::RunSummary& summary, const std::string& metric) {
                              [&](const tasks::Metric& one) { return one.info.name == metric; });
 }
 
-// Adds charts of the loss terms, each with the validation metric of its name. Without such a metric, the
-// first term is shown with the metric that selects the best weights; that metric has a chart of its own if
-// no term fits.
+// Adds charts of the loss terms, each with the validation metric of the same name. If there is none,
+// the first term gets the metric that selects the best weights, which otherwise has a separate
+// chart.
 void add_metric_charts(report::TrainingReport& page, const train::RunSummary& summary) {
   const tasks::MetricInfo& main = summary.main_metric;
   bool shown = main.name == "loss";
@@ -87,7 +87,7 @@ void add_metric_charts(report::TrainingReport& page, const train::RunSummary& su
         {.title = title_of(main.name), .y_label = main.name, .percent = main.unit == tasks::Unit::share});
 }
 
-// "24", or "16 of 24" after an early end.
+// Returns "24", or "16 of 24" after an early stop.
 std::string steps_text(const train::RunSummary& summary) {
   const bool whole = summary.steps == summary.plan.steps;
   return whole ? text(summary.steps) : text(summary.steps, " of ", summary.plan.steps);

@@ -1,4 +1,4 @@
-// `tessera bench infer|train`: images a second of a model, and the limit of the machine in the same run.
+// `tessera bench infer|train`: images per second of a model, and the limit of the machine in the same run.
 #include <sys/resource.h>
 
 #include <torch/cuda.h>
@@ -91,7 +91,7 @@ models::ModelSpec spec_of(const BenchOptions& options) {
   return models::resolve_model(options.model, settings);
 }
 
-// The model and the size that are measured, from --model or --weights.
+// The model and the image size to measure, from --model or --weights.
 void choose_model(BenchOptions& options) {
   if (options.model.empty() == options.weights.empty())
     fail_usage("--model and --weights both name what is measured: give one (`tessera models` lists models)");
@@ -105,7 +105,7 @@ void choose_model(BenchOptions& options) {
   if (options.size == 0) options.size = opened.info.preprocess.size;
 }
 
-// The task with the standard settings, on no data.
+// The task with default settings and without data.
 std::unique_ptr<tasks::Task> build_task(const BenchOptions& options, const torch::Device& device) {
   Value named;
   named.set("name", options.task);
@@ -121,15 +121,15 @@ std::unique_ptr<tasks::Task> build_task(const BenchOptions& options, const torch
   return task;
 }
 
-// The precision of everything that is not a linear layer.
+// The precision of everything except linear layers.
 tasks::Precision precision_of(BenchDtype dtype) {
   return dtype == BenchDtype::fp32 ? tasks::Precision::fp32 : tasks::Precision::bf16;
 }
 
-// One step of a measurement; returns when it is done.
+// Runs one step of a measurement and returns when it is done.
 using Step = std::function<void()>;
 
-// A GPU only takes note of its work: the step is done when the GPU is.
+// A GPU only queues its work: the step is done when the GPU is done.
 Step waited_for(const Step& step, const torch::Device& device) {
   if (!device.is_cuda()) return step;
   return [step, device] {
@@ -139,7 +139,7 @@ Step waited_for(const Step& step, const torch::Device& device) {
 }
 
 // Reads the size of a product from "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile; a gated
-// layer makes two products.
+// layer has two products.
 std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {
   long long rows = 0, in = 0, out = 0;
   const size_t from = name.starts_with("convolution ") ? 12 : name.starts_with("linear ") ? 7 : name.size();
@@ -147,7 +147,7 @@ std::optional<ProductShape> product_of(const std::string& name, const Profile::R
   return ProductShape{rows, in, name.ends_with("gated") ? 2 * out : out, static_cast<double>(row.calls)};
 }
 
-// The products of a forward pass, which is run once for it with our own operations.
+// Returns the products of a forward pass, which runs once with our own operations for this purpose.
 std::vector<ProductShape> products_of(const Step& forward) {
   const torch::NoGradGuard no_grad;
   ops::InferenceSettings settings = ops::inference_settings();
@@ -201,7 +201,7 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
   line("other", 0, wall - named, 0);
 }
 
-// The result of a measurement; the limit in GFLOP/s, if known.
+// The result of a measurement, and the limit in GFLOP/s if known.
 struct Measured {
   std::vector<double> seconds;  // for each step
   double peak_rss_mb;
@@ -238,10 +238,10 @@ void report(const char* what, const BenchOptions& options, BenchDtype dtype, con
                 << (value.is_string() ? value.get<std::string>() : value.dump()) << "\n";
 }
 
-// Steps and products of the limit alternate, so that other load on the machine affects both.
+// Alternates steps and products of the limit, so that other load on the machine affects both.
 void measure(const char* what, const BenchOptions& options, const torch::Device& device, BenchDtype dtype,
              const Step& forward, const Step& once, double gflop) {
-  constexpr double kPatience = 10;  // seconds more than --seconds, for five rounds of slow steps
+  constexpr double kPatience = 10;  // seconds beyond --seconds, for five rounds of slow steps
   const Step step = waited_for(once, device);
   step();
   const double peak = peak_rss_mb();  // before the limit's products allocate memory
@@ -275,7 +275,7 @@ struct ForwardPass {
   int64_t macs;  // for one image
 };
 
-// A generator predicts for noised images, an auto-encoder decodes latents, any other model scores images.
+// A generator predicts for noised images, an auto-encoder decodes latents, all other models score images.
 ForwardPass forward_pass(const BenchOptions& options, models::Classifier& model,
                          const torch::Device& device) {
   if (auto* codec = ability_of<models::LatentCodec>(*model.backbone)) {
@@ -346,7 +346,7 @@ void train_steps(const BenchOptions& options) {
     optimiser->step(1e-4);
     optimiser->zero_grad();
   };
-  // Backward computes the gradients of inputs and of weights: twice the forward pass.
+  // The backward pass computes the gradients of inputs and of weights: twice the forward pass.
   measure("train", options, device, dtype, forward, step,
           6e-9 * static_cast<double>(task->macs(options.size)));
 }

@@ -39,7 +39,7 @@ struct BenchDecodeOptions {
   }
 };
 
-// Without weights of the user's: a LLaMA of 134 million parameters (the sizes of SmolLM-135M), drawn.
+// If no weights are given: a LLaMA of 134 million random parameters (the sizes of SmolLM-135M).
 models::LanguageConfig standard_model() {
   models::LanguageConfig config{.vocabulary = 49152, .dim = 576, .depth = 30, .heads = 9, .kv_heads = 3};
   config.hidden = 1536, config.tied = true;
@@ -56,8 +56,8 @@ std::shared_ptr<models::LanguageModel> model_of(const BenchDecodeOptions& option
   return model;
 }
 
-// Bytes that a step reads: every matrix that a token is multiplied with, and the keys and values of the prompt and of half
-// the tokens that are written.
+// Bytes that a step reads on average: every matrix by which a token is multiplied, and the keys and values of
+// the prompt and of half the generated tokens.
 double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions& options, BenchDtype dtype) {
   const models::LanguageConfig& config = model.config();
   const double bytes = dtype == BenchDtype::fp32 ? 4 : dtype == BenchDtype::bf16 ? 2 : 1;
@@ -67,8 +67,8 @@ double bytes_a_step(const models::LanguageModel& model, const BenchDecodeOptions
   return static_cast<double>(model.macs(1)) * bytes + cache * (dtype == BenchDtype::fp32 ? 4 : 2);
 }
 
-// Seconds to read `bytes` once with all threads: a search for an absent byte runs at the speed of the
-// memory.
+// Seconds to read `bytes` once with all threads: searching for an absent byte runs at memory
+// speed.
 class MemoryReader {
  public:
   explicit MemoryReader(double bytes) : memory_(static_cast<size_t>(bytes), 1) {}

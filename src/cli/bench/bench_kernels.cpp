@@ -1,4 +1,4 @@
-// `tessera bench linear|attention|mlstm|data`: one part, each form of it.
+// `tessera bench linear|attention|mlstm|data`: one part of the program, in each of its forms.
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -94,7 +94,7 @@ void print(const Measurement& shape, Json line, const std::vector<Form>& forms,
   std::cout << (shape.json ? line.dump() : line.dump(2)) << "\n";
 }
 
-// A layer with random numbers, and its surroundings.
+// A layer with random weights, and the tensors around it.
 struct LinearTensors {
   explicit LinearTensors(const LinearShape& shape) : s(shape) {
     const auto matrix = [](const torch::Tensor& m) {
@@ -186,7 +186,7 @@ torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
   return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
 }
 
-// The additions of attention to softmax(q k^T) v, for the kernel and for LibTorch.
+// The options of attention beyond softmax(q k^T) v, for the kernel and for LibTorch.
 struct AttentionExtras {
   explicit AttentionExtras(const AttentionShape& s) : causal(s.causal) {
     mask.causal = s.causal, mask.window = s.window;
@@ -214,7 +214,7 @@ struct AttentionExtras {
   torch::Tensor angles, cos, sin, seen;
 };
 
-// Adds the forms in one element type.
+// Adds the implementations for one element type.
 void add_attention(std::vector<Form>& forms, const AttentionShape& s, torch::ScalarType type,
                    const AttentionExtras& extras) {
   const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
@@ -364,7 +364,7 @@ void mlstm(const HeadsShape& s) {
   const auto add = [&](std::vector<Form> more) { forms.insert(forms.end(), more.begin(), more.end()); };
   add(chunkwise_forms("chunkwise bf16", MlstmTensors(s, torch::kBFloat16)));
   forms.push_back(recurrent_form(floats));
-  // The parallel form holds several matrices of tokens x tokens.
+  // The parallel form needs several matrices of tokens x tokens.
   if (static_cast<double>(s.batch * s.heads) * static_cast<double>(s.tokens) * static_cast<double>(s.tokens) <
       2e8)
     add(parallel_forms(floats));

@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-// Calls an operation of LibTorch without a C++ declaration, by its name, with a stack of arguments.
+// Calls an operation of LibTorch that has no C++ declaration, by its name, with a stack of arguments.
 torch::Tensor call(const char* name, std::vector<c10::IValue> arguments) {
   const auto operation = c10::Dispatcher::singleton().findSchema({name, ""});
   check(operation.has_value(), "this LibTorch has no operation ", name);

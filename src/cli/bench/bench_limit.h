@@ -26,14 +26,14 @@ class LimitProduct {
 
 double median(std::vector<double> values);  // needs at least one value
 
-// A product of a model: x [rows, in] W^T, `calls` times a step.
+// A product of a model: x [rows, in] W^T, `calls` times per step.
 struct ProductShape {
   int64_t rows, in, out;
   double calls;
 };
 
-// GFLOP/s of oneDNN over the products of a model, timed in turns with the model. For bfloat16 the products
-// in float count if they are faster (processors that run bfloat16 at half the rate).
+// GFLOP/s of oneDNN on the products of a model, which alternate with the model's steps. For bfloat16,
+// products in float count if they are faster (as on processors with bfloat16 at half the rate).
 class Limit {
  public:
   // Keeps the shapes with the most work, at most four. Needs at least one.
@@ -47,7 +47,7 @@ class Limit {
     double calls;
     std::vector<double> seconds;
   };
-  std::vector<std::vector<Timed>> ways_;  // a list of the products for each precision
+  std::vector<std::vector<Timed>> ways_;  // one list of products for each precision
 };
 
 }  // namespace tessera::cli

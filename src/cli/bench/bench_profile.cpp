@@ -19,7 +19,7 @@ struct Profile::State {
 
 namespace {
 
-// LibTorch's callbacks take no context of ours: the profile that this thread runs.
+// LibTorch's callbacks accept no context: this is the profile that the thread runs.
 thread_local std::vector<void*> running;
 
 }  // namespace

@@ -61,7 +61,7 @@ std::vector<int64_t> parse_severities(const std::string& list) {
   return out;
 }
 
-// Names with commas between them; "all" is the benchmark's 15 and the 3 extra ones.
+// Parses comma-separated names; "all" is the benchmark's 15 and the 3 extra ones.
 std::vector<std::string> parse_corruptions(const std::string& list) {
   if (list.empty()) return {};
   if (list == "all") return {data::corruption_names().begin(), data::corruption_names().end()};
@@ -77,7 +77,7 @@ void corrupt(const CorruptOptions& asked) {
   options.corrupt.corruptions = parse_corruptions(options.corruptions);
   options.corrupt.severities = parse_severities(options.severities);
   if (options.split == "all") options.source.val_share = 0;
-  // A set that names no split is taken whole, as --data of the analyses takes it.
+  // If a set has no split, all of it is used, as with --data of the analyses.
   if (options.split == "validation" && options.source.val_path.empty())
     options.source.val_path = options.source.path;
   const std::shared_ptr<const data::Source> source = data::open_source(

@@ -1,4 +1,4 @@
-// `tessera data info|check|pack|preview`: describe a set, check it, pack it into shards, draw samples.
+// `tessera data info|check|pack|preview`: describe a set, check it, pack it into shards, show samples.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -87,7 +87,7 @@ struct InfoOptions : DataOptions {
   }
 };
 
-// A line a class with its images in each split.
+// Prints one line per class with the number of its images in each split.
 void print_classes(const std::vector<std::string>& classes, const std::vector<std::vector<int64_t>>& counts) {
   size_t width = 5;
   for (const std::string& name : classes) width = std::max(width, display_width(one_line(name)));
@@ -99,7 +99,7 @@ void print_classes(const std::vector<std::string>& classes, const std::vector<st
   }
 }
 
-// None where they cannot be counted without a look at every sample.
+// None if counting would require reading every sample.
 data::Annotations::Classes classes_of(const data::Annotations& annotations) {
   data::Annotations::Classes classes = annotations.classes();
   if (classes.counts.empty()) classes.names.clear();
@@ -310,7 +310,7 @@ std::string preview_kind(const std::string& path) {
   fail_usage("'", path, "': the name must end in .png, .jpg, .webp, .svg or .html");
 }
 
-// The file as it is named in the result: "samples.png, 320x320".
+// Describes the file in the result: "samples.png, 320x320".
 std::string write_preview(const std::string& path, const std::string& kind,
                           const std::vector<report::Cell>& cells, const report::GridOptions& layout,
                           const std::string& title) {
@@ -332,7 +332,7 @@ std::string write_preview(const std::string& path, const std::string& kind,
   return path;
 }
 
-// Sets `by_number` if a picture shows numbers of classes, since it cannot show their names.
+// Sets `by_number` if a picture shows class numbers because it cannot show their names.
 std::vector<report::Cell> sample_cells(const PreviewOptions& options, const data::Source& source,
                                        const std::string& kind, bool& by_number) {
   std::vector<report::Cell> cells;

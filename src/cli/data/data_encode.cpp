@@ -1,4 +1,4 @@
-// `tessera data encode DATA --weights VAE -o OUT`: images as latents, encoded once for a training on them.
+// `tessera data encode DATA --weights VAE -o OUT`: images encoded once as latents, to train on.
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -50,7 +50,7 @@ struct DataEncodeOptions : ComputeOptions {
   }
 };
 
-// A part of a source, from one index on.
+// A range of a source, from one index on.
 class PartOf final : public data::Source {
  public:
   PartOf(const data::Source& whole, int64_t first, int64_t count)
@@ -65,7 +65,7 @@ class PartOf final : public data::Source {
   int64_t first_, count_;
 };
 
-// Mean and variance of numbers drawn from normal distributions of their own.
+// Mean and variance of values drawn from normal distributions with different parameters.
 class Spread {
  public:
   void add(const torch::Tensor& mean, const torch::Tensor& deviation) {
@@ -101,7 +101,7 @@ class Encoder {
   }
 
   const data::Transform& transform() const { return *transform_; }
-  // [batch, views, 2, channels, rows, columns] of images [batch, 3, height, width].
+  // Returns [batch, views, 2, channels, rows, columns] for images [batch, 3, height, width].
   torch::Tensor operator()(const torch::Tensor& images) {
     const torch::Tensor plain = moments(images);
     const torch::Tensor views =
@@ -127,7 +127,7 @@ class Encoder {
   models::Tiles tiles_;
 };
 
-// One split into shards, which are named after it.
+// Writes one split into shards, which are named after it.
 data::LatentShards encode_split(const DataEncodeOptions& options, Encoder& encoder,
                                 const data::LatentInfo& info, const data::Source& source,
                                 const std::string& split, const std::string& folder, int workers,
@@ -202,8 +202,8 @@ data::LatentInfo info_of(const DataEncodeOptions& options, const train::OpenedCo
           .views = options.no_flip ? 1 : 2};
 }
 
-// Latents are measured after all of them were made, so that the description is written last; the folder gets its name
-// only then.
+// The latents are measured when all of them exist, so the description is written last; only then the folder
+// gets its final name.
 void encode(const DataEncodeOptions& options) {
   if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
   const int workers = train::use_threads_for_walk(options.threads);

@@ -1,4 +1,4 @@
-// `tessera data instruct DATA -o FILE`: conversations about images, made of their labels and boxes.
+// `tessera data instruct DATA -o FILE`: conversations about images, made from their labels and boxes.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -41,14 +41,14 @@ struct DataInstructOptions {
   }
 };
 
-// The conversations about a set's images, of the requested kinds.
+// The requested kinds of conversations about a set's images.
 struct Instructions {
   std::vector<bool> kinds = std::vector<bool>(names_of<data::ResponseKind>().size());  // the requested ones
   std::vector<std::string> lines = {}, broken = {};
   std::vector<int64_t> counts = std::vector<int64_t>(kinds.size());  // by kind
   int64_t without = 0;                                               // images without a conversation
 
-  // Adds those of `count` images from `first` on.
+  // Adds those of `count` images from index `first` on.
   void add(const data::Source& source, int64_t first, int64_t count, uint64_t seed) {
     std::vector<std::vector<data::Instruction>> made(static_cast<size_t>(count));
     std::vector<std::string> errors(made.size());
@@ -84,7 +84,7 @@ void instruct(const DataInstructOptions& options) {
   data::require_something_to_say(*source);
   const Interruptible stretch;
   ProgressLine progress(std::cerr, {.label = "instruct", .total = source->size()});
-  constexpr int64_t kPiece = 1024;  // images between two looks at interrupts
+  constexpr int64_t kPiece = 1024;  // images between two checks for interrupts
   for (int64_t first = 0; first < source->size(); first += kPiece) {
     if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
     const int64_t count = std::min(kPiece, source->size() - first);

@@ -18,7 +18,7 @@ namespace tessera::cli {
 
 namespace {
 
-// Planes [3, height, width] of normalised pixels as an image, each pixel `times` times as wide and high.
+// Converts normalised pixels [3, height, width] to an image, each pixel `times` times as wide and high.
 Image enlarged(const torch::Tensor& planes, const data::Preprocess& preprocess, int times) {
   const auto height = static_cast<int>(planes.size(1)), width = static_cast<int>(planes.size(2));
   const torch::Tensor host = planes.to(torch::kFloat64).contiguous();
@@ -36,7 +36,7 @@ Image enlarged(const torch::Tensor& planes, const data::Preprocess& preprocess, 
   return out;
 }
 
-// A box [4] drawn `inset` pixels inside of itself.
+// Draws a box [4], `inset` pixels inside its edges.
 data::DrawnObject drawn(const torch::Tensor& box, int64_t colour, int times, double inset) {
   const auto at = [&](int64_t i) { return box[i].item<double>() * times; };
   return {at(0) + inset, at(1) + inset, at(2) - inset, at(3) - inset, colour, nullptr};

@@ -1,4 +1,4 @@
-// `tessera data check --weights`: texts that are longer than a model reads.
+// `tessera data check --weights`: finds texts that exceed the context length of a model.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tessera::cli {
 
-// Weights with a model that reads the texts of a set.
+// Weights of a model that reads the texts of a set.
 class TextReader {
  public:
-  // Throws a usage error if their task reads no texts of images.
+  // Throws a usage error if their task reads no captions or conversations.
   explicit TextReader(const std::string& weights);
   // Adds the texts longer than the context to the findings about captions.
   void add_long_texts(const data::SourceConfig& config, data::CheckReport& report) const;
@@ -29,7 +29,7 @@ class TextReader {
 // `tessera data preview --matches RECIPE`: images as a detector is trained on them, with the anchors that belong to each object.
 
 // Returns `count` images of the training set with the recipe's augmentation, at least `side` pixels wide:
-// every object as a thick box, its assigned anchors as thin ones of its colour. Throws a usage error if the
+// each object is a thick box, its assigned anchors are thin boxes of its colour. Throws a usage error if the
 // recipe's task has no anchors.
 std::vector<report::Cell> matched_cells(const std::string& recipe_file, const data::SourceConfig& source,
                                         int64_t count, int64_t seed, int side);

@@ -1,4 +1,4 @@
-// `tessera caption IMAGES… --weights FILE`: a text about each image.
+// `tessera caption IMAGES… --weights FILE`: a caption for each image.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// `tessera chat --weights FOLDER`: a conversation with a language model, also about images.
+// `tessera chat --weights FOLDER`: a conversation with a language model, which may be about images.
 #include <unistd.h>
 
 #include <iostream>
@@ -107,7 +107,7 @@ void chat(const ChatOptions& options) {
     try {
       if (!read_line(std::cin, line, "the question", kLongestQuestion)) break;
       if (!trim(line).empty()) ask(line);
-    } catch (const Error& error) {  // the next question may be a better one
+    } catch (const Error& error) {  // the next question may be valid
       std::cerr << "tessera: " << one_line(error.what()) << "\n";
       ++failed;
     }

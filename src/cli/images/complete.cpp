@@ -1,4 +1,4 @@
-// `tessera complete`: images drawn patch by patch by a model of task darl, from nothing or from a given part.
+// `tessera complete`: task darl generates images patch by patch, from scratch or from a given part.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -22,7 +22,7 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int kCell = 96;  // pixels of an image in the sheet, at least
+constexpr int kCell = 96;  // minimum side of an image in the sheet, in pixels
 
 struct CompleteOptions : ComputeOptions, answer::CompletionOptions {
   std::string weights, out, folder, data, key;

@@ -1,4 +1,4 @@
-// `tessera detect IMAGES… --weights FILE`: the objects in images, as lines, as an image with them drawn, as COCO's JSON.
+// `tessera detect IMAGES… --weights FILE`: the objects in images, as lines, drawings or COCO's JSON.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -57,10 +57,10 @@ struct DetectOptions : ComputeOptions, answer::ObjectViews {
   }
 };
 
-// The least score of a printed or drawn object.
+// The minimum score of a printed or drawn object.
 double shown_score(const DetectOptions& options) { return options.threshold.value_or(0.5); }
 
-// The least score of any object that is needed; below 0: the weights' own.
+// The minimum score of all objects that any output needs; below 0: that of the weights.
 double found_score(const DetectOptions& options) {
   return options.threshold || options.results.empty() ? shown_score(options) : -1;
 }
@@ -121,7 +121,7 @@ void write_overlay(const Image& image, const std::vector<FoundObject>& found,
   write_file_atomic(path, encode_image(report::labelled_objects(image, drawn, scores, classes), path));
 }
 
-// The images of a file of COCO's, by the last part of their file_name.
+// The images of a COCO file, by the last part of their file_name.
 class AnnotatedIds {
  public:
   explicit AnnotatedIds(std::string path) : path_(std::move(path)) {
@@ -174,8 +174,8 @@ class AnnotatedIds {
   std::unordered_multimap<std::string, Entry> by_name_;
 };
 
-// Returns COCO's number of each image: from --ids, else the number in the file's name, else the index in the
-// list, with a note. None without results.
+// Returns the COCO id of each image: from --ids, else from a numeric file name, else its index in the list,
+// with a note. None without results.
 std::vector<int64_t> image_numbers(const DetectOptions& options, const data::ImageFiles& images) {
   std::vector<int64_t> numbers;
   if (options.results.empty()) return numbers;

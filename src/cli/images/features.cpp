@@ -94,7 +94,7 @@ std::vector<int64_t> labels_of(const data::Source& source, const std::string& ou
   return labels;
 }
 
-// A line each, in the order of the rows.
+// Writes one name per line, in the order of the rows.
 void write_names(AtomicFile& file, const NamedImages& images, const train::WalkedBatch& batch) {
   for (size_t i = 0; i < batch.names.size(); ++i) {
     const auto place = static_cast<size_t>(batch.first) + i;

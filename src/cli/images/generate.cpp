@@ -1,4 +1,4 @@
-// `tessera generate --weights FILE -o OUT`: images out of noise, by a trained generator.
+// `tessera generate --weights FILE -o OUT`: images generated from noise by a trained generator.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -84,7 +84,7 @@ class GenerateRun {
         " channels, which are no images: name their VAE with --vae, or write them with -o latents.npy");
   }
 
-  // The VAE that latents are decoded by, which must be the one that they were made with.
+  // The VAE that decodes latents; it must be the one that encoded the training latents.
   void open_vae() {
     const std::string path =
         options_.vae.empty() && !keeps_values() ? answer::vae_of_pipeline(options_.weights) : options_.vae;

@@ -74,7 +74,7 @@ class FolderOutput final : public GenerateOutput {
     return added_ > 0 ? text("'", path_, "' keeps the ", counted(added_, "image"), " drawn before") : "";
   }
   void add(const AskedImage& asked, const DrawnImage& drawn) override {
-    fs::create_directories(path_);  // where the first image could not be drawn nothing is left
+    fs::create_directories(path_);  // if no image could be generated, leave nothing
     ++added_;
     write_file_atomic(name_of(asked), with_png_text(encode_image(drawn.picture, name_of(asked)),
                                                     kImageTextKey, image_text(settings_, asked)));
@@ -91,8 +91,8 @@ class FolderOutput final : public GenerateOutput {
   int64_t added_ = 0;
 };
 
-// The images that one process has drawn so far, in a file of its own, OUT.partial or OUT.partial-2-of-4: it holds a line of settings,
-// then the pixels of the images, batch by batch.
+// The images that one process has generated so far, in the file OUT.partial or OUT.partial-2-of-4: a line of
+// settings, then the pixels of the images, batch by batch.
 class PartialImages {
  public:
   PartialImages(const std::string& path, const DrawnPart& part, std::string settings, size_t image_bytes)
@@ -103,10 +103,10 @@ class PartialImages {
   const std::string& path() const { return path_; }
   bool exists() const { return file_exists(path_); }
   size_t offset(int64_t image) const { return header_.size() + static_cast<size_t>(image) * each_; }
-  // Returns the number of whole images in it. Throws a usage error if it was drawn with other settings.
+  // Returns the number of complete images in it. Throws a usage error if its settings differ.
   int64_t count() const {
     if (!exists() || fs::file_size(path_) == 0)
-      return 0;  // empty: locked, and cut off before the first batch
+      return 0;  // empty: locked, but stopped before the first batch
     std::ifstream file(path_, std::ios::binary);
     std::string first;
     std::getline(file, first);
@@ -114,7 +114,7 @@ class PartialImages {
       fail_usage("'", path_, "' was drawn with other settings: --resume goes on with the same alone");
     return static_cast<int64_t>((fs::file_size(path_) - header_.size()) / each_);
   }
-  // Appends after its first `images`, which may be none.
+  // Appends after its first `images` images, possibly none.
   std::ofstream append_after(int64_t images) const {
     if (images > 0) fs::resize_file(path_, offset(images));
     std::ofstream out(path_, std::ios::binary | (images > 0 ? std::ios::app : std::ios::trunc));
@@ -129,8 +129,8 @@ class PartialImages {
 };
 
 // arr_0 uint8 [images, height, width, 3] and, if there are classes, arr_1 int64 [images], in the format of
-// ADM's evaluation, and the settings as bytes in `settings`. The last of several processes to end joins the
-// parts.
+// ADM's evaluation, and the settings as bytes in `settings`. With several processes, the last to end joins
+// the parts.
 class BatchOutput final : public GenerateOutput {
  public:
   BatchOutput(std::string path, const std::vector<AskedImage>& asked, const std::string& settings,
@@ -173,7 +173,7 @@ class BatchOutput final : public GenerateOutput {
   }
 
  private:
-  // Locks the file of drawn images: only one process writes it.
+  // Locks the file of generated images, since only one process may write it.
   void take() {
     if (lock_) return;
     lock_ = FileLock::try_lock(own().path());
@@ -265,7 +265,7 @@ class ValuesOutput final : public GenerateOutput {
   ArrayFile file_;
 };
 
-// A folder may have a full stop in its name, but not the ending of another kind of file.
+// A folder may have a dot in its name, but not the ending of another kind of file.
 void check_folder_name(const std::string& path) {
   static const std::vector<std::string> others = {".gif", ".bmp", ".tif", ".tiff", ".tar",
                                                   ".zip", ".pt",  ".pth", ".h5",   ".parquet"};

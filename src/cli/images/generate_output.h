@@ -17,26 +17,26 @@ namespace tessera::cli {
 using answer::AskedImage;
 
 struct DrawnImage {
-  Image picture;                    // empty for outputs of the network's numbers
+  Image picture;                    // empty for outputs of raw network values
   torch::Tensor values;             // [channels, height, width], the network's
-  std::vector<Image> moments = {};  // on the way to the picture: a row of the grid
+  std::vector<Image> moments = {};  // intermediate steps of each picture, as a row of the grid
 };
 
 // Shards of a folder.
 struct ShardLayout {
-  int64_t images = 0;                         // a shard; 0 = each image a file
-  int64_t classes = 0;                        // labels from here on are no class
+  int64_t images = 0;                         // images per shard; 0 = each image is a file
+  int64_t classes = 0;                        // labels from here on are not classes
   std::vector<std::string> class_names = {};  // empty if unknown
 };
-// Throws a usage error for shards of an output that is not a folder, or that do not hold whole batches.
+// Throws a usage error for shards if the output is not a folder, or if they do not hold whole batches.
 void check_shards(const ShardLayout& shards, const std::string& path, int64_t batch);
 
 class GenerateOutput {
  public:
   virtual ~GenerateOutput() = default;
-  // Images from the first on that one process draws together, or 1.
+  // Number of images that one process generates together, counted from the first, or 1.
   virtual int64_t together() const { return 1; }
-  // True if an earlier run has left this image whole.
+  // True if an earlier run has already written this image completely.
   virtual bool has(const AskedImage& asked) = 0;
   virtual void add(const AskedImage& asked, const DrawnImage& drawn) = 0;
   // Describes the images that --resume finds after an error; "" without any.
@@ -45,16 +45,16 @@ class GenerateOutput {
   virtual void finish() = 0;
 };
 
-// Which batches, or shards of batches, one process draws: "2/4" are batches 1, 5, 9, … of four processes' work, counted
-// from 0.
+// Which batches, or shards of batches, one process generates: "2/4" is batches 1, 5, 9, … (counted from 0),
+// the second of four processes.
 struct DrawnPart {
   int64_t index = 0, of = 1;
 };
-// Throws a usage error for words that are not a part, for several parts of one file other than an .npz, and
-// for several parts into a folder with files, without `resume`.
+// Throws a usage error for words that are not a part, for several parts of a single file other than an .npz,
+// and, without `resume`, for several parts into a folder that has files.
 DrawnPart drawn_part_of(const std::string& words, const std::string& path, bool resume);
 
-// The size of the images of an .npz, and the share of its batches that one process draws.
+// The size of the images of an .npz, and the share of its batches that one process generates.
 struct BatchLayout {
   int64_t width = 0, height = 0, batch = 1;
   DrawnPart part = {};
@@ -64,9 +64,9 @@ struct BatchLayout {
 inline constexpr const char* kImageTextKey = "tessera";
 std::string image_text(const std::string& settings, const AskedImage& asked);
 
-// Calls `draw` for every batch of the part with a missing image, and adds those images. Draws whole batches
-// only, so that the numbers are the same however often a run was interrupted. `first` is the index of the
-// batch's first image. Returns the number of added images.
+// Calls `draw` for every batch of the part with a missing image, and adds the missing images. It draws only
+// whole batches, so the numbers do not depend on interruptions. `first` is the index of the batch's first
+// image. Returns the number of added images.
 using DrawBatch = std::function<std::vector<DrawnImage>(std::span<const AskedImage> batch, int64_t first)>;
 int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& asked, int64_t batch,
                      const DrawnPart& part, const DrawBatch& draw);
@@ -74,7 +74,7 @@ int64_t draw_missing(GenerateOutput& output, const std::vector<AskedImage>& aske
 // Throws a usage error if the path is a grid, which has no room for as many images.
 void check_count(const std::string& path, int64_t count);
 
-// True if the path's ending is for the network's numbers.
+// True if the path's ending is one for raw network values.
 bool takes_values(const std::string& path);
 
 // Opens the output by the ending of its path: .png, .jpg, .jpeg, .webp a grid; .npz; .npy and .safetensors
@@ -88,7 +88,7 @@ std::unique_ptr<GenerateOutput> open_generate_output(const std::string& path,
                                                      const ShardLayout& shards = {});
 
 // A folder of samples-00000.tar, …: KEY.png of each image and, if every image has a class, KEY.cls; class
-// names in classes.txt. A shard exists whole or not at all.
+// names in classes.txt. A shard is written completely or not at all.
 std::unique_ptr<GenerateOutput> open_shard_output(const std::string& path,
                                                   const std::vector<AskedImage>& asked,
                                                   const std::string& settings, const ShardLayout& shards,

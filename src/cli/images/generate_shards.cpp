@@ -65,7 +65,7 @@ class ShardOutput final : public GenerateOutput {
   std::string name_of(int64_t shard) const { return path_ + "/samples-" + padded(shard, 5) + ".tar"; }
 
   void begin(int64_t shard) {
-    fs::create_directories(path_);  // where the first image could not be drawn nothing is left
+    fs::create_directories(path_);  // if no image could be generated, leave nothing
     const std::string classes = path_ + "/classes.txt";
     if (labelled_ && !shards_.class_names.empty() && !file_exists(classes))
       write_text_atomic(classes, join(shards_.class_names, "\n") + "\n");
@@ -91,7 +91,7 @@ class ShardOutput final : public GenerateOutput {
   ShardLayout shards_;
   int64_t count_;
   bool labelled_;
-  std::map<int64_t, bool> whole_;  // shards that an earlier run has left
+  std::map<int64_t, bool> whole_;  // shards that an earlier run completed
   std::unique_ptr<TarWriter> writer_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostPixels = int64_t{1} << 30;  // of an image: windows are finished from top to bottom
+constexpr int64_t kMostPixels = int64_t{1} << 30;  // limit per image: windows are finished from top to bottom
 
 struct SegmentOptions : ComputeOptions, answer::SegmentOptions {
   std::string weights, output;
@@ -48,14 +48,14 @@ struct Names {
   std::string mask, overlay;
 };
 
-// OUT is the mask of one image, or a folder for those of several.
+// OUT is the mask of one image, or a folder for the masks of several.
 Names names_of(const SegmentOptions& options, const std::string& image, bool file) {
   const std::string stem = file ? options.output.substr(0, options.output.size() - 4)
                                 : (fs::path(options.output) / fs::path(image).stem()).string();
   return {file ? options.output : stem + ".png", stem + "_overlay.png"};
 }
 
-// The names of all images' outputs, once none of them replaces an image or another output.
+// Returns the names of all outputs, after checking that none replaces an image or another output.
 std::vector<Names> checked_names(const SegmentOptions& options, const data::ImageFiles& images) {
   const bool file = names_output_file("--output", options.output, images.size(), {".png"});
   std::vector<Names> names;

@@ -1,4 +1,4 @@
-// `tessera zeroshot IMAGES… --weights FILE --classes FILE`: classes given by their names alone.
+// `tessera zeroshot IMAGES… --weights FILE --classes FILE`: classes given only by name.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

@@ -96,8 +96,8 @@ bool same_path(const std::string& one, const std::string& other) {
   return one == other || std::filesystem::equivalent(one, other, ignored);
 }
 
-// The set that the run was validated on, unless the command line names another one. Of another set all is
-// measured that it does not itself mark as training images: the run's share holds for the run's set.
+// The run's validation set, unless the command line names another set. Of another set, all samples are
+// measured except its own training split; the run's validation share applies only to the run's set.
 data::SourceConfig data_of(const EvalOptions& options, const std::string& weights,
                            const train::WeightsInfo& info) {
   data::SourceConfig config = data_of_run(weights, info);
@@ -114,8 +114,8 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
   return config;
 }
 
-// True if a set that is not the run's own has questions about its images: the run's file of questions is
-// then about other images.
+// True if a set other than the run's has questions about its images; the run's file of questions does not
+// apply to them.
 bool asks_its_own(const EvalOptions& options, const std::string& weights, const train::WeightsInfo& info,
                   const data::Source& source) {
   const Value* file = info.task.find("conversations");
@@ -125,7 +125,7 @@ bool asks_its_own(const EvalOptions& options, const std::string& weights, const 
          !(options.data.path.empty() || same_path(options.data.path, own.path));
 }
 
-// A folder of corruptions holds no classes but sets.
+// A folder of corruptions contains sets, not classes.
 void refuse_corruptions(const std::string& path) {
   for (const std::string& name : data::corruption_names())
     if (std::filesystem::is_directory(std::filesystem::path(path) / name / "1"))
@@ -135,7 +135,7 @@ void refuse_corruptions(const std::string& path) {
                  shell_quoted(path), "`");
 }
 
-// A trained task and its capabilities in an evaluation: null if it lacks one.
+// A trained task and its capabilities for evaluation; null if it lacks one.
 struct EvaluatedTask : train::OpenedTask {
   explicit EvaluatedTask(train::OpenedTask opened)
       : OpenedTask(std::move(opened)),
@@ -166,7 +166,7 @@ void look_several_times(const EvalOptions& options, EvaluatedTask& opened) {
       .set_views({options.crops, options.flip});
 }
 
-// Images that cannot be decoded are left out and named among the findings.
+// Leaves out images that cannot be decoded, and reports them in the findings.
 tasks::Findings evaluate_at(const EvalOptions& options, const EvalSetup& setup, const data::Source& source,
                             EvaluatedTask& opened, int64_t size) {
   tasks::EvaluateOptions how = {.precision = tasks::parse_precision(setup.precision),
@@ -251,7 +251,7 @@ void check_task(const EvalOptions& options, const train::OpenedTask& opened) {
   if (!options.templates.empty()) train::require<tasks::PairedEmbedding>(opened, "--templates");
 }
 
-// Notes that a set with one class cannot show whether a model separates classes.
+// Notes that a set with a single class cannot show whether a model separates classes.
 void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
   const data::ClassLabels* labels = source.class_labels();
   if (!opened.classes || !labels || labels->multi_label() || source.size() < 2) return;
@@ -265,7 +265,7 @@ void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
             << "\n";
 }
 
-// Adds findings of tasks with one class for each image: intervals, correct images, measures of all scores.
+// Adds findings of tasks with one class per image: intervals, correct images, measures of all scores.
 void add_class_findings(const EvalOptions& options, const RealLabels* real, const data::Source& source,
                         const EvaluatedTask& opened, EvaluatedRow& row) {
   const bool asked = options.wants_scores() || real;
@@ -480,7 +480,7 @@ class Evaluation {
   RowColumns columns_;
   AnalysisWriter writer_;
   std::optional<RealLabels> real_;
-  train::SharedSource whole_, source_;  // the named set, and its part that no temperature was fitted on
+  train::SharedSource whole_, source_;  // the named set, and its part on which no temperature was fitted
   std::vector<EvaluatedRow> rows_;
   std::set<std::string> notes_;  // printed ones
 };

@@ -29,8 +29,8 @@ const eval::Interval* interval_of(const EvaluatedRow& row, const std::string& me
   return found == row.intervals.end() ? nullptr : &found->second;
 }
 
-// "best.safetensors, bf16, model.rope_scale=0.5": the differences of a row from the others, without its
-// size.
+// Returns the differences of a row from the others, except size: "best.safetensors, bf16,
+// model.rope_scale=0.5".
 std::string label_of(const EvaluatedRow& row, const RowColumns& columns) {
   std::string out = columns.weights.size() > 1 || row.settings.empty() ? row.weights : "";
   for (const auto& [key, value] : row.settings)
@@ -72,7 +72,7 @@ report::TableBlock table_of(const std::vector<EvaluatedRow>& rows, const RowColu
   return table;
 }
 
-// The first metric over the input's side, a curve for each file and combination of settings.
+// Draws the first metric over the image side, one curve per file and combination of settings.
 report::Drawing curve_of(const std::vector<EvaluatedRow>& rows, const RowColumns& columns) {
   const tasks::MetricInfo& info = rows.at(0).findings.metrics.at(0).info;
   std::vector<report::Curve> curves;

@@ -1,4 +1,4 @@
-// The rows of `tessera eval`: one for each file of weights, each varied setting and each size.
+// The rows of `tessera eval`: one per weights file, varied setting and size.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tessera::cli {
 
 // Differences of rows other than weights and size: ("precision", "bf16"), ("model.rope_scale", "0.5").
 using VariedSettings = std::vector<std::pair<std::string, std::string>>;
-// The value of a setting that the model does not have.
+// Marks a setting that the model does not have.
 inline constexpr const char* kUnvaried = "-";
 // Returns all combinations of lists KEY=VALUE,VALUE, the last key changing fastest; one empty combination
 // without lists. Throws a usage error for another form, and for a repeated key.
@@ -31,19 +31,19 @@ struct EvaluatedRow {
   VariedSettings settings = {};
   int64_t size = 0;
   tasks::Findings findings = {};
-  // For tasks with one class an image: 95 % Wilson intervals by metric, and the correct images.
+  // For tasks with one class per image: 95 % Wilson intervals by metric, and the correct images.
   std::map<std::string, eval::Interval> intervals = {};
   std::vector<bool> hits = {};
   std::optional<eval::PredictionMeasures> measures = {};  // if requested
 };
 
-// The columns in which rows differ.
+// The columns of the keys in which rows differ.
 struct RowColumns {
-  std::vector<std::string> weights;  // all rows; no column if only one
+  std::vector<std::string> weights;  // names in all rows; no column if there is only one
   VariedSettings varied;             // the widest value of each key
 };
 
-// Words in columns, printed as rows come.
+// Prints words in columns, row by row as they come.
 class RowPrinter {
  public:
   explicit RowPrinter(RowColumns columns) : columns_(std::move(columns)) {}
@@ -53,7 +53,7 @@ class RowPrinter {
   RowColumns columns_;
 };
 
-// Returns the differences of a row from the others in words.
+// Returns the differences of a row from the others as text.
 std::string row_label(const EvaluatedRow& row, const std::vector<EvaluatedRow>& rows,
                       const RowColumns& columns);
 
@@ -67,21 +67,21 @@ std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows,
 // Returns Wilson's interval of a share of samples, at 95 %.
 eval::Interval interval_of_share(double share, int64_t samples);
 
-// Prints the order of classes that have no names in the weights: with another one all numbers are wrong.
+// Prints the order of the classes if the weights lack their names: a wrong order makes all numbers wrong.
 void note_class_order(const data::Source& source);
 
-// Tables among the findings of `tessera eval`: of the classes, of the samples.
+// Tables in the findings of `tessera eval`: of classes and of samples.
 
 // Throws a usage error with the option's name if the task has no such table.
 const report::TableBlock& named_table(const tasks::Findings& findings, const char* name, const char* option);
 
-// As CSV, which is then in its place.
+// Prints the table as CSV instead of the usual output.
 void write_table(AtomicFile& file, const report::TableBlock& table);
 
-// In columns; shares as percentages, counts as they are.
+// Prints in columns; shares as percentages, counts as they are.
 void print_table(const report::TableBlock& table);
 
-// {"cat": {"samples": 10, "recall": 0.9}}, by the first column.
+// Returns {"cat": {"samples": 10, "recall": 0.9}}, keyed by the first column.
 nlohmann::ordered_json table_json(const report::TableBlock& table);
 
 }  // namespace tessera::cli

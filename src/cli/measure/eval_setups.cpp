@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr std::string_view kModelSection = "model.";
-// True for a setting that the model has, such as "model.rope_ntk", and for keys that are no model settings.
+// True for a setting that the model has, such as "model.rope_ntk", and for keys outside the model.
 bool knows(const DescribedWeights& weights, const std::string& key) {
   return !key.starts_with(kModelSection) ||
          weights.info.model.settings.find(key.substr(kModelSection.size())) != nullptr;
@@ -40,7 +40,7 @@ void check_keys(const VariedSettings& varied, const std::vector<DescribedWeights
   }
 }
 
-// All combinations, with the settings that these weights lack left as they are.
+// Returns all combinations; settings that these weights lack keep their values.
 std::vector<VariedSettings> varied_for(const DescribedWeights& weights, std::vector<VariedSettings> all) {
   std::vector<VariedSettings> out;
   for (VariedSettings& one : all) {
@@ -51,7 +51,7 @@ std::vector<VariedSettings> varied_for(const DescribedWeights& weights, std::vec
   return out;
 }
 
-// Why a model of these settings cannot have images of this side; "" if it can.
+// Returns why a model with these settings cannot process images of this side; "" if it can.
 std::string refusal_of_side(const models::Family& family, Value settings, int64_t side) {
   settings.set("image_size", side);
   try {
@@ -73,7 +73,7 @@ void check_side(const models::Family& family, const Value& settings, int64_t siz
   fail_usage("--size ", size, ": ", why);
 }
 
-// As opening the weights would, but before anything is read.
+// The same check as on opening the weights, but before anything is read.
 void check_setup(const EvalSetup& setup, const train::WeightsInfo& info) {
   const models::Family& family = models::find_family(info.model.family);
   Value settings = info.model.settings;

@@ -1,4 +1,4 @@
-// The weights, settings and sizes of the rows of `tessera eval`, checked before anything is measured or
+// The weights, settings and sizes of `tessera eval`'s rows, checked before anything is measured or
 // printed.
 #pragma once
 
@@ -17,17 +17,17 @@ struct SetupRequest {
   std::string sizes;
 };
 
-// A row at each of its sizes.
+// A row, at each of its sizes.
 struct EvalSetup {
   size_t weights = 0;  // which of the described ones
   VariedSettings settings;
   std::string precision;
-  Value model_settings;  // laid over those of the file
+  Value model_settings;  // these override the file's settings
   std::vector<int64_t> sizes;
 };
 
-// Weights without a varied setting have one row for all of its values. Throws a usage error for a setting
-// that no model has, and for invalid values and sizes.
+// If a model lacks a varied setting, its weights get a single row. Throws a usage error for a setting that no
+// model has, and for invalid values and sizes.
 std::vector<EvalSetup> setups_of(const SetupRequest& request, const std::string& precision,
                                  const std::vector<DescribedWeights>& weights);
 

@@ -144,7 +144,7 @@ Measured measure(const FidOptions& options, const Metrics& metrics, tasks::Featu
   return out;
 }
 
-// A result by its key in JSON, and in words.
+// A result: its key in JSON, and its line in words.
 struct Line {
   std::string key, words;
   double value = 0;
@@ -271,7 +271,7 @@ void note_bias(const FidOptions& options, const Measured& fake, const Measured& 
   for (const std::string& note : notes) std::cerr << "tessera: " << one_line(note) << "\n";
 }
 
-// Statistics of other programs do not record their extractor. That of `fake` is then taken from `real`.
+// Statistics of other programs do not record their extractor; `fake` then gets the extractor of `real`.
 void note_origins(const FidOptions& options, Measured& fake, const Measured& real,
                   std::vector<std::string>& notes) {
   eval::FeatureOrigin& drawn = fake.statistics.origin;
@@ -289,7 +289,7 @@ void note_origins(const FidOptions& options, Measured& fake, const Measured& rea
     notes.push_back(taken(options.samples, options.reference)), drawn = truth;
 }
 
-// The distance of two files of statistics, which needs no network.
+// The distance between two files of statistics, which needs no network.
 void compare_statistics(const FidOptions& options, Metrics metrics) {
   if (options.reference.empty() || !holds_statistics(options.reference) || !options.out.empty())
     fail_usage("'", options.samples,
@@ -328,8 +328,8 @@ void check_request(const FidOptions& options, const Metrics& metrics) {
     fail_usage("--weights is missing: features of images are compared, by Inception-v3 or another model");
 }
 
-// Throws if the extractor lacks a metric requested by name; metrics of the default and of "all" are left out
-// instead.
+// If the extractor lacks a metric, throws if it was requested by name; with the default and "all" it is left
+// out.
 void check_extractor(const FidOptions& options, const tasks::FeatureExtractor& extractor) {
   if (options.asks("sfid") && extractor.spatial_width() == 0)
     fail_usage("--metrics ", options.metrics, ": sFID compares spatial features of Inception-v3, '",
@@ -347,7 +347,7 @@ void check_neighbours(const FidOptions& options, const Metrics& metrics, const d
                source.describe(), " are compared, must be more than that");
 }
 
-// FID of images that each checkpoint of a run draws.
+// FID of the images that each checkpoint of a run generates.
 void fid_over_checkpoints(const FidOptions& options, const Given& given) {
   if (options.reference.empty() || options.weights.empty())
     fail_usage("--checkpoints needs --reference, real images, and --weights, the model of the features");
@@ -399,7 +399,7 @@ train::OpenedExtractor open_extractor_of(const FidOptions& options) {
   return opened;
 }
 
-// Throws unless the statistics of the reference are those of such features.
+// Throws unless the statistics of the reference come from the same kind of features.
 void check_statistics(const FidOptions& options, const Measured& real,
                       const tasks::FeatureExtractor& extractor) {
   require_spatial(options, real, options.reference);
@@ -441,7 +441,7 @@ void fid(const FidOptions& options, const Given& given) {
   if (reference) {
     Measured measured = measure(options, metrics, *opened.extractor, *reference, "reference", workers, false);
     if (from_statistics)
-      real.meter = std::move(measured.meter);  // distances are to the statistics, of more images
+      real.meter = std::move(measured.meter);  // distances are to the statistics, which cover more images
     else
       real = std::move(measured);
   }

@@ -86,7 +86,7 @@ report::ChartBlock chart_of(const CheckpointFids& found, int64_t count) {
 std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count) {
   train::RunDirectory directory(run);
   const std::string metrics = directory.file("metrics.jsonl"), page = directory.file("report.html");
-  if (!file_exists(metrics)) return "";  // weights that were taken out of their run
+  if (!file_exists(metrics)) return "";  // weights that were moved out of their run
   try {
     directory.claim();
   } catch (const Error& error) {
@@ -96,7 +96,7 @@ std::string record_checkpoints(const std::string& run, const CheckpointFids& fou
   const int64_t last = found.checkpoints.back().step;
   for (const std::string& note : directory.open_metrics(std::filesystem::file_size(metrics), last))
     return text("not written into the run: ", note);
-  TensorBoardWriter events(directory.path(), last + 1);  // older events of the run stay
+  TensorBoardWriter events(directory.path(), last + 1);  // older events of the run are kept
   for (const CheckpointFid& one : found.checkpoints) {
     directory.write({.kind = "checkpoint",
                      .step = one.step,

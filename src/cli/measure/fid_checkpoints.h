@@ -42,23 +42,23 @@ struct CheckpointFids {
   int64_t width = 0;           // their dimensions
 };
 
-// Measures `count` images of each checkpoint of the run, with the same seeds, against the images of
-// `reference`, by the features of `weights`. Prints a line for each. Throws a usage error if the run has no
+// Measures `count` images from each checkpoint of the run, with the same seeds, against the images of
+// `reference`, on features of `weights`. Prints a line for each. Throws a usage error if the run has no
 // checkpoints, or for more steps than its schedule has; a signal interrupts it between steps.
 CheckpointFids measure_checkpoints(const std::string& run, const CheckpointDrawing& drawing, int64_t count,
                                    std::shared_ptr<const data::Source> reference, const std::string& weights,
                                    torch::Device device, tasks::Precision precision, std::ostream& lines);
 
-// Writes them into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for TensorBoard, a
-// section of the report. Returns a line with the places, or the reason for none: another process uses the
-// run.
+// Writes the results into the run: lines of kind "checkpoint" in metrics.jsonl, "checkpoint/fid" for
+// TensorBoard, a section of the report. Returns a line with these places, or the reason if another process
+// uses the run.
 std::string record_checkpoints(const std::string& run, const CheckpointFids& found, int64_t count);
 
 // The sets that `tessera fid` measures: images, or statistics of their features.
 
 // True if a path has statistics instead of images.
 bool holds_statistics(const std::string& path);
-// True if it has images: ADM's reference batches have both images and the statistics of many more.
+// True if it has images. ADM's reference batches have both images and statistics of many more images.
 bool holds_images(const std::string& path);
 // Opens the first `count` images of a set, 0 = all; `split` is train, validation or all. Throws a usage
 // error for a run, and for latents.

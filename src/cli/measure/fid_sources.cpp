@@ -32,7 +32,7 @@ class FirstImages final : public data::Source {
   int64_t size_;
 };
 
-// A run holds weights and checkpoints, which would be taken for classes without images.
+// A run's folders of weights and checkpoints would look like classes without images.
 void refuse_run(const std::string& path) {
   if (std::filesystem::is_directory(path) && train::RunDirectory(path).holds_run())
     fail_usage("'", path,

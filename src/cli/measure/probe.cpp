@@ -62,7 +62,7 @@ struct ProbeOptions : MeasureOptions {
   }
 };
 
-// The images to learn from: at most `images` in all, and `per_class` of each class, drawn by the seed.
+// The images to learn from: at most `images` in total, and `per_class` of each class, drawn by the seed.
 std::shared_ptr<const data::Source> choose(std::shared_ptr<const data::Source> source,
                                            const ProbeOptions& options) {
   const data::ClassLabels& labels = data::require_labels(*source, "tessera probe");
@@ -104,7 +104,7 @@ std::vector<tasks::FeatureToken> tokens_of(const ProbeOptions& options) {
   return tokens;
 }
 
-// Numbers of labels a class, "1,5,20".
+// Parses numbers of labels per class, "1,5,20".
 std::vector<int64_t> label_counts(const ProbeOptions& options) {
   std::vector<int64_t> counts;
   if (options.labels.empty()) return counts;
@@ -117,13 +117,13 @@ std::vector<int64_t> label_counts(const ProbeOptions& options) {
   return counts;
 }
 
-// Shares of validation images that are classed rightly; NaN: not measured.
+// Share of validation images classified correctly; NaN: not measured.
 struct LayerResult {
   std::string layer, token;
   double ridge = 0, lambda = 0, rank = 0;  // at its best lambda; RankMe
   double knn = NAN, knn_weighted = NAN, lars = NAN;
 };
-// Accuracy of the best layer with `n` labels for each class: means over draws, and their deviations.
+// Accuracy of the best layer with `n` labels per class: mean and standard deviation over draws.
 struct FewLabels {
   int64_t labels = 0;
   double ridge = 0, ridge_std = 0, knn = 0, knn_std = 0;
@@ -197,7 +197,7 @@ struct Probe {
                                                    validation.layers[layer].rows),
                        validation.labels);
   }
-  // `count` training images for each class, sampled again in every draw.
+  // `count` training images per class, sampled again in every draw.
   torch::Tensor few(int64_t count, int64_t draw) const {
     std::vector<int64_t> left(static_cast<size_t>(classes), count), chosen;
     const auto order =
@@ -266,7 +266,7 @@ std::string with_spread(double mean, double deviation) {
   return fixed(100 * mean, 1) + " +- " + fixed(100 * deviation, 1) + " %";
 }
 
-// Columns that were measured: their heads, and a layer's values.
+// Columns of the measured values: their heads, and one layer's values.
 struct Columns {
   explicit Columns(const ProbeOptions& options) {
     add("ridge top-1", [](const LayerResult& one) { return percent(one.ridge); });
@@ -338,7 +338,7 @@ Json as_json(const ProbeOptions& options, const Result& result, const std::strin
   return out;
 }
 
-// A curve for each kind of features over the depth of the network.
+// Draws one curve for each kind of features over the depth of the network.
 report::Drawing depth_chart(const Result& result) {
   std::vector<report::Curve> curves;
   for (const LayerResult& layer : result.layers) {

@@ -1,4 +1,4 @@
-// `tessera adapter save|merge`: LoRA as the library PEFT's files, out of a run and into a model's weights.
+// `tessera adapter save|merge`: saves LoRA as PEFT's files, or merges it into a model's weights.
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -76,7 +76,7 @@ constexpr const char* kBesideWeights[] = {"config.json",         "generation_con
                                           "added_tokens.json",   "vocab.json",
                                           "merges.txt",          "bpe_simple_vocab_16e6.txt.gz"};
 
-// Writes the weights with the files next to the old ones; all of it or nothing.
+// Writes the weights, and the other files of the old folder; all of them or nothing.
 void write_folder(const std::string& folder, const std::filesystem::path& from, const NamedTensors& tensors) {
   namespace fs = std::filesystem;
   const std::string unfinished = folder + ".writing";

@@ -132,8 +132,8 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
   return views;
 }
 
-// Returns the classes of the scores in a detector's file; none without such a tensor. One row, the first or
-// the last, is the background.
+// Returns the number of classes from the score layer in a detector's file; none without such a layer. Its
+// first or last row is the background.
 std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
     for (const char* scores :
@@ -165,7 +165,7 @@ train::WeightsInfo info_of_recipe(const ConvertOptions& options, const WeightFil
   return info;
 }
 
-// The tensors by the names of another program, which reads no metadata of ours.
+// Renames the tensors for another program, which does not read our metadata.
 Metadata rename_for_program(Tensors& tensors, const std::string& program, const train::WeightsInfo& info) {
   NamedTensors ours;
   for (const TensorView& view : tensors.views) ours.emplace_back(view.name, train::to_tensor(view));
@@ -206,7 +206,7 @@ void add_calibration(Tensors& tensors, const ConvertOptions& options, const Weig
                 << counted(pictures, "image") << " of " << one_line(source->describe()) << "\n";
 }
 
-// The existing files that an OUT of several files replaces are outputs too.
+// Existing files that an OUT of several files would replace are outputs too.
 void guard_several(const ConvertOptions& options) {
   const fs::path out = options.out, parent = fs::path(".") / out.parent_path();
   const std::string stem = options.out.substr(0, options.out.size() - std::string(kShardIndexEnding).size());
@@ -226,7 +226,7 @@ void guard_several(const ConvertOptions& options) {
         guard_output({.path = entry.path().string(), .option = "OUT"});
 }
 
-// Folders of diffusers, in and out.
+// Reads and writes folders of diffusers.
 void convert_generator(const ConvertOptions& options, const Given& given) {
   given.refuse_others("folders of diffusers", "convert folders of diffusers to .safetensors first");
   const train::OpenedTask opened =
@@ -242,7 +242,7 @@ void convert_generator(const ConvertOptions& options, const Given& given) {
   print_outcome(options.json, {{"output", options.out}, {"model", opened.info.model.name}});
 }
 
-// Throws usage errors for options that do not go together.
+// Throws usage errors for options that conflict with each other.
 void check_options(const ConvertOptions& options, const Given& given) {
   if (given.has("calibrate_images") && options.calibrate.empty())
     fail_usage("--calibrate-images goes with --calibrate");
@@ -262,7 +262,7 @@ Value parse_preprocess(const std::vector<std::string>& settings) {
   return asked;
 }
 
-// One file of weights on its way to safetensors.
+// A weights file on its way to safetensors.
 class Conversion {
  public:
   explicit Conversion(const ConvertOptions& options)
@@ -280,7 +280,7 @@ class Conversion {
     check_file();
   }
 
-  // Takes the tensors of a known model under our names, or all of the file under theirs.
+  // Takes the tensors of a known model under our names, or all tensors of the file under their own.
   void take(const Given& given) {
     if (sizes_.size() == 1 || by_recipe()) return take_model();
     if (!options_.calibrate.empty())
@@ -320,7 +320,7 @@ class Conversion {
  private:
   bool by_recipe() const { return !options_.recipe.empty(); }
 
-  // Throws usage errors for options that this file excludes.
+  // Throws usage errors for options that do not apply to this file.
   void check_file() const {
     if (!options_.names.empty() && !options_.calibrate.empty())
       fail_usage("--names ", options_.names, " and --calibrate: no other program reads fixed scales");
@@ -348,7 +348,7 @@ class Conversion {
         ours_ ? file_.tensors() : completed_views(file_, options_.bgr, tensors_);
     const train::StoredTensors stored = train::stored_for(*meta, views, ours_, file_.path());
     tensors_.views = train::views_of(train::match_weights(*meta, stored), tensors_.kept);
-    size_t at = 0;  // the model's shape: others may have more axes
+    size_t at = 0;  // the shape in the model: other programs may have more axes
     for (const auto& [name, tensor] : tasks::named_state(meta->parts()))
       tensors_.views[at++].shape = tensor.sizes().vec();
     print(info, *meta);
@@ -400,7 +400,7 @@ class Conversion {
   const WeightFile file_;
   Value preprocess_;
   Metadata metadata_;
-  bool ours_ = false;               // the file was written by tessera
+  bool ours_ = false;               // the file was written by Tessera
   bool by_tensors_ = false;         // only the tensors describe the model
   std::vector<std::string> sizes_;  // models that it may be
   Tensors tensors_;

@@ -24,10 +24,10 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 struct Curves {
   std::vector<Json> lines;
-  std::vector<std::string> columns;  // the keys of all lines, in the order in which they come up
+  std::vector<std::string> columns;  // the keys of all lines, in order of first appearance
 };
 
-// A run directory, or its metrics.jsonl. A last line that was cut short is left out, as a run that goes on would.
+// Reads a run directory, or its metrics.jsonl. Ignores a truncated last line, as a continued run does.
 Curves read_curves(const std::string& path, bool evaluations_only) {
   namespace fs = std::filesystem;
   const std::string file = fs::is_directory(path) ? path + "/metrics.jsonl" : path;
@@ -55,7 +55,7 @@ Curves read_curves(const std::string& path, bool evaluations_only) {
   return curves;
 }
 
-// Empty if a line has no such value, or no number (null).
+// Empty if a line has no such value, or null.
 std::string cell(const Json& line, const std::string& column) {
   const auto found = line.find(column);
   if (found == line.end() || found->is_null()) return "";

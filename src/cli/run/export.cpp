@@ -1,4 +1,4 @@
-// `tessera export WEIGHTS -o OUT.onnx`: what a task computes, for other programs.
+// `tessera export WEIGHTS -o OUT.onnx`: the computation of a task, for other programs.
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -44,7 +44,7 @@ struct ExportCommand {
   }
 };
 
-// Sides that the traces differ in; a backbone with a fixed grid refuses them.
+// The traces use different image sides; a backbone with a fixed grid refuses them.
 void free_sides(onnx::Function& function) {
   const std::vector<int64_t> shape = function.inputs[0].shape;
   if (shape.size() != 4) return;
@@ -59,7 +59,7 @@ void free_sides(onnx::Function& function) {
 struct Written {
   std::string path;
   onnx::Exported exported;
-  std::string fixed;  // why the sides of the images are fixed; "" if they are free
+  std::string fixed;  // why the sides of the images are fixed; "" if they are dynamic
 };
 
 // Exports with free sides if the model can be traced so, else with those that it is used at.

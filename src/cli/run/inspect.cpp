@@ -122,7 +122,7 @@ Json values_json(const std::vector<OnnxValue>& values) {
   return out;
 }
 
-// Prints inputs, outputs, operations and sizes of a model of ONNX.
+// Prints inputs, outputs, operations and sizes of an ONNX model.
 void inspect_onnx(const InspectOptions& options) {
   const OnnxModel model = read_onnx(options.path);
   std::map<std::string, int64_t> operations;
@@ -213,7 +213,7 @@ void print_table(const WeightFile& file, const InspectOptions& options) {
             << human_bytes(bytes) << "\n";
 }
 
-// A checkpoint or run directory: the weights files in it, by name.
+// Lists the weights files in a checkpoint or run directory.
 std::vector<std::string> files_of(const std::string& path) {
   if (!fs::is_directory(path)) return {path};
   std::vector<std::string> files;

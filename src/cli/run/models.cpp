@@ -21,11 +21,11 @@ struct Row {
   std::string name, family;
   std::vector<std::string> aliases;
   int64_t parameters = 0, macs = 0, size = 0;
-  int64_t exact_macs = 0;       // where the paper counts otherwise than what is carried out, else 0
-  int64_t masked_out_macs = 0;  // those of `macs` that a mask makes needless
+  int64_t exact_macs = 0;       // the paper's number if it counts differently from the computation, else 0
+  int64_t masked_out_macs = 0;  // the part of `macs` that a mask makes unnecessary
 };
 
-// Only shapes are needed, so the model is made without memory for its weights.
+// Only shapes are needed, so the model is built without memory for its weights.
 Row describe(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const Value* image_size = spec.settings.find("image_size");
@@ -39,7 +39,7 @@ Row describe(const models::Family& family, const models::Size& published) {
   return row;
 }
 
-// A codec has no class head; its multiply-adds are those of encoding and decoding an image.
+// A codec has no class head; its multiply-adds are those of encoding and decoding one image.
 Row describe_codec(const models::Family& family, const models::Size& published) {
   const models::ModelSpec spec = models::resolve_model(published.name);
   const int64_t size = spec.settings.find("image_size")->as_int();
@@ -73,7 +73,7 @@ void print_table(const std::vector<Row>& rows) {
               << fixed(static_cast<double>(row.macs) * 1e-9, 2) << std::setw(7) << row.size << "\n";
 }
 
-// The names that published weights and other programs have for each model.
+// Lists the names of each model in published weights and other programs.
 void print_names(const std::vector<Row>& rows) {
   for (const Row& row : rows)
     std::cout << row.name << (row.aliases.empty() ? "" : ": ") << join(row.aliases, ", ") << "\n";

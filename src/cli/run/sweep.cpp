@@ -1,5 +1,5 @@
-// `tessera sweep FILE RECIPE...`: many runs of a recipe with different settings, as one table; with --sets
-// that once for each of several data sets.
+// `tessera sweep FILE RECIPE...`: trains a recipe with different settings and prints one table; with --sets
+// once for each of several data sets.
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -73,7 +73,7 @@ void print_points(const train::Sweep& sweep, bool json) {
   for (const int64_t seed : sweep.final_seeds) std::cout << "final: the best point  seed " << seed << "\n";
 }
 
-// The metric of the task, which a failed run does not have.
+// The metric of the task; a failed run has none.
 std::string metric_of(const std::vector<train::SweepRun>& runs) {
   for (const train::SweepRun& run : runs)
     if (!run.metric.empty()) return run.metric;
@@ -165,7 +165,7 @@ class Notes : public train::Observer {
   }
 
  public:
-  // Before anything else is written, and at the end of a run.
+  // Called before anything else is written, and at the end of a run.
   void finish() {
     if (bar_) bar_->finish();
     bar_.reset();

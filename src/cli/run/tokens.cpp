@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kLongestText = uint64_t{16} << 20;  // bytes, for which 2 GB of memory suffice
+constexpr uint64_t kLongestText = uint64_t{16} << 20;  // limit in bytes, for which 2 GB of memory are enough
 
 struct ShowOptions {
   std::string text, tokenizer, file, decode;
@@ -42,7 +42,7 @@ struct ShowOptions {
   }
 };
 
-// The numbers of "320 1125" or "320,1125".
+// Parses the numbers in "320 1125" or "320,1125".
 std::vector<int32_t> read_ids(std::string list) {
   std::replace(list.begin(), list.end(), ',', ' ');
   std::vector<int32_t> ids;
@@ -56,7 +56,7 @@ std::vector<int32_t> read_ids(std::string list) {
   return ids;
 }
 
-// Prints piece by piece, so that a long text needs no tree of all its tokens.
+// Prints piece by piece, so that a long text does not need a tree of all its tokens.
 void print_json(const Tokeniser& tokeniser, const Encoding& encoding) {
   const auto list = [&](const char* before, const auto& item) {
     constexpr size_t kPiece = 4096;

@@ -1,4 +1,4 @@
-// `tessera train RECIPE...`: the run, its progress, and the report at its end.
+// `tessera train RECIPE...`: trains, shows the progress, and writes the report at the end.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -77,12 +77,12 @@ struct TrainOptions {
 
 std::string percent(double share) { return fixed(100 * share, 1) + " %"; }
 
-// Returns the size that the checkpoints share; "" without frozen weights.
+// Returns the size of the weights that checkpoints share; "" without frozen weights.
 std::string shared_text(const train::RunPlan& plan) {
   return plan.shared_bytes > 0 ? text(" next to ", human_bytes(plan.shared_bytes), " that all share") : "";
 }
 
-// The run as a person watches it: a bar on a terminal, lines in a file.
+// The display of a run: a bar on a terminal, lines in a file.
 class Watcher : public train::Observer {
  public:
   void started(const train::RunPlan& plan, int64_t first_step) override {
@@ -199,7 +199,7 @@ std::vector<std::string> classes_of(const train::PlannedRun& planned) {
   return source->class_labels() ? source->class_labels()->class_names() : std::vector<std::string>();
 }
 
-// "3 (cat, dog, owl)", or the first few of many.
+// Returns "3 (cat, dog, owl)", or only the first names.
 std::string classes_line(const std::vector<std::string>& names) {
   constexpr size_t kShown = 12;
   const std::span shown = std::span(names).first(std::min(names.size(), kShown));
@@ -271,7 +271,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
       << "\n";
 }
 
-// Returns the command that uses the weights of a task.
+// Returns the command that uses weights of a task.
 std::string next_command(const std::string& task, const std::string& weights) {
   static const std::map<std::string, std::pair<const char*, const char*>> words = {
       {"generate", {"", " -o grid.png"}},
@@ -347,12 +347,12 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
   if (world.leader()) print_summary(summary, write_training_report(summary), recipe, options.json);
 }
 
-// One process' failure ends all of them. Most failures happen to all alike: the leader gets time to report
-// it once.
+// If one process fails, all end. Most failures happen in all processes: the leader gets time to report it
+// once.
 [[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
   if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cout.flush();
-  // Immediately, since the program that starts the processes writes to the same place.
+  // Prints immediately, since the launcher of the processes writes to the same place.
   std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
             << std::flush;
   world.abort(exit_code);
@@ -366,7 +366,7 @@ void train_together(const TrainOptions& options, const Given& given, std::unique
       end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
     if (world->leader()) throw;
     world.reset();
-    std::exit(130);  // the leader reports it for all
+    std::exit(130);  // the leader reports it for all processes
   } catch (const std::exception& error) {
     const std::string message = error.what();
     end_together(*world, message.substr(0, message.find('\n')), 1);

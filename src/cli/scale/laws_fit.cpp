@@ -67,7 +67,7 @@ laws::Points read(const LawsFitOptions& options) {
   return all;
 }
 
-// Samples that are seen again teach less: they are left out if there are enough fresh ones.
+// Repeated samples teach less, so such runs are left out if enough others remain.
 std::string part_repeated(laws::Points& points, bool keep) {
   const auto repeats = [](const laws::Point& point) { return point.repeats(); };
   const auto count = std::count_if(points.points.begin(), points.points.end(), repeats);
@@ -82,7 +82,7 @@ std::string part_repeated(laws::Points& points, bool keep) {
   return "";
 }
 
-// Removes the `count` points with the most compute and returns them, the most expensive first.
+// Removes and returns the `count` points with the most compute, the most expensive first.
 std::vector<laws::Point> hold_out(std::vector<laws::Point>& points, int64_t count) {
   std::stable_sort(points.begin(), points.end(),
                    [](const laws::Point& a, const laws::Point& b) { return a.flop > b.flop; });

@@ -1,4 +1,4 @@
-// The results of Kaplan et al. 2020 beyond the laws themselves, over the runs of a sweep.
+// The findings of Kaplan et al. 2020 apart from the laws themselves, checked on the runs of a sweep.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ using report::compact;
 
 bool near(double a, double b) { return std::abs(std::log(a / b)) < 0.05; }
 
-// Runs of about equal size and length: their losses differ by shape alone.
+// Runs of about equal size and length: their losses differ only by the model's shape.
 void add_shapes(const std::vector<laws::Point>& points, AnalysisFindings& out) {
   AnalysisSection section{.heading = "Shape at equal size",
                           .note =
@@ -74,7 +74,7 @@ void add_extrapolations(const std::vector<laws::Curve>& curves, AnalysisFindings
   out.sections.push_back(std::move(section));
 }
 
-// Pairs of the loss and another measure of the points that have it.
+// Returns pairs of the loss and another measure, for points that have it.
 void add_against(const std::vector<laws::Point>& points, double laws::Point::*member, const char* name,
                  const char* heading, AnalysisFindings& out) {
   std::vector<double> losses, others;

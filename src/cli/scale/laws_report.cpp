@@ -70,7 +70,7 @@ void add_loss_law(const Fits& fits, LawsFindings& findings) {
   findings.out.sections.push_back(std::move(section));
 }
 
-// A law without a floor extrapolates too low.
+// A law without an irreducible loss extrapolates too low.
 void warn_without_floor(const laws::Points& points, const Fits& fits, LawsFindings& findings) {
   const std::vector<double> losses = laws::column(points.points, &laws::Point::loss);
   if (fits.loss.law.E < 1e-3 * *std::min_element(losses.begin(), losses.end()))
@@ -158,7 +158,7 @@ void add_budgets(const std::vector<double>& budgets, const Fits& fits, LawsFindi
   findings.out.sections.push_back(std::move(section));
 }
 
-// Points that were not fitted, next to the law's predictions.
+// Points that were held out, next to the law's predictions.
 void add_held_out(const std::vector<laws::Point>& fitted, const std::vector<laws::Point>& points,
                   const Fits& fits, AnalysisFindings& out) {
   if (points.empty()) return;
@@ -193,7 +193,7 @@ void add_held_out(const std::vector<laws::Point>& fitted, const std::vector<laws
   out.sections.push_back(std::move(section));
 }
 
-// Charts of the losses over one quantity, a curve for each size.
+// Draws the losses over one quantity, a curve for each size.
 AnalysisSection charts_of(const std::vector<laws::Point>& points) {
   AnalysisSection section{.heading = "Losses",
                           .note = "A curve for each size, over logarithms to the base 10."};

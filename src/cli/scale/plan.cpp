@@ -81,7 +81,7 @@ void take_activations(plan::Shape& shape, const plan::MeasuredBlock& block) {
   for (plan::Stack& stack : shape.stacks)
     stack.kept_bytes = std::max(1.0, block.layer_bytes * (block.layers > 0 ? block.layers / layers : 1));
   shape.kept_bytes = block.outer_bytes;
-  shape.vocabulary = 0;  // its logits are in the measured bytes
+  shape.vocabulary = 0;  // the measured bytes already include its logits
 }
 
 std::string source_of(const train::CountedRun& run, const plan::Cluster& cluster, bool measured) {

@@ -81,7 +81,7 @@ AnalysisSection parts_section(const char* heading, const char* name,
   return section;
 }
 
-// Stages over time: pale forward passes, dark backward passes, empty cells idle.
+// Draws the stages over time: forward passes in light colours, backward passes in dark ones, idle time empty.
 AnalysisSection schedule_section(const plan::Layout& layout, int64_t batch) {
   AnalysisSection section{.heading = "Schedule"};
   if (layout.pipeline == 1) return section;

@@ -20,22 +20,22 @@ struct PlanInput {
 
 AnalysisFindings findings_of(const PlanInput& input, const std::vector<plan::Plan>& plans);
 
-// Constants with their units, every point predicted next to published, and the errors of cross-validation.
+// Constants with units, predicted and published values of every point, and cross-validation errors.
 AnalysisFindings findings_of_fit(const std::vector<plan::Published>& points);
 
 // All laws that points determine.
 struct LawsFindings {
   AnalysisFindings out{};
-  std::vector<std::string> warnings{};  // parameters that the points do not determine
+  std::vector<std::string> warnings{};  // parameters of the law that the points do not determine
 };
 
-// Fits everything. `held_out`: points that the law predicts instead. `budgets`: FLOP; empty: the points' largest
-// and ten times that.
+// Fits everything. `held_out`: points to predict instead of fitting. `budgets`: in FLOP; empty: the largest
+// of the points and ten times that.
 LawsFindings find_laws(const laws::Points& points, const std::vector<laws::Point>& held_out,
                        std::vector<double> budgets, int resamples);
 
-// Kaplan et al.'s remaining questions, as sections of the report: shape at equal size, curves from their
-// first part, other data, samples for a loss, where to stop, critical batch.
+// The other questions of Kaplan et al., as sections of the report: shape at equal size, extrapolated curves,
+// other data, samples for a loss, when to stop, critical batch.
 void add_kaplan_sections(const laws::Points& points, AnalysisFindings& out);
 
 }  // namespace tessera::cli

@@ -1,6 +1,6 @@
-// How `data check`, `info`, `preview` and `pack` treat the annotations of a source's samples. The
-// classes here serve classes and captions; a source with an annotation of its own overrides
-// Source::annotations() with a class derived from Annotations.
+// How `data check`, `info`, `preview` and `pack` treat the annotations of a source's samples. The classes
+// here handle classes and captions; a source with another kind of annotation overrides Source::annotations()
+// with a class derived from Annotations.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace tessera::data {
 // How the annotations of a set are written to shards.
 class Packing {
  public:
-  // A member next to its sample's image, with the ending of its name: ".cls".
+  // A member of a shard next to its sample's image, with the ending of its name: ".cls".
   struct Member {
     std::string ending;
     std::vector<std::byte> content;
@@ -47,7 +47,7 @@ class Annotations {
  public:
   struct Classes {
     std::vector<std::string> names = {};
-    std::vector<int64_t> counts = {};  // for each class, empty if counting needs every sample
+    std::vector<int64_t> counts = {};  // for each class; empty if counting would need every sample
     const char* counted = "images";    // "objects"
   };
   // For `data info`: lines of text, each indented by two spaces, and the same as a JSON object.
@@ -70,7 +70,7 @@ class Annotations {
   virtual Classes classes() const;
   // Throws an error that names the first difference between the annotations of two splits.
   virtual void require_same(const Source& train, const Source& validation) const;
-  // Returns one line for each kind of annotation that training leaves out.
+  // Returns one line for each kind of annotation that training ignores.
   virtual std::vector<std::string> left_out() const { return {}; }
   // Describes the set; reads at most `sample` of its samples.
   virtual Facts facts(int64_t sample) const;
@@ -80,20 +80,20 @@ class Annotations {
   // --- a sample
   // Returns one line per problem. `sample` is read(index), or empty if images() is another source.
   virtual std::vector<std::string> problems_of(int64_t index, const RawSample& sample) const;
-  // Returns a line for a preview, such as the class.
+  // Returns a line that describes the sample in a preview, such as its class.
   virtual std::string caption_of(int64_t index, const RawSample& sample) const;
   // Draws the annotation over the image.
   virtual Image drawn(int64_t index, const RawSample& sample, Image image) const;
 
  protected:
-  // Parts of facts() that differ between annotations: JSON about classes, and what follows the pixels.
+  // Parts of facts() that differ between annotations: JSON about classes, and the part after the pixels.
   virtual nlohmann::ordered_json class_facts() const { return nlohmann::ordered_json::object(); }
   virtual Facts annotation_facts(int64_t sample) const;
 
   const Source& source_;
 };
 
-// Bytes of a text, for a member.
+// Returns a text as the bytes of a member.
 std::vector<std::byte> bytes_of(const std::string& content);
 
 }  // namespace tessera::data

@@ -18,7 +18,7 @@ std::vector<std::string> captions_of_lines(std::string_view text, const std::str
 // `where`.
 std::vector<std::string> captions_of_json(const nlohmann::json& object, const std::string& where);
 
-// The largest accepted caption, in bytes.
+// The maximum size of a caption, in bytes.
 inline constexpr size_t kMostCaptionBytes = 1 << 16;
 
 // Returns one line per problem, each with the sample's name: an empty caption, a duplicate, a caption cut off
@@ -30,7 +30,7 @@ struct CaptionStatistics {
   double words = 0;    // mean per caption
   size_t longest = 0;  // bytes
 };
-// Computes them over at most `count` randomly drawn samples; images = 0 if the source has no captions.
+// Computes them on at most `count` randomly drawn samples; images = 0 if the source has no captions.
 CaptionStatistics caption_statistics(const Source& source, int64_t count);
 
 }  // namespace tessera::data

@@ -26,7 +26,7 @@ class ChosenSamples final : public LabelledSource {
   std::vector<int64_t> labels(int64_t index) const override { return labels_.labels(index_in_whole(index)); }
   bool multi_label() const override { return labels_.multi_label(); }
   const std::vector<std::string>& class_names() const override { return labels_.class_names(); }
-  uint64_t fingerprint() const override;  // covers the whole and the choice
+  uint64_t fingerprint() const override;  // covers both the whole set and the choice
   std::string describe() const override { return description_; }
 
   int64_t index_in_whole(int64_t index) const { return indices_.at(static_cast<size_t>(index)); }

@@ -67,8 +67,8 @@ std::vector<std::string> words_of(const std::vector<std::string>& names) {
   return words;
 }
 
-// Returns the model's class that a differently named class probably is: equal except for spelling to one of
-// its words, or a typo away.
+// Returns the model's class that is probably meant by another name: one of its words equals the name except
+// for spelling or a typo.
 std::optional<std::string> likely_class(const std::string& name, const std::vector<std::string>& model_names,
                                         const std::vector<std::string>& words) {
   const std::string letters = plain(name);
@@ -82,7 +82,7 @@ std::optional<std::string> likely_class(const std::string& name, const std::vect
 
 // Returns ", did you mean 'star' for 'stars', 'disc' for 'discs'?" or "".
 std::string meant(const std::vector<std::string>& missing, const std::vector<std::string>& model_names) {
-  constexpr size_t kTried = 20;  // a search of thousands of names for thousands is slow
+  constexpr size_t kTried = 20;  // searching thousands of names for thousands of others is slow
   const std::vector<std::string> words = words_of(model_names);
   std::vector<std::string> found;
   for (size_t i = 0; i < std::min(missing.size(), kTried) && found.size() < kShown; ++i)
@@ -149,7 +149,7 @@ ClassMapping map_classes(const std::vector<std::string>& model_names, int64_t mo
   const std::vector<int64_t> numbers = numbers_of(set_names, model_classes);
   if (complete(numbers)) return {numbers, "by number"};
   const bool unnamed = model_names.empty() || (known && model_names == known->names);
-  if (unnamed && std::ssize(set_names) == model_classes)  // other words for the same classes
+  if (unnamed && std::ssize(set_names) == model_classes)  // different words for the same classes
     return one_for_one(set_names.size());
   refuse(model_names, model_classes, set_names, set);
 }

@@ -30,7 +30,7 @@ const std::string& imagenet_table() {
   return table;
 }
 
-// Adds the mark of its class to each name that occurs more than once.
+// Adds a distinguishing mark to each name that occurs more than once.
 template <class Mark>
 void tell_apart(std::vector<std::string>& names, const Mark& mark) {
   std::map<std::string_view, int> count;

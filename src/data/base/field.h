@@ -45,7 +45,7 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Recycles buffers after their last owner releases them, because large system allocations are expensive. The
+// Reuses buffers after their last owner releases them, because large system allocations are expensive. The
 // pool may be destroyed before its buffers.
 class BufferPool {
  public:
@@ -71,7 +71,7 @@ struct Column {
 
 struct Batch {
   int64_t size = 0;
-  int64_t first = 0, whole = 0;  // index of its first sample in the batch of all ranks, and that batch's size
+  int64_t first = 0, whole = 0;  // index of its first sample in the batch of all ranks; size of that batch
   std::vector<int64_t> indices;  // [size], into the source
   std::vector<Column> columns;
   int64_t epoch = 0, step_in_epoch = 0;
@@ -88,8 +88,8 @@ struct Batch {
   Column& add(const Field& field);
 };
 
-// The destination of one sample's values: `data` for an ordinary field; for a ragged one, `rows`, which they
-// are appended to.
+// The destination of one sample's values: `data` for an ordinary field; for a ragged field they are appended
+// to `rows`.
 struct Slot {
   std::byte* data = nullptr;
   std::vector<std::byte>* rows = nullptr;

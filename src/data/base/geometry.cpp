@@ -12,7 +12,7 @@ int round_half_even(double value) { return static_cast<int>(std::nearbyint(value
 
 namespace {
 
-// Converts a side to whole pixels. Throws if a long strip grows beyond the limit.
+// Converts a side to whole pixels. Throws if the long side of a strip grows beyond the limit.
 int side_of(double pixels, Extent picture) {
   constexpr double kLongest = 1e9;
   if (pixels > kLongest)

@@ -23,11 +23,11 @@ int round_half_even(double value);
 // number).
 // Short side to `side`, the long one in proportion and truncated (torchvision's Resize of one number).
 Extent resize_short_side(Extent picture, int side);
-// Divides both sides by one ratio: the larger if `longest` (fits inside the target), else the smaller (covers
-// it).
+// Divides both sides by one ratio: the larger one if `longest` (fits inside the target), else the smaller
+// (covers it).
 Extent resize_keep_ratio(Extent picture, Extent target, bool longest);
 
-// The position of a centred image in the output: its part `window` goes to (left, top), the rest of the
+// The position of a centred image in the output: its region `window` goes to (left, top), and the rest of the
 // output is padding.
 struct Placement {
   Box window;
@@ -41,12 +41,12 @@ enum class CropMode { center, squash, border };
 CropMode parse_crop_mode(const std::string& name);
 Extent test_size(Extent picture, Extent output, double crop, CropMode mode);
 
-// Draws a box of `scale` x the area and an aspect ratio within `ratio` (log-uniform). After ten failed tries
-// it is the largest central box of an allowed ratio. (Szegedy et al., 2015, in timm's form.)
+// Draws a box of `scale` x the area and an aspect ratio within `ratio` (log-uniform). After ten failed
+// attempts, takes the largest central box with an allowed ratio. (Szegedy et al., 2015, in timm's form.)
 Box random_resized_crop(Extent picture, const std::vector<double>& scale, const std::vector<double>& ratio,
                         Draws& draws);
 
-// Mirrors an outside position into 0 … size-1 at the edges, without repeating them.
+// Mirrors a position outside of 0 … size-1 at the edges, without repeating the edge itself.
 int reflect(int position, int size);
 
 }  // namespace tessera::data

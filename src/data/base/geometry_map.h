@@ -20,7 +20,7 @@ struct AxisMap {
   int size = 0;         // length of the output
   int source_size = 0;  // length of the source
   bool mirrored = false;
-  bool reflected = false;  // the outside is the mirrored inside, else it is empty
+  bool reflected = false;  // mirrored content outside the image, else empty
 
   // Returns the source pixel under the centre of output pixel `out`, as in Pillow's nearest resize; -1
   // outside the source.

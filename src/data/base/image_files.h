@@ -17,11 +17,11 @@ namespace tessera::data {
 // missing, not regular (opening a pipe could block for ever) or longer than 256 MiB.
 RawSample read_image_file(const std::string& path);
 
-// The path for standard input; a file of that name is "./-".
+// The path that means standard input; a file of that name is "./-".
 inline constexpr std::string_view kStandardInput = "-";
 
 // Image files in the given order; a folder expands to all images below it, sorted by name. A missing or
-// unreadable file fails only in its own read(), so that the others remain usable.
+// unreadable file throws only in its own read(), so that the others remain usable.
 class ImageFiles final : public Source {
  public:
   // `standard_input` returns the bytes of the image "-"; without it, read() of "-" fails. Throws a usage error
@@ -45,7 +45,7 @@ class ImageFiles final : public Source {
   std::function<std::vector<std::byte>()> standard_input_;
   std::vector<std::string> paths_;
   std::vector<std::string> notes_;
-  std::vector<std::string> refusals_;  // the reason why a path is no image, "" if it may be one
+  std::vector<std::string> refusals_;  // the reason that a path is not an image, "" if it may be one
 };
 
 // Decides which files of a folder are images and counts the others, so that none is dropped silently.
@@ -54,11 +54,11 @@ class ImageFiles final : public Source {
 // first bytes. False for folders, pipes and devices without an image suffix.
 bool is_image_file(const std::string& path);
 
-// True for names that begin with a full stop, as the "._a.png" that macOS leaves, and for __MACOSX. All sources
-// pass over such files and folders.
+// True for names that begin with a dot, such as macOS's "._a.png", and for __MACOSX. All sources skip such
+// files and folders.
 bool is_hidden(std::string_view name);
 
-// True if a folder is the directory of a run. Its images are no data.
+// True if a folder is the directory of a run, which is not read as data.
 bool is_run_folder(const std::string& path);
 
 class LeftOut {

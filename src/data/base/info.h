@@ -21,8 +21,8 @@ struct PixelStatistics {
   int64_t nearly_constant = 0;  // see below
 };
 
-// True if the pixels of each channel are within kFewLevels of each other, so that the image shows next to
-// nothing: 12 bits stored in 16, masks read as images, broken exports.
+// True if the pixels of each channel are within kFewLevels of each other, so that the image is almost
+// uniform: 12-bit values stored in 16 bits, masks read as images, broken exports.
 inline constexpr int kFewLevels = 16;  // of 256
 bool nearly_constant(const Image& image);
 

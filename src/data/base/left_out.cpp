@@ -14,7 +14,7 @@ namespace tessera::data {
 namespace {
 
 constexpr size_t kMostKinds = 6;
-constexpr size_t kLongestSuffix = 12;  // anything longer is part of a name with a full stop in it
+constexpr size_t kLongestSuffix = 12;  // a longer one is part of a name that contains a dot
 
 }  // namespace
 

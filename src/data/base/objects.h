@@ -15,17 +15,17 @@ namespace tessera::data {
 // One object of an image, in pixels.
 struct ObjectAnnotation {
   Instance box = {};     // its label is the class, 0 … classes - 1
-  bool crowd = false;    // many objects in one outline: not used in training, not counted against a detector
+  bool crowd = false;    // many objects in one outline: not trained on, not counted against a detector
   double area = 0;       // as annotated, in pixels
   Outline outline = {};  // empty if the source has only boxes
   int64_t number = 0;    // the annotation's id in its file
 };
 
-// Returns the object after its image, of `stored` pixels, was rotated and mirrored by an EXIF orientation.
+// Returns the object after rotation and mirroring of its image (stored size `stored`) by an EXIF orientation.
 ObjectAnnotation oriented(ObjectAnnotation object, int orientation, Extent stored);
 
-// The objects of an image as it is decoded, and its size then; zeros if it is unknown. Valid until the next
-// call in this thread.
+// The objects of an image as decoded, and its decoded size; zeros if unknown. Valid until the next call in
+// this thread.
 struct SeenObjects {
   const std::vector<ObjectAnnotation>& objects;
   Extent extent = {};
@@ -41,12 +41,12 @@ class ObjectLabels {
   virtual std::vector<std::string> left_out() const { return {}; }
   // Returns the objects of a sample without reading its image.
   virtual const std::vector<ObjectAnnotation>& objects(int64_t index) const = 0;
-  // Returns the index of the sample that read() gives this name; throws if it is unknown.
+  // Returns the index of the sample for which read() returns this name; throws if it is unknown.
   virtual int64_t index_of(const std::string& name) const = 0;
   const std::vector<ObjectAnnotation>& objects_of(const std::string& name) const {
     return objects(index_of(name));
   }
-  // Returns the objects oriented as their image is decoded with these options.
+  // Returns the objects, oriented like their image when decoded with these options.
   virtual SeenObjects seen(int64_t index, const DecodeOptions& /*decode*/) const {
     return {objects(index), image_extent(index)};
   }

@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-// A question and its answer, possibly several in turn, and the kind of the answers.
+// A question and its answer, possibly several one after another, and the kind of the answers.
 struct AskedImage {
   std::vector<std::string> turns;
   std::string type;
@@ -22,7 +22,7 @@ class ImageQuestions {
   virtual int64_t questions_per_image() const = 0;
   // Returns the kinds of answers, in alphabetical order.
   virtual std::vector<std::string> question_types() const = 0;
-  // Returns question `number`, 0 to questions_per_image() - 1; it never varies.
+  // Returns question `number`, 0 to questions_per_image() - 1; it is always the same.
   virtual AskedImage ask(int64_t index, int64_t number) const = 0;
 };
 

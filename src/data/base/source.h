@@ -20,7 +20,7 @@ struct Instance {
   int64_t label = 0;
 };
 
-// A sample's data in addition to its pixels. Each part is empty if the source has none of its kind.
+// A sample's data in addition to its pixels. Each part is empty if the source lacks that kind of annotation.
 struct Annotation {
   std::vector<int64_t> classes = {};  // one, or several in a multi-label source
   std::optional<Image> mask = {};     // the class of every pixel, one channel, as large as the image
@@ -34,7 +34,7 @@ struct RawSample {
   std::string name;  // file path, or shard and member: for error messages
   std::variant<std::vector<std::byte>, Image> picture = {};
   Annotation annotation = {};
-  bool without_image = false;  // text alone: `picture` is a blank one in place of an image
+  bool without_image = false;  // text only: `picture` is a blank image as a placeholder
 };
 
 // Interface of sources with classes.
@@ -56,23 +56,23 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;
-  // Thread-safe. Throws an Error that names the sample if it cannot be read. The annotation lacks the
-  // classes: read_annotated() adds them.
+  // Thread-safe. Throws an Error that names the sample if it cannot be read. The annotation has no classes;
+  // read_annotated() adds them.
   virtual RawSample read(int64_t index) const = 0;
   // Returns null if samples have no classes.
   virtual const ClassLabels* class_labels() const { return nullptr; }
-  // Changes if the content that a run depends on changes (paths, sizes, labels). Checkpoints contain it.
+  // Changes with the content that a run depends on (paths, sizes, labels). Checkpoints contain it.
   virtual uint64_t fingerprint() const = 0;
   // Returns one line: "ImageFolder DIR, 1280 images, 16 classes".
   virtual std::string describe() const = 0;
   // Returns one line per problem of the set as a whole (empty class, label out of range, image without a
-  // label). Samples named here are not among 0 … size-1. open_source throws for such a set; `data check`
-  // lists every problem.
+  // label). Samples named here are not among those that read() returns. open_source throws for such a set;
+  // `data check` lists every problem.
   virtual std::vector<std::string> problems() const { return {}; }
   // Returns one line per property of the set that may be a mistake, such as a class without training images.
   // Such a set can be used; `data check` and training print the lines.
   virtual std::vector<std::string> warnings() const { return {}; }
-  // Describes, checks, draws and packs the annotations of samples; see annotations.h.
+  // Returns the object that describes, checks, draws and packs annotations; see annotations.h.
   virtual std::unique_ptr<Annotations> annotations() const;
 };
 
@@ -96,13 +96,13 @@ enum class Split { train, validation };
 // Settings of `--data` and a recipe's [data].
 struct SourceConfig {
   std::string path = "";         // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
-  std::string val_path = "";     // the validation set, if it has another path
+  std::string val_path = "";     // path of the validation set, if separate
   double val_share = 0.1;        // share for validation if the source has no split
   int64_t split_seed = 0;        // selects that share; not the run's seed, so that all runs hold out the same
   std::string image_root = "";   // tables: folder that relative paths start from (default: the table's own)
-  std::string class_names = "";  // file with one class name a line, for sources that contain only numbers
+  std::string class_names = "";  // file with one class name per line, for sources that contain only numbers
   std::string class_order = "alphabetical";  // of classes named by folders and tables, or "natural"
-  bool reads_classes = true;  // false: a folder's wrong classes are warnings; no key, the task decides
+  bool reads_classes = true;  // false: a folder's wrong classes are only warnings; no key: set by the task
 
   template <class V>
   void visit(V& v) {
@@ -129,7 +129,7 @@ bool has_picture_extension(std::string_view path);
 // Decodes a sample's image as convert("RGB") would.
 Image decode_sample(const RawSample& sample, const DecodeOptions& options = {});
 
-// Throws an error that names the first class in only one of the sources, unless both have the same classes in
+// Throws an error that names the first class that only one source has, unless both have the same classes in
 // the same order, or neither has any.
 void require_same_classes(const Source& train, const Source& validation);
 
@@ -137,8 +137,8 @@ void require_same_classes(const Source& train, const Source& validation);
 // list if samples have no classes.
 std::vector<int64_t> class_counts(const Source& source);
 
-// Returns the sources' warnings, and a line for each class that has validation images alone or no image. Either
-// may be null.
+// Returns the sources' warnings, and a line for each class with only validation images or no images. Either
+// source may be null.
 std::vector<std::string> set_warnings(const Source* train, const Source* validation);
 
 // Returns the kind of the source at a path ("ImageFolder", "WebDataset", …). Throws a usage error if no kind

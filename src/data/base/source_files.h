@@ -18,7 +18,7 @@ struct FileSet {
   std::vector<std::vector<std::string>> captions;  // [size] if the set has captions, else empty
   std::vector<std::string> classes;
   std::vector<std::string> problems, warnings;
-  std::string left_out;  // counted files of the folder that are not images; "" if none
+  std::string left_out;  // counts of the folder's files that are not images; "" if none
 
   std::vector<int64_t> counts() const;            // samples of each class
   void keep(const std::vector<int64_t>& chosen);  // drops the others

@@ -55,7 +55,7 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
   for (const std::string& name : names)
     hashes.push_back(
         XXH3_64bits_withSeed(name.data(), name.size(), static_cast<uint64_t>(config.split_seed)));
-  std::vector<std::pair<uint64_t, int64_t>> once;  // each name with its lowest label
+  std::vector<std::pair<uint64_t, int64_t>> once;  // each name with the lowest of its labels
   for (size_t i = 0; i < labels.size(); ++i) once.emplace_back(hashes[i], labels[i]);
   std::sort(once.begin(), once.end());
   once.erase(std::unique(once.begin(), once.end(), [](auto& a, auto& b) { return a.first == b.first; }),
@@ -157,7 +157,7 @@ std::string chosen_numbers_line(const std::string& where, const std::vector<std:
 
 namespace {
 
-// Compares names as Python compares timm's keys: digits and other text in turn.
+// Compares names as Python compares timm's keys: runs of digits and of other text alternate.
 bool naturally_less(const std::string& a, const std::string& b) {
   const std::string one = lower(a), other = lower(b);
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };

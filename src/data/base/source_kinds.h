@@ -22,7 +22,7 @@ struct SourceKind {
   const char* example;  // an example of such a path, for the error about an unknown kind
   bool (*matches)(const std::string& path);
   std::unique_ptr<Source> (*open)(const SourceConfig& config, Split split);
-  // Of kinds without images: what they contain instead, and their own `data check`.
+  // For kinds without images: their content, and their own `data check`.
   const char* without_images = nullptr;
   CheckedSet (*check)(const SourceConfig& config, int64_t show) = nullptr;
 };
@@ -69,12 +69,12 @@ std::unique_ptr<Source> open_mask_shards(const SourceConfig& config, Split split
 // File next to shards of images with masks: {"classes": [names]}.
 inline constexpr const char* kMaskMarker = "masks.json";
 
-// Returns the path of this split: val_path for the held-out split if it is set.
+// Returns the path of this split; for the held-out split it is val_path, if set.
 const std::string& path_of(const SourceConfig& config, Split split);
 
 // Returns the samples of a split if the source defines no split of its own. If the other split has its own
 // path: all samples. Otherwise, of each class with n names, the round(val_share * n) with the lowest hashes
-// are held out (at least one of a class with two or more, if val_share > 0). Samples of one name stay
+// are held out (at least one of a class with two or more, if val_share > 0). Samples with the same name stay
 // together, in the share of their lowest label. The choice depends only on names and split_seed. `labels` may
 // contain -1 (multi-label), which counts as one more class.
 std::vector<int64_t> select_split(const SourceConfig& config, Split split,
@@ -83,13 +83,13 @@ std::vector<int64_t> select_split(const SourceConfig& config, Split split,
 // Expands "train-{000..004}.tar" and "{a,b}.tar" in order; at most 100,000 paths.
 std::vector<std::string> expand_braces(const std::string& path);
 
-// Hides the classes of a source that was opened with one nameless class because its images have no labels.
+// Hides the classes of a source whose only class has no name, because its images have no labels.
 std::unique_ptr<Source> without_labels(std::unique_ptr<Source> one_class);
 
 // Returns "0", "1", … for sets without class names.
 std::vector<std::string> numbered_classes(int64_t count);
 
-// Collects lines about a set. Keeps the first million and counts all.
+// Collects lines about a set. Stores the first million and counts all.
 class ProblemList {
  public:
   template <class... Parts>
@@ -107,26 +107,26 @@ class ProblemList {
 
 // The largest encoded image that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
-// A sample's name is made printable and cut to this length, so that it fits on an error line.
+// A sample's name is made printable and truncated to this length, to fit on an error line.
 inline constexpr size_t kMostNameBytes = 4096;
 
-// True if the held-out set has another path than the training set, and takes its classes from there.
+// True if the held-out set has a separate path; it then takes its classes from the training set.
 bool has_training_path(const SourceConfig& config);
 
-// Returns the class names of the training split, for a held-out set without its own. Returns an empty list if
-// the training split has no classes (documents, images alone); then the held-out set uses its own.
+// Returns the class names of the training split, for a held-out set without its own. Empty if the training
+// split has no classes (documents, unlabelled images); then the held-out set uses its own.
 std::vector<std::string> training_classes(const SourceConfig& config);
 
 // Sorts class names as config.class_order requires; it throws a usage error for an unknown order. The natural
 // order is timm's: numbers in names by their value, letters without case.
 void order_classes(std::vector<std::string>& names, const SourceConfig& config);
 
-// Returns the names of classes that labels number: "0" to the largest. If they count from 1, or if less than half
-// of these numbers occur, as in years, the names are the numbers that do occur. Negative numbers are left out.
+// Returns class names for numeric labels: "0" to the largest. If they count from 1, or if fewer than half of
+// these numbers occur, as in years, the names are the numbers that do occur. Negative numbers are left out.
 std::vector<std::string> classes_of_numbers(std::vector<int64_t> labels);
-// True if names of classes are numbers other than "0", "1", …; labels are then these names.
+// True if class names are numbers other than "0", "1", …; labels then refer to these names.
 bool are_chosen_numbers(const std::vector<std::string>& classes);
-// Returns the class that a number labels, -1 if there is none.
+// Returns the class of a numeric label, -1 if there is none.
 int64_t class_of_number(int64_t number, const std::vector<std::string>& classes, bool chosen);
 // Returns a line about classes of chosen numbers.
 std::string chosen_numbers_line(const std::string& where, const std::vector<std::string>& classes);
@@ -135,14 +135,14 @@ std::string chosen_numbers_line(const std::string& where, const std::vector<std:
 void find_empty_classes(const std::string& where, const std::vector<std::string>& classes,
                         const std::vector<int64_t>& counts, ProblemList& problems);
 
-// XXH3 over everything that a run depends on.
+// XXH3 over everything in a set that a run depends on.
 class Fingerprint {
  public:
   Fingerprint();
   ~Fingerprint();
   Fingerprint(const Fingerprint&) = delete;
   Fingerprint& operator=(const Fingerprint&) = delete;
-  void add(std::string_view part);  // length and bytes, so that parts cannot run together
+  void add(std::string_view part);  // length and bytes, so that adjacent parts cannot be confused
   void add(int64_t number);
   void add(const std::vector<std::string>& parts);
   uint64_t value() const;
@@ -155,7 +155,7 @@ class Fingerprint {
 // Comma- or tab-separated text by RFC 4180. Internal to this folder.
 
 struct CsvRow {
-  int64_t line = 0;  // first line of the row, from 1
+  int64_t line = 0;  // first line of the row, counted from 1
   std::vector<std::string> fields;
 };
 
@@ -170,8 +170,8 @@ std::vector<CsvRow> parse_csv(std::string_view content, char separator, const st
 // evaluation, test, testing, tst; also as a part of the name ("seg_train", "train2017", "TestSet").
 std::optional<Split> split_of_name(std::string_view name);
 
-// Returns the name of a split's folder among `folders`, "" if there is none. Names of the whole folder precede
-// names with such a part, validation precedes test. Throws if several parts fit; `where` names their folder.
+// Returns the name of a split's folder among `folders`, "" if there is none. Full names take precedence over
+// names with such a part, and validation over test. Throws if several parts fit; `where` names their folder.
 std::string split_folder(const std::vector<std::string>& folders, Split split, const std::string& where);
 
 }  // namespace tessera::data

@@ -27,7 +27,7 @@ class ClassNames {
   const std::vector<std::string>& names() const { return names_; }
   // Returns -1 if no class has this name.
   int64_t find(std::string_view name) const;
-  // Returns ", did you mean 'cat'?" or "". A wrong class list would need a hint for every row, so only the
+  // Returns ", did you mean 'cat'?" or "". With a wrong class list every row would need a hint, so only the
   // first calls get one.
   std::string hint(std::string_view name) const;
 

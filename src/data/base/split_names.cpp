@@ -14,7 +14,7 @@ struct Word {
   std::string_view name;
   Split split;
 };
-// In the order of preference within a split.
+// In order of preference within a split.
 constexpr std::array kWords = {Word{"train", Split::train},
                                Word{"training", Split::train},
                                Word{"trn", Split::train},

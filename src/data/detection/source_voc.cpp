@@ -1,9 +1,9 @@
 // Images with boxes in Pascal VOC's layout: Annotations/NAME.xml, JPEGImages/NAME.jpg, and the names of each split in
 // ImageSets/Main/train.txt and val.txt.
 //
-// Corners are numbers of pixels from 1, both inside of the box: [xmin - 1, xmax) here. Objects marked `difficult`
-// are handled as crowds: they are not trained on, and evaluation counts neither them nor detections of them, as in
-// the VOC devkit.
+// Corners are pixel numbers from 1, and both belong to the box: it becomes [xmin - 1, xmax). Objects marked
+// `difficult` are handled as crowds: they are not trained on, and evaluation counts neither them nor
+// detections of them, as in the VOC devkit.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -34,7 +34,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-// One image as its file of annotations and the list of its split name it.
+// One image, as named by its annotation file and by the list of its split.
 struct VocImage {
   struct Object {
     std::string name = {};
@@ -110,7 +110,7 @@ class VocReader {
   VocImage& image_;
 };
 
-// The names of a split: a list, or all files of annotations if it is "".
+// Returns the names in a split: those of its list, or of all annotation files if the split is "".
 struct VocSplit {
   std::string root, list;
 };
@@ -122,7 +122,8 @@ std::string list_of(const std::string& root, std::initializer_list<const char*> 
   return "";
 }
 
-// The split of a path, and whether it is a share of its list. trainval.txt holds val.txt's images too.
+// The split of a path, and whether it is a share of its list. trainval.txt also contains the images of
+// val.txt.
 std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
   const std::string& root = path_of(config, split);
   std::string train = list_of(root, {"train.txt"}), held_out = list_of(root, {"val.txt", "test.txt"});
@@ -132,7 +133,7 @@ std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
   return {{root, train}, held_out.empty() && !own_path};
 }
 
-// Lists of one class have a second column, 1, -1 or 0, that the files of annotations repeat.
+// Lists for one class have a second column, 1, -1 or 0, which only repeats the annotation files.
 std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
   std::vector<VocImage> images;
   if (split.list.empty()) {
@@ -157,7 +158,7 @@ std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
   return images;
 }
 
-// Reads the annotations of all images; faults become problems of their image.
+// Reads the annotations of all images; errors become problems of their image.
 std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) {
   std::vector<VocImage> images = images_of(split, problems);
   parallel_for(std::ssize(images), 16, [&](int64_t begin, int64_t end) {
@@ -176,7 +177,7 @@ std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) 
   return images;
 }
 
-// Returns the path of an image in its folder. A missing file is an error of its own read().
+// Returns the path of an image in its folder. If the file is missing, its own read() throws.
 std::string file_of(const fs::path& folder, const VocImage& image) {
   for (const char* suffix :
        {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".webp", ".bmp", ".tif", ".tiff"})
@@ -185,7 +186,7 @@ std::string file_of(const fs::path& folder, const VocImage& image) {
   return image.name + ".jpg";
 }
 
-// Returns the classes of both splits, so that they agree; of the list in data.class_names if there is one.
+// Returns the union of the classes of both splits, so that they agree, or the list in data.class_names.
 std::vector<std::string> classes_of(const SourceConfig& config, Split split, const VocSplit& own,
                                     const std::vector<VocImage>& images) {
   if (!config.class_names.empty()) return read_class_names(config.class_names);
@@ -197,7 +198,7 @@ std::vector<std::string> classes_of(const SourceConfig& config, Split split, con
   add(images);
   const Split other = split == Split::train ? Split::validation : Split::train;
   const auto [held, by_share] = split_of(config, other);
-  ProblemList theirs;  // reported where that split is opened
+  ProblemList theirs;  // reported when that split is opened
   if ((held.root != own.root || held.list != own.list) && !held.root.empty() && is_voc_path(held.root))
     add(read_images(held, theirs));
   std::vector<std::string> classes(names.begin(), names.end());

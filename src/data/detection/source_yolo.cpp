@@ -1,9 +1,9 @@
 // Images with boxes or polygons as YOLO's programs read them: images/…/NAME.jpg, labels/…/NAME.txt, and the classes in
 // data.yaml or classes.txt.
 //
-// A line of a label file is `class x y width height`: the box's centre and size as shares of the image's width and
-// height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. An image without a label file has no
-// objects.
+// A line of a label file is `class x y width height`: the box's centre and size as fractions of the image's
+// width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. An image without a
+// label file has no objects.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRounding = 0.01;  // tolerance for rounded shares, as in other programs
+constexpr double kRounding = 0.01;  // tolerance for rounded fractions, as in other programs
 
 bool folder_there(const fs::path& path) {
   std::error_code error;
@@ -52,7 +52,7 @@ std::string class_list_of(const std::string& path) {
   return "";
 }
 
-// True if a folder or its subfolders (two levels) hold a label file.
+// True if a folder or its subfolders (two levels) contain a label file.
 bool holds_labels(const fs::path& folder, int depth = 0) {
   std::error_code error;
   std::vector<fs::path> folders;
@@ -72,8 +72,8 @@ struct YoloSplit {
   bool by_share = false;
 };
 
-// Returns the path that data.yaml gives a split. Its `path` is often that of another machine, and "../train/images" is
-// often meant from the file's own folder: the first that exists counts.
+// Returns the path of a split in data.yaml. Its `path` is often from another machine, and "../train/images"
+// is often relative to the file's own folder: the first path that exists counts.
 std::string place_of(const std::string& yaml, const YoloYaml& keys, const YamlText& split,
                      const std::string& root) {
   const fs::path own = fs::path(yaml).parent_path();
@@ -117,7 +117,7 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
           .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
 }
 
-// Returns the paths of a split's images: all of a folder, or those of a list, which are relative to its folder.
+// Returns the paths of a split's images: all images of a folder, or those in a list, relative to its folder.
 std::vector<std::string> image_paths(const YoloSplit& split) {
   std::vector<std::string> paths;
   if (folder_there(split.images)) {
@@ -240,7 +240,7 @@ std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::strin
     problems.add(readers[i]->problems());
     for (CocoAnnotation& object : readers[i]->objects()) {
       object.number = std::ssize(file.annotations) + 1;
-      // The size of an image that cannot be read is unknown; its own read() reports it.
+      // If an image cannot be read, its size is unknown; its own read() reports it.
       if (object.box.width > 0 && object.box.height > 0) file.annotations.push_back(std::move(object));
     }
   }

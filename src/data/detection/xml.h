@@ -1,4 +1,4 @@
-// A small strict reader of XML files of annotations.
+// A small strict parser of XML annotation files.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 namespace tessera::data {
 
 struct XmlElement {
-  std::string name = {}, text = {};  // text without that of children, trimmed
+  std::string name = {}, text = {};  // text without the text of children, trimmed
   int64_t line = 0;                  // where the element begins
   std::vector<XmlElement> children = {};
 
-  // Returns the first child of a name, null if there is none.
+  // Returns the first child with that name, null if there is none.
   const XmlElement* find(std::string_view child) const;
 };
 

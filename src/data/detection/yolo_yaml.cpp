@@ -20,7 +20,7 @@ struct Entry {
   std::vector<YamlText> block;
 };
 
-// Calls `visit` with each place outside of quotes until it returns true; returns that place, or npos.
+// Calls `visit` with each position outside quotes until it returns true; returns that position, or npos.
 template <class Visit>
 size_t find_unquoted(std::string_view line, const Visit& visit) {
   char quote = 0;
@@ -53,7 +53,7 @@ class YamlReader {
     for (size_t i = 0; i < lines_.size(); ++i) read_line(i);
   }
 
-  // Returns a text of one line.
+  // Returns the text of one line.
   YamlText scalar(const std::string& key) const {
     const auto found = entries_.find(key);
     if (found == entries_.end()) return {};
@@ -89,7 +89,7 @@ class YamlReader {
     fail(path_, " line ", line, ": ", parts...);
   }
 
-  // Reads a line; `i` moves past the lines of a list in brackets.
+  // Reads a line; `i` moves past all lines of a list in brackets.
   void read_line(size_t& i) {
     const std::string_view content = without_comment(lines_[i]);
     const std::string_view line = trim(content);
@@ -115,7 +115,7 @@ class YamlReader {
     last_ = &at->second;
   }
 
-  // Returns the place of the colon after a key.
+  // Returns the position of the colon after a key.
   static size_t colon_of(std::string_view line) {
     return find_unquoted(line, [&](size_t i) {
       return line[i] == ':' && (i + 1 == line.size() || line[i + 1] == ' ' || line[i + 1] == '\t');
@@ -123,7 +123,7 @@ class YamlReader {
   }
   static bool closed(std::string_view list) { return list.ends_with(list[0] == '[' ? ']' : '}'); }
 
-  // Returns a plain or quoted text.
+  // Returns the value of a plain or quoted text.
   std::string plain(const std::string& raw, int64_t line) const {
     if (raw.empty()) return raw;
     const char first = raw[0];
@@ -176,7 +176,7 @@ class YamlReader {
     return names;
   }
 
-  // The numbers are those from 0, in any order.
+  // The numbers must be 0, 1, …, in any order.
   std::vector<std::string> by_number(const std::vector<YamlText>& items) const {
     std::vector<std::string> names(items.size());
     for (const YamlText& item : items) {

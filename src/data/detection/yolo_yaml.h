@@ -7,7 +7,7 @@
 
 namespace tessera::data {
 
-// A text of a file, with its line; "" and 0 if the key is missing.
+// A text in a file, with its line; "" and 0 if the key is missing.
 struct YamlText {
   std::string value = {};
   int64_t line = 0;

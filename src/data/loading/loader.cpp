@@ -27,7 +27,7 @@ struct Epoch {
   std::vector<uint64_t> draws;
 };
 
-// Returns as many draws as the set has samples, in rounds through all nonempty classes.
+// Returns as many draws as the set has samples, cycling through all nonempty classes.
 std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_class, int64_t count,
                                     RandomStream& random) {
   std::vector<int64_t> order;
@@ -41,7 +41,7 @@ std::vector<int64_t> balanced_order(const std::vector<std::vector<int64_t>>& by_
   return order;
 }
 
-// Rank r's samples of a batch of `whole` are share_begin(r) to share_begin(r + 1).
+// Of a batch of `whole` samples, rank r has share_begin(r) to share_begin(r + 1).
 int64_t share_begin(const LoaderConfig& config, int64_t whole, int64_t rank) {
   if (!config.pairs) return whole * rank / config.world_size;
   return std::min(whole, 2 * ((whole + 1) / 2 * rank / config.world_size));
@@ -155,8 +155,8 @@ struct Loader::State {
     }
   }
 
-  // Loads the sample at this place of the epoch. A bad one is replaced by the first good one of a stream that
-  // depends only on (seed, epoch, draw). Returns the index of the loaded sample.
+  // Loads the sample at this position of the epoch. A bad one is replaced by the first good one of a random
+  // stream that depends only on (seed, epoch, draw). Returns the index of the loaded sample.
   int64_t load(int64_t epoch, int64_t index, uint64_t draw, std::span<const Slot> out,
                std::vector<BadSample>& found) const {
     const RandomStream augment(config.seed, "augment", static_cast<uint64_t>(epoch), draw);
@@ -212,7 +212,7 @@ struct Loader::State {
     return result;
   }
 
-  // Returns the destinations of sample `place` of the batch.
+  // Returns the destinations for sample number `place` of the batch.
   static std::vector<Slot> slots_of(Batch& batch, int64_t place, std::vector<std::vector<std::byte>>& rows) {
     std::vector<Slot> slots;
     for (size_t c = 0; c < batch.columns.size(); ++c) {
@@ -264,7 +264,7 @@ struct Loader::State {
     }
   }
 
-  // Counts the bad samples of a returned batch in its order, so that the count does not depend on threads.
+  // Counts the bad samples of returned batches in order, so that the count does not depend on threads.
   void count_bad(const std::vector<BadSample>& found) {
     for (const auto& [index, line] : found) {
       if (!bad_samples.insert(index).second) continue;
@@ -328,7 +328,7 @@ Loader::Loader(const Source& source, std::shared_ptr<const Transform> transform,
   }
   try {
     for (int64_t i = 0; i < config.threads; ++i) s.threads.emplace_back([&s] { s.run_worker(); });
-  } catch (const std::exception& error) {  // running threads must not outlive the state
+  } catch (const std::exception& error) {  // threads must end before the state is destroyed
     const size_t started = s.threads.size();
     s.stop();
     fail("decoding thread ", started + 1, " of ", config.threads, " cannot be started (", error.what(),

@@ -1,8 +1,8 @@
 // Batches from a source: a pool of decoding threads with a bounded queue.
 //
 // The order of samples depends only on (seed, epoch), every augmentation only on (seed, epoch, sample).
-// Threads affect when a batch is ready, never its content. The transform's fields define the content. Its
-// memory is reused after its last owner releases it.
+// Threads affect when a batch is ready, never its content. The transform's fields define the content. A
+// batch's memory is reused after its last owner releases it.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +37,17 @@ struct LoaderConfig {
   bool drop_last = true;  // training: only full batches
   bool balanced = false;  // draw classes equally often, with replacement
   // The number of views of every sample in a batch, each with its own augmentation (Hoffer et al. 2020).
-  // Views are spread out, so that mixup's neighbours are different samples. An epoch keeps the length of the
-  // set, so it covers only a part of the samples.
+  // Views are spread over the batch, so that mixup's neighbours are different samples. The length of an epoch
+  // stays that of the set, so it covers only a part of the samples.
   int64_t repeats = 1;
   bool pairs = false;  // shares of ranks keep samples 2i and 2i+1 together (mixup)
   OnBadImage on_bad_image = OnBadImage::replace;
-  int64_t max_bad = 100;  // distinct bad samples before the run fails
+  int64_t max_bad = 100;  // number of distinct bad samples before the run fails
   uint64_t seed = 0;
   int64_t rank = 0, world_size = 1;  // this process' share of every (global) batch
 };
 
-// Throws the errors of the constructor without opening anything: usage errors, and too few images for a
+// Throws the constructor's errors without opening anything: usage errors, and too few images for a
 // batch.
 void check_loader(const Source& source, const LoaderConfig& config);
 
@@ -62,7 +62,7 @@ class Loader {
   // Returns the next batch. Training continues with the next epoch for ever; evaluation (shuffle = false)
   // ends after one.
   std::optional<Batch> next();
-  // Returns the start for a new loader that continues this one.
+  // Returns the position from which a new loader can continue this one.
   LoaderPosition position() const;
   BadImages bad_images() const;
   double seconds_waited() const;  // total time that next() has spent waiting

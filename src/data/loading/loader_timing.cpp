@@ -91,7 +91,7 @@ LoaderPass time_loader(const std::string& folder, const LoaderBenchConfig& confi
   double sum = 0, values = 0;
   while (auto batch = loader.next()) {
     pass.images += batch->size;
-    // Read one value of each row, so that no work can be optimised away.
+    // Reads one value of each row, so that no work can be optimised away.
     const auto pixels = batch->values<float>("image");
     for (size_t i = 0; i < pixels.size(); i += static_cast<size_t>(config.size), ++values) sum += pixels[i];
   }

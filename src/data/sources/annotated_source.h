@@ -26,14 +26,14 @@ struct CocoImage;
 // The files of a set of objects, for its messages and images.
 struct ObjectPlace {
   std::string kind = "COCO", file = {}, images = {};
-  bool by_share = false;  // the split is a share of the file
+  bool by_share = false;  // the split is a share of the file's images
   std::vector<std::string> warnings = {};
 };
 // Makes the source of annotations that were read into COCO's form. Classes are in the order of their numbers.
 std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
                                            Split split);
-// Completes images without a size by the headers of their files, as viewers show them. Masks and boxes are
-// compared with it.
+// Sets missing image sizes from the files' headers, as displayed. Masks and boxes are compared with the
+// size.
 void measure_images(std::vector<CocoImage>& images, const std::string& folder);
 
 class MaskedSource : public Source, public MaskLabels {
@@ -41,12 +41,12 @@ class MaskedSource : public Source, public MaskLabels {
   std::unique_ptr<Annotations> annotations() const override;
 };
 
-// Returns the mask as its image is shown, oriented by EXIF. A mask of the size as stored is oriented along with
-// the image. Throws if it has neither size.
+// Returns the mask as its image is displayed, oriented by EXIF. A mask with the size of the stored image is
+// oriented along with it. Throws if it has neither size.
 Image mask_as_shown(Image mask, const ImageInfo& image, const std::string& mask_name,
                     const std::string& image_name);
 
-// Returns the colour of a class of objects. Colours are distinct for all kinds of colour vision.
+// Returns the colour of a class of objects. Colours can be distinguished with all kinds of colour vision.
 std::array<uint8_t, 3> object_colour(int64_t label);
 
 // Draws boxes and masks over an image, in the colours of their classes.

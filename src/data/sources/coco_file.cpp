@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Builds one element of a list at a time and passes it on. `section` is the key of the list, empty for a list
-// at the top.
+// Builds one element of a list at a time and passes it on. `section` is the key of the list, empty for a
+// top-level list.
 class ElementReader : public nlohmann::json_sax<Json> {
  public:
   using Take = std::function<void(const std::string& section, const Json& element)>;
@@ -47,7 +47,7 @@ class ElementReader : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    // After the position nlohmann repeats it in words.
+    // After the position, nlohmann's message repeats it in words.
     const std::string what = error.what();
     const size_t mark = what.find("syntax error");
     error_ = text("is no JSON from byte ", position,
@@ -159,7 +159,7 @@ std::optional<bool> flag_of(const Json& value) {
   return number ? std::optional(*number != 0) : std::nullopt;
 }
 
-// The reason for dropping an annotation.
+// Returns the reason for dropping an annotation.
 struct Dropped {
   std::string reason;
 };
@@ -199,7 +199,7 @@ std::vector<double> polygon_of(const Json& value) {
   return points;
 }
 
-// Counts in `cut` what cannot be read: runs, or some of the polygons.
+// Counts unreadable parts in `cut`: run lengths, or some of the polygons.
 Outline outline_of(const Json& value, std::map<std::string, int64_t>& cut) {
   Outline outline;
   const auto take = [&](const auto& read) {
@@ -228,7 +228,7 @@ bool is_outside(const RunBox& box, const CocoImage& of) {
          box.left + box.width <= 0 || box.top + box.height <= 0;
 }
 
-// One file while it is read: images and categories may follow the annotations.
+// The state of reading one file, where images and categories may follow the annotations.
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}

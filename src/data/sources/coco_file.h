@@ -42,33 +42,33 @@ struct CocoFile {
   std::vector<CocoAnnotation> annotations = {};
   // Problems of the set: repeated ids, annotations of unknown images or categories.
   std::vector<std::string> problems = {};
-  // Counts of dropped annotations by reason: a box without area, outside its image or not of numbers.
+  // Counts of dropped annotations by reason: a box without area, outside its image, or with invalid numbers.
   std::map<std::string, int64_t> dropped = {};
-  // Counts of outlines, or polygons of them, that are left out of annotations that keep their boxes, by reason.
+  // Counts by reason of outlines, or single polygons, that were dropped while the annotation kept its box.
   std::map<std::string, int64_t> cut = {};
 };
-// Completes the images of a file that have no size, before annotations are compared with them.
+// Sets the missing image sizes of a file before annotations are compared with them.
 using MeasureImages = std::function<void(std::vector<CocoImage>& images)>;
 // Throws an error with the file and the byte if it is not JSON. Also throws if images, categories or
 // annotations are missing. Whole numbers may be written as 64.0 or "64". Polygons of fewer than three points
-// are left out, as in detectron2; the annotation keeps its others and its box, as in pycocotools.
+// are dropped, as in detectron2; the annotation keeps its other polygons and its box, as in pycocotools.
 CocoFile read_coco(const std::string& path, const MeasureImages& measure = {});
 
-// Drops and counts annotations with a box outside of their image, as read_coco does. Images without a size keep
-// all.
+// Drops and counts annotations whose box is outside their image, as read_coco does. Images without a size
+// keep all.
 void drop_outside(CocoFile& file);
 
-// Reads 64, 64.0 and "64" alike, as other programs write ids and sizes. Nothing if it is no whole number.
+// Reads 64, 64.0 and "64" alike, as other programs write ids and sizes. None if it is not whole.
 std::optional<int64_t> whole_number(const nlohmann::json& value);
 
 // Returns the image folder of a file, or the file's own folder. It is next to the file or one level up, and
 // named "images" or after the split (the text after the last "_" in the file's name).
 std::string coco_image_folder(const std::string& file);
 
-// Writes such a file, with run-length masks compressed. Ignores `problems`, `dropped` and `cut`.
+// Writes a file of this format, with run-length masks compressed. Ignores `problems`, `dropped` and `cut`.
 void write_coco(const std::string& path, const CocoFile& file);
 
-// One line of a result file. A missing box is computed from the mask; the mask may be missing.
+// One entry of a result file. A missing box is computed from the mask; the mask may be missing.
 struct CocoResult {
   int64_t image = 0, category = 0;
   double score = 0;

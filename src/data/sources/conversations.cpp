@@ -59,7 +59,7 @@ int64_t right_of(const Json& record, const std::string& where) {
   return right;
 }
 
-// Returns the question with its choices in LLaVA 1.5's form, and the letter of the right one.
+// Returns the question with its choices in LLaVA 1.5's format, and the letter of the right choice.
 std::vector<std::string> choice_turns(const Json& record, const std::string& where) {
   const Json& choices = record.at("choices");
   constexpr size_t kMostChoices = 26;
@@ -75,8 +75,8 @@ std::vector<std::string> choice_turns(const Json& record, const std::string& whe
   return {question, choice_letter(static_cast<size_t>(right_of(record, where)))};
 }
 
-// Returns the number at the end of a name without extension, as in COCO ("COCO_val2014_000000458752"); -1
-// without one.
+// Returns the number at the end of a name, without its extension, as in COCO ("COCO_val2014_000000458752"),
+// or -1.
 int64_t number_of(std::string_view name) {
   size_t digits = 0;
   while (digits < name.size() && name[name.size() - 1 - digits] >= '0' &&
@@ -91,7 +91,7 @@ int64_t integer(const Json& record, const char* key, const std::string& where) {
   return found->get<int64_t>();
 }
 
-// Returns the array `key` of a file that is one object.
+// Returns the array at `key` of a file that contains one object.
 const Json& entries_of(const Json& tree, const char* key, const std::string& path) {
   const auto found = tree.is_object() ? tree.find(key) : tree.end();
   if (!tree.is_object() || found == tree.end() || !found->is_array())
@@ -108,7 +108,7 @@ std::string with_folder(const std::string& name) {
 
 }  // namespace
 
-// Images by their names without extension, with and without their folder.
+// Images by name without extension, both with and without their folder.
 class ImagePlaces {
  public:
   explicit ImagePlaces(const Source& images) : images_(images) {
@@ -406,7 +406,7 @@ std::unique_ptr<Source> open_conversations(const SourceConfig& config, Split spl
   const size_t comma = path.find(',');
   if (comma == std::string::npos || comma == 0 || comma + 1 == path.size())
     fail_usage("data path '", kPrefix, path, "' must be conversations:FILE,IMAGES");
-  // All images of that path: the file selects among them.
+  // Opens all images of that path; the file then selects among them.
   SourceConfig images = config;
   images.path = images.val_path = path.substr(comma + 1);
   return std::make_unique<Conversations>(path.substr(0, comma), open_source(images, split));

@@ -5,10 +5,10 @@
 // - `conversations`: turns {"from": "human" or "gpt", "value": text}, the human's first;
 // - `question` with `answers`: texts or VQA's objects {"answer": text};
 // - `question` with `choices` and the index of the right one, `answer`, as in ScienceQA; `hint` precedes it.
-// ScienceQA's problems.json is one object of such entries by number; their image is NUMBER/image. Entries
-// without a known image are dropped. VQA's two files are given as QUESTIONS+ANNOTATIONS, both .json. Their
-// image is the one with a name ending in `image_id` (COCO_val2014_000000458752); questions about others are
-// dropped.
+// ScienceQA's problems.json is one object of such entries, keyed by number; their image is NUMBER/image.
+// Entries without a known image are dropped. VQA's two files are given as QUESTIONS+ANNOTATIONS, both .json.
+// Their image is the one with a name ending in `image_id` (COCO_val2014_000000458752); questions about others
+// are dropped.
 // An entry of a .json array or .jsonl file without `image` is text alone, as in LLaVA's mix665k.
 // An image is found by its file name; if several share it, by its folder too.
 #pragma once
@@ -34,13 +34,13 @@ std::string choice_letter(size_t choice);
 std::vector<std::string> conversation_turns(const nlohmann::json& record, const std::string& where);
 
 // One sample per conversation: its image, the turns in annotation.captions (question, answer, question, …),
-// and in annotation.classes the index of its type in types().
+// and the index of its type in types() in annotation.classes.
 class ImagePlaces;
 
 class Conversations final : public Source {
  public:
-  // Uses questions that the images' source generates. Throws a usage error that names a source without
-  // questions.
+  // Uses the questions that the source of images generates. Throws a usage error that names the source if it
+  // has none.
   explicit Conversations(std::shared_ptr<const Source> images);
   // Throws an Error with the line: invalid JSON, an image missing from the source, turns that do not
   // alternate.
@@ -53,12 +53,12 @@ class Conversations final : public Source {
   std::unique_ptr<Annotations> annotations() const override;
   // Kinds of answers, in alphabetical order; "" for records without one.
   const std::vector<std::string>& types() const { return types_; }
-  // All answers of the annotators, the conversation's own first; empty if the record has turns.
+  // Returns the answers of all annotators, the conversation's own first; empty if the record has turns.
   const std::vector<std::string>& answers(int64_t index) const;
-  // Return the number of choices of a question, 0 if it has none, and the right one.
+  // Return the number of choices of a question (0 if it has none), and the right one.
   int64_t choices(int64_t index) const;
   int64_t right_choice(int64_t index) const;
-  // True if any question has several annotators, or choices.
+  // True if any question has several annotators or choices.
   bool has_annotators() const { return has_annotators_; }
   bool has_choices() const { return has_choices_; }
   // Counts `<image>` in a conversation; without any, the image precedes the first question. Returns 0 for text
@@ -86,7 +86,7 @@ class Conversations final : public Source {
 
   std::string path_, checksum_;
   std::shared_ptr<const Source> images_;
-  const ImageQuestions* asked_ = nullptr;  // the images' source, if no file is given
+  const ImageQuestions* asked_ = nullptr;  // the source of images, if no file is given
   std::vector<Record> records_;
   std::vector<std::string> types_;
   bool has_annotators_ = false, has_choices_ = false;

@@ -25,8 +25,8 @@ namespace tessera::data {
 
 struct Document {
   std::string name;                 // "docs.jsonl line 3", "docs.tar: a.json"
-  std::string key;                  // the same without folders: determines its split
-  std::vector<std::string> texts;   // before the first image, then after each image; may be empty
+  std::string key;                  // the name without folders, which determines its split
+  std::vector<std::string> texts;   // text before the first image, then after each image; may be empty
   std::vector<std::string> images;  // paths, or names of images in the record; one fewer than texts
   std::vector<int64_t> inside;      // per image: its index in image_info if the record has its bytes, else -1
   // The record, if it contains images; valid as long as `owner` lives.
@@ -53,9 +53,9 @@ class Interleaved final : public Source {
   const Document& document(int64_t index) const { return documents_[static_cast<size_t>(index)]; }
   // Returns an image of a document. Throws an Error that names both.
   RawSample image(int64_t index, int64_t number) const;
-  // Returns one line per problem of its texts: no words at all, a repeated image, control characters.
+  // Returns one line per problem of a document: no words at all, a repeated image, control characters.
   std::vector<std::string> problems_of(int64_t index) const;
-  // Returns its texts with "<image>" in place of the images.
+  // Returns the document's texts with "<image>" in place of the images.
   std::string line_of(int64_t index) const;
 
  private:

@@ -18,7 +18,7 @@ struct Sums {
   explicit Sums(int64_t channels)
       : values(static_cast<size_t>(channels)), squares(static_cast<size_t>(channels)) {}
 
-  // The expected square of a number is that of its mean plus its variance.
+  // The expected square of a value is its squared mean plus its variance.
   void add(const LatentInfo& info, const std::vector<float>& moments) {
     const int64_t places = info.rows * info.columns;
     for (int64_t channel = 0; channel < info.channels; ++channel)
@@ -69,8 +69,8 @@ class LatentAnnotations final : public Annotations {
     return fault.empty() ? std::vector<std::string>() : std::vector{sample.name + ": " + fault};
   }
 
-  // Mean and deviation of each channel as a generator reads it: scaled, noise included. Reads samples at even
-  // distances; skips invalid ones.
+  // Mean and standard deviation of each channel as a generator reads it: scaled, including noise. Reads
+  // evenly spaced samples; skips invalid ones.
   Facts facts(int64_t most) const override {
     Sums sums(info_.channels);
     int64_t samples = 0;

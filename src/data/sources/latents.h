@@ -20,7 +20,7 @@ namespace tessera::data {
 struct LatentInfo {
   std::string codec;     // the VAE's model
   std::string checksum;  // its file's: latents of different VAEs are incompatible
-  double scale = 0;      // factor for latents that makes their variance about 1
+  double scale = 0;      // factor that gives the latents a variance of about 1
   int64_t factor = 0;    // pixels per latent position, along each axis
   int64_t channels = 0, rows = 0, columns = 0;
   int64_t views = 1;  // 2: also mirrored images
@@ -41,10 +41,10 @@ inline const LatentSource* as_latents(const Source* source) {
 }
 
 // Makes the field "latent", f32 [channels, rows, columns]: (mean + deviation * noise) * scale, of a randomly
-// drawn view. Evaluation uses the first view, and still noise from the sample's own stream.
+// drawn view. Evaluation uses the first view, but also adds noise, from the sample's own stream.
 std::shared_ptr<const Transform> make_latent_transform(const LatentInfo& info, bool training);
 
-// Throws an error that names both unless two sets, or a set and a model, share the VAE and the scale.
+// Throws an error that names both, unless two sets (or a set and a model) have the same VAE and scale.
 void require_same_codec(const LatentInfo& a, const std::string& name_a, const LatentInfo& b,
                         const std::string& name_b);
 

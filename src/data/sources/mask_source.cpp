@@ -48,7 +48,7 @@ class MaskAnnotations final : public Annotations {
   }
   std::unique_ptr<Packing> packing() const override { return std::make_unique<MaskPacking>(names_); }
 
-  // Returns the classes that fill most of the mask.
+  // Returns the most frequent classes of the mask.
   std::string caption_of(int64_t, const RawSample& sample) const override {
     constexpr size_t kNamed = 3;
     std::vector<std::pair<int64_t, size_t>> counts(names_.size());
@@ -76,7 +76,7 @@ class MaskAnnotations final : public Annotations {
   }
 
  private:
-  // Returns a line for each class with its share of the pixels.
+  // Returns one line per class with its share of the pixels.
   std::string pixel_lines(const std::vector<int64_t>& pixels) const {
     constexpr size_t kWidest = 1000;
     int64_t total = 0;

@@ -40,7 +40,8 @@ float triangle(Point p) {
   return std::max({-p.y, kSide * p.x + 0.5f * p.y, -kSide * p.x + 0.5f * p.y}) - 0.5f;
 }
 
-// Five points: the plane is folded into half a point, in which the border is one line from tip to notch.
+// A star with five points: by symmetry, any point of the plane maps to half a ray, where the border is one
+// line from tip to notch.
 float star(Point p) {
   constexpr float kSector = kTurn / 5, kTip = 1.0f, kNotch = 0.42f;
   float angle = std::fmod(std::atan2(p.x, p.y) + kTurn, kSector);
@@ -52,7 +53,7 @@ float star(Point p) {
   return (along.x * (kTip - q.y) + along.y * q.x) / -length(along);
 }
 
-// Two triangles joined at a waist.
+// Two triangles that touch at their tips.
 float hourglass(Point p) {
   constexpr float kWaist = 0.12f, kSlope = 0.75f, kScale = 0.8f;  // kScale = 1 / sqrt(1 + kSlope²)
   return std::max(kScale * (std::abs(p.x) - kWaist - kSlope * std::abs(p.y)), std::abs(p.y) - 0.8f);
@@ -343,7 +344,7 @@ constexpr NamedColour kColours[] = {
     {"purple", {0.55f, 0.15f, 0.75f}}, {"pink", {0.92f, 0.5f, 0.75f}},   {"brown", {0.45f, 0.27f, 0.1f}}};
 
 std::string place_of(Point centre, float size) {
-  // The object is large, so its centre is never far from the image's.
+  // The object is large, so its centre must be near the image's.
   const auto side = [&](float at, const char* before, const char* behind) {
     return at < 0.45f * size ? before : at > 0.55f * size ? behind : "";
   };

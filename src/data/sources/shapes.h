@@ -1,7 +1,7 @@
 // The built-in set without files: one textured shape on a textured background.
 //
 // Shape and texture are drawn independently and uniformly. So the class can be either (task = shape or
-// texture), and tests can find out which of the two a model uses. Position, size, rotation, colours,
+// texture), and tests can determine which of the two a model uses. Position, size, rotation, colours,
 // background, illumination, noise and an occluding bar or disc are random. A sample depends only on (seed,
 // split, index).
 #pragma once
@@ -38,7 +38,7 @@ struct ShapesConfig {
 };
 
 // The number of shapes, and of textures, if cues agree or conflict. A model trained on agreeing cues may use
-// either; an image with conflicting cues shows which.
+// either one; images with conflicting cues reveal which.
 inline constexpr int kCueClasses = 8;
 
 // Returns the settings after the colon of "shapes:train=20000,size=64". Throws a usage error for a part without a value.
@@ -53,8 +53,8 @@ ShapesConfig parse_shapes(const std::string& path);
 const std::vector<std::string>& shape_names();
 // Returns plain, stripes, checks, ….
 const std::vector<std::string>& texture_names();
-// Returns the signed distance from (x, y) to the border of a shape of about the unit disc's size, negative
-// inside.
+// Returns the signed distance from (x, y) to the border of a shape of about the size of the unit disc;
+// negative inside.
 float shape_distance(int shape, float x, float y);
 
 struct ShapesLabel {
@@ -73,14 +73,14 @@ std::vector<std::string> shapes_captions(const ShapesWords& words);
 
 // The questions of shapes_question(), in this order, and the kinds of their answers.
 inline constexpr std::array kShapesQuestions = {"caption", "colour", "place", "shape", "texture", "yes_no"};
-// Returns question and answer. For the last kind, yes or no is drawn for each sample.
+// Returns question and answer. For the last kind, the answer (yes or no) is drawn for each sample.
 std::vector<std::string> shapes_question(const ShapesConfig& config, Split split, int64_t index,
                                          int64_t number);
 
 // Draws an image [size, size, 3] with antialiased edges of one pixel.
 Image draw_shapes(const ShapesConfig& config, Split split, int64_t index);
 // Draws its mask [size, size, 1]: 0 for the background and the occluder, else the shape's index plus 1. An
-// edge pixel belongs to the side that covers more of it.
+// edge pixel belongs to the class that covers more of it.
 Image draw_shapes_mask(const ShapesConfig& config, Split split, int64_t index);
 
 }  // namespace tessera::data

@@ -80,7 +80,7 @@ std::string name_of(Split split, int64_t index) {
   return text(split == Split::train ? "shapes train" : "shapes validation", " sample ", index);
 }
 
-// Samples are drawn when they are read. objects() returns a thread-local list that is valid until its next
+// Samples are rendered when they are read. objects() returns a thread-local list that is valid until its next
 // call.
 class ShapesObjectsSource final : public ObjectSource {
  public:

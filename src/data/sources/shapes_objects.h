@@ -1,6 +1,6 @@
 // Images of the built-in set with several shapes each, for detectors: "shapes:task=detect".
 //
-// Two to six shapes of ten kinds, possibly overlapping, later over earlier, on a smooth background with
+// Two to six shapes of ten kinds, later ones possibly in front of earlier ones, on a smooth background with
 // noise. A shape with less than a quarter visible is dropped. A sample depends only on (seed, split, index).
 #pragma once
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the position of the member's name in a path through a shard; npos if it goes through none.
+// Returns the position of the member's name in a path through a shard; npos if no shard is in the path.
 size_t member_start(std::string_view path) {
   for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
     if (is_shard_name(path.substr(0, slash))) return slash + 1;

@@ -17,8 +17,8 @@ namespace tessera::data {
 bool is_shard_name(std::string_view path);
 // Returns the shards in a folder, sorted by name.
 std::vector<std::string> shards_in(const std::string& folder);
-// Opens an archive. If both splits use it, it is mapped and decompressed only once: while one of them keeps
-// it open and the file is unchanged.
+// Opens an archive. If both splits use it, it is mapped and decompressed only once, as long as one of them
+// keeps it open and the file is unchanged.
 std::shared_ptr<const TarArchive> open_archive(const std::string& path);
 
 // Reads files, including those in shards; opens each shard once. Thread-safe.
@@ -26,7 +26,7 @@ class ShardFiles {
  public:
   // Returns the bytes of a file. Throws if it has more than `most`, or if its shard has no such member.
   std::vector<std::byte> read(const std::string& path, uint64_t most) const;
-  // True if the path goes through a shard.
+  // True if the path leads into a shard.
   static bool inside_shard(std::string_view path);
 
  private:

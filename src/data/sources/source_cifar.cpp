@@ -58,7 +58,7 @@ Files find_files(const SourceConfig& config, Split split) {
   return {train, !own_path};
 }
 
-// Recognises CIFAR-100's files by their names, or by a size that only its records divide.
+// Recognises CIFAR-100's files by name, or by a size that is a multiple of only its record size.
 const Layout& layout_of(const std::string& path, size_t bytes) {
   const std::string name = fs::path(path).filename().string();
   if (name == "train.bin" || name == "test.bin") return kCifar100;

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns annotations/instances_WORD….json of a folder for the first word with a match, or "".
+// Returns annotations/instances_WORD….json of a folder for the first word that matches, or "".
 std::string instances_file(const std::string& folder, const std::vector<std::string>& words) {
   std::vector<std::string> found;
   std::error_code error;
@@ -37,7 +37,7 @@ std::string instances_file(const std::string& folder, const std::vector<std::str
   return "";
 }
 
-// True if a JSON file begins or ends like one of COCO's with objects.
+// True if a JSON file begins or ends like a COCO file with objects.
 bool looks_like_coco(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   if (name.starts_with("instances")) return true;
@@ -85,7 +85,7 @@ Extent shown_size(const ImageInfo& info) {
   return info.orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
 }
 
-// Returns the size of an image as viewers show it, by its header; zeros if it cannot be read.
+// Returns the size of an image as displayed, from its header; zeros if it cannot be read.
 Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   constexpr std::streamsize kHead = 1 << 16;
   if (!ShardFiles::inside_shard(path)) try {
@@ -211,13 +211,13 @@ class CocoSource final : public ObjectSource {
   }
 
  private:
-  // The EXIF orientations that take an image's objects to the image as it is shown and as it is stored;
-  // 0 before its file was read.
+  // The EXIF orientations that map an image's objects to the image as displayed and as stored; 0 until its
+  // file is read.
   struct Turns {
     uint8_t shown = 0, stored = 0;
   };
 
-  // Returns the size that objects are annotated in: that of the image's entry, else of a mask, else zeros.
+  // Returns the image size that annotations refer to: from the image's entry, else from a mask, else zeros.
   Extent annotated_extent(int64_t index) const {
     if (const Extent extent = image_extent(index); extent.width > 0 && extent.height > 0) return extent;
     for (const ObjectAnnotation& object : objects(index))
@@ -226,7 +226,7 @@ class CocoSource final : public ObjectSource {
     return {};
   }
 
-  // Boxes and masks are in pixels of the image, as shown or as stored: another size makes them wrong.
+  // Boxes and masks are in pixels of the displayed or the stored image; with any other size they are wrong.
   Turns turns_of(int64_t index, const RawSample& sample) const {
     const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
     const Extent annotated = annotated_extent(index);

@@ -1,6 +1,7 @@
 // ImageFolder: one folder per class. The root contains the class folders, or train/ and optionally a held-out
 // val/, validation/, valid/ or test/ with class folders, also by other usual names (source_kinds.h). Images
-// directly in that root, without any folder, have no labels. Runs in the folders are left out.
+// directly in that root, without any folder, have no labels. Run directories inside these folders are
+// skipped.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -95,7 +96,7 @@ bool holds_images(const fs::path& folder) {
           }).empty();
 }
 
-// The folders of the splits of a set, "" for none.
+// The folders of a set's splits; "" for a missing one.
 struct SplitFolders {
   std::string train, held_out;
 };
@@ -130,7 +131,7 @@ SplitFolders split_folders(const std::string& path) {
   return {whole(named.train), whole(named.held_out)};
 }
 
-// Returns the folder in a folder if that is all it holds, else "".
+// Returns the only entry of a folder if that is a folder, else "".
 std::string only_folder(const std::string& path) {
   const std::vector<std::string> folders = list(path, is_folder);
   return folders.size() == 1 && !holds_images(path) ? (fs::path(path) / folders[0]).string() : "";
@@ -141,7 +142,7 @@ std::string set_folder(const std::string& path) {
   const std::string inner = only_folder(path);
   if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
   const SplitFolders splits = split_folders(inner);
-  // Images directly in the splits, without class folders, are those of another kind of set.
+  // Images directly in the splits, without class folders, belong to another kind of set.
   const bool both = !splits.train.empty() && !splits.held_out.empty();
   return both && !list(splits.train, is_folder).empty() ? inner : path;
 }
@@ -158,7 +159,7 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
   const SplitFolders splits = split_folders(path);
   const std::string held_out = classes_folder(splits.held_out), train = classes_folder(splits.train);
   const bool has_train = !train.empty();
-  // A folder with only val/ in it is a set without training images, not a set with one class "val".
+  // A folder that contains only val/ is a set without training images, not a set with one class "val".
   const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
   if (split == Split::validation && own_path)
     return {(has_train || only_held_out) && !held_out.empty() ? held_out : path, false};
@@ -176,7 +177,7 @@ std::vector<std::string> required_classes(const SourceConfig& config) {
   return classes;
 }
 
-// Returns the remark that a name differs from a class in its Unicode form alone: "é" as one character or two.
+// Returns a remark if a name differs from a class only in its Unicode form: "é" as one character or two.
 std::string other_form(const std::string& name, const std::vector<std::string>& classes) {
   const auto letters = [](const std::string& word) {
     std::u32string out;
@@ -189,8 +190,8 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
   return "";
 }
 
-// Returns a line if the classes look like a level of folders above the classes. `data check` has a line of its own
-// for the only class images.
+// Returns a line if the class folders seem to be a level above the real ones. For a single class "images",
+// `data check` has a separate line.
 std::vector<std::string> level_warnings(const std::string& root, const std::vector<std::string>& classes) {
   if (classes.empty() || holds_images(fs::path(root) / classes[0])) return {};
   const auto first = list(fs::path(root) / classes[0], is_folder);

@@ -110,7 +110,7 @@ std::shared_ptr<const Idx> read_idx(const std::string& path) {
     const size_t place = 4 + 4 * d;
     const uint64_t extent = at(place) << 24 | at(place + 1) << 16 | at(place + 2) << 8 | at(place + 3);
     if (extent != 0 && values > bytes.size() / extent)
-      values = UINT64_MAX / 2;  // more than the file can contain
+      values = UINT64_MAX / 2;  // more values than the file can contain
     else
       values *= extent;
     idx->shape.push_back(static_cast<int64_t>(extent));

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 struct MaskSetConfig {
   std::string images = "images", masks = "annotations";
   std::string image_suffix, mask_suffix = ".png";
-  std::string train, validation;  // folders in both; "" = usual names
+  std::string train, validation;  // folders in both `images` and `masks`; "" = usual names
   bool reduce_zero_label = false;
   int64_t ignore_index = 255;
   std::string class_names = "classes.txt";
@@ -56,7 +56,7 @@ struct Layout {
   MaskSetConfig config;
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
-  std::string fixed_split;  // folder named by the path itself
+  std::string fixed_split;  // the split's folder if the path names it
 };
 
 // Cityscapes' 19 evaluation classes, and their numbers in *_labelIds.png.
@@ -205,7 +205,7 @@ Layout layout_of(const SourceConfig& config, Split split) {
 }
 
 struct SplitFolder {
-  std::string name;  // below both folders, "" if the set has no splits
+  std::string name;  // folder below both; "" if the set has no splits
   bool by_share = false;
 };
 

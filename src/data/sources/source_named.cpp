@@ -1,6 +1,6 @@
 // `named:[without=CLASS,][template=TEXT,]PATH`: images with classes, captioned by the names of their classes.
-// So CLIP can train on sets without captions (UniCL, Yang et al. 2022, mixes them with pairs). Held-out
-// classes are then known only by name.
+// So CLIP can train on sets without captions (UniCL, Yang et al. 2022, mixes them with pairs). A model has
+// only the names of held-out classes.
 #include <algorithm>
 
 #include "core/error.h"

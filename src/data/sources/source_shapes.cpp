@@ -1,4 +1,4 @@
-// `shapes:…`: samples are drawn when they are read.
+// `shapes:…`: samples are rendered when they are read.
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/questions.h"

@@ -35,7 +35,7 @@ struct Row {
   std::string where;  // "labels.csv line 7"
   std::string path;
   std::vector<std::string> labels;
-  bool numbers = false;  // JSON: the labels are numbers, whatever the class names
+  bool numbers = false;  // JSON: labels are numbers, whatever the class names
   std::optional<Split> split;
   std::vector<std::string> captions = {};
 };
@@ -46,7 +46,7 @@ struct Table {
   bool has_split = false;
   bool labelled = true;
   bool captioned = false;
-  std::vector<std::string> classes;  // if the columns are the classes
+  std::vector<std::string> classes;  // names of the columns, if these are the classes
   ProblemList problems;
 };
 
@@ -109,7 +109,8 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   return columns;
 }
 
-// Returns the titles of a row's columns with a 1. If one is neither 0 nor 1, reports it and returns nothing.
+// Returns the titles of those columns of a row that are 1. If one is neither 0 nor 1, reports it and returns
+// nothing.
 std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const Columns& columns,
                                                        Table& table, const std::string& where) {
   std::vector<std::string> marked;
@@ -443,7 +444,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   }
   const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
   if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
-  // A table with its own path and no rows for this split is used as a whole.
+  // If a table has a separate path and no rows for this split, all of it is used.
   const auto marked = [&](const Row& row) { return row.split == split; };
   const bool whole =
       !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));

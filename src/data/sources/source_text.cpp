@@ -50,7 +50,7 @@ bool is_shard(std::string_view path) {
 bool is_lines(std::string_view path) { return path.ends_with(".jsonl"); }
 
 // Writes each round of a conversation as a document in the template. The end of the document replaces the
-// template's end of an answer. Removes the image word.
+// template's end of an answer. The image placeholder is removed.
 std::vector<std::string> rounds_in(const ChatTemplate& chat, const std::vector<std::string>& turns) {
   std::vector<std::string> rounds;
   for (size_t i = 0; i + 1 < turns.size(); i += 2) {

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 struct ShardList {
   std::vector<std::string> paths;
   bool by_share = false;
-  bool beside = false;  // held-out shards with training shards in the same folder
+  bool beside = false;  // true if held-out shards are in the folder of the training shards
 };
 
 // Returns the shards of a split. In a folder, train… is for training and val…, test… is held out. If no shard
@@ -81,11 +81,11 @@ struct Item {
 struct Shard {
   std::shared_ptr<const TarArchive> archive;
   std::vector<Item> items;
-  bool labelled = false;  // a sample has a label; else images alone, of class 0
+  bool labelled = false;  // samples have labels; else images only, all of class 0
   ProblemList problems;
 };
 
-// Splits a member's name at the first full stop of its last part, or at its last one.
+// Splits a member's name at the first dot of its last path component, or at its last dot.
 std::pair<std::string_view, std::string> split_member_name(std::string_view name, bool at_last = false) {
   const size_t slash = name.rfind('/'), start = slash == std::string_view::npos ? 0 : slash + 1;
   const size_t dot = at_last ? name.rfind('.') : name.find('.', start);
@@ -97,8 +97,8 @@ bool is_image_ending(const std::string& ending) {
   return ending.find('.', 1) == std::string::npos && has_picture_extension(ending);
 }
 
-// The members' keys. As in webdataset a key ends at the first full stop, so that "a.seg.png" is a further
-// member of the sample with "a.png". Without such an image, or with an "a.seg.cls", the key is "a.seg".
+// The members' keys. As in webdataset, a key ends at the first dot, so that "a.seg.png" is another member of
+// the sample with "a.png". Without such an image, or with an "a.seg.cls", the key is "a.seg".
 class MemberKeys {
  public:
   explicit MemberKeys(const TarArchive& archive) {
@@ -242,7 +242,7 @@ class WebDatasetSource final : public LabelledSource {
       std::vector<int64_t> labels;
       std::set<std::string_view> seen;
       for (const Item& item : items_) {
-        const std::string_view key = key_of(item);  // keys may repeat in other shards
+        const std::string_view key = key_of(item);  // other shards may repeat keys
         keys.push_back(seen.insert(key).second ? std::string(key) : text(item.shard, "/", key));
         labels.push_back(item.label);
       }
@@ -308,7 +308,7 @@ class WebDatasetSource final : public LabelledSource {
                                            const std::string& where) {
     if (item.json != kNoMember) {
       auto found = captions_of_json(parse_json(as_text(archive.bytes(item.json)), where), where);
-      // An empty caption of the .json hides none of the .txt.
+      // If the .json has an empty caption, those of the .txt still count.
       const bool any = std::ranges::any_of(found, [](const std::string& one) { return !one.empty(); });
       if (any || (!found.empty() && item.text == kNoMember)) return found;
     }
@@ -374,7 +374,7 @@ class WebDatasetSource final : public LabelledSource {
     }
   }
 
-  // For sets without class names: numbers up to the largest label of the training set.
+  // For sets without class names: class numbers up to the largest label of the training set.
   std::vector<std::string> count_classes(const SourceConfig& config, Split split, bool beside) const {
     if (split == Split::validation && (beside || has_training_path(config)))
       if (std::vector<std::string> classes = training_classes(config); !classes.empty()) return classes;
@@ -383,7 +383,7 @@ class WebDatasetSource final : public LabelledSource {
     return classes_of_numbers(std::move(labels));
   }
 
-  // Turns numbers that are names of classes into classes.
+  // Maps numbers that are names of classes to classes.
   void take_as_names() {
     const auto turned = [&](int64_t number) {
       const int64_t label = class_of_number(number, classes_, true);

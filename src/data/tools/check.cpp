@@ -95,7 +95,7 @@ std::string classes_of(const Source& source, int64_t index) {
 class DuplicateFinder {
  public:
   explicit DuplicateFinder(CheckReport& report) : report_(report) {}
-  // Whether a source may repeat an image, once per conversation about it.
+  // Whether a source may repeat an image, such as one per conversation about it.
   void allow_repeats(bool repeats) { repeats_ = repeats; }
 
   void add(const Look& look, const Place& place) {
@@ -232,7 +232,7 @@ class SetCheck {
       }
   }
 
-  // Looks at all images of a split; those of documents are another source, and their texts come last.
+  // Looks at all images of a split; images of documents are a separate source, and their texts come last.
   void check_split(const Source& source, const Annotations& annotations, bool held_out) {
     const Source& images = annotations.images();
     const auto of_images = images.annotations();
@@ -285,7 +285,7 @@ class SetCheck {
     if (!look.without_image) duplicates_.add(look, place);
   }
 
-  // A class without a pixel is a problem of training; validation needs a pixel of any.
+  // In training every class must have a pixel; in validation there must be a pixel of any.
   void check_masks(const Source& source, const std::vector<std::string>& classes,
                    const std::bitset<256>& values, bool held_out) {
     std::bitset<256> labelled = values;

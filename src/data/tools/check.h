@@ -33,7 +33,7 @@ struct SplitCheck {
   std::vector<int64_t> class_counts;
   std::string counted = "images";          // by class_counts: images or objects
   std::map<std::string, int64_t> formats;  // "jpeg", "png", "webp", "pixels"
-  // Readable images by their shorter side: the number with 2^k to 2^(k+1)-1 pixels.
+  // Readable images by shorter side: entry k counts those with 2^k to 2^(k+1)-1 pixels.
   std::map<int, int64_t> sides;
   int smallest_side = 0, largest_side = 0;  // shorter side, longer side
   int64_t oriented = 0;                     // images with an EXIF orientation, which is applied
@@ -45,8 +45,8 @@ struct CheckReport {
   Lines unreadable;  // missing, truncated, not an image, too many pixels
   Lines duplicates;  // the same bytes twice in a split
   Lines leaks;       // the same bytes in training and held-out images
-  Lines captions;    // of sets with captions: none, empty, duplicate, truncated, control characters
-  Lines warnings;    // no problem in itself: nearly constant images
+  Lines captions;    // problems of captions: missing, empty, duplicate, truncated, …
+  Lines warnings;    // not errors by themselves: nearly constant images
   int64_t problems() const {
     return set.count + unreadable.count + duplicates.count + leaks.count + captions.count;
   }
@@ -59,7 +59,7 @@ CheckReport check_data(const SourceConfig& config, const Progress& progress = {}
 // Opens the existing splits, including those with problems; the first is the training split.
 struct OpenSplits {
   std::unique_ptr<Source> train, validation;  // null if it cannot be opened or is empty
-  std::vector<std::string> errors;            // for splits that cannot be opened
+  std::vector<std::string> errors;            // errors of splits that cannot be opened
   // Returns the errors and the sources' problems. Lines that both splits report from one file appear once.
   std::vector<std::string> problems() const;
 };
@@ -68,12 +68,12 @@ OpenSplits open_splits(const SourceConfig& config);
 // `data check` of sets without images: latents and plain texts.
 
 struct CheckedSet {
-  std::string text;  // for people, with `show` lines of each kind of problem
+  std::string text;  // readable text, with `show` lines of each kind of problem
   nlohmann::ordered_json json;
   int64_t problems = 0;
 };
 
-// Reads all latents of both splits. Throws if they are of different VAEs.
+// Reads all latents of both splits. Throws if they belong to different VAEs.
 CheckedSet check_latents(const SourceConfig& config, int64_t show);
 
 // Reads all documents of both splits, and reports those that occur twice or in both.
@@ -84,11 +84,11 @@ CheckedSet check_texts(const SourceConfig& config, int64_t show);
 struct PreviewCell {
   Image picture;        // empty (no pixels) if the sample cannot be read
   std::string caption;  // class name; "a, b" for several; the first caption of a set without classes
-  std::string numbers;  // the same classes by number: "class 3", "classes 0, 3"
+  std::string numbers;  // the same with class numbers: "class 3", "classes 0, 3"
   std::string error;
 };
 
-// Returns `count` samples drawn by seed, ordered by class, shrunk to fit side x side if they are larger.
+// Returns `count` random samples (by seed) in order of class, shrunk to side x side if they are larger.
 std::vector<PreviewCell> preview_cells(const Source& source, int64_t count, uint64_t seed, int side);
 
 }  // namespace tessera::data

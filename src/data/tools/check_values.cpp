@@ -35,7 +35,7 @@ class MetDocuments {
   std::map<std::string, Place> met_;
 };
 
-// One split, with its name and its facts over all samples.
+// One split, with its name and statistics of all its samples.
 struct CheckedSplit {
   const Source& source;
   std::unique_ptr<Annotations> annotations;

@@ -25,12 +25,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPiece = 64;         // images processed at a time
-constexpr int kSmallImage = 64;        // up to this side CIFAR's parameters fit better than ImageNet's
+constexpr int kSmallImage = 64;        // up to this side, CIFAR's parameters are used instead of ImageNet's
 constexpr size_t kMostKeptStem = 100;  // bytes
 constexpr double kTestCrop = 0.875;    // ImageNet-C was made from the usual test crop
 constexpr uint64_t kHashStart = 14695981039346656037u, kHashPrime = 1099511628211u;  // FNV-1a
 
-// Returns "cat/IMG_1.jpg" of "photos/cat/IMG_1.jpg": independent of the set's location.
+// Returns "cat/IMG_1.jpg" of "photos/cat/IMG_1.jpg", which does not depend on the set's location.
 std::string own_name(const std::string& name) {
   const size_t last = name.find_last_of('/');
   if (last == std::string::npos || last == 0) return name;
@@ -52,7 +52,7 @@ Image test_crop(const Image& image, int64_t size) {
   return cut(small, {(whole.width - side) / 2, (whole.height - side) / 2, side, side});
 }
 
-// Returns a class as a folder name.
+// Returns a class name as a folder name.
 std::string folder_of(const std::string& name) {
   if (name.empty() || name == "." || name == ".." ||
       name.find_first_of(std::string("/\0", 2)) != std::string::npos)
@@ -116,7 +116,7 @@ std::vector<std::string> checked(const CorruptConfig& config) {
   return corruptions;
 }
 
-// Returns the sides without decoding; 0 if the image cannot be read.
+// Returns the sides from the header, without decoding; 0 if the image cannot be read.
 Extent sides_of(const Source& source, int64_t index) {
   try {
     const RawSample sample = source.read(index);

@@ -1,4 +1,4 @@
-// A data set under corruptions: as a source that corrupts its images on read, and written as folders,
+// A data set under corruptions: as a source that corrupts images when they are read, or written to folders
 // CORRUPTION/SEVERITY/CLASS as in ImageNet-C.
 #pragma once
 
@@ -52,8 +52,8 @@ inline constexpr const char* kDrawnFrost =
     "published "
     "ones";
 
-// Returns the parameters of that name. For "": CIFAR-10-C's if `size` (if 0, the shorter side of the first
-// image) is at most 64 pixels, else ImageNet-C's.
+// Returns the parameter set of that name. For "": CIFAR-10-C's if `size` (or if 0, the shorter side of the
+// first image) is at most 64 pixels, else ImageNet-C's.
 const CorruptionParameters& parameters_for(const std::string& name, int64_t size, const Source& source);
 // Returns "CIFAR-10-C" or "ImageNet-C".
 std::string published_name(const CorruptionParameters& parameters);
@@ -62,7 +62,7 @@ std::string published_name(const CorruptionParameters& parameters);
 // `most` images, evenly spread over the source (0: all), and skips unreadable ones.
 void require_corruptible(const Source& source, int64_t most = 0);
 
-// Returns the part of an image's name that its corrupted file keeps: "IMG_1" of "photos/cat/IMG_1.jpg".
+// Returns the part of an image's name that its corrupted file keeps: "IMG_1" from "photos/cat/IMG_1.jpg".
 std::string kept_stem(const std::string& name);
 // The same for a file that corrupt_set wrote: "IMG_1" of "DIR/fog/1/cat/000012-IMG_1.png".
 std::string kept_stem_of_written(const std::string& file);
@@ -72,7 +72,7 @@ struct CorruptConfig {
   std::vector<std::string> corruptions = {};  // empty: the benchmark's 15
   std::vector<int64_t> severities = {1, 2, 3, 4, 5};
   std::string parameters = "";  // "imagenet", "cifar"; "": cifar for images of at most 64 pixels
-  std::string frost = "";       // folder of frost images; "": drawn
+  std::string frost = "";       // folder of frost images; "": synthetic frost
   int64_t size = 0;             // as in CorruptedSource
   int64_t quality = 0;          // JPEG quality; 0: PNG, without further loss
   int64_t seed = 0;
@@ -81,11 +81,11 @@ struct CorruptConfig {
 struct CorruptReport {
   int64_t pictures = 0;      // written
   std::string parameters;    // name of the parameter set
-  bool drawn_frost = false;  // frost was requested without images of it
+  bool drawn_frost = false;  // frost was requested without a folder of frost images
 };
 
 // Writes DIR/CORRUPTION/SEVERITY/CLASS/NUMBER-NAME.png for every image of the source, and
-// DIR/corruptions.json with the settings. The folder appears complete or not at all.
+// DIR/corruptions.json with the settings. The folder is written completely or not at all.
 CorruptReport corrupt_set(std::shared_ptr<const Source> source, const CorruptConfig& config,
                           const Progress& progress = {});
 

@@ -49,7 +49,7 @@ void speckle_noise(Work& work) {
   each(work, [&](double& x, size_t i, size_t k) { x += x * work.c[0] * at(work.draws.normal, i, k); });
 }
 
-// c: photons of a white pixel.
+// c: number of photons of a white pixel.
 void shot_noise(Work& work) {
   check(work.draws.counts.size() == work.image.pixels.size(), "corruption: ", work.draws.counts.size(),
         " counts for ", work.image.pixels.size(), " numbers");
@@ -73,9 +73,9 @@ void gaussian_blur(Work& work) {
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
 }
 
-// c: deviation of the blur before and after, maximum offset of a source pixel, rounds. Pixels are copied in
-// place, from the lower right upwards. The published line looks like a swap of two pixels, but copies the
-// source pixel to both.
+// c: standard deviation of the blur before and after, maximum offset of a source pixel, number of rounds.
+// Pixels are copied in place, from the lower right upwards. The published line looks like a swap of two
+// pixels, but copies the source pixel to both.
 void glass_blur(Work& work) {
   const auto reach = static_cast<int>(work.c[1]), rounds = static_cast<int>(work.c[2]);
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
@@ -93,7 +93,7 @@ void glass_blur(Work& work) {
   for (Plane& plane : work.x) plane = gaussian(plane, work.c[0], 4, Edge::repeat);
 }
 
-// c: radius of the disk, deviation of its edge's blur.
+// c: radius of the disk, standard deviation of the blur of its edge.
 void defocus_blur(Work& work) {
   const double radius = work.c[0];
   const int reach = radius <= 8 ? 8 : static_cast<int>(radius), side = 2 * reach + 1;
@@ -107,13 +107,13 @@ void defocus_blur(Work& work) {
   for (Plane& plane : work.x) plane = filter_square(plane, kernel.values, side, Edge::mirror_101);
 }
 
-// c: radius and deviation in pixels.
+// c: radius and standard deviation in pixels.
 void motion_blur(Work& work) {
   for (Plane& plane : work.x)
     plane = motion_blurred(plane, static_cast<int>(work.c[0]), work.c[1], work.draws.angle);
 }
 
-// c: from, to, step of the zooms; their number and values follow NumPy's arange.
+// c: first, end and step of the zooms; their number and values follow NumPy's arange.
 void zoom_blur(Work& work) {
   const auto count = static_cast<int>(std::ceil((work.c[1] - work.c[0]) / work.c[2]));
   const double step = (work.c[0] + work.c[2]) - work.c[0];
@@ -128,7 +128,7 @@ void zoom_blur(Work& work) {
   }
 }
 
-// c: thickness, decay of the plasma.
+// c: thickness and decay of the plasma map.
 void fog(Work& work) {
   const int side = plasma_side(work.image.height, work.image.width);
   const std::vector<double> map = plasma_map(side, work.c[1], work.draws.plasma);
@@ -142,7 +142,7 @@ void fog(Work& work) {
         plane.row(y)[x] = scale * (plane.row(y)[x] + work.c[0] * map[static_cast<size_t>(y * side + x)]);
 }
 
-// c: shares of the image and of the frost.
+// c: weights of the image and of the frost.
 void frost(Work& work) {
   const Image& ice = work.draws.frost;
   check(ice.width == work.image.width && ice.height == work.image.height && ice.channels == 3,
@@ -153,8 +153,8 @@ void frost(Work& work) {
   });
 }
 
-// c: mean and deviation of the flakes, zoom, threshold, radius and deviation of the fall, share of the
-// image's colours.
+// c: mean and deviation of the flakes, zoom, threshold, radius and deviation of the motion blur, weight of
+// the image's colours.
 void snow(Work& work) {
   const Parameters c = work.c;
   Plane layer(work.image.height, work.image.width);
@@ -165,7 +165,7 @@ void snow(Work& work) {
     flake = flake < c[3] ? 0 : static_cast<double>(static_cast<int>(std::clamp(flake, 0.0, 1.0) * 255));
   layer = motion_blurred(layer, static_cast<int>(c[4]), c[5], work.draws.angle);
   constexpr double kNoFraction =
-      0x1.8p52;  // adding it leaves no bits for a fraction, so the number is rounded to even
+      0x1.8p52;  // adding it leaves no bits for a fraction, so the sum is rounded to even
   for (double& flake : layer.values) flake = ((flake + kNoFraction) - kNoFraction) / 255;
   for (size_t i = 0; i < layer.values.size(); ++i) {
     const double luma =
@@ -179,7 +179,7 @@ void snow(Work& work) {
 }
 
 struct Hsv {
-  double hue = 0, saturation = 0, value = 0;  // hue as a share of the circle
+  double hue = 0, saturation = 0, value = 0;  // hue as a fraction of the circle
 };
 
 Hsv hsv_of(double r, double g, double b) {
@@ -283,7 +283,7 @@ class AffineMap {
   double area_ = 1;
 };
 
-// c: length and smoothness (deviation) of the per-pixel shifts, reach of the affine map's shifts, all in
+// c: size and smoothness (standard deviation) of the per-pixel shifts, range of the affine map's shifts, in
 // pixels.
 void elastic_transform(Work& work) {
   const int height = work.image.height, width = work.image.width;
@@ -304,7 +304,7 @@ void elastic_transform(Work& work) {
     return shifts;
   };
   const Plane right = field(work.draws.field_x), down = field(work.draws.field_y);
-  // Applies a map to the three channels together.
+  // Applies the same map to the three channels.
   const auto move = [&](Edge edge, const auto& place_of) {
     const Interpolator between(height, width, edge);
     Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};

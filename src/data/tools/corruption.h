@@ -1,8 +1,8 @@
 // The corruptions of ImageNet-C and CIFAR-10-C (Hendrycks & Dietterich 2019): the benchmark's 15 and its 3
 // extra ones, in 5 severities, for images of any size.
 //
-// Random draws are separate from their use: corrupt() is a plain function, so the same numbers give the same
-// image. If the benchmark's code and its description differ, this follows the code.
+// Random draws are separate from their use: corrupt() is a plain function, so the same random numbers give
+// the same image. If the benchmark's code and its description differ, this follows the code.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@ inline constexpr int kLeastCorruptedSide = 16;
 std::span<const std::string> corruption_names();
 inline constexpr size_t kBenchmarkCorruptions = 15;
 
-// The numbers of each severity, as in the benchmark's code; corruption.cpp documents them at each corruption.
+// Parameters of each severity, as in the benchmark's code; corruption.cpp documents those of each corruption.
 struct CorruptionParameters {
   std::string name;  // "imagenet" or "cifar"
   std::map<std::string, std::array<std::vector<double>, kSeverities>> by_corruption;
-  // Returns the numbers of severity 1 to 5. Throws a usage error with the nearest corruption, or the valid
+  // Returns the parameters of severity 1 to 5. Throws a usage error with the nearest corruption, or the valid
   // severities.
   const std::vector<double>& of(const std::string& corruption, int severity) const;
 };
@@ -42,10 +42,10 @@ const CorruptionParameters& corruption_parameters(
 struct CorruptionDraws {
   std::vector<double> normal;                // [height, width, 3]: gaussian_noise, speckle_noise
   std::vector<double> normal_2d;             // [height, width]: snow
-  std::vector<double> uniform_1, uniform_2;  // [height, width, 3] in [0, 1): impulse_noise, whether and which
+  std::vector<double> uniform_1, uniform_2;  // [height, width, 3] in [0, 1), for impulse_noise: which pixels
   std::vector<int64_t> counts;               // [height, width, 3], Poisson: shot_noise
   std::vector<std::array<int, 2>> offsets;   // (x, y) in pixel order: glass_blur
-  std::vector<double> plasma;                // in [-1, 1), in the order of use: fog
+  std::vector<double> plasma;                // numbers in [-1, 1), in the order of use: fog
   std::vector<double> field_x, field_y;      // [height, width] in [-1, 1): elastic_transform
   std::array<std::array<double, 2>, 3> affine{};  // in [-1, 1): elastic_transform
   double angle = 0;                               // in degrees: motion_blur, snow
@@ -56,7 +56,7 @@ struct CorruptionDraws {
 int64_t plasma_draws(int side);
 int plasma_side(int height, int width);
 
-// Images that frost is cropped from; without any, frost is drawn.
+// Images that frost is cropped from; if there are none, frost is synthesised.
 using FrostImages = std::vector<Image>;
 CorruptionDraws draw_corruption(const std::string& corruption, std::span<const double> parameters,
                                 const Image& image, const FrostImages& frosts, RandomStream& stream);

@@ -38,7 +38,7 @@ class PoissonTable {
   }
 
  private:
-  std::vector<uint32_t> below_;  // 2^32 times the probability of at most this count
+  std::vector<uint32_t> below_;  // 2^32 times the probability of a count of at most this
   std::array<uint16_t, 256> begins_{};
 };
 
@@ -79,7 +79,7 @@ int64_t poisson(RandomStream& stream, double mean) {
   }
 }
 
-// Crops a part of the image's size from a frost image, enlarged first if it is smaller.
+// Crops a region of the image's size from a frost image, which is enlarged first if it is smaller.
 Image cut_frost(const Image& frost, const Image& image, RandomStream& stream) {
   Image from = frost;
   const double grow = std::max(static_cast<double>(image.width) / frost.width,

@@ -1,4 +1,4 @@
-// The numbers of the benchmark's code (imagenet_c/corruptions.py and make_cifar_c.py), severity 1 to 5.
+// The parameters in the benchmark's code (imagenet_c/corruptions.py and make_cifar_c.py), severity 1 to 5.
 #include <cmath>
 
 #include "core/error.h"

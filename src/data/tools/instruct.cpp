@@ -22,7 +22,7 @@ constexpr const char* kAsksForDetail[] = {
 
 struct Thing {
   std::string name;                    // its class
-  double x = 0.5, y = 0.5, share = 0;  // centre and area, as shares of the image
+  double x = 0.5, y = 0.5, share = 0;  // centre and area, relative to the image
 };
 
 // All annotations of a sample, and the set's classes.
@@ -88,7 +88,7 @@ std::string sentence(std::string words) {
   return ends ? words : words + ".";
 }
 
-// Counts the objects of each class, in the order of their largest one.
+// Counts the objects of each class; classes are in the order of their largest object.
 std::vector<std::pair<std::string, int64_t>> counts_of(const std::vector<Thing>& things) {
   std::vector<std::pair<std::string, int64_t>> counts;
   for (const Thing& thing : things) {
@@ -138,7 +138,7 @@ const auto& drawn(const Items& items, RandomStream& random) {
   return items[random.below(std::size(items))];
 }
 
-// Draws a class of the set that the image lacks; "" if it has all.
+// Draws a class of the set that the image lacks; "" if the image has all.
 std::string absent_class(const Facts& facts, RandomStream& random) {
   std::vector<std::string> absent;
   for (const std::string& name : facts.known) {

@@ -1,4 +1,4 @@
-// Conversations about images, made of their labels and boxes, in the format of LLaVA's files (Liu et al.
+// Conversations about images, made from their labels and boxes, in the format of LLaVA's files (Liu et al.
 // 2023, Visual instruction tuning, section 3). LLaVA uses a language model to write three kinds of responses
 // from captions and boxes. Here fixed sentences are used, with no content beyond the annotation:
 //
@@ -24,8 +24,8 @@ struct Instruction {
   std::vector<std::string> turns;  // question, answer, question, …; the first starts with "<image>"
 };
 
-// Returns one instruction of each kind, or none if the source has no data for it. The choice of questions and
-// words depends only on (seed, index).
+// Returns one instruction of each kind for which the source has data. The choice of questions and words
+// depends only on (seed, index).
 std::vector<Instruction> instructions_of(const Source& source, int64_t index, uint64_t seed);
 
 // Returns an object of LLaVA's files on one line: id, image, conversations, answer_type. `number` is the id.

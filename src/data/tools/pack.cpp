@@ -91,7 +91,7 @@ Encoded encode(const RawSample& sample, const PackConfig& pack) {
 // Starts a new shard whenever the last one is full.
 class ShardWriter {
  public:
-  // `shown` is the folder's name in the report, "" for the packed folder itself.
+  // `shown` is the folder's name in the report; "" is the packed folder itself.
   ShardWriter(fs::path folder, std::string shown, std::string prefix, const PackConfig& pack,
               int64_t pictures, PackReport& report)
       : folder_(std::move(folder)),

@@ -29,15 +29,15 @@ struct PackReport {
   Lines skipped;
 };
 
-// Packs a set. Decodes every image once, so that no damaged one is packed. Copies encoded images byte for
+// Packs a set. Decodes every image once, so that no damaged image is packed. Copies encoded images byte for
 // byte unless it shrinks them (JPEG and WebP to JPEG, others to PNG); raw pixels become PNG. Members are
 // named by index and file: train000000012-IMG_1.jpg. Each split is shuffled once, always in the same way.
 // Sets with masks or objects keep their order, so that training from shards equals training from files.
 // Writes to FOLDER.partial and renames it at the end, so the folder appears complete or not at all.
 PackReport pack_data(const SourceConfig& config, const PackConfig& pack, const Progress& progress = {});
 
-// A folder that is written under a temporary name next to its target and renamed at the end: complete or
-// absent.
+// A folder that is written under a temporary name next to its target and renamed at the end, so it is never
+// incomplete.
 
 // Returns the path without trailing slashes. Throws unless a finished folder can be renamed to it: it must be
 // missing or an empty folder, not a link and not the current folder.

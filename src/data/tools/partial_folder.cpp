@@ -42,7 +42,7 @@ PartialFolder::~PartialFolder() {
 
 void PartialFolder::put_in_place() {
   std::error_code error;
-  done_ = true;  // a finished folder remains, under one name or the other
+  done_ = true;  // a finished folder always exists under one of the two names
   fs::rename(path_, target_, error);
   if (error)
     fail("the finished folder is ", path_.string(), ", it cannot be renamed to ", target_.string(), ": ",

@@ -16,7 +16,7 @@ namespace tessera::data {
 // jitter, in this order (timm's and DeiT III's); or those of a ViewAugment.
 class PixelAugment {
  public:
-  // `interpolation` and the mean colour (the fill for outside pixels) come from the preprocessing. Throws
+  // `interpolation` and the mean colour (which fills outside pixels) come from the preprocessing. Throws
   // usage errors.
   PixelAugment(const AugmentConfig& config, const Preprocess& preprocess);
   PixelAugment(const ViewAugment& config, const Preprocess& preprocess);

@@ -51,7 +51,7 @@ void bicubic(const Image& image, const Place& at, uint8_t* out) {
     double lines[4];
     for (int i = 0; i < 4; ++i) {
       const int y = at.y - 1 + i;
-      if (i > 0 && (y < 0 || y >= image.height)) {  // a missing line repeats the one before
+      if (i > 0 && (y < 0 || y >= image.height)) {  // a missing line repeats the previous one
         lines[i] = lines[i - 1];
         continue;
       }

@@ -8,7 +8,8 @@
 namespace tessera::data {
 namespace {
 
-// Weights in 24-bit fixed point: `whole` for pixels up to `reach` away, `edge` for the next one on each side.
+// Weights in 24-bit fixed point: `whole` for pixels up to `reach` away, `edge` for the next pixel on each
+// side.
 struct BoxWeights {
   int reach;
   uint32_t whole, edge;
@@ -22,7 +23,7 @@ BoxWeights box_weights(float radius) {
   return w;
 }
 
-// Blurs a row of `count` pixels, `step` bytes apart, once, by way of a copy of the row.
+// Blurs a row of `count` pixels, `step` bytes apart, once, reading from a copy of the row.
 void blur_line(uint8_t* line, int count, int step, const BoxWeights& w, std::vector<uint8_t>& copy) {
   copy.resize(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) copy[static_cast<size_t>(i)] = line[static_cast<ptrdiff_t>(i) * step];

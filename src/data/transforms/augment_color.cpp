@@ -159,7 +159,7 @@ void equalize(Image& image) {
     int64_t total = 0, last = 0;
     for (const int64_t count : counts[c])
       if (count) total += count, last = count;
-    const int64_t step = (total - last) / 255;  // also 0 if the channel has only one value
+    const int64_t step = (total - last) / 255;  // 0 also if the channel has only one value
     tables[c] = identity();
     if (!step) continue;
     int64_t n = step / 2;

@@ -14,7 +14,7 @@ struct EraseConfig {
   double probability = 0;
   std::string mode = "pixel";  // const (zeros), rand (a normal colour for the box), pixel (normal noise)
   int64_t least_count = 1, most_count = 1;
-  double least_area = 0.02, most_area = 1.0 / 3;  // shares of the image, for all boxes together
+  double least_area = 0.02, most_area = 1.0 / 3;  // fractions of the image's area, for all boxes together
   double least_aspect = 0.3;                      // height over width; at most its inverse
   template <class V>
   void visit(V& v) {

@@ -19,13 +19,13 @@ Image luma(const Image& image);
 // Computes degenerate + factor * (image - degenerate) in float32, clipped to 0 … 255 and truncated, in place.
 void blend(Image& image, const Image& degenerate, double factor);
 
-// Blend with black, with the image's mean luma, with its luma, and with its smoothed version. Factor 1
+// Blend the image with black, with its mean luma, with its luma, and with its smoothed version. Factor 1
 // changes nothing.
 void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);
 void adjust_sharpness(Image& image, double factor);
-// Shifts the hue by `shift` of the circle, -0.5 … 0.5, in 8-bit HSV.
+// Shifts the hue by `shift` (a fraction of the circle, -0.5 … 0.5), in 8-bit HSV.
 void adjust_hue(Image& image, double shift);
 // Computes 255.999 (v / 255)^gamma, truncated.
 void adjust_gamma(Image& image, double gamma);
@@ -39,7 +39,7 @@ void solarize(Image& image, int threshold);
 void solarize_add(Image& image, int amount);
 // Keeps the upper `bits`, 1 … 8.
 void posterize(Image& image, int bits);
-// Stretches each channel to 0 … 255.
+// Stretches the range of each channel to 0 … 255.
 void autocontrast(Image& image);
 // Flattens each channel's histogram.
 void equalize(Image& image);
@@ -82,7 +82,7 @@ Image smooth(const Image& image);
 struct PhotometricConfig {
   double brightness = 32;  // d in -32 … 32
   double contrast[2] = {0.5, 1.5}, saturation[2] = {0.5, 1.5};
-  int hue = 18;  // in half degrees; +18 itself is never drawn
+  int hue = 18;  // half degrees; +18 itself is never drawn
 };
 
 // Distorts an image of 3 channels in place.

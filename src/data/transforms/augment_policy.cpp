@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr double kTop = 10;  // magnitudes run from 0 to this
+constexpr double kTop = 10;  // magnitudes range from 0 to this
 
 // ---- operations: their arguments by level, and their implementations ----
 
@@ -206,7 +206,7 @@ struct Step {
 };
 using Steps = std::vector<std::vector<Step>>;
 
-// ImageNet's policy from the paper (table 9).
+// The policy for ImageNet from the paper (table 9).
 const Steps kOriginal = {{{"PosterizeOriginal", 0.4, 8}, {"Rotate", 0.6, 9}},
                          {{"Solarize", 0.6, 5}, {"AutoContrast", 0.6, 5}},
                          {{"Equalize", 0.8, 8}, {"Equalize", 0.6, 3}},
@@ -376,7 +376,7 @@ void apply_policy_op(const PolicyOp& op, const OpSettings& settings, Draws& draw
   else if (op.deviation > 0)
     magnitude += op.deviation * draws.normal();
   magnitude = std::clamp(magnitude, 0.0, op.most);
-  // Every operation draws a sign, so that later draws do not depend on which operation it is.
+  // Every operation draws a sign, so that later draws do not depend on the choice of the operation.
   const bool negative = draws.fraction() > 0.5;
   apply_op(op.name, op_argument(op.name, magnitude, settings, negative).value_or(0), settings, draws, image);
 }

@@ -17,7 +17,7 @@ struct OpSettings {
   double translate_pixels = 100;  // TranslateX, TranslateY at level 10
   double translate_share = 0.45;  // TranslateXRel, TranslateYRel at level 10: share of the side
   Colour fill = {128, 128, 128};  // colour of pixels from outside
-  // For operations that move pixels; if unset, bilinear or bicubic is drawn each time.
+  // For operations that move pixels; if unset, bilinear or bicubic is chosen at random each time.
   std::optional<Interpolation> interpolation;
 };
 
@@ -25,7 +25,7 @@ struct OpSettings {
 std::vector<std::string> op_names();
 
 // Returns the argument of an operation at a magnitude of 0 … 10 (or more), or nothing if it takes none.
-// `negative`: the other sign, for operations that have one. Throws a usage error for an unknown name.
+// `negative`: the opposite direction, for operations that have one. Throws a usage error for an unknown name.
 std::optional<double> op_argument(const std::string& name, double magnitude, const OpSettings& settings,
                                   bool negative);
 

@@ -15,7 +15,7 @@ namespace tessera::data {
 // Pads to a square of the longer side, with the image in the centre and `colour` around it.
 Image pad_to_square(const Image& image, const std::array<uint8_t, 3>& colour);
 
-// Resizes the image to fit into `size` with its aspect ratio, centred on black.
+// Resizes the image to fit into `size`, keeping its aspect ratio, and centres it on black.
 enum class FitRounding { up, nearest };  // the shorter side's: LLaVA's, and OpenCLIP's `longest` mode
 Image fit_into(const Image& image, Extent size, FitRounding rounding);
 
@@ -28,7 +28,7 @@ Image resize_by_short_weights(const Image& image, int width, int height);
 // down as in Hugging Face's image processors; torchvision rounds half to even (geometry.h: centre).
 Image shortest_then_centre(const Image& image, int side);
 
-// Returns the size that shows most of the image's pixels; if several do, the one with the least waste.
+// Returns the size that keeps most of the image's pixels; of several, the one with the least padding.
 Extent best_size(Extent picture, const std::vector<Extent>& sizes);
 
 }  // namespace tessera::data

@@ -35,7 +35,7 @@ const MaskLabels& require_masks(const Source& source, std::string_view who) {
   const auto holds = [&](const char* folder) {
     return labels && std::ranges::find(labels->class_names(), folder) != labels->class_names().end();
   };
-  // A folder that lacks one of the two was opened as a folder of classes.
+  // A folder that lacks images or masks was opened as a folder of classes.
   if (holds("images") || holds("annotations"))
     fail_usage(
         who, " needs a mask for each image: ", source.describe(), " is no set of masks, as ",
@@ -105,7 +105,7 @@ std::array<uint8_t, 3> mask_colour(int64_t index) {
                            : round == 2 ? 255 - (255 - value) * 0.55
                            : round == 3 ? value * 0.38
                                         : 255 - (255 - value) * 0.3;
-    // Further rounds shift slightly, so that all of 255 indices differ.
+    // Later rounds shift colours slightly, so that all 255 indices differ.
     colour[c] = static_cast<uint8_t>(
         std::clamp(changed + 7.0 * static_cast<double>(index / 40) * (c == 1 ? -1 : 1), 0.0, 255.0));
   }

@@ -33,18 +33,18 @@ void require_same_masks(const Source& train, const Source& validation);
 [[noreturn]] void refuse_values(const std::string& mask, const std::map<int64_t, int64_t>& pixels,
                                 const std::string& classes, const std::string& hint = "");
 
-// Returns a line about classes without a pixel, with the usual reason if masks have pixels without a class; ""
-// if there are none.
+// Returns a line that lists classes without a pixel, and the usual reason if masks have pixels without a
+// class; "" if none.
 std::string no_pixels_of(const std::vector<std::string>& classes, bool ignored_pixels = true);
 
 // Counts the pixels of each class, and last those without one, in `count` samples drawn by seed 0. Skips
 // unreadable samples.
 std::vector<int64_t> mask_pixels(const Source& source, int64_t count);
 
-// Returns the colour of a class. Dark and light colours alternate, and hues that red-green blindness confuses
-// are far apart (Okabe & Ito 2008, then steps of lightness); index 255 is black.
+// Returns the colour of a class. Dark and light colours alternate, and hues that are easily confused with
+// red-green blindness differ strongly (Okabe & Ito 2008, then steps of lightness); index 255 is black.
 std::array<uint8_t, 3> mask_colour(int64_t index);
-// Blends the mask's colours into the image with weight `share`; borders between classes get the full colour.
+// Blends the mask's colours into the image with weight `share`; borders between classes have the full colour.
 // Pixels without a class are unchanged. Adds `rows_below` black rows, for a legend.
 inline constexpr double kOverlayShare = 0.55;
 Image overlay_mask(const Image& picture, const Image& mask, double share = kOverlayShare, int rows_below = 0);

@@ -104,8 +104,8 @@ std::vector<float> mix_targets(const std::vector<int64_t>& labels, int64_t class
 
 namespace {
 
-// Returns samples 0, 2, 4 … 5, 3, 1. Mirrors in this order are neighbours in the batch, so that a process
-// with both of a pair mixes them alone.
+// Returns samples 0, 2, 4 … 5, 3, 1. Mirrored positions in this order are neighbours in the batch, so a
+// process that has both of a pair can mix them by itself.
 std::vector<size_t> mix_order(int64_t count) {
   std::vector<size_t> order;
   for (int64_t i = 0; i < count; i += 2) order.push_back(static_cast<size_t>(i));

@@ -31,8 +31,8 @@ namespace tessera::data {
 struct MixupConfig {
   double mixup = 0;          // alpha of the Beta distribution, 0 = no mixup
   double cutmix = 0;         // the same for CutMix
-  double prob = 1;           // share of draws that mix at all
-  double switch_prob = 0.5;  // share of CutMix if both are on
+  double prob = 1;           // share of draws that mix images at all
+  double switch_prob = 0.5;  // share of CutMix among them if both are on
   MixMode mode = MixMode::batch;
   template <class V>
   void visit(V& v) {
@@ -54,7 +54,7 @@ struct MixBox {
 struct MixDraw {
   double lambda = 1;
   bool cutmix = false;
-  MixBox box;  // only with cutmix; lambda is then already corrected
+  MixBox box;  // only for CutMix, where lambda is already corrected
 };
 
 // Returns the box of a CutMix draw around a centre, clipped to the image. Sets `lambda` to the share of the

@@ -18,7 +18,8 @@ Plane transposed(const Plane& plane) {
   return out;
 }
 
-// For each position of a line, the weights of its cells, with those beyond the edges folded in.
+// For each position of a line, the weights of its cells; weights of cells beyond the edges are added to those
+// inside.
 struct FoldedLine {
   int first = 0;
   std::vector<double> weights;
@@ -41,7 +42,7 @@ std::vector<FoldedLine> folded(const std::vector<double>& weights, int length, E
   return lines;
 }
 
-// Filters with weights that are longer than the lines.
+// Filters for weights that are longer than the lines.
 Plane filter_columns_folded(const Plane& plane, const std::vector<double>& weights, Edge edge) {
   Plane out(plane.height, plane.width);
   const std::vector<FoldedLine> lines = folded(weights, plane.height, edge);
@@ -57,7 +58,7 @@ Plane filter_columns_folded(const Plane& plane, const std::vector<double>& weigh
 }
 
 // Filters by symmetric weights. The order of the sum is SciPy's, the middle first and then pairs from the
-// outside in. Otherwise later truncation would make blurred even areas one byte too small.
+// outside in. Otherwise a later truncation would make blurred areas of constant colour one level too dark.
 Plane filter_columns(const Plane& plane, const std::vector<double>& weights, Edge edge) {
   const int radius = static_cast<int>(weights.size() / 2);
   if (radius >= plane.height) return filter_columns_folded(plane, weights, edge);
@@ -81,7 +82,7 @@ Plane filter_columns(const Plane& plane, const std::vector<double>& weights, Edg
   return out;
 }
 
-// NumPy's sum of up to 128 numbers, with eight partial sums.
+// Sums up to 128 numbers as NumPy does, with eight partial sums.
 double sum_in_eights(const std::vector<double>& numbers) {
   double sum = 0;
   size_t next = 0;
@@ -95,7 +96,7 @@ double sum_in_eights(const std::vector<double>& numbers) {
   return sum;
 }
 
-// The source positions of the middle of an enlarged line.
+// The source positions for the middle part of an enlarged line.
 struct Between {
   int cell = 0;
   double part = 0;  // weight of the next cell

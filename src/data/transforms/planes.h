@@ -1,4 +1,4 @@
-// Planes of numbers, and the filters for corruptions of images.
+// Planes of numbers, and filters for the corruption of images.
 #pragma once
 
 #include <array>
@@ -26,10 +26,10 @@ struct Plane {
 using Planes = std::array<Plane, 3>;
 
 Planes planes_of(const Image& image);   // bytes / 255
-Image truncated(const Planes& planes);  // numbers * 255, clipped to 0 … 255 and truncated
+Image truncated(const Planes& planes);  // values * 255, clipped to 0 … 255 and truncated
 
-// The values beyond the edge of a line: its last cell (a a | a b c), the line mirrored (b a | a b c), or
-// mirrored about its last cell (c b | a b c).
+// The values beyond the edge of a line: its last cell (a a | a b c), the mirrored line (b a | a b c), or the
+// line mirrored about its last cell (c b | a b c).
 enum class Edge { repeat, mirror, mirror_101 };
 int inside(int index, int length, Edge edge);
 
@@ -37,7 +37,7 @@ int inside(int index, int length, Edge edge);
 std::vector<double> gaussian_weights(double sigma, int radius);
 // Filters rows and columns by an odd number of symmetric weights.
 Plane filter_lines(const Plane& plane, const std::vector<double>& weights, Edge edge);
-// Filters as in SciPy and scikit-image: the kernel is truncated at `truncate` deviations.
+// Filters as in SciPy and scikit-image: the kernel is truncated at `truncate` standard deviations.
 Plane gaussian(const Plane& plane, double sigma, double truncate, Edge edge);
 
 // Correlates the plane with a kernel [side, side] of odd side.
@@ -77,7 +77,7 @@ class Interpolator {
 // Enlarges the plane `zoom` times, linearly from corner to corner, and returns its centre in the original
 // size.
 Plane zoomed(const Plane& plane, double zoom);
-// Blurs along a line of that angle: a sum of shifted copies, weighted by half a Gaussian.
+// Blurs along a line at that angle: a sum of shifted copies, weighted by half a Gaussian.
 Plane motion_blurred(const Plane& plane, int radius, double sigma, double degrees);
 
 }  // namespace tessera::data
@@ -104,6 +104,6 @@ void split_channels(const uint8_t* pixels, const double* table, double* r, doubl
                     size_t count);
 // Joins channels: numbers * 255, clipped to 0 … 255 and truncated.
 void joined_channels(const double* r, const double* g, const double* b, uint8_t* pixels, size_t count);
-double sum_of(const double* numbers, size_t count);  // eight partial sums, then their sum
+double sum_of(const double* numbers, size_t count);  // computes eight partial sums, then adds them
 
 }  // namespace tessera::data::loops

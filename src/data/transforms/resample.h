@@ -1,4 +1,4 @@
-// The arithmetic of resize.cpp: weights of one axis, and the two passes, in a plain form and one per
+// The arithmetic of resize.cpp: weights of one axis, and the two passes, in a plain form and one form per
 // instruction set. All forms return the same bits.
 //
 //   h[y, x] = clip8((2^21 + sum_t w_x[t] * in[y, first_x + t]) >> 22)       along the rows
@@ -16,8 +16,8 @@ namespace tessera::data {
 // high * 4096 + low, in halves that fit a 16-bit multiplier.
 struct ResampleAxis {
   int inputs, outputs;
-  int taps;              // the same for all outputs, unused ones weigh 0; a multiple of 4 if `padded`
-  bool padded;           // first + taps <= inputs for every output, although taps was rounded up
+  int taps;              // taps per output; unused ones have weight 0; a multiple of 4 if `padded`
+  bool padded;           // first + taps <= inputs for every output, even after rounding taps up
   const int32_t* first;  // [outputs]
   const int32_t* count;  // [outputs], number of used taps
   const int32_t* weights;

@@ -61,7 +61,7 @@ struct LanczosFilter {
 
 // ---- weights of one axis ----
 
-// The required outputs of an axis: begin … begin+count-1, from last to first if mirrored.
+// The outputs needed along an axis: begin … begin+count-1, from last to first if mirrored.
 struct Range {
   int begin = 0, count = 0;
   bool mirrored = false;
@@ -257,7 +257,7 @@ bool vertical_first(const Image& image, const ResizePlan& plan) {
 template <class Take>
 void rows_then_columns(const Image& image, const ResizePlan& plan, Scratch& scratch, Take&& take) {
   AxisTables &across = scratch.across, &down = scratch.down;
-  // Only the rows that the second pass reads.
+  // Reads only the rows that the second pass needs.
   int top = image.height, bottom = 0;
   for (size_t y = 0; y < down.first.size(); ++y) {
     top = std::min(top, down.first[y]);
@@ -293,7 +293,7 @@ void columns_then_rows(const Image& image, const ResizePlan& plan, Scratch& scra
   const ResampleForm& form = *form_in_use();
   const HorizontalPass horizontal = scratch.across.view.padded ? form.horizontal : resample_plain.horizontal;
   const VerticalPass vertical = scratch.down.view.padded ? form.vertical : resample_plain.vertical;
-  constexpr int kTogether = 4;  // rows in one horizontal pass, which then reads its weights only once
+  constexpr int kTogether = 4;  // rows per horizontal pass, which then reads its weights only once
   const size_t stride = static_cast<size_t>(image.width) * 3,
                row_bytes = static_cast<size_t>(plan.window.width) * 3;
   scratch.rows.resize(stride * kTogether + kResampleSlack);

@@ -1,6 +1,6 @@
 // Pillow's antialiased resize, bit for bit on uint8 (Resample.c: support scaled by the ratio, horizontal pass
-// first, coefficients in 22-bit fixed point, 8-bit rounding between the passes, passes without change
-// skipped).
+// first, coefficients in 22-bit fixed point, 8-bit rounding between the passes, a pass that changes nothing
+// is skipped).
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ Interpolation parse_interpolation(const std::string& name);
 struct FloatBox {
   double left, top, right, bottom;
 };
-// The longest side that resize accepts, in pixels: shrinking takes at least 44 bytes for each.
+// The longest side that resize accepts, in pixels: shrinking needs at least 44 bytes for each pixel of it.
 inline constexpr int kLongestSide = 1 << 24;
 
 // Resizes images of 1 or 3 channels.
@@ -41,7 +41,7 @@ struct ResizePlan {
   bool mirrored = false;
 };
 void resize_planes(const Image& image, const ResizePlan& plan, uint8_t* out);
-// The same as an image; always 3 channels.
+// The same as an image instead of planes; always 3 channels.
 Image resize(const Image& image, const ResizePlan& plan);
 
 // Maps bytes to the model's floats: (byte / 255 - mean) / std in float32, step by step as in torchvision's

@@ -16,25 +16,25 @@ namespace tessera::data {
 Extent fit_into(Extent picture, const std::vector<int64_t>& scale);
 
 struct SegmentationCrop {
-  std::vector<int64_t> scale = {2048, 512};  // the size to fit into at ratio 1
-  std::vector<double> ratio = {0.5, 2.0};    // range of the random factor on the scale
-  double most_of_one_class = 0.75;           // maximum share of a crop for one class; 1: any
+  std::vector<int64_t> scale = {2048, 512};  // the size to fit images into, before the random factor
+  std::vector<double> ratio = {0.5, 2.0};    // range of the random factor on that size
+  double most_of_one_class = 0.75;           // maximum share of one class in a crop; 1: any
   double flip = 0.5;                         // probability
 };
 
 // The random choices for one image.
 struct CropPlan {
   Extent resized;
-  Box window;  // in the resized image: at most as large as the crop
+  Box window;  // in the resized image; at most as large as the crop
   bool mirrored = false;
 };
 
-// Draws in mmseg's order: ratio, row and column of each attempted crop, mirror. `mask`: one channel,
+// Draws in mmseg's order: scale factor, row and column of each attempted crop, mirror. `mask`: one channel,
 // `ignored` for pixels without a class; `crop` is the output's size.
 CropPlan plan_crop(const Image& mask, const SegmentationCrop& config, Extent crop, uint8_t ignored,
                    Draws& draws);
 
-// Return the planned part of the mask (by nearest pixels) and of the image, [window.height, window.width].
+// Return the planned region of the mask (nearest pixels) and of the image, [window.height, window.width].
 Image crop_mask(const Image& mask, const CropPlan& plan);
 Image crop_picture(const Image& picture, const CropPlan& plan,
                    Interpolation interpolation = Interpolation::bilinear);

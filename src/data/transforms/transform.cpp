@@ -78,8 +78,8 @@ class Base : public Transform {
   const std::vector<Field>& fields() const override { return fields_; }
 
  protected:
-  // The inputs of the output: `image` resized by `plan` and placed at (left, top), with the border's colour
-  // elsewhere. `map` is the same for the whole image.
+  // How an output is computed: `image` is resized by `plan` and placed at (left, top), with the border's
+  // colour elsewhere. `map` is this geometry for masks and boxes.
   struct Source {
     const Image* image = nullptr;
     ResizePlan plan;
@@ -87,7 +87,7 @@ class Base : public Transform {
     GeometryMap map = {};
   };
 
-  // Writes the fields other than the image, which was transformed by `map`.
+  // Writes the fields other than the image; `map` is the image's geometry.
   void write_joint(const RawSample& sample, const GeometryMap& map, std::span<const Slot> out) const {
     size_t slot = 1;
     if (joint_.mask) {
@@ -112,8 +112,8 @@ class Base : public Transform {
     }
   }
 
-  // Returns the map of an image that is resized as a whole; the output's first pixel is (left, top) of the
-  // result.
+  // Returns the map of an image that is resized as a whole; pixel (left, top) of the resized image is the
+  // output's first.
   GeometryMap whole_map(Extent picture, Extent resized, int left, int top, bool mirrored) const {
     return {
         {0, static_cast<double>(picture.width), resized.width, left, output_.width, picture.width, mirrored},
@@ -333,7 +333,7 @@ class TrainTransform final : public Base {
   const Image& padded(const RawSample& sample, Draws& draws, GeometryMap& map) const {
     const Image& image = decoded(sample);
     const Extent have{image.height, image.width};
-    // The short side becomes the output's, so that both sides cover it.
+    // The short side becomes the output's side, so that both sides cover it.
     const Extent size =
         have == output_ ? have : naming(sample, [&] { return resize_short_side(have, output_.width); });
     const int padding = static_cast<int>(augment_.padding);
@@ -345,7 +345,7 @@ class TrainTransform final : public Base {
     map = whole_map(have, size, left, top, mirrored);
     map.x.reflected = map.y.reflected = augment_.padding_mode == "reflect";
     if (have == output_ && image.channels == 3) return place(image, {0, 0}, rows, columns);
-    // Only the crop is resized, so a strip's long side has no limit.
+    // Only the crop is resized, so the long side of a strip has no limit.
     const Box window{columns.first, rows.first, columns.count(), rows.count()};
     memory().decoded = naming(sample, [&] {
       return resize(image, {whole(image), size.width, size.height, interpolation_, window, false});
@@ -353,8 +353,8 @@ class TrainTransform final : public Base {
     return place(memory().decoded, {rows.first, columns.first}, rows, columns);
   }
 
-  // The source pixels of an output line, -1 for black, and the first and last of them in the image (one pixel
-  // of it if there are none).
+  // The source pixels of an output line, -1 for black; and the first and last pixel of the image among them
+  // (if there are none, any pixel).
   struct Line {
     std::vector<int> from;
     int first = 0, last = 0;
@@ -376,7 +376,7 @@ class TrainTransform final : public Base {
     return out;
   }
 
-  // Assembles the output from a part of the image with its corner at `corner`.
+  // Assembles the output from a region of the image that begins at `corner`.
   const Image& place(const Image& part, Extent corner, const Line& rows, const Line& columns) const {
     Image& out = memory().placed;
     out.reshape(output_.width, output_.height);

@@ -17,7 +17,7 @@
 
 namespace tessera::data {
 
-// Conversion of images to tensors at test time; stored with the weights so that predict always does the same.
+// Conversion of images to tensors at test time; stored with the weights, so that predict does the same.
 struct Preprocess {
   int64_t size = 224;   // images enter the model as [channels, size, size]
   double crop = 0.875;  // test crop: the short side is resized to size / crop, then centre crop
@@ -44,7 +44,7 @@ struct Preprocess {
 // Training-time augmentation of one image.
 struct AugmentConfig {
   // random_resized; padded (short side to size, padded, random crop: usual for CIFAR, and with reflect DeiT
-  // III's simple random crop); center (as in testing)
+  // III's simple random crop); center (as at test time)
   std::string crop = "random_resized";
   std::vector<double> scale = {0.08, 1.0}, ratio = {0.75, 4.0 / 3};
   int64_t padding = 4;                    // `padded`: pixels on each side before the random crop
@@ -94,7 +94,7 @@ inline constexpr uint8_t kIgnoredPixel = 255;
 // moves pixels in ways that masks and boxes cannot follow.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess,
                                                      const JointFields& joint = {});
-// For another input size than preprocess.size squared.
+// The same for an output of another size than preprocess.size squared.
 std::shared_ptr<const Transform> make_eval_transform(const Preprocess& preprocess, int64_t height,
                                                      int64_t width, const JointFields& joint = {});
 std::shared_ptr<const Transform> make_train_transform(const Preprocess& preprocess,
@@ -105,13 +105,13 @@ std::shared_ptr<const Transform> make_train_transform(const Preprocess& preproce
 // classes and 0 for the others.
 std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label);
 
-// Joins all fields of all transforms. Each draws from the sample's stream after its predecessors.
+// Joins the fields of all transforms. Each draws from the sample's stream after the previous ones.
 std::shared_ptr<const Transform> join_transforms(std::vector<std::shared_ptr<const Transform>> parts);
 
 // Makes `count` views of a sample, each with its own draws; fields "image_0", "image_1", ….
 std::shared_ptr<const Transform> make_views(std::shared_ptr<const Transform> transform, int64_t count);
 
-// Images with one channel or more than three: greyscale, and bands of satellites and microscopes.
+// Images with one channel or more than three: greyscale, and bands from satellites and microscopes.
 
 // Makes the transform of a colour image. Its arguments are the mean and deviation of three channels, with or
 // without joint fields.
@@ -119,9 +119,9 @@ using MakeColourTransform =
     std::function<std::shared_ptr<const Transform>(const Preprocess& preprocess, const JointFields& joint)>;
 
 // Makes "image", f32 [channels, height, width], with one channel per number of preprocess.mean, and the joint
-// fields. One channel is the luma of a colour image. More are the bands of a TIFF: each group of three passes
-// through a colour transform with the same draws. For more than one channel, colour augmentations are usage
-// errors because they require red, green and blue. `erase` comes last, over all channels.
+// fields. One channel is the luma of a colour image. Several are the bands of a TIFF: each group of three
+// passes through a colour transform with the same draws. For more than one channel, colour augmentations are
+// usage errors because they require red, green and blue. `erase` comes last, over all channels.
 std::shared_ptr<const Transform> make_bands_transform(const Preprocess& preprocess, const JointFields& joint,
                                                       const AugmentConfig& augment,
                                                       const MakeColourTransform& make);

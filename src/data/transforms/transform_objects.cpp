@@ -94,7 +94,7 @@ class ObjectTransform final : public Transform {
       Rectangle box;
       std::vector<uint8_t> mask;
       const bool outlined = !object.outline.empty();
-      if (geometry_.masks && !outlined) continue;  // as detectron2; `data check` counts them
+      if (geometry_.masks && !outlined) continue;  // dropped as in detectron2; `data check` counts them
       if (const RunLengths& runs = object.outline.runs; object.outline.has_runs())
         check(runs.width == view.width && runs.height == view.height, name, ": the mask of annotation ",
               object.number, " has ", runs.width, "x", runs.height, " pixels, the image as it is read ",

@@ -11,8 +11,8 @@
 namespace tessera::data {
 
 struct ObjectGeometry {
-  // Choices for the short side, limited so that the long side stays within `longest`. Training draws one,
-  // testing uses the last. Empty: the whole image fits the output.
+  // Sizes of the short side, reduced if the long side would exceed `longest`. Training draws one, testing
+  // uses the last. Empty: the whole image is fitted into the output.
   std::vector<int64_t> shortest = {};
   int64_t longest = 0;
   // Large-scale jitter (Ghiasi et al. 2021): the image is fitted to the output times a factor drawn from
@@ -35,7 +35,7 @@ std::shared_ptr<const Transform> make_object_transform(const Preprocess& preproc
 
 // Returns the view of an image at test time, without random choices.
 ImageView whole_view(Extent image, int64_t side, const ObjectGeometry& geometry);
-// Writes the image in a view, normalised, to planes [3, out_height, out_width]; 0 outside it.
+// Writes a view of the image, normalised, to planes [3, out_height, out_width]; 0 outside the image.
 void write_view(const Image& image, const ImageView& view, Interpolation interpolation,
                 const Normalisation& normalisation, float* out);
 

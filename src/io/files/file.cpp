@@ -169,7 +169,7 @@ void read_into(Out& out, const std::string& path, uint64_t max_bytes) {
   size_t used = 0;
   out.resize(S_ISREG(status.st_mode) ? static_cast<size_t>(said) : 0);
   while (true) {
-    if (used == out.size()) {  // one more read, to see the end (files may grow or misstate their size)
+    if (used == out.size()) {  // one more read to detect the end (files may grow or misstate their size)
       if (used > max_bytes) too_large(text("more than ", max_bytes, " bytes"));
       const uint64_t room = std::min<uint64_t>(max_bytes + 1 - used, std::max<size_t>(used / 2, 4096));
       out.resize(used + static_cast<size_t>(room));
@@ -242,14 +242,14 @@ AtomicFile::AtomicFile(const std::string& path) : state_(std::make_unique<State>
   if (replaces && S_ISDIR(old.st_mode)) fail("cannot write '", path, "': it is a directory");
   if (replaces && !S_ISREG(old.st_mode)) fail("cannot write '", path, "': it is not a regular file");
   std::string temporary;
-  do {  // after a reboot, a killed process with this number may have left a file with this name
+  do {  // after a reboot, an earlier process with this number may have left such a file
     temporary = text(s.path, temporary_suffix(), ::getpid(), "-", ++temporaries_made);
     s.fd = guarded(Operation::open,
                    [&] { return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
   } while (s.fd < 0 && errno == EEXIST);
   if (s.fd < 0) s.fail_with(errno);
   s.temporary = temporary;
-  if (replaces) {  // owner first: a change may clear mode bits; only root may, and failure is fine
+  if (replaces) {  // owner first: a change may clear mode bits; only root may do it, and failure is fine
     if (::fchown(s.fd, old.st_uid, old.st_gid) != 0) errno = 0;
     if (::fchmod(s.fd, old.st_mode & 07777) != 0) s.fail_with(errno);
   }

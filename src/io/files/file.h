@@ -1,4 +1,4 @@
-// Files: bounded reading, memory maps, and writing that leaves either the old or the whole new file.
+// Files: bounded reading, memory maps, and atomic writing that leaves either the old or the new file.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Returns the whole file. Throws if it is larger than `max_bytes`.
+// Returns the content of the file. Throws if it is larger than `max_bytes`.
 std::vector<std::byte> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 std::string read_text(const std::string& path, uint64_t max_bytes = uint64_t{64} << 20);
 
@@ -61,7 +61,7 @@ class AtomicFile {
   uint64_t size() const;
   // Writes everything to disk and closes the descriptor, so that commit() only renames. Optional.
   void finish();
-  // If this fails, the file at `path` is either the old or the whole new one.
+  // If this fails, the file at `path` is either the old or the complete new one.
   void commit();
 
  private:
@@ -101,9 +101,9 @@ class TemporaryFile {
 };
 
 void sync_directory(const std::string& directory);
-// Renames a finished directory atomically and fsyncs the parent. A directory that was at `path` is afterwards
-// at `fresh`, and the caller removes it. If the file system cannot exchange two names, it is briefly at
-// `fresh` + ".old".
+// Renames a finished directory atomically and fsyncs the parent. An old directory at `path` is afterwards at
+// `fresh`, and the caller removes it. If the file system cannot exchange two names, it is briefly at `fresh`
+// + ".old".
 void move_directory(const std::string& fresh, const std::string& path);
 // Makes `path` a symbolic link to `target`; replaces an existing link by rename.
 void replace_symlink(const std::string& target, const std::string& path);
@@ -111,9 +111,9 @@ void replace_symlink(const std::string& target, const std::string& path);
 bool link_file(const std::string& from, const std::string& to);
 // Truncates a file to `size` bytes and fsyncs it.
 void cut_file(const std::string& path, uint64_t size);
-// Creates a directory and its parents; an existing one is no error.
+// Creates a directory and its parents; an existing directory is not an error.
 void make_directories(const std::string& directory);
-// Removes a file or a whole directory; a missing one is no error.
+// Removes a file or a whole directory; a missing one is not an error.
 void remove_all(const std::string& path);
 // Removes temporary files of killed writers in a directory (not below it), if their process no longer exists.
 // Returns the number removed.

@@ -1,4 +1,4 @@
-// For tests only: makes the n-th file operation of this process fail, to try "disk full" at every moment.
+// For tests only: makes the n-th file operation of this process fail, to test "disk full" at every point.
 // Every write of the program goes through io/files/file.cpp, which checks here first.
 //
 //   TESSERA_FAULT=write:7:ENOSPC     the 7th write fails with "No space left on device"

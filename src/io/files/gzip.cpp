@@ -42,7 +42,7 @@ void inflate_gzip(std::span<const std::byte> packed, const std::string& name, co
   z_stream& stream = inflater.stream;
   std::vector<std::byte> piece(kPieceBytes);
   uint64_t done = 0;
-  size_t used = 0;  // input bytes given to zlib so far
+  size_t used = 0;  // input bytes passed to zlib so far
   while (true) {
     if (stream.avail_in == 0) {
       const size_t take = std::min(packed.size() - used, kMaxInput);

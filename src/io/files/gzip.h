@@ -12,7 +12,7 @@
 namespace tessera {
 
 // Limits while inflating, so that a small file cannot fill memory or disk. `max_ratio` (unpacked to packed)
-// applies from 64 MiB of unpacked bytes: deflate allows 1032, image archives stay under 20.
+// applies from 64 MiB of unpacked bytes on: deflate reaches up to 1032, image archives under 20.
 struct InflateLimits {
   uint64_t max_bytes = uint64_t{64} << 30;
   double max_ratio = 250;
@@ -30,7 +30,7 @@ std::vector<std::byte> inflate_gzip(std::span<const std::byte> packed, const std
 void inflate_gzip(std::span<const std::byte> packed, const std::string& name, const InflateLimits& limits,
                   const std::function<void(std::span<const std::byte>)>& sink);
 
-// Deflates its input into one gzip member (no name, no time: the same input gives the same bytes).
+// Deflates its input into one gzip member (without name and time, so equal input gives equal bytes).
 class GzipEncoder {
  public:
   using Sink = std::function<void(std::span<const std::byte>)>;

@@ -16,7 +16,7 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
   if (document.size() > limits.max_bytes)
     fail(where, " has ", document.size(), " bytes of JSON, at most ", limits.max_bytes, " are read");
   const auto no_json = [&](size_t byte) { fail(where, " is not JSON: it goes wrong at byte ", byte); };
-  // The parser takes a NUL for the end of the text; it must not hide the rest.
+  // The parser treats a NUL as the end of the text, so a NUL could hide the rest.
   if (const size_t nul = document.find('\0'); nul != std::string_view::npos) no_json(nul + 1);
   std::vector<std::set<std::string>> keys;  // one set per open object
   const auto watch = [&](int depth, typename Tree::parse_event_t event, Tree& value) {
@@ -38,7 +38,7 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
     return Tree::parse(document, watch);
   } catch (const typename Tree::parse_error& error) {
     no_json(error.byte);
-  } catch (const typename Tree::exception&) {  // a number that no type holds
+  } catch (const typename Tree::exception&) {  // a number that fits no type
     fail(where, " is not usable JSON");
   }
   return {};
@@ -63,7 +63,7 @@ size_t literal_at(std::string_view rest) {
 NumberLiterals::int_type NumberLiterals::underflow() {
   from_.read(block_.data(), kBlock);
   std::streamsize size = from_.gcount();
-  // Extend the block so that it does not end within a literal.
+  // Extend the block so that it does not end inside a literal.
   while (size > 0 && size < std::ssize(block_) && is_part_of_literal(block_[static_cast<size_t>(size - 1)]) &&
          from_.read(block_.data() + size, 1))
     ++size;
@@ -120,7 +120,7 @@ Json to_json(const Value& value) {
   if (value.is_int()) return value.as_int();
   if (value.is_string()) return value.as_string();
   if (value.is_double()) {
-    // JSON has no such numbers, and a silent null would cause an error much later.
+    // JSON has no such numbers, and writing null would only cause an error much later.
     check(std::isfinite(value.as_double()), "JSON: ", value.as_double(), " cannot be written");
     return value.as_double();
   }

@@ -29,9 +29,9 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
 
-// JSON as Python's json module writes it, with NaN, Infinity and -Infinity as numbers, which JSON does not allow.
-// Reads another stream and replaces each of the three by an empty string ("") and spaces. A parser then keeps
-// its byte positions and finds a value that is not a number. Text inside strings stays as it is.
+// Reads JSON as Python's json module writes it, with NaN, Infinity and -Infinity as numbers, which JSON does
+// not allow. Replaces each of the three in another stream by an empty string ("") and spaces. A parser then
+// keeps its byte positions and finds a value that is not a number. Text inside strings stays as it is.
 class NumberLiterals final : public std::streambuf {
  public:
   explicit NumberLiterals(std::istream& from) : from_(from) {}
@@ -49,7 +49,7 @@ class NumberLiterals final : public std::streambuf {
 };
 
 // Reads JSON text as a settings tree, for manifests and the metadata of weight files. `where` starts error messages.
-// Throws for all that parse_json refuses, and for null.
+// Throws for everything that parse_json refuses, and for null.
 Value parse_json_value(std::string_view json, const std::string& where);
 
 // Writes doubles so that they read back bit for bit. `indent` < 0: one line.

@@ -57,7 +57,7 @@ uint32_t crc(uint32_t sum, std::span<const std::byte> bytes) {
   return static_cast<uint32_t>(::crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-// Unpacks a deflated entry into an unnamed file.
+// Unpacks a deflated entry into a temporary file.
 std::shared_ptr<const MappedFile> inflated(const ZipEntry& entry, const std::string& where) {
   check(entry.unpacked / kMostRatio <= entry.bytes.size() + 1, where, ": ", entry.bytes.size(),
         " bytes cannot be deflated from ", entry.unpacked);

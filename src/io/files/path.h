@@ -13,13 +13,13 @@ std::string behind_links(const std::string& path);
 void refuse_remote_path(const std::string& path);
 
 // Creates the lock file if missing, waits until no other process holds its lock, and holds it for the
-// object's lifetime. The system releases it when the process ends in any way. Throws Error if the file cannot
-// be created.
+// object's lifetime. The system releases it however the process ends. Throws Error if the file cannot be
+// created.
 class FileLock {
  public:
   explicit FileLock(const std::string& path);
-  // The same without waiting: null if another process holds it. Always succeeds on a file system without
-  // locks.
+  // The same without waiting: null if another process holds the lock. Always succeeds if the file system has
+  // no locks.
   static std::unique_ptr<FileLock> try_lock(const std::string& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;

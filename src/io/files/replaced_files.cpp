@@ -15,8 +15,8 @@ struct ReplacedFile {
   dev_t device = 0;
   ino_t number = 0;
   std::function<std::string(const std::string&)> refusal = {};
-  std::string read = {};                 // the refusal of the first attempt to read it
-  std::atomic<bool> replaced = {false};  // its number may then be that of another file
+  std::string read = {};                 // the error of the first attempt to read it
+  std::atomic<bool> replaced = {false};  // its number may later belong to another file
 };
 std::mutex replaced_files_mutex;
 std::deque<ReplacedFile> replaced_files;  // before the work; then `read` and `replaced` change alone

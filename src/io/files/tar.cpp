@@ -91,7 +91,7 @@ class Indexer {
     return members_.empty() ? "" : text(" (after member '", members_.back().name, "')");
   }
 
-  // Reads one header and its content; returns false at the end mark.
+  // Reads one header and its content; returns false at the end-of-archive mark.
   bool read_header() {
     if (archive_.size() - at_ < kBlock)
       fail(path_, ": truncated at byte ", archive_.size(), ": no end mark", last());
@@ -147,7 +147,7 @@ class Indexer {
     if (type == 'x' || type == 'g') {
       Extension read = type == 'x' ? extension_ : Extension{};
       read_pax(as_text(content), name, read);
-      // A global header applies to all members: a name or a size there makes no sense.
+      // A global header applies to all members, so a name or a size in it makes no sense.
       if (type == 'x')
         extension_ = read;
       else
@@ -220,7 +220,7 @@ class Indexer {
     members_.push_back({{kept, name.size()}, begin, bytes});
   }
 
-  // The first hard link builds the table of names: archives rarely contain one.
+  // The first hard link triggers building the table of names, since archives rarely contain any.
   void push_hard_link(const std::string& name, const std::string& target) {
     for (; linkable_ < members_.size(); ++linkable_) by_name_[members_[linkable_].name] = linkable_;
     const auto found = by_name_.find(target);

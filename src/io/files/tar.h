@@ -1,7 +1,7 @@
 // Tar archives: random access to their files (ustar, pax, GNU long names; plain or gzipped), and a writer.
 //
-// Nothing is unpacked to names from the archive, so absolute names and ".." are harmless and stay as they
-// are.
+// Nothing is unpacked under names from the archive, so absolute names and ".." are harmless and not
+// changed.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct TarIndex {
 TarIndex index_tar(std::span<const std::byte> archive, const std::string& path);
 
 // The files of one archive, in its order. Directories are left out; hard links become the linked file. A
-// gzipped archive (detected by its bytes) is inflated once, into an unnamed temporary file in $TMPDIR or
+// gzipped archive (detected by its bytes) is inflated once, into a temporary file in $TMPDIR or
 // /tmp.
 //
 // Throws an error with the archive and the member: truncated, no end mark, a broken header, a member longer
@@ -56,8 +56,8 @@ class TarArchive {
   TarIndex index_;
 };
 
-// Writes an archive front to back: ustar, with a pax header if a name or a size needs one. The same members
-// give the same bytes (no times, no owners). Gzipped if the path ends in ".gz" or ".tgz".
+// Writes an archive front to back: ustar, with a pax header if a name or a size needs one. Equal members give
+// equal bytes (times and owners are not stored). Gzipped if the path ends in ".gz" or ".tgz".
 class TarWriter {
  public:
   explicit TarWriter(const std::string& path);

@@ -17,7 +17,7 @@ namespace tessera {
 class TensorBoardWriter {
  public:
   // Starts a new file events.out.tfevents.SECONDS.HOST.PROCESS.COUNT in an existing folder. `first_step` is
-  // the first step to be written; TensorBoard hides later steps of older files in the folder.
+  // the first step to be written; TensorBoard then hides later steps in older files of the folder.
   explicit TensorBoardWriter(const std::string& directory, int64_t first_step = 0,
                              std::function<double()> now = wall_seconds);
 
@@ -30,7 +30,7 @@ class TensorBoardWriter {
   void image(const std::string& tag, int64_t step, std::span<const std::byte> png);
   // Markdown.
   void text(const std::string& tag, int64_t step, std::string_view markdown);
-  // Each call passes its event to the system; this also waits for the disk.
+  // Each call above passes its event to the system; this one also waits for the disk.
   void sync() { file_.sync(); }
 
  private:

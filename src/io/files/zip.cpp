@@ -64,7 +64,7 @@ class Indexer {
     return Record(archive_.subspan(at, length));
   }
 
-  // Finds the end mark: at the end of the file, before a comment of the length that it states.
+  // Finds the end record: at the end of the file, before a comment whose length it states.
   Directory find_directory() const {
     const uint64_t size = archive_.size();
     const uint64_t lowest = size > kEndBytes + kMaxComment ? size - kEndBytes - kMaxComment : 0;
@@ -93,7 +93,7 @@ class Indexer {
     return {end->u64(48), end->u64(40), end->u64(32)};
   }
 
-  // Reads the entry at `at` and returns the place of the next.
+  // Reads the directory entry at `at` and returns the position of the next.
   uint64_t read_entry(uint64_t at, uint64_t end, uint64_t data_end) {
     const auto header = end - at < kEntryBytes ? std::nullopt : record(at, kEntryBytes);
     check(header && header->u32(0) == 0x02014B50, path_, ": the zip directory is damaged at byte ", at);

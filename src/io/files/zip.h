@@ -62,7 +62,7 @@ class NpzFile {
   std::vector<std::string> names() const;  // without ".npy", in the file's order
   bool holds(const std::string& name) const;
   // Throws if the array is missing (listing the existing ones), if its checksum or length is wrong, or if it
-  // unpacks to another size than the directory records. Unpacks deflated arrays into an unnamed file, not
+  // unpacks to another size than the directory records. Unpacks deflated arrays into a temporary file, not
   // into memory.
   NpzArray read(const std::string& name) const;
   // The same with all numbers converted to double; for arrays of at most `most` numbers.

@@ -21,7 +21,7 @@ bool starts_with(Bytes bytes, std::string_view magic, size_t at = 0) {
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-// Names foreign file types that often have an image's extension, for the error message.
+// Returns the name of a foreign file type that often has an image's extension, for the error message.
 const char* known_stranger(Bytes bytes) {
   if (starts_with(bytes, "ftypavif", 4)) return "an AVIF";
   if (starts_with(bytes, "ftyphei", 4)) return "an HEIC";
@@ -31,7 +31,7 @@ const char* known_stranger(Bytes bytes) {
   return nullptr;
 }
 
-// Text may also begin with these two letters, so the length of the header must be a valid one.
+// Text may also begin with these two letters, so the header's length must be valid too.
 bool is_bmp(Bytes bytes) {
   if (!starts_with(bytes, "BM") || bytes.size() < 18) return false;
   const int size = codec::byte_at(bytes, 14);

@@ -1,5 +1,5 @@
 // Images in memory, and their codecs. Pixels equal Pillow's ImageOps.exif_transpose(Image.open(f)).convert("RGB"),
-// except for gray of more than 8 bits: it gives its upper 8 bits, as in colour, where Pillow clips it at 255.
+// except for gray of more than 8 bits, which gives its upper 8 bits, as in colour; Pillow clips it at 255.
 #pragma once
 
 #include <cstddef>
@@ -54,10 +54,10 @@ struct ImageInfo {
   int orientation = 1;  // EXIF, 1 to 8; from 5 on, applying it swaps width and height
 };
 
-// Returns the orientation that decoding applies; that of a TIFF even without `apply_exif`, as in Pillow.
+// Returns the orientation that decoding applies; for TIFF even without `apply_exif`, as in Pillow.
 int applied_orientation(const ImageInfo& info, const DecodeOptions& options);
 
-// True if a file is an image, by its first bytes; kImageHeadBytes of them suffice.
+// True if a file is an image, by its first bytes; kImageHeadBytes of them are enough.
 constexpr size_t kImageHeadBytes = 32;
 bool is_image(std::span<const std::byte> head);
 
@@ -77,29 +77,29 @@ Image decode_image_crop(std::span<const std::byte> bytes, const std::string& nam
 void decode_image_crop(std::span<const std::byte> bytes, const std::string& name, const Box& box,
                        const DecodeOptions& options, Image& out);
 
-// Decodes a TIFF with `bands` numbers per pixel: [height, width, bands]; of more than 8 bits the upper 8.
+// Decodes a TIFF with `bands` numbers per pixel: [height, width, bands]; of longer numbers the upper 8 bits.
 // Throws if the file is not a TIFF or has another number of bands.
 Image decode_bands(std::span<const std::byte> bytes, const std::string& name, int bands,
                    const DecodeOptions& options = {});
 
-// Returns a copy of the part in a box that is within the image.
+// Returns a copy of the part of an image in a box.
 Image cut(const Image& image, const Box& box);
 // Returns the image rotated and mirrored by an EXIF orientation (1 to 8).
 Image orient(const Image& image, int orientation);
-// Returns the orientation that undoes one.
+// Returns the orientation that undoes this one.
 constexpr int inverse_orientation(int orientation) {
   return orientation == 6 ? 8 : orientation == 8 ? 6 : orientation;
 }
 
-// Encode 1 or 3 channels; JPEG in 4:2:0. Store an EXIF orientation other than 1 in the file's metadata.
+// Encode 1 or 3 channels; JPEG in 4:2:0. They store an EXIF orientation other than 1 in the file's metadata.
 std::vector<std::byte> encode_png(const Image& image, int orientation = 1);
 std::vector<std::byte> encode_jpeg(const Image& image, int quality = 90, int orientation = 1);
 
 // True if encode_image supports this name: .png, .jpg, .jpeg or .webp in any case.
 bool is_image_name(const std::string& path);
 
-// Encodes 3 channels: lossless PNG and WebP, JPEG at quality 90. Throws on another name, and for WebP on more
-// than 16383 pixels a side.
+// Encodes 3 channels: lossless PNG and WebP, JPEG at quality 90. Throws on another name, and for WebP on
+// sides above 16383 pixels.
 std::vector<std::byte> encode_image(const Image& image, const std::string& path);
 
 // Adds a text before the pixels of a PNG (an iTXt chunk: UTF-8, uncompressed); `key` has 1 to 79 Latin

@@ -25,7 +25,7 @@ struct Header {
   size_t palette = 0, entry_bytes = 4,
          entries = 0;               // offset of the palette; blue, green, red of each entry
   size_t pixels = 0;                // offset of the first stored row
-  std::array<uint32_t, 3> masks{};  // red, green, blue of 16, 24 and 32 bits
+  std::array<uint32_t, 3> masks{};  // masks of red, green and blue for 16, 24 and 32 bits
 
   size_t row_bits() const { return static_cast<size_t>(width) * static_cast<size_t>(bits); }
   size_t stride() const { return (row_bits() + 31) / 32 * 4; }
@@ -90,7 +90,7 @@ Header read_header(Bytes bytes, const std::string& name) {
 using Palette = std::array<std::array<uint8_t, 3>, 256>;
 
 Palette read_palette(Bytes bytes, const Header& header, const std::string& name) {
-  Palette palette{};  // colours after the last entry are black
+  Palette palette{};  // entries beyond the palette are black
   const size_t count = std::min<size_t>(header.entries, palette.size());
   check(header.palette + count * header.entry_bytes <= bytes.size(), name,
         ": truncated BMP, the file ends in its palette");
@@ -100,7 +100,7 @@ Palette read_palette(Bytes bytes, const Header& header, const std::string& name)
   return palette;
 }
 
-// One component of a colour: the bits of its mask, scaled to 0 to 255.
+// One colour component: the bits of its mask, scaled to 0 to 255.
 struct Component {
   int shift = 0;
   uint64_t most = 0;

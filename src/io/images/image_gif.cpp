@@ -1,4 +1,4 @@
-// GIF through giflib: the first frame on its canvas, as Pillow shows it.
+// GIF through giflib: the first frame on its canvas, as in Pillow.
 #include <gif_lib.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ int read_bytes(GifFileType* file, GifByteType* to, int count) {
   return static_cast<int>(taken);
 }
 
-// Reads up to the pixels of the first frame.
+// Reads everything before the pixels of the first frame.
 class Reader {
  public:
   Reader(Bytes bytes, const std::string& name) : name_(name), rest_(bytes) {
@@ -86,7 +86,7 @@ class Reader {
     while (block) run(DGifGetExtensionNext(file_.get(), &block));
   }
 
-  // Without a palette, or with an ascending gray one, an index is a gray value.
+  // Without a palette, or with an ascending gray one, indices are gray values.
   Palette read_palette() const {
     Palette grays{}, palette{};
     for (size_t i = 0; i < grays.size(); ++i) grays[i].fill(static_cast<uint8_t>(i));

@@ -24,8 +24,7 @@ namespace tessera::codec {
 
 namespace {
 
-constexpr int kMaxScans =
-    500;  // a small progressive file can require any number of passes over the whole image
+constexpr int kMaxScans = 500;  // a small progressive file can have any number of passes over the whole image
 
 // libjpeg reports an error by calling error_exit, which must not return. As libjpeg is C, longjmp leaves it.
 struct ErrorManager {
@@ -58,7 +57,7 @@ void prepare(ErrorManager& errors) {
   errors.base.output_message = on_output;
 }
 
-// Runs `step`; returns false if libjpeg gave up. `step` may contain nothing that needs a destructor.
+// Runs `step`; returns false if libjpeg failed. `step` must not contain anything that needs a destructor.
 template <class Step>
 [[gnu::noinline]] bool guarded(ErrorManager& errors, Step&& step) {
   if (setjmp(errors.escape)) return false;
@@ -66,7 +65,7 @@ template <class Step>
   return true;
 }
 
-// The bytes as a source. Running out of them is an error; libjpeg's own source would invent an end.
+// The bytes as a source. If they run out, it is an error; libjpeg's own source would pretend an end of image.
 void source_init(j_decompress_ptr) {}
 void source_term(j_decompress_ptr) {}
 boolean source_fill(j_decompress_ptr info) {
@@ -86,7 +85,7 @@ void limit_scans(j_common_ptr info) {
     ERREXIT(info, JERR_BAD_PROGRESSION);
 }
 
-// muldiv255 as in Pillow's cmyk2rgb: a * b / 255, rounded.
+// muldiv255 of Pillow's cmyk2rgb: a * b / 255, rounded.
 inline int multiply255(int a, int b) {
   const int t = a * b + 128;
   return ((t >> 8) + t) >> 8;
@@ -116,10 +115,10 @@ HuffmanDecoder huffman_decoder() {
   return decode_mcu_plain;
 }
 
-// Replaces libjpeg's Huffman decoder by ours.
+// Replaces libjpeg's Huffman decoder with ours.
 class OwnHuffman {
  public:
-  // Call after jpeg_start_decompress. Does nothing unless the image is of the plain kind.
+  // Call after jpeg_start_decompress. Does nothing unless the image is a plain baseline JPEG.
   void take_over(jpeg_decompress_struct& info) {
     if (info.progressive_mode || info.arith_code || info.restart_interval || info.data_precision != 8 ||
         info.comps_in_scan != info.num_components || !layout_of(info) || !find_end(info))
@@ -341,7 +340,7 @@ class Decompressor {
   jpeg_source_mgr source_{};
   jpeg_progress_mgr progress_{};
   std::vector<uint8_t> line_;
-  int x0_ = 0, x1_ = 0, y0_ = 0, y1_ = 0;  // the requested area, in scaled pixels
+  int x0_ = 0, x1_ = 0, y0_ = 0, y1_ = 0;  // the requested region, in scaled pixels
   int crop_left_ = 0;                      // where libjpeg's rows begin
   bool whole_ = false;                     // every row is read
 };

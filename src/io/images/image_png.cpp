@@ -1,4 +1,5 @@
-// PNG through libpng, with transformations that give Pillow's pixels; of 16 bits, gray or colour, the upper 8.
+// PNG through libpng, with transformations that give Pillow's pixels; of 16-bit values, gray or colour, the
+// upper 8 bits.
 #include <png.h>
 #include <zlib.h>
 
@@ -39,7 +40,7 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
   reading->rest = reading->rest.subspan(count);
 }
 
-// Runs `step`; returns false if libpng gave up. `step` may contain nothing that needs a destructor.
+// Runs `step`; returns false if libpng failed. `step` must not contain anything that needs a destructor.
 template <class Step>
 [[gnu::noinline]] bool guarded(Reading& reading, Step&& step) {
   if (setjmp(reading.escape)) return false;
@@ -147,7 +148,7 @@ void decode_png(Bytes bytes, const std::string& name, const Box& box, Image& out
 namespace tessera {
 namespace {
 
-// Inserts a chunk after the header; libpng's simple interface cannot.
+// Inserts a chunk after the header, which libpng's simple interface cannot do.
 void insert_exif(std::vector<std::byte>& png, int orientation) {
   constexpr std::ptrdiff_t kBehindHeader = 33;  // signature and IHDR
   const auto exif = codec::exif_block(orientation);

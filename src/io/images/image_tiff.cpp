@@ -1,5 +1,5 @@
 // TIFF through libtiff: the first page, in gray, palette, RGB and CMYK of unsigned numbers, and YCbCr in JPEG.
-// Numbers of 8 bits or more give their upper 8, as in Pillow; 16-bit gray is no exception here.
+// Numbers of 8 bits or more give their upper 8, as in Pillow; here this holds for 16-bit gray too.
 #include <tiffio.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace tessera::codec {
 
 namespace {
 
-constexpr int64_t kMostBlockPixels = 1 << 22;  // for a tile that is larger than its image
+constexpr int64_t kMostBlockPixels = 1 << 22;  // limit for a tile that is larger than its image
 constexpr int kMostSamples = 64;               // per pixel
 constexpr tmsize_t kMostBytesAtOnce = tmsize_t{1} << 30;
 
@@ -102,7 +102,7 @@ class Reader {
   int height() const { return height_; }
   int orientation() const { return orientation_; }
 
-  // Decodes in the file's own orientation.
+  // Decodes in the file's stored orientation.
   Image decode() {
     read_layout();
     return decode_as(3, [this](size_t row, int count, uint8_t* to) { convert(row, count, to); });
@@ -213,7 +213,7 @@ class Reader {
     if (!TIFFGetField(tiff_.get(), TIFFTAG_COLORMAP, &maps[0], &maps[1], &maps[2]))
       fail_with("it has no palette");
     const size_t count = size_t{1} << bits_;
-    // Some writers store 8 bits where 16 are specified.
+    // Some writers store 8 bits although 16 are declared.
     const bool wide = std::any_of(maps.begin(), maps.end(), [count](const uint16_t* map) {
       return std::any_of(map, map + count, [](uint16_t value) { return value > 255; });
     });

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// The input or output of libpng, and its error exit: libpng is C, so that is a longjmp.
+// The input or output of libpng, and its error exit: since libpng is C, this is a longjmp.
 struct Stream {
   std::span<const std::byte> rest = {};
   std::vector<std::byte>* out = nullptr;
@@ -39,7 +39,7 @@ void write_bytes(png_structp png, png_bytep from, size_t count) {
 }
 void flush(png_structp) {}
 
-// Runs `step`, which may contain nothing that needs a destructor; returns false if libpng gave up.
+// Runs `step`, which must not contain anything that needs a destructor; returns false if libpng failed.
 template <class Step>
 [[gnu::noinline]] bool guarded(Stream& stream, Step&& step) {
   if (setjmp(stream.escape)) return false;

@@ -3,8 +3,8 @@
 // libjpeg's modules (jpegint.h); the rest remains libjpeg's.
 //
 // It takes over only in the plain case: one scan of all components, no restart markers, data that end in EOI.
-// Anything odd in the data (an invalid code, too few bits) is left to libjpeg, by decoding the image again
-// without this.
+// If the data are unusual (an invalid code, too few bits), libjpeg decodes the image again without
+// this.
 #pragma once
 
 #include <stddef.h>
@@ -21,8 +21,8 @@ inline constexpr uint32_t kEndOfBlock = 128, kLongCode = 255;
 
 struct HuffmanTable {
   uint32_t entries[1 << kHuffmanBits];
-  // Longer codes, canonically: a code of `length` bits is valid if it is at most last[length]; its symbol is
-  // symbols[code + offset[length]].
+  // Longer codes, in canonical form: a code of `length` bits is valid if it is at most last[length]; its
+  // symbol is symbols[code + offset[length]].
   int32_t last[18];
   int32_t offset[17];
   uint8_t symbols[256];

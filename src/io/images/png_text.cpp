@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<unsigned char, 8> kSignature = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
 constexpr size_t kFrame = 12;                                      // length, name and checksum of a chunk
-constexpr size_t kBehindHeader = kSignature.size() + kFrame + 13;  // the header chunk has 13 bytes
+constexpr size_t kBehindHeader = kSignature.size() + kFrame + 13;  // the header chunk's content has 13 bytes
 
 uint32_t big_endian(const std::byte* at) {
   uint32_t value = 0;
@@ -34,7 +34,7 @@ bool is_png(std::span<const std::byte> bytes) {
          std::memcmp(bytes.data(), kSignature.data(), kSignature.size()) == 0;
 }
 
-// The fields between key and text: not compressed, no language, no translated key.
+// The fields between key and text: no compression, no language, no translated key.
 std::string between() { return std::string(5, '\0'); }
 
 }  // namespace

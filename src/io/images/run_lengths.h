@@ -46,8 +46,8 @@ RunLengths merge_runs(std::span<const RunLengths> masks, bool intersect = false)
 double overlap_of(const RunLengths& mask, const RunLengths& other, bool crowd = false);
 double overlap_of(const RunBox& box, const RunBox& other, bool crowd = false);
 
-// Returns the pixels inside a polygon x0, y0, x1, y1, … by COCO's rule: its border is traced on a grid five
-// times as fine. Coordinates beyond kFarthestPoint are an error.
+// Returns the pixels inside a polygon x0, y0, x1, y1, … by COCO's rule, which traces the border on a grid
+// five times as fine. Coordinates beyond kFarthestPoint are an error.
 inline constexpr double kFarthestPoint = 1e6;
 RunLengths runs_of_polygon(std::span<const double> points, int64_t height, int64_t width);
 RunLengths runs_of_box(const RunBox& box, int64_t height, int64_t width);

@@ -30,7 +30,7 @@ struct OnnxTensor {
   std::shared_ptr<const void> owner = nullptr;  // keeps `bytes`; null: they outlive the tensor
 };
 
-// A dimension is a size, or a name of one that is free ("batch").
+// A dimension is a size, or the name of a free dimension ("batch").
 struct OnnxDimension {
   int64_t size = 0;
   std::string name = {};
@@ -72,8 +72,8 @@ struct OnnxModel {
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-// Writes the model. Weights of more than `most_bytes` in all go to PATH.data. Each file takes effect by a rename, the
-// data first. Throws Error on a full disk; files that were there stay.
+// Writes the model. Weights of more than `most_bytes` in all go to PATH.data. Each file is renamed into
+// place, the data first. Throws Error on a full disk; existing files are then unchanged.
 void write_onnx(const std::string& path, const OnnxModel& model,
                 uint64_t most_bytes = uint64_t{2'000'000'000});
 
@@ -82,7 +82,7 @@ void write_onnx(const std::string& path, const OnnxModel& model,
 OnnxModel read_onnx(const std::string& path, bool tensors = true);
 // Reads the content of a file without external data. The tensors are views of `bytes`.
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::string& name);
-// True if a file of this name is taken for ONNX: it ends in ".onnx".
+// True if a file of this name is treated as ONNX: it ends in ".onnx".
 bool is_onnx_name(const std::string& path);
 
 }  // namespace tessera

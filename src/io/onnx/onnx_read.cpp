@@ -24,7 +24,7 @@ constexpr uint64_t kMostFileBytes = uint64_t{1} << 31;  // largest protocol buff
 class Message {
  public:
   explicit Message(protozero::data_view bytes) : reader_(bytes) {}
-  // Calls read(field) for every field; read() takes its value or leaves it.
+  // Calls read(field) for every field; read() takes its value or skips it.
   template <class F>
   void each(F&& read) {
     while (reader_.next()) {
@@ -84,7 +84,7 @@ std::pair<std::string, std::string> entry(Message message) {
   return out;
 }
 
-// Keeps numbers that are fields of their own as the bytes of the tensor.
+// Stores numbers that are separate fields as the bytes of the tensor.
 template <class T, class S>
 void keep(OnnxTensor& tensor, const std::vector<S>& numbers) {
   const auto kept = std::make_shared<std::vector<T>>();
@@ -111,7 +111,7 @@ class Parser {
 
   std::string name_, folder_;
   bool tensors_;
-  std::shared_ptr<const void> owner_;  // keeps the bytes of the file
+  std::shared_ptr<const void> owner_;  // keeps the file's bytes alive
   std::vector<std::pair<std::string, std::shared_ptr<const MappedFile>>> data_;  // by location
 };
 
@@ -169,7 +169,7 @@ OnnxNode Parser::node(Message message, int depth) {
   return out;
 }
 
-// Returns nothing for a kind of attribute that no operation here has.
+// Returns none for a kind of attribute that no supported operation has.
 std::optional<OnnxAttribute> Parser::attribute(Message message, int depth) {
   OnnxAttribute out;
   std::vector<int64_t> ints;

@@ -1,4 +1,5 @@
-// Writing ONNX. Messages with weights are written piece by piece, since a nested message needs its length first.
+// Writing ONNX. Messages with weights are written piece by piece, since the length of a nested message
+// precedes it.
 #include <filesystem>
 #include <protozero/pbf_writer.hpp>
 
@@ -110,7 +111,7 @@ std::string value_message(const OnnxValue& value) {
   return out;
 }
 
-// Writes nodes, inputs and outputs, which are small.
+// Writes the nodes, inputs and outputs, which are small.
 std::string graph_without_weights(const OnnxGraph& graph) {
   std::string out;
   Writer writer(out);

@@ -91,8 +91,8 @@ class ArrayFile::Npy final : public Form {
   void end(const ArraySpec&) override {}
 };
 
-// Entries are stored, with 64-bit sizes. The checksum is known only after the bytes; a descriptor there
-// repeats it (bit 3 of the flags).
+// Entries are stored, with 64-bit sizes. The checksum is only known after the bytes, so a descriptor follows
+// them (bit 3 of the flags).
 class ArrayFile::Npz final : public Form {
  public:
   using Form::Form;
@@ -201,7 +201,7 @@ ArrayFile::ArrayFile(const std::string& path, std::vector<ArraySpec> arrays) : a
 
 ArrayFile::~ArrayFile() = default;
 
-// Moves on to the first array that lacks bytes.
+// Advances to the first array that lacks bytes.
 void ArrayFile::begin_arrays() {
   while (left_ == 0 && current_ < arrays_.size()) {
     form_->end(arrays_[current_]);

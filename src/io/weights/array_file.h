@@ -35,7 +35,7 @@ class ArrayFile {
   ~ArrayFile();  // removes the unfinished file unless committed
   ArrayFile(const ArrayFile&) = delete;
 
-  // Takes at most the remaining bytes of the arrays; a call may reach into the next array.
+  // Accepts at most the remaining bytes of the arrays; one call may extend into the next array.
   void write(std::span<const std::byte> bytes);
   // Moves the file into place; all arrays must be complete.
   void commit();

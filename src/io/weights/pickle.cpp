@@ -292,7 +292,7 @@ const Machine::Opcode Machine::kOpcodes[] = {
     {0x90, "ADDITEMS", [](Machine& m) { m.add(m.pop_to_mark(), false); }},
     {'s', "SETITEM", [](Machine& m) { m.add_last(2, true); }},
     {'u', "SETITEMS", [](Machine& m) { m.add(m.pop_to_mark(), true); }},
-    // These store and fetch remembered values.
+    // These opcodes store and fetch remembered values.
     {'q', "BINPUT", [](Machine& m) { m.remember(m.number(1)); }},
     {'r', "LONG_BINPUT", [](Machine& m) { m.remember(m.number(4)); }},
     {0x94, "MEMOIZE", [](Machine& m) { m.remember(m.memo_.size()); }},
@@ -305,7 +305,7 @@ const Machine::Opcode Machine::kOpcodes[] = {
     {0x81, "NEWOBJ", [](Machine& m) { m.push_call(); }},
     {'b', "BUILD", [](Machine& m) { m.set_state(); }},
     {'Q', "BINPERSID", [](Machine& m) { m.push_items(Kind::persistent, {m.pop()}); }},
-    // These have no use in dictionaries of tensors and numbers.
+    // These opcodes have no use in dictionaries of tensors and numbers.
     {'0', "POP", nullptr},
     {'1', "POP_MARK", nullptr},
     {'2', "DUP", nullptr},

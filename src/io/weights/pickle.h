@@ -37,7 +37,7 @@ struct PickleNode {
   int64_t integer = 0;
   double real = 0;
   std::string text = {};
-  std::string_view raw = {};  // in the pickle itself: weights may be most of it
+  std::string_view raw = {};  // a view of the pickle, since weights may be most of it
   std::vector<uint32_t> items = {};
 };
 

@@ -44,7 +44,7 @@ std::string shape_text(std::span<const int64_t> shape) {
   return out + "]";
 }
 
-// Returns what is wrong with a tensor's name, or null.
+// Returns the fault of a tensor's name, or null.
 const char* name_problem(std::string_view name) {
   if (name.empty()) return "is empty";
   if (name.size() > kMaxName) return "is longer than 1024 bytes";
@@ -233,7 +233,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   const std::string_view header = as_text(bytes.subspan(8, length));
   check(header.starts_with('{'), name, ": the header does not start with '{'");
   check(is_utf8(header), name, ": the header is not UTF-8");
-  // The parser takes a NUL for the end of the text; it must not hide the rest.
+  // The parser treats a NUL as the end of the text, so a NUL could hide the rest.
   if (const size_t nul = header.find('\0'); nul != std::string_view::npos)
     fail(name, ": the header is no valid JSON at byte ", 8 + nul);
   return header;
@@ -312,7 +312,7 @@ namespace {
 
 std::string quoted(const std::string& s) { return nlohmann::json(s).dump(); }
 
-// The header with its length in front, ending on a multiple of 8 bytes.
+// The header preceded by its length, padded to a multiple of 8 bytes.
 std::string make_header(const std::vector<TensorView>& tensors, const Metadata& metadata,
                         const std::string& path) {
   std::string json = "{";

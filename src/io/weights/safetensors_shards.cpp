@@ -20,7 +20,7 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
 
-// Names in the index must not lead out of its folder.
+// File names in the index must not lead out of its folder.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos && printable(name) == name;
 }
@@ -70,7 +70,7 @@ void write_sharded_safetensors(const std::string& index_path, const std::vector<
                                   {"weight_map", nlohmann::ordered_json::object()}};
   for (const auto& [key, value] : metadata) index["metadata"][key] = value;
   nlohmann::json map = nlohmann::json::object();   // sorted: an ordered one takes linear time per key
-  std::vector<std::unique_ptr<AtomicFile>> files;  // committed together: a mixture would load
+  std::vector<std::unique_ptr<AtomicFile>> files;  // committed together: a mixture could be loaded
   for (size_t i = 0; i < shards.size(); ++i) {
     std::ostringstream name;
     name << stem << "-" << std::setfill('0') << std::setw(5) << i + 1 << "-of-" << std::setw(5)

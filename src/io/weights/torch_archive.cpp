@@ -21,7 +21,7 @@ using Kind = PickleNode::Kind;
 
 constexpr size_t kMaxDims = 8, kMaxDepth = 8, kMaxName = 1024, kMaxTensors = 200'000;
 constexpr uint64_t kMaxExpansion = 4;                    // copies, relative to the file
-constexpr uint64_t kFreeExpansion = uint64_t{16} << 20;  // bytes of copies allowed for any file
+constexpr uint64_t kFreeExpansion = uint64_t{16} << 20;  // bytes of copies that are allowed for any file
 
 constexpr std::pair<std::string_view, DType> kStorages[] = {
     {"torch.DoubleStorage", DType::f64}, {"torch.FloatStorage", DType::f32},
@@ -44,7 +44,7 @@ constexpr std::string_view kAllowed[] = {
     "collections.OrderedDict", "collections.Counter", "collections.defaultdict", "torch.Size",
     "__builtin__.set", "builtins.set", "__builtin__.list", "builtins.list", "__builtin__.dict",
     "builtins.dict",
-    // saved by training scripts next to the weights
+    // objects that training scripts save next to the weights
     "argparse.Namespace", "torch.device", "torch.float64", "torch.float32", "torch.float16", "torch.bfloat16",
     "torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8", "torch.bool",
     "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar", "_codecs.encode",
@@ -125,8 +125,8 @@ class Interpreter {
     return node.kind == Kind::dict || is_dict_class(callee(node));
   }
 
-  // Calls see(key, value) for the entries of a dictionary of any class. If a call made it, its argument may
-  // be a list of pairs, its first entries.
+  // Calls see(key, value) for the entries of a dictionary of any class. If a call created it, the call's
+  // argument may be a list of pairs with its first entries.
   template <class See>
   void for_each_entry(const PickleNode& node, const See& see) const {
     const bool made = node.kind == Kind::call;
@@ -206,10 +206,10 @@ class Interpreter {
     group.tensors.push_back(read_tensor(call, name));
   }
 
-  // Returns the call of _rebuild_tensor_v2 in a value, through parameters and typed tensors, or a NumPy
-  // array; nothing if it is not a tensor.
+  // Finds the call of _rebuild_tensor_v2 in a value, inside any parameter or typed tensor, or a NumPy array;
+  // none if the value is not a tensor.
   std::optional<uint32_t> tensor_call(uint32_t place) const {
-    // Next to PyTorch's tensors, arrays are training statistics.
+    // In files with PyTorch tensors, arrays are only training statistics.
     if (content_.arrays_alone && is_numpy_array(pickle_, place)) return place;
     for (int wraps = 0; wraps < 4; ++wraps) {
       const PickleNode& node = at(place);
@@ -220,7 +220,7 @@ class Interpreter {
       if (name.starts_with("torch._utils._rebuild_parameter") && !arguments.empty()) {
         place = arguments[0];
       } else if (name == "torch._tensor._rebuild_from_type_v2" && arguments.size() >= 3) {
-        // (function, class, its arguments, state): the same as a call of the function.
+        // (function, class, its arguments, state): equivalent to a call of the function.
         if (at(arguments[0]).text == "torch._utils._rebuild_tensor_v2") return place;
         return std::nullopt;
       } else {
@@ -303,7 +303,7 @@ class Interpreter {
     check(strides.size() == out.shape.size(), where, " has ", out.shape.size(), " dimensions and ",
           strides.size(), " strides");
 
-    int64_t elements = 1, last = offset;  // last: the place in the storage of the last element
+    int64_t elements = 1, last = offset;  // last: position in the storage of the tensor's last element
     bool overflows = offset < 0, empty = false, contiguous = true;
     for (const int64_t extent : out.shape) empty = empty || extent == 0;
     for (size_t i = out.shape.size(); i-- > 0;) {
@@ -369,7 +369,7 @@ class Interpreter {
   std::unordered_map<std::string, std::span<const std::byte>> entries_;
   std::map<std::pair<std::string, std::string>, Storage> storages_;  // by type and key
   std::set<uint32_t> visited_;
-  std::set<std::pair<std::string, std::string>> names_;  // of tensors, with the key of their group
+  std::set<std::pair<std::string, std::string>> names_;  // groups of tensors, with the key of each group
   size_t tensors_ = 0;
   TorchContent content_;
 };
@@ -435,7 +435,7 @@ TorchContent parse_torch_archive(std::span<const std::byte> bytes, const std::st
   const auto [prefix, script] = archive_form(entries, name);
   std::span<const std::byte> pickle;
   for (const ZipEntry& entry : entries) {
-    // A program's code is compressed and not read.
+    // The code of a program is compressed and never read.
     const bool read =
         !script || entry.name == prefix + "data.pkl" || entry.name.starts_with(prefix + "data/");
     check(entry.stored || !read, name, ": zip entry '", printable(entry.name),

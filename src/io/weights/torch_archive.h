@@ -35,9 +35,9 @@ struct TorchGroup {
 
 struct TorchContent {
   std::vector<TorchGroup> groups;
-  // Copies of the tensors that are not contiguous in the file; views may point here.
+  // Copies of tensors that are not contiguous in the file; views may point here.
   std::vector<std::unique_ptr<std::byte[]>> copies;
-  bool arrays_alone = false;        // a pickle of NumPy arrays, no archive
+  bool arrays_alone = false;        // a pickle of NumPy arrays, not an archive
   std::vector<std::string> unread;  // the first few classes and functions of other programs in the file
 };
 

@@ -36,7 +36,7 @@ std::string form_of(const TorchArchive& archive, const TorchGroup& chosen) {
               unread.empty() ? "" : text("; left unread: objects of ", join(unread, ", ")));
 }
 
-// Throws unless the file begins like one of safetensors: a length, then JSON.
+// Throws unless the file begins like a safetensors file: a length, then JSON.
 void check_looks_like_safetensors(const std::string& path) {
   const MappedFile file(path);
   const std::string_view bytes = as_text(file.bytes());
@@ -107,11 +107,11 @@ std::string checksum_of_weights(const std::string& path) {
 }
 
 void WeightFile::forget(const TensorView& view) const {
-  // Views of an archive may be in memory of its own, which would be lost.
+  // Views of an archive may be in separate memory, which would be lost.
   if (source_->torch) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<uintptr_t>(view.bytes.data());
-  // Only whole pages: those at the ends also belong to neighbours.
+  // Only whole pages, since pages at the ends also belong to neighbours.
   const uintptr_t first = (begin + page - 1) / page * page, last = (begin + view.bytes.size()) / page * page;
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }

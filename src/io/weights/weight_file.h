@@ -11,9 +11,9 @@ namespace tessera {
 
 class WeightFile {
  public:
-  // The format follows from the content: "PK" or a pickle is PyTorch's, a name that ends in .json an index,
-  // anything else safetensors. `key` selects the dictionary of a PyTorch archive ("model_ema"); the default
-  // is the usual one (see TorchArchive). Other formats have none.
+  // The format follows from the content: "PK" or a pickle is PyTorch's, a name that ends in .json is an
+  // index, anything else is safetensors. `key` selects the dictionary of a PyTorch archive ("model_ema"); the
+  // default is the usual one (see TorchArchive). Other formats have no keys.
   explicit WeightFile(const std::string& path, const std::string& key = "");
   ~WeightFile();
   WeightFile(const WeightFile&) = delete;
@@ -26,7 +26,7 @@ class WeightFile {
   // Returns views that are valid for this object's lifetime. Their bytes may be misaligned for the element
   // type.
   const std::vector<TensorView>& tensors() const { return tensors_; }
-  // Lets the view's pages leave memory, for example after a copy; a later read rereads the file. No effect
+  // Releases the memory pages of a view, for example after a copy; a later read loads them again. No effect
   // for PyTorch archives.
   void forget(const TensorView& view) const;
 

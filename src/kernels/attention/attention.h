@@ -26,19 +26,19 @@ namespace tessera::kernels {
 struct AttentionShape {
   int64_t batch, heads, queries, keys, dim;
   float scale;             // factor of the products q . k, above 0
-  int64_t query_rows = 0;  // queries per unit of work; 0 chooses
-  int64_t key_block = 0;   // keys packed at a time; 0 chooses
+  int64_t query_rows = 0;  // queries per unit of work; 0: chosen automatically
+  int64_t key_block = 0;   // keys packed at a time; 0: chosen automatically
 };
 
 // The keys that a query sees. Query i has position first_query + i, key j position j.
 struct AttentionMask {
   bool causal = false;      // keys up to the query's own position
-  int64_t window = 0;       // keys less than this far away; 0 = any
+  int64_t window = 0;       // keys closer than this; 0 = any distance
   int64_t first_query = 0;  // keys before the first query: the length of a key-value cache
-  float future_weight = 1;  // of keys after the query, after the softmax: 0 in iLLaMA, or a soft share
+  float future_weight = 1;  // factor after the softmax for keys after the query: 0 in iLLaMA, or a soft share
 };
 
-// Cosines and sines of the angles of a token's pairs (2m, 2m+1), m < pairs <= D/2; other channels stay.
+// Cosines and sines of the angles of a token's pairs (2m, 2m+1), m < pairs <= D/2; others are unchanged.
 // Strides count floats, pairs are contiguous; head = 0 if all heads share a table. Null data: no rotation.
 struct Rotary {
   const float* cos = nullptr;
@@ -47,7 +47,7 @@ struct Rotary {
 };
 
 // Added to the scores: keys are contiguous, a stride of 0 broadcasts. Sample b uses entry b modulo `batches`,
-// for example for the windows of an image. -infinity hides a key. Null data: none.
+// for example if samples are windows of images. -infinity hides a key. Null data: none.
 struct AttentionBias {
   const float* data = nullptr;
   int64_t batches = 1, batch = 0, head = 0, query = 0;
@@ -62,9 +62,9 @@ struct AttentionForward {
   Rotary q_rotary, k_rotary;
   AttentionBias bias;
   float* lse = nullptr;  // (B,H,Q) contiguous: lse_i / log 2, kept for backward, or null
-  // Integer products, if the processor is faster at them. With 16 bits for both, the error is about the
-  // result's rounding to bfloat16. With 8 bits and a scale per token for q . k, its error is about |q| |k| /
-  // (120 sqrt(D)), more if one channel dominates.
+  // Allows integer products if the processor is faster at them. With 16 bits for both products, the error is
+  // about that of rounding the result to bfloat16. With 8 bits and a scale per token for q . k, its error is
+  // about |q| |k| / (120 sqrt(D)), more if one channel dominates.
   bool fixed_point = false;
 };
 
@@ -90,27 +90,27 @@ void attention_backward(const AttentionBackward& call);
 using AttentionForwardFunction = void (*)(const AttentionForward&, int64_t begin, int64_t end, void* scratch);
 
 // One implementation. The shape must be planned; `scratch` holds attention_scratch_bytes() on a 64-byte
-// boundary. Forward handles units [begin, end): pieces of query_rows queries, for each of the B*H heads in
-// turn. Backward handles heads [begin, end) and adds to `dbias`.
+// boundary. Forward handles units [begin, end), each of query_rows queries, for one of the B*H heads after
+// the other. Backward handles heads [begin, end) and adds to `dbias`.
 struct AttentionFunctions {
   AttentionForwardFunction forward;
   void (*backward)(const AttentionBackward&, int64_t begin, int64_t end, float* dbias, void* scratch);
 };
 
 Table<AttentionFunctions> attention_table();
-// The forms of `fixed_point`. For bfloat16 tensors, if pairs of bfloat16 are the faster ones: scores from
-// bytes (attention_bytes.cpp), unless AMX tiles are faster still. Otherwise: 16-bit integers
+// Return the implementations for `fixed_point`. For bfloat16 tensors on processors with fast bfloat16 pairs,
+// scores use bytes (attention_bytes.cpp), unless AMX is even faster. Otherwise 16-bit integers
 // (attention_fixed.cpp). Null if the machine, or the instruction set in use, lacks such products.
 AttentionForwardFunction attention_byte_scores();
 AttentionForwardFunction attention_fixed_point();
-// For bfloat16 tensors, if products of bfloat16 pairs are the faster ones (attention_pairs.cpp). Rotated
-// queries and keys, weights and gradients of the scores are rounded to bfloat16 too. Null as above.
+// Those for bfloat16 tensors, if products of bfloat16 pairs are faster (attention_pairs.cpp). Rotated queries
+// and keys, weights and gradients of scores are rounded to bfloat16 too. Null as above.
 const AttentionFunctions* attention_bf16_pairs();
 Table<AttentionFunctions> attention_pairs_table();
-// Returns the shape with its blocks chosen for `threads` threads.
+// Returns the shape with block sizes chosen for `threads` threads.
 AttentionShape attention_plan(const AttentionShape& shape, int threads);
 int64_t attention_units(const AttentionShape& planned);  // units of forward
-// Returns the bytes for one thread, for every implementation.
+// Returns the scratch bytes per thread, enough for every implementation.
 size_t attention_scratch_bytes(const AttentionShape& planned, bool backward);
 
 }  // namespace tessera::kernels

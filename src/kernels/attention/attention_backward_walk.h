@@ -11,10 +11,10 @@ struct BackwardHead {
   AttentionBackwardScratch b;
   AttentionItem item;
   const float* lse;
-  float* dbias;  // for the head's first query, or null
+  float* dbias;  // data of the head's first query, or null
 };
 
-// Queries query … query+rows-1 against columns of the key block that begins at first_key.
+// Queries query … query+rows-1, and columns of the key block that begins at first_key.
 struct BackwardBlock {
   int64_t first_key, query, rows;
   KeyRange columns;  // counted from the block's first key; begin is a multiple of 16
@@ -37,7 +37,7 @@ struct BackwardBlock {
   }
 }
 
-// Converts the products of one query into weights and do . v into gradients of the scores.
+// Converts one query's products q . k into weights, and do . v into gradients of the scores.
 [[maybe_unused]] static void differentiate(const BackwardHead& head, const ScoreRow& row, float* dscores,
                                            int64_t query, int64_t own, float* dbias) {
   const float gain = gain_of(row), future_weight = head.call.mask.future_weight, lse = head.lse[query],
@@ -52,7 +52,7 @@ struct BackwardBlock {
   }
 }
 
-// Adds queries q … q+rows-1 against keys first … first+count-1.
+// Adds the gradients of queries q … q+rows-1 and keys first … first+count-1.
 template <class Form>
 static void add_block(Form& form, const BackwardHead& head, int64_t first, int64_t count, int64_t q,
                       int64_t rows) {
@@ -82,7 +82,7 @@ static void add_block(Form& form, const BackwardHead& head, int64_t first, int64
   form.add_gradients(head, block);
 }
 
-// Rotates gradients back, scales and stores them.
+// Applies the inverse rotation to gradients, scales and stores them.
 [[maybe_unused]] static void write_rows(const BackwardHead& head, float* from, int64_t first, int64_t count,
                                         const Rotary& table, float scale, const HeadRowsOut& to) {
   const AttentionShape& s = head.call.shape;

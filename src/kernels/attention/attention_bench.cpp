@@ -43,7 +43,7 @@ void report(const AttentionCase& c) {
         {"bfloat16 pairs", [&p] { force_isa(machine().best), attention_forward(p.forward()); }});
   const auto times = bench::measure(candidates, 0.7);
   force_isa(before);
-  // Multiply-adds of all pairs, half of them under a causal mask.
+  // Counts multiply-adds of all pairs; a causal mask halves them.
   const double pairs =
       static_cast<double>(c.batch * c.heads * c.queries * c.keys) * (c.mask.causal ? 0.5 : 1);
   for (size_t i = 0; i < times.size(); ++i) {

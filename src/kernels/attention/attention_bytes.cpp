@@ -1,11 +1,11 @@
 // Attention forward with products q . k on bytes (AVX512_VNNI), twice as many at a time as on pairs of
 // bfloat16 (AVX512_BF16). Products of weights and v stay on pairs. Built once, on top of both.
 //
-//   q_i ~ a_i q'_i, k_j ~ b_j k'_j     a_i, b_j by the largest number of a row, |q'|, |k'| <= 127
+//   q_i ~ a_i q'_i, k_j ~ b_j k'_j a_i, b_j by the largest magnitude of a row, |q'|, |k'| <= 127
 //
 // The processor multiplies unsigned by signed: q' is stored with 128 added, and the sums for key j begin with
-// -128 sum_d k'_jd. A number that is not finite makes its row's scale NaN, and with it the dependent scores.
-// (Sums are multiplied by b first: |k| of 1e34 and more together with tiny q overflows.)
+// -128 sum_d k'_jd. A number that is not finite makes its row's scale NaN, and so the scores that depend on
+// it. (Sums are multiplied by b first: |k| of 1e34 and more together with tiny q overflows.)
 #include "kernels/attention/attention_pair_form.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -46,7 +46,7 @@ void quantise_transposed(const float* from, int64_t words, float zero, float* to
   if (starts) store(starts, (vf)-sum);
 }
 
-// Source rows and their quantised output.
+// Rows of a source, and their quantised form.
 struct RowsToBytes {
   const HeadRows& from;
   const Rotary& table;
@@ -74,7 +74,7 @@ void read_bytes(const RowsToBytes& call, const AttentionUnit& unit, int64_t firs
   }
 }
 
-// `queries` are transposed words: `row` is the distance between words of a query.
+// `queries` are transposed words; `row` is the distance between the words of a query.
 struct ByteForm : PairForm {
   TESSERA_INLINE float score_unit(const AttentionUnit& unit, int64_t r) { return unit.f.query_units[r]; }
 

@@ -13,8 +13,8 @@
 namespace tessera::kernels::testing {
 
 enum class Rotated { no, shared, by_head };
-// The axes that the bias broadcasts: none, samples, samples and heads. `windows`: entries of two windows, in
-// turn.
+// The axes that the bias broadcasts: none, samples, or samples and heads. `windows`: alternating entries for
+// two windows.
 enum class Added { none, full, over_samples, over_heads, windows };
 
 struct AttentionCase {
@@ -36,7 +36,7 @@ inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
 }
 
 // Sizes around every block boundary: vectors (4, 8, 16), tiles (4, 8 rows; 3 vectors), blocks of 16 and 64
-// queries, blocks of keys. Every mask, bias and rotation is combined with each other.
+// queries, blocks of keys. Masks, biases and rotations occur in all combinations.
 inline const std::vector<AttentionCase>& attention_cases() {
   using enum Rotated;
   using enum Added;
@@ -74,9 +74,9 @@ inline const std::vector<AttentionCase>& attention_cases() {
   return all;
 }
 
-// Everything that one call needs, filled with random numbers.
+// All arguments of one call, filled with random numbers.
 struct AttentionProblem {
-  // If `in_words`, bfloat16 rows start at whole words, else between two.
+  // If `in_words`, bfloat16 rows start at word boundaries, else between two words.
   explicit AttentionProblem(const AttentionCase& config, uint64_t seed = 1, bool in_words = false)
       : c(config),
         shift(c.element == Element::f32 ? 1
@@ -100,7 +100,7 @@ struct AttentionProblem {
         cos.push_back(std::cos(angle)), sin.push_back(std::sin(angle));
     if (c.bias == Added::none) return;
     bias_values = normal(bias_batches() * bias_heads() * c.queries * c.keys, seed + 5);
-    // Some keys are hidden, but not a query's own.
+    // Hides some keys, but never a query's own.
     for (size_t i = 0; i < bias_values.size(); i += 7) bias_values[i] = -INFINITY;
     dbias.assign(bias_values.size(), -1.0f);
   }

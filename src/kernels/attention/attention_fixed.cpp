@@ -3,10 +3,10 @@
 //
 //   q ~ a q',  k ~ b k',  v_c ~ d_c v'_c,  p ~ p' / (2^14 - 1)
 //
-// with c a channel and a, b, d chosen by the largest number of the block. No sum of products exceeds 32 bits:
-// |q'|, |k'| <= sqrt(2^31 / D) (12 bits and the sign if D is 64) and
+// where c is a channel and a, b, d are given by the largest magnitude of the block. No sum of products
+// exceeds 32 bits: |q'|, |k'| <= sqrt(2^31 / D) (12 bits and the sign if D is 64) and
 // v'| <= 2^31 / (2^14 K) (9 bits and the sign for 256 keys). A number that is not finite makes its scale NaN,
-// and with it the dependent results.
+// and so the results that depend on it.
 #include "kernels/attention/attention_words.h"
 
 namespace tessera::kernels::TESSERA_ISA {
@@ -22,7 +22,7 @@ TESSERA_INLINE void store_shorts(float* to, vi v) {
   memcpy(to, &shorts, sizeof shorts);
 }
 
-// Converts `count` rows of Dp floats into rows of Dp / 2 words in place; returns the unit of these numbers.
+// Converts `count` rows of Dp floats in place into rows of Dp / 2 words; returns the unit of these integers.
 float fix_rows(float* rows, int64_t count, int64_t Dp, float most) {
   const float largest = largest_size(rows, count * Dp);
   const float unit = largest == 0 ? 1 : largest / most, inverse = 1 / unit;
@@ -52,14 +52,14 @@ struct FixedForm {
   float query_unit = 1, key_unit = 1;
 
   TESSERA_INLINE float weight_unit() { return 1 / kLargestWeight; }
-  // Kept as kRounds + p': p' is in the low bits.
+  // Kept as kRounds + p': the low bits are p'.
   TESSERA_INLINE vf weights(vf x) {
     // Weights of at most 2^-30 become 0.
     return rounded(exp2_coarse(max(splat(-30.0f), x + kLog2OfLargestWeight)));
   }
   TESSERA_INLINE vf numbers(vf kept) { return kept - kRounds; }
   TESSERA_INLINE vf rounded(vf p) { return p + kRounds; }
-  // Writes eight words in place of sixteen scores, before the scores still to be read.
+  // Writes eight words over sixteen scores, before the scores that are still to be read.
   TESSERA_INLINE void put_weights(float* row, int64_t c, vf kept) { store_shorts(row + c / 2, (vi)kept); }
   float weigh(const ScoreRow& row, float gain, float reference) const {
     return weigh_row(*this, row, gain, reference);

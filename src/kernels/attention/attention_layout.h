@@ -1,5 +1,5 @@
 // Shared by attention's files: blocks, working memory, and the keys that a query sees. C headers only;
-// everything is static, so each file has its own copy.
+// everything is static, so that each file gets its own copy.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-constexpr int64_t kForwardRows = 16;   // queries per step: compute their scores, then use them
+constexpr int64_t kForwardRows = 16;   // queries per step: their scores are computed, then used
 constexpr int64_t kBackwardRows = 64;  // the same for backward
 constexpr float kLog2E = 1.44269504f;  // scores are in units of log 2
 
@@ -23,7 +23,7 @@ struct KeyRange {
   return {held(range.begin), held(range.end)};
 }
 
-// Returns the keys that a query at `position` sees; both ends grow with the position.
+// Returns the keys that a query at `position` sees; both bounds grow with the position.
 [[maybe_unused]] static KeyRange seen_from(const AttentionMask& mask, int64_t position, int64_t keys) {
   KeyRange range = {0, keys};
   if (mask.window > 0) range = {position - mask.window + 1, position + mask.window};
@@ -41,7 +41,7 @@ struct AttentionForwardScratch {
   float* sums;             // (R, Dp) sum of p v so far
   float* value_units;      // (Dp) units of integers
   float *highest, *total;  // (R) running maximum in units of log 2, running sum of p
-  // For bytes: units of queries and keys, initial sums of keys, and 16 rows of words in transit.
+  // For the byte form: units of queries and keys, initial sums of keys, and 16 rows of words in transit.
   float *query_units, *key_units, *key_starts;  // (R, Nb, Nb), up to a multiple of 16
   float* sixteen;                               // (Dp / 2, 16)
 };

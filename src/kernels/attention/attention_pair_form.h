@@ -22,7 +22,7 @@ TESSERA_INLINE bool lie_as_words(const HeadRows& rows, int64_t dim, const Rotary
   narrow_rows(NumberRows<float>{rows, Dp, count, Dp}, nullptr, rows, Dp);
 }
 
-// The same, transposed; in place if possible, except the last few rows, because whole vectors are read.
+// The same, transposed; in place if possible, except for the last few rows, because whole vectors are read.
 [[maybe_unused]] static void transpose_rows_of_words(const HeadRows& from, const AttentionShape& s,
                                                      const AttentionItem& item, const KeyBlock& block,
                                                      const Rotary& table, float* rows, float* to) {
@@ -42,7 +42,7 @@ struct PairForm {
   TESSERA_INLINE vf weights(vf x) { return exp2_coarse(x); }
   TESSERA_INLINE vf numbers(vf p) { return to_bf16(p); }
   TESSERA_INLINE vf rounded(vf p) { return to_bf16(p); }
-  // Writes eight words in place of sixteen scores, before the scores still to be read.
+  // Writes eight words over sixteen scores, before the scores that are still to be read.
   TESSERA_INLINE void put_weights(float* row, int64_t c, vf p) { store((bf16*)row + c, p); }
 
   // Two vectors at a time, summed while they are multiplied.

@@ -64,24 +64,24 @@ TESSERA_INLINE void put_row(const float* from, int64_t width, float factor, T* t
   for (int64_t c = 0; c < width; c += W) put(to + c, load(from + c) * factor, width - c);
 }
 
-// Location and layout of one query's scores in a block; columns count from the block's first key.
+// Location and layout of one query's scores in a block; columns are counted from the block's first key.
 struct ScoreRow {
   float* scores;      // products on entry
   const float* bias;  // at the block's first key, or null
-  int64_t bias_left;  // numbers that may be read from there
+  int64_t bias_left;  // how many numbers may be read from there
   KeyRange columns;   // computed columns; begin is a multiple of 16
   KeyRange seen;      // columns that the query sees
-  float scale;        // scale of products in units of log 2
+  float scale;        // scale of the products, in units of log 2
 };
 
-// The factor still missing in the scores of a row after finish_scores.
+// The factor that is still missing in the scores of a row after finish_scores.
 TESSERA_INLINE float gain_of(const ScoreRow& row) { return row.bias ? 1.0f : row.scale; }
 
 TESSERA_INLINE bool sees_all(const ScoreRow& row, int64_t c) {
   return c >= row.seen.begin && c + W <= row.seen.end;
 }
 
-// Returns the scores from c on with bias and mask, without gain_of; -infinity where the query sees no key.
+// Returns the scores from column c on with bias and mask, without gain_of; -infinity for hidden keys.
 TESSERA_INLINE vf finish_scores(const ScoreRow& row, int64_t c) {
   vf s = load(row.scores + c);
   if (row.bias) s = s * row.scale + get(row.bias + c, row.bias_left - c) * kLog2E;

@@ -153,7 +153,7 @@ void forward(const AttentionForward& call, int64_t begin, int64_t end, void*) {
   const AttentionShape& s = call.shape;
   const int64_t pieces = (s.queries + s.query_rows - 1) / s.query_rows;
   for (int64_t u = begin; u < end; ++u) {
-    if (u % pieces != 0) continue;  // the unit with a head's first query does the whole head
+    if (u % pieces != 0) continue;  // the unit with a head's first query processes the whole head
     const int64_t item = u / pieces;
     const auto out = attention_head_forward(attention_head_of(s, call.mask, call.q, call.k, call.v,
                                                               call.q_rotary, call.k_rotary, call.bias, item));

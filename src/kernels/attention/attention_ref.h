@@ -1,6 +1,6 @@
 // The plain definition of attention for one head, over every pair of tokens.
 //
-// In double it is the reference. In float it is the plain form; its error bounds that of the fast kernels.
+// In double it is the reference. In float its error is the bound for the fast kernels' errors.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ template <class Real>
 AttentionHeadGradients<Real> attention_head_backward(const AttentionHead<Real>& in,
                                                      const std::vector<Real>& dout);
 
-// Returns one item of a call in double.
+// Computes one item of a call in double.
 AttentionHead<double> attention_head_of(const AttentionShape& shape, const AttentionMask& mask,
                                         const HeadRows& q, const HeadRows& k, const HeadRows& v,
                                         const Rotary& q_rotary, const Rotary& k_rotary,

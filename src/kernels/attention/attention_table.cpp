@@ -56,8 +56,8 @@ const AttentionFunctions* attention_bf16_pairs() { return choose_if_any(attentio
 
 AttentionShape attention_plan(const AttentionShape& shape, int threads) {
   AttentionShape planned = shape;
-  // Up to 320 keys at once: no sum needs correction. Otherwise blocks that fit into a second-level cache
-  // together with a unit's queries.
+  // Up to 320 keys form one block, so no sum needs correction. Longer sequences use blocks that fit into a
+  // second-level cache together with a unit's queries.
   if (planned.key_block <= 0) planned.key_block = shape.keys <= 320 ? shape.keys : 256;
   // Packing keys pays off with many queries per unit, but every thread should get several units.
   if (planned.query_rows <= 0) {
@@ -111,7 +111,7 @@ const AttentionFunctions& functions_for(const Call& call) {
   return choose(attention_table());
 }
 
-// Returns integer products if they are allowed. Tiles of bfloat16 are faster still.
+// Returns integer products if they are allowed, but prefers tiles of bfloat16, which are faster.
 AttentionForwardFunction forward_for(const AttentionForward& call) {
   const AttentionFunctions& functions = functions_for(call);
   if (!call.fixed_point) return functions.forward;
@@ -147,9 +147,9 @@ void attention_backward(const AttentionBackward& call) {
       call.dbias ? call.bias.batches * (call.bias.head ? s.heads : 1) * s.queries * s.keys : 0;
   std::fill_n(call.dbias, dbias_size, 0.0f);
   std::mutex adding;
-  std::map<int64_t, std::vector<float>> parts;  // in the order of heads, so that the sum is always the same
+  std::map<int64_t, std::vector<float>> parts;  // always in the order of the heads, so the sum never varies
   parallel_for(s.batch * s.heads, 1, [&](int64_t begin, int64_t end) {
-    // Heads of several threads may share a bias: each has its own sum.
+    // Heads of several threads may share a bias, so each head has a separate sum.
     std::vector<float> dbias(static_cast<size_t>(dbias_size));
     functions.backward(planned, begin, end, dbias_size ? dbias.data() : nullptr,
                        thread_scratch(ScratchFor::kernel, bytes));

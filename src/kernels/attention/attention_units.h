@@ -19,8 +19,8 @@ struct KeyBlock {
   int64_t first, count;
 };
 
-// Rows of heads that are far apart in memory, prefetched during other work: a few of the next rows for each
-// query of a unit. (All at once would exceed the processor's outstanding loads.)
+// Rows of heads that are far apart in memory, prefetched during other work: a few rows per query of a unit.
+// (All at once would exceed the number of loads that the processor keeps in flight.)
 struct RowsAhead {
   const void* data = nullptr;
   int64_t row_bytes = 0, bytes = 0;  // distance between rows, size of a row
@@ -35,7 +35,7 @@ struct RowsAhead {
 template <class Pointer>
 static RowsAhead rows_ahead(const HeadView<Pointer>& view, int64_t dim, const AttentionItem& item,
                             int64_t first, int64_t count, int64_t queries) {
-  constexpr int64_t kMost = 4;  // per query: the rest is not prefetched
+  constexpr int64_t kMost = 4;  // rows per query; the rest is not prefetched
   const int64_t size = view.element == Element::f32 ? 4 : 2, each = (count + queries - 1) / queries;
   return {row_of(view, item, first), view.token * size, dim * size, count, each < kMost ? each : kMost};
 }
@@ -59,7 +59,7 @@ TESSERA_INLINE float finish_row(const ScoreRow& row) {
       high = max(s, high);
     }
   };
-  // Columns without bias and mask: scores are plain products.
+  // Columns without bias and mask, where scores are plain products.
   KeyRange plain = {round_up16(row.seen.begin), row.seen.end / W * W};
   plain = clamp_range(row.bias ? KeyRange{} : plain, row.columns.begin, row.columns.end / W * W);
   finish_until(row.columns.begin, plain.begin);

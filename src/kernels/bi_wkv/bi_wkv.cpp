@@ -96,7 +96,8 @@ void later_sums(const BiWkvBackward& call, const BiWkvPiece& p, vf w) {
   }
 }
 
-// Replaces them by what the gradients of k and v of each token take from earlier tokens and from itself.
+// Replaces them by the contributions of earlier tokens and of the token itself to the gradients of its k and
+// v.
 void walk_forward(const BiWkvBackward& call, const BiWkvPiece& p, vf w, vf u) {
   SlopedSums earlier;
   Sums back;

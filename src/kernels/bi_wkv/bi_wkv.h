@@ -2,9 +2,9 @@
 //
 //   y_t = (sum_{i != t} e^{k_i - (|t - i| - 1) w} v_i + e^{u + k_t} v_t) / (the same sums without v)
 //
-// Two recurrences, one from each end, with the largest exponent split off: any w, u and k of usual size are
-// exact to the rounding. Per token and channel, 5 exponentials; the gradient takes 10. Memory traffic is that
-// of the tensors, and a few numbers a token of scratch.
+// Two recurrences, one from each end, with the largest exponent split off: so results are exact to rounding
+// for any w and for u and k of usual size. It takes 5 exponentials per token and channel; the gradient takes
+// 10. Memory traffic is that of the tensors, plus a few numbers per token of scratch.
 // C headers only: per-ISA files include it.
 #pragma once
 
@@ -27,11 +27,11 @@ struct BiWkvBackward : BiWkv {
   float *gw = nullptr, *gu = nullptr;  // (channels)
 };
 
-// All threads; the bits do not depend on their number. Throw for shapes that do not fit.
+// Use all threads; the result does not depend on their number. Throw for shapes that do not match.
 void bi_wkv(const BiWkvForward& call);
 void bi_wkv_backward(const BiWkvBackward& call);
 
-// A unit of work: `count` channels of a sample, at most a vector. gw and gu are its own sums, overwritten.
+// A unit of work: `count` channels of a sample, at most a vector. gw and gu get the sums of this unit only.
 struct BiWkvPiece {
   int64_t sample = 0, channel = 0, count = 0;
   float* scratch = nullptr;  // kBiWkvScratch vectors a token

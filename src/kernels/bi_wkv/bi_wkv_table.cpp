@@ -39,7 +39,7 @@ void each_piece(const BiWkv& call, const BiWkvFunctions& functions, const Work& 
   });
 }
 
-// to[c] = the sum over the samples.
+// Sums over the samples into to[c].
 void sum_samples(const BiWkv& call, const std::vector<float>& from, float* to) {
   for (int64_t c = 0; c < call.channels; ++c) {
     double total = 0;

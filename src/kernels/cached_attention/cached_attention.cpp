@@ -11,10 +11,10 @@ namespace tessera::kernels::TESSERA_ISA {
 namespace {
 
 constexpr float kLog2E = 1.44269504f;
-// Sums that stay in registers: this many vectors of channels for this many queries.
+// The sums that stay in registers: this many vectors of channels for this many queries.
 constexpr int kChannels = W == 16 ? 4 : 2, kQueries = 3;
 
-// Keys are prefetched this far ahead.
+// Keys are prefetched this far in advance.
 constexpr int64_t kKeysAhead = 4 * W;
 
 // One sample and one head of keys.
@@ -59,7 +59,7 @@ void rotate(const Unit& unit, const void* x, Element from, void* to, Element int
   }
 }
 
-// Lane i of the result sums pairs of lanes that differ in bit H: pairs of `a` if that bit of i is clear, else
+// Lane i of the result is the sum of two lanes that differ in bit H: of `a` if that bit of i is clear, else
 // of `b`.
 template <int H>
 TESSERA_INLINE vf merge_sums(vf a, vf b) {

@@ -6,8 +6,8 @@
 //   out = sum_j softmax(s)_j v_j
 //
 // R rotates channels m and m + D/2 by the token's angle m (RoPE, Su et al. 2021, in LLaMA's layout).
-// Arithmetic is in float for every storage type. Reading the cache once bounds the time. C headers only:
-// per-ISA files include it.
+// Arithmetic is in float for every storage type. The time is bounded by reading the cache once. C headers
+// only: per-ISA files include it.
 #pragma once
 
 #include "kernels/types.h"
@@ -28,7 +28,7 @@ struct CachedAttention {
   int64_t seen_batch = 0;                      // stride between samples
   const float* slopes = nullptr;               // (heads): ALiBi (Press et al. 2022), null: none
 };
-// Checks, then divides samples and heads of keys among core's threads. A token that sees no key gets zeros.
+// Checks, then divides samples and heads of keys among core's threads. A token without keys gets zeros.
 void cached_attention(const CachedAttention& call);
 
 // One implementation: processes heads of keys [begin, end), numbered (sample, head). `scratch` holds keys +

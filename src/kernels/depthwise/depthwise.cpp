@@ -46,7 +46,7 @@ TESSERA_INLINE void fill(const DepthwiseConvolution& call, const Piece& p, int64
   for (int64_t c = to; c < end; ++c) line[c - begin] = vf{};
 }
 
-// Computes N neighbouring outputs; the first reads `at` and the next six entries of every line.
+// Computes N adjacent outputs; the first reads entry `at` and the next six of every line.
 template <int N>
 TESSERA_INLINE void convolve_block(const vf* const (&lines)[K], int64_t at, const vf (&taps)[K * K], vf start,
                                    vf (&out)[N]) {
@@ -80,7 +80,7 @@ void convolve_piece(const DepthwiseConvolution& call, const Piece& p) {
   vf taps[K * K], ring[K][kDepthwiseColumns + K - 1];
   for (int i = 0; i < K * K; ++i) taps[i] = get(call.weight + i * call.channels + p.channel, p.lanes);
   const vf start = call.bias ? get(call.bias + p.channel, p.lanes) : vf{};
-  memset(ring, 0, sizeof ring);  // blocks read beyond the last column
+  memset(ring, 0, sizeof ring);  // blocks read past the last column
   const auto line = [&](int64_t row) { return ring[(row + K) % K]; };
   for (int64_t row = -kReach; row < kReach; ++row) fill<In>(call, p, row, line(row));
   for (int64_t row = 0; row < call.rows; ++row) {

@@ -2,8 +2,8 @@
 //
 //   y[b, r, c, k] = bias[k] + sum_{i, j < 7} x[b, r + i - 3, c + j - 3, k] weight[i, j, k]
 //
-// with zeros outside the grid; channels last, sums in float. 49 multiply-adds per number; memory traffic of x
-// and y once. C headers only: per-ISA files include it.
+// with zeros outside the grid; channels last, sums in float. It takes 49 multiply-adds per number; x and y
+// pass through memory once. C headers only: per-ISA files include it.
 #pragma once
 
 #include "kernels/types.h"

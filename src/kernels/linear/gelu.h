@@ -25,7 +25,7 @@ TESSERA_INLINE vf erf(vf z) {
 }
 #if defined(__AVX512F__)
 // Functions of |x| in 16 pieces: polynomials of the distance f from a piece's middle, in units of its width.
-// Rows are powers of f. From the last middle on, they are 0 or near it. Phi(-|x|) to 4e-8:
+// Row k has the coefficients of f^k, which are 0 or nearly so in the last piece. Phi(-|x|) to 4e-8:
 constexpr float kTailEnd = 5.7142857f, kTailPieces = 2.625f;
 alignas(64) constexpr float kTail[6][16] = {
     {0.5f, 0.3516193f, 0.22305843f, 0.12654896f, 0.06377815f, 0.028405512f, 0.011135488f, 0.0038303803f,
@@ -47,7 +47,7 @@ alignas(64) constexpr float kTail[6][16] = {
      2.195582e-06f, -8.198133e-06f, -8.570362e-06f, -5.2870505e-06f, -2.3972625e-06f, -8.546266e-07f,
      -2.470697e-07f, -5.8927814e-08f, -1.1720739e-08f, -1.6411706e-05f},
 };
-// Phi(-|x|) - |x| phi(x), the slope of GELU left of 0, in the same pieces: to 1.9e-7.
+// Phi(-|x|) - |x| phi(x), the slope of GELU for negative x, in the same pieces, with an error of 1.9e-7.
 alignas(64) constexpr float kTailSlope[6][16] = {
     {0.5f, 0.2102786f, -0.0043240422f, -0.110741965f, -0.12660384f, -0.09544991f, -0.055767957f,
      -0.026558911f, -0.010541979f, -0.0035287016f, -0.001002982f, -2.431499e-04f, -5.0426057e-05f,
@@ -68,7 +68,7 @@ alignas(64) constexpr float kTailSlope[6][16] = {
      -8.807949e-05f, -7.950092e-05f, -3.1868945e-05f, -6.334804e-07f, 7.5959993e-06f, 5.5684677e-06f,
      2.4803535e-06f, 8.1250397e-07f, 2.0847735e-07f, 5.349792e-04f},
 };
-// Phi(-|x|) to 4.2e-5, with f up to the second power.
+// Phi(-|x|) with an error of 4.2e-5, with powers of f up to the second.
 constexpr float kCoarseEnd = 4.2f, kCoarsePieces = 3.68809524f;
 alignas(64) constexpr float kCoarseTail[3][16] = {
     {0.5f, 0.39314172f, 0.29381275f, 0.20798825f, 0.1390574f, 0.087596074f, 0.051884055f, 0.028847864f,
@@ -109,8 +109,8 @@ TESSERA_INLINE vf gelu(vf x) {
   return 0.5f * x * (1.0f + erf(x * 0.70710678f));
 #endif
 }
-// The same to 8e-5, for inputs and results rounded to 8 bits. With AVX-512 to 5.7e-5, which is also its value
-// far to the left.
+// The same to 8e-5, for inputs and results rounded to 8 bits. With AVX-512 to 5.7e-5, also for very negative
+// x.
 TESSERA_INLINE vf gelu_coarse(vf x) {
 #if defined(__AVX512F__)
   return gelu_of_pieces(x, kCoarseTail, kCoarseEnd, kCoarsePieces);
@@ -128,8 +128,8 @@ TESSERA_INLINE vf gelu_coarse(vf x) {
 #endif
 }
 
-// The approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(z). Constant
-// left of -9: the exact size there is below 1e-27.
+// The approximation 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(z). Constant below -9,
+// where the exact magnitude is under 1e-27.
 constexpr float kTanhLinear = 1.5957691216f, kTanhCubic = 0.0713548163f;  // z = x (linear + cubic x^2)
 TESSERA_INLINE vf gelu_tanh(vf x) {
   const vf held = max(splat(-9.0f), x);

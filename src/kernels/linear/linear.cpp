@@ -11,8 +11,8 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kBlockBytes = 384 * 1024;  // of ready rows: they fit into the second-level cache
-constexpr int64_t kTilesWorthSplitting = 4;  // per thread, else threads share the columns
+constexpr int64_t kBlockBytes = 384 * 1024;  // bytes of prepared rows: they fit into the second-level cache
+constexpr int64_t kTilesWorthSplitting = 4;  // tiles per thread, else threads share the columns
 // With few rows, reading the weights from memory dominates the time.
 constexpr int64_t kBytesWorthSharing = 1 << 19;
 
@@ -38,8 +38,8 @@ struct Job {
     const int64_t behind = at - full * tile;
     return behind <= 0 ? (at + tile / 2) / tile : full + (behind + counted / 2) / counted;
   }
-  // Divides a tile by its panels between threads that share the rows. Otherwise two threads would get 96 and
-  // 101 of an image's 197 rows.
+  // If threads share the rows, divides a tile between them by its panels. Otherwise two threads would get 96
+  // and 101 of an image's 197 rows.
   ThreadRange range(int64_t i) const {
     const int64_t all = w.panels;
     if (!by_rows) return {0, call.rows, all * i / parts, all * (i + 1) / parts, 0, all};
@@ -67,7 +67,7 @@ struct Workspace {
   float *row, *scales;
   char *sums, *gate_sums;
   Workspace(const PackedLinearData& w, int64_t block, int64_t columns) {
-    // Two of each: one is finished while the other is summed.
+    // Two buffers: one is finished while sums go to the other.
     tile = aligned(w.tile_rows() * w.panel * 4);
     const int64_t sizes[] = {aligned(block * w.words * 4), aligned(columns * 4), aligned(block * 4), 2 * tile,
                              2 * tile};
@@ -82,7 +82,7 @@ struct Workspace {
   }
 };
 
-// The ready form of rows [row, row + rows), in place if they need no preparation.
+// The prepared form of rows [row, row + rows), in place if they need no preparation.
 struct Block {
   const void* words;
   int64_t row_words;
@@ -146,7 +146,7 @@ EpilogueTile epilogue_of(const Job& job, const Workspace& workspace, int64_t at,
   epilogue.bias = padded_at(w.weight.bias, column), epilogue.gate_bias = padded_at(w.gate.bias, column);
   epilogue.out_scale = padded_at(w.out_scale, column);
   epilogue.activation = static_cast<int32_t>(w.activation);
-  // Matches inputs and results rounded to 8 bits.
+  // Accurate enough if inputs and results are rounded to 8 bits.
   epilogue.coarse = w.implementation.arithmetic == Arithmetic::bf16 && call.y.element == Element::bf16;
   if (call.residual.data)
     epilogue.residual =

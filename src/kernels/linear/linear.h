@@ -55,7 +55,7 @@ struct LinearLayer {
   const float* weight_scales = nullptr;  // int8: (out), or null: computed from the weights; not for silu_gate
 };
 
-// One way to compute; named for `bench` and for tests.
+// One implementation; named for `bench` and for tests.
 struct LinearImplementation {
   const char* name;  // the instructions that multiply; "+bf16" if others only round
   Arithmetic arithmetic;

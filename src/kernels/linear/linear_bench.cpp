@@ -42,7 +42,7 @@ void report(const testing::LinearCase& c) {
                 flops / times[i].fastest);
 }
 
-// Times the memory-bound functions, in gigabytes per second.
+// Times the memory-bound functions; prints gigabytes per second.
 void report_backward(int64_t rows, int64_t columns) {
   const auto count = static_cast<size_t>(rows * columns);
   std::vector<float> x(count, 0.5f), dy(count, 0.25f), out(count),

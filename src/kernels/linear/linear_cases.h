@@ -21,7 +21,7 @@ struct LinearCase {
   Element x = Element::f32, y = Element::f32;
   float static_scale = 0, weight_scale = 0;
   int64_t gap = 0;      // numbers between rows
-  int64_t samples = 0;  // each with its own scale, and norm if any; 0: no samples
+  int64_t samples = 0;  // samples, each with its own scale and, if any, norm; 0: no samples
 };
 
 // Sizes around every boundary: rows of a tile (32, 16; 8, 4, 2, 1), columns of a panel (48, 24, 12) and of a
@@ -87,7 +87,7 @@ inline std::vector<LinearCase> linear_bench_cases() {
   };
 }
 
-// All tensors of a case, with guarded outputs off alignment.
+// All tensors of a case; outputs are misaligned and have guard values around them.
 struct LinearProblem {
   explicit LinearProblem(const LinearCase& c, int64_t shift = 1)
       : with(c),

@@ -16,7 +16,7 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// One of the two matrices, with the values of its outputs (padded to whole panels).
+// One of the two matrices, with the values of each output (padded to whole panels).
 struct PackedMatrix {
   std::unique_ptr<void, FreeMemory> panels;  // [panels][words][panel] words
   std::vector<float> bias;                   // zeros if none
@@ -36,7 +36,7 @@ struct PackedLinearData {
   int64_t tile_rows() const { return implementation.functions->rows.together; }
 };
 
-// Allows its thread to call products while it lives.
+// While it lives, this thread may call products.
 class OpenProducts {
  public:
   explicit OpenProducts(const LinearFunctions& functions) : rows_(functions.rows) {
@@ -59,7 +59,7 @@ inline int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 inline const char* element_at(const void* data, Element element, int64_t index) {
   return static_cast<const char*>(data) + index * (element == Element::f32 ? 4 : 2);
 }
-// Prefetches a matrix that is read or written after other work.
+// Prefetches a matrix that will be read or written after other work.
 __attribute__((always_inline)) inline void fetch_rows(const void* data, Element element, int64_t row,
                                                       int64_t rows, int64_t columns) {
   for (int64_t r = 0; r < rows; ++r) {

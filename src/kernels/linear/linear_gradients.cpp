@@ -9,8 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Words per column of x and dy at a time: fewer passes over the sums are better while packed dy fits into the
-// last-level cache. kRowsOfSums: rows summed in float before they are added to db.
+// Words per column of x and dy at a time: more words mean fewer passes over the sums, as long as packed dy
+// fits into the last-level cache. kRowsOfSums: rows summed in float before they are added to db.
 constexpr int64_t kWords = 800, kWordsOfTiles = 400, kPackedBytes = 8 << 20, kRowsOfSums = 256;
 
 struct Job {
@@ -37,8 +37,8 @@ struct Block {
   int64_t first, count;
 };
 
-// A row is prefetched this many words ahead: it is far away in memory, and only a few lines of each are read
-// at a time.
+// Rows are prefetched this many words in advance, since they are far apart in memory and only a few lines of
+// each are read at a time.
 constexpr int64_t kWordsAhead = 4;
 
 // Writes `columns` words of rows first + 0 (and 1, if a word holds two) of a matrix from `column` on.
@@ -57,8 +57,8 @@ void words_of_rows(const Job& job, const Rows& from, int64_t first, int64_t rows
     job.functions.widen(reinterpret_cast<const uint16_t*>(at), static_cast<float*>(to), columns);
 }
 
-// Outputs of dy packed together, a few tiles at a time: their rows are a power of two apart and would evict
-// each other from the cache.
+// Number of outputs of dy that are packed together: a few tiles, since rows at distances of a power of two
+// would evict each other from the cache.
 constexpr int64_t kGroup = 64;
 
 // Packs groups [begin, end) of dy as rows of words, [outputs][block_words()].
@@ -105,7 +105,7 @@ void pack_inputs(const Job& job, const Block& block, int64_t column, float* to) 
   }
 }
 
-// dW of outputs [begin, end) of one panel of columns += the products of packed dy and x.
+// Adds the products of packed dy and x to dW, for outputs [begin, end) and one panel of columns.
 void add_panel(const Job& job, const float* dy, const float* x, int64_t words, int64_t column, int64_t begin,
                int64_t end, bool add, float* edge) {
   const LinearGradients& call = job.call;

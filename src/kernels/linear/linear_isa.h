@@ -48,9 +48,9 @@ struct ReadyRows {
   WordForm form;
   bool round;                  // single form: round to bfloat16 first
   void* out;                   // (rows, words)
-  float static_scale;          // integer forms: 0 = one per row
+  float static_scale;          // integer forms: a given scale; 0 = one per row
   float* scales;               // integer forms: (rows)
-  int64_t first, sample_rows;  // number of row 0 among all rows; as in RowNorm
+  int64_t first, sample_rows;  // index of row 0 among all rows; as in RowNorm
 };
 
 // y = residual + sample_scale * scale * activation(sums) on one panel.
@@ -71,8 +71,8 @@ struct EpilogueTile {
   Element y_element;
   int64_t y_row;
   RowsOut before, gate_before;  // null data: not kept
-  // The numbers of the first row's sample at this panel, or null; samples are `sample_row` apart.
-  // `sample_begin` rows of the first sample come before this tile.
+  // The values of the first row's sample for this panel, or null; samples are `sample_row` apart.
+  // `sample_begin` rows of the first sample precede this tile.
   const float* sample_scale;
   int64_t sample_row, sample_rows, sample_begin;
 };
@@ -103,7 +103,7 @@ struct PairsToPack {
 // The row layout of products.
 struct ProductRows {
   int64_t together = 8;  // rows of x per product call
-  int64_t least = 1;     // fewer rows take as long as this many
+  int64_t least = 1;     // fewer rows take as long as this number
   bool epilogue_meanwhile = false;
   // Called around products, in each thread; null: nothing to do.
   void (*open)() = nullptr;

@@ -41,7 +41,7 @@ struct Int16Pair {
   }
 };
 
-// Returns the numbers for row r of `call`: its sample's, or those of all rows.
+// Returns the values for row r of `call`: those of its sample, or of all rows.
 template <class Call>
 TESSERA_INLINE const float* numbers_of_row(const Call& call, const float* numbers, int64_t r) {
   if (!numbers || call.sample_rows == 0) return numbers;
@@ -119,8 +119,8 @@ TESSERA_INLINE float row_scale(const T* row, int64_t columns, float static_scale
   return static_scale > 0 ? static_scale : largest > 0 ? largest / 127.0f : 1.0f;
 }
 
-// Quantises into the low bits of a float: adding 1.5 * 2^23 rounds to an integer and leaves it there. Without
-// `held`, numbers must not exceed 127 by more than a rounding.
+// Quantises into the low bits of a float, where adding 1.5 * 2^23 leaves the rounded integer. Unless `held`
+// clamps them, numbers must not exceed 127 by more than a rounding error.
 template <bool held>
 TESSERA_INLINE vi integer_bits(vf v, float inverse, float zero) {
   vf scaled = v * inverse;
@@ -162,7 +162,7 @@ TESSERA_INLINE void put_integers(void* row, int64_t c, vi bits, int64_t count) {
     memcpy(to, &numbers, (size_t)count * sizeof *to);
 }
 
-// `numbers`: the columns and the zeros that fill whole words. Meanwhile prefetches the next row.
+// `numbers`: the columns plus the zeros that fill whole words. Prefetches the next row meanwhile.
 template <class Form, bool held, class T>
 TESSERA_INLINE void quantise(const T* row, const T* next, int64_t columns, int64_t numbers, float scale,
                              void* out) {
@@ -315,7 +315,7 @@ void epilogue_columns(const EpilogueTile& t, int64_t begin, int64_t end) {
   else
     epilogue_rows<activation, coarse, integer>(t, begin, end, t.columns);
 }
-// Integer products use the coarse activation.
+// Integer products use the less exact activation.
 template <int activation>
 void epilogue_as(const EpilogueTile& t, int64_t begin, int64_t end) {
   if (t.integer)

@@ -15,8 +15,8 @@ constexpr int kProductRows = 4;  // 4 x 3 sums, 3 of B, 1 of A: all 16 registers
 constexpr int kProductVectors = 3;
 constexpr int kPanel = kProductVectors * W;
 // B is prefetched this many words of K ahead, into the second-level cache. With few rows it comes from
-// memory, and the first-level cache handles too few requests at a time: decoding would be a fifth to a third
-// slower.
+// memory, and the first-level cache handles too few requests at a time: without this, decoding would be a
+// fifth to a third slower.
 constexpr int kProductAhead = 32;
 
 template <class T>
@@ -79,7 +79,7 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
                    : t.start ? load_words<typename Op::Sum>(static_cast<const Word*>(t.start) + n * W)
                              : typename Op::Sum{};
   const Word* a = static_cast<const Word*>(t.a) + row * t.a_row;
-  // Prefetches a row after each part: all at once would exceed the processor's outstanding loads.
+  // Prefetches a row after each part: all at once would exceed the number of loads in flight.
   for (int part = 0; part < MR; ++part) {
     if (t.ahead) fetch_row(*t.ahead, row + part);
     add_products<Op, MR>(sums, t, a, t.k * part / MR, t.k * (part + 1) / MR);
@@ -91,7 +91,7 @@ static __attribute__((noinline)) void product_rows(const ProductTile& t, int64_t
       memcpy(out + (m * t.sums_row + n * W) * 4, &sums[m][n], sizeof sums[m][n]);
 }
 
-// Handles any number of rows below MR.
+// Handles any number of rows smaller than MR.
 template <class Op, int MR>
 static void product_rest(const ProductTile& t, int64_t row) {
   if (t.rows - row == MR - 1) return product_rows<Op, MR - 1>(t, row);

@@ -30,9 +30,9 @@ namespace tessera::kernels {
 
 struct MlstmShape {
   int64_t batch, heads, tokens, key_dim, value_dim;
-  bool reverse = false;  // from the last token to the first; no memory is reordered
+  bool reverse = false;  // walks from the last token to the first; no memory is reordered
   float eps = 1e-6f;     // added after the maximum, on the stabilised scale
-  int64_t chunk = 0;     // maximum tokens per chunk; 0 chooses
+  int64_t chunk = 0;     // maximum tokens per chunk; 0: chosen automatically
 };
 
 // The state between tokens, a (K,V) matrix per head, with keys not divided by sqrt(K), as published.
@@ -82,7 +82,7 @@ struct MlstmBackward {
 void mlstm_forward(const MlstmForward& call);
 void mlstm_backward(const MlstmBackward& call);
 
-// One implementation. A call handles items [begin, end) of the B*H heads; the caller owns the threads.
+// One implementation. A call handles heads [begin, end) of the B*H heads; the caller owns the threads.
 // `scratch` holds mlstm_scratch_bytes() on a 64-byte boundary; shape.chunk must be chosen.
 struct MlstmFunctions {
   void (*forward)(const MlstmForward&, int64_t begin, int64_t end, void* scratch);
@@ -96,11 +96,11 @@ Table<MlstmFunctions> mlstm_table();
 // match.
 const MlstmFunctions* mlstm_bf16_pairs();
 Table<MlstmFunctions> mlstm_pairs_table();
-// Returns the functions for q, k and v of this type: pairs if they are the faster ones, else the table's.
+// Returns the functions for q, k and v of this type: pairs if these are faster, else the table's.
 const MlstmFunctions& mlstm_for(Element element);
 // Returns the shape with its chunk chosen.
 MlstmShape mlstm_plan(const MlstmShape& shape);
-// Returns the bytes for one thread, for every implementation.
+// Returns the scratch bytes per thread, enough for every implementation.
 size_t mlstm_scratch_bytes(const MlstmShape& planned, bool backward);
 
 }  // namespace tessera::kernels

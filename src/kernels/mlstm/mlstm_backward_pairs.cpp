@@ -3,9 +3,9 @@
 // through the state are floats. Built once for each, on top of AVX-512.
 //
 // The gates' gradient is a small difference of large sums: if a row's |r| is above its floor, its exact G is
-// only due to eps. That holds here because d_t uses the rounded u, and the weights and v are those that
-// produced h. The exception is a row's input from the state, which forward rounds and backward does not: 2^-9
-// of that part.
+// only due to eps. That holds here because d_t uses the rounded u, and because the weights and v are those
+// that produced h. The exception is a row's input from the state, which only forward rounds, with a relative
+// error of 2^-9.
 #include "kernels/mlstm/mlstm_backward_walk.h"
 #include "kernels/mlstm/mlstm_pair_rows.h"
 

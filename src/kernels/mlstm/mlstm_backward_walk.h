@@ -20,7 +20,7 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-// A head in the backward walk, and its working memory.
+// A head in the backward pass, and its working memory.
 struct HeadGradients {
   const MlstmBackward& call;
   MlstmBackwardScratch b;

@@ -83,7 +83,7 @@ inline std::vector<MlstmCase> mlstm_bench_cases() {
   return all;
 }
 
-// Everything one call needs, filled with random numbers.
+// All arguments of one call, filled with random numbers.
 struct MlstmProblem {
   explicit MlstmProblem(const MlstmCase& config, uint64_t seed = 1)
       : c(config),
@@ -167,7 +167,7 @@ struct MlstmProblem {
     return call;
   }
   int64_t items() const { return c.batch * c.heads; }
-  // Working memory has leftovers of earlier use: each run gets another kind.
+  // The working memory contains leftovers of earlier use; each run gets different ones.
   void run(const MlstmFunctions& functions) {
     static int runs = 0;
     const float kinds[] = {std::numeric_limits<float>::quiet_NaN(), 1e-42f,

@@ -69,7 +69,7 @@ struct MlstmBackwardScratch {
 };
 
 // Returns the number of states that backward keeps: usually one per chunk, and at least twice the root of T.
-// Then two levels suffice even if the gates cut a chunk after every token.
+// Then two levels are enough, even if the gates end a chunk after every token.
 [[maybe_unused]] static int64_t mlstm_kept_states(const MlstmShape& s) {
   int64_t root = 1;
   while (root * root < s.tokens) ++root;

@@ -55,7 +55,7 @@ TESSERA_INLINE Matrix rows_as_floats(const HeadWalk<const void*>& from, int64_t 
   return {copy, padded};
 }
 
-// Returns the memory to compute rows start … of `to` in: their place if they are whole vectors of floats,
+// Returns the memory in which to compute rows start … of `to`: in place if they are whole vectors of floats,
 // else `copy` until write_rows.
 TESSERA_INLINE MatrixOut rows_to_write(const HeadWalk<void*>& to, int64_t start, int64_t width, float* copy) {
   if (to.element == Element::f32 && width % 16 == 0)

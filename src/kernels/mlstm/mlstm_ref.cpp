@@ -169,7 +169,7 @@ MlstmHeadGradients<Real> mlstm_head_backward(const MlstmHead<Real>& in, const st
         g.dinitial.n[d] += w * in.q[t * K + d] * drow_sum;
       }
     }
-    // The stabiliser only remains in h as the weight of eps, which is on the stabilised scale.
+    // In h the stabiliser remains only as the weight of eps, which is on the stabilised scale.
     add_dlog(t, row.largest, in.eps * dnormaliser);
   }
   if (has_dlast && T == 0) g.dinitial = dlast;

@@ -1,6 +1,6 @@
 // The plain definition of the mLSTM cell for one head, over every pair of tokens.
 //
-// In double it is the reference. In float it is the plain form; its error bounds that of the fast kernels.
+// In double it is the reference. In float its error is the bound for the fast kernels' errors.
 #pragma once
 
 #include <cstdint>

@@ -40,9 +40,9 @@ const MlstmFunctions& mlstm_for(Element element) {
 MlstmShape mlstm_plan(const MlstmShape& shape) {
   MlstmShape planned = shape;
   if (planned.chunk <= 0) {
-    // One chunk up to 256 tokens: its triangle costs less than passing a state. Beyond that 64: the products
-    // with the state (2 K V per token) outweigh those within the chunk, and the chunk fits into the
-    // first-level cache.
+    // Up to 256 tokens form one chunk, whose triangle costs less than passing a state. Longer sequences use
+    // chunks of 64: the products with the state (2 K V per token) outweigh those within the chunk, and the
+    // chunk fits into the first-level cache.
     planned.chunk = shape.tokens <= 256 ? shape.tokens : 64;
   }
   planned.chunk = std::max<int64_t>(1, std::min(planned.chunk, std::max<int64_t>(shape.tokens, 1)));

@@ -6,9 +6,9 @@
 
 namespace tessera::kernels::TESSERA_ISA {
 
-constexpr int64_t kRowBlock = 16;  // rows per step: compute their scores, then use them
+constexpr int64_t kRowBlock = 16;  // rows per step: their scores are computed, then used
 
-// A head in the forward walk, and its working memory.
+// A head in the forward pass, and its working memory.
 struct WalkedHead {
   const MlstmForward& call;
   MlstmForwardScratch f;

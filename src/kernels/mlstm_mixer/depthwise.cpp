@@ -10,7 +10,7 @@ namespace {
 
 constexpr int NX = 4;
 
-// The kernel applied to the grid: taps in their order over rows and columns.
+// The kernel applied to the grid: taps in order of rows and columns.
 struct Stencil {
   const DepthwiseShape& shape;
   bool flipped;       // taps are read from the last to the first
@@ -59,7 +59,7 @@ TESSERA_INLINE void for_each_span(const DepthwiseShape& s, int64_t begin, int64_
   }
 }
 
-// KH, KW: the kernel's size, or 0, 0 if known only at run time; then its taps are read from memory.
+// KH, KW: the kernel's size, or 0, 0 if it is only known at run time; then taps are read from memory.
 template <int KH, int KW>
 struct Taps {
   vf values[KH * KW > 0 ? KH* KW : 1];
@@ -235,7 +235,7 @@ TESSERA_INLINE void convolve(const Stencil& st, const TokenView<const Number*>& 
       });
 }
 
-// Coarse is exact enough for bfloat16.
+// The coarse form is exact enough for bfloat16.
 TESSERA_INLINE vf silu_for(const float*, vf x) { return silu(x); }
 TESSERA_INLINE vf silu_for(const bf16*, vf x) { return silu_coarse(x); }
 
@@ -262,7 +262,7 @@ void forward_group(const DepthwiseForward& call, const InAndOut<Number>& rows, i
       });
 }
 
-// The gradient of x is dpre under the flipped kernel.
+// The gradient of x is dpre convolved with the flipped kernel.
 template <int KH, int KW, bool whole, class Number>
 void input_gradient_group(const DepthwiseBackward& call, const InAndOut<Number>& rows, int64_t begin,
                           int64_t end, const Group& g) {

@@ -82,7 +82,7 @@ void forward_piece(const GatesForward& call, const Inputs<Input, Weight>& in, in
   }
 }
 
-// The part of one of the two inputs, and of eight of the gates, in the gradients of a sample.
+// The contribution of one of the two inputs, and of eight gates, to the gradients of a sample.
 template <class Input, class Weight>
 struct Part {
   const Input* in;
@@ -93,7 +93,7 @@ struct Part {
   float* dweight;
 };
 
-// Gradients of eight gates of up to kTokenBlock tokens, padded with zeros.
+// Gradients of eight gates, for up to kTokenBlock tokens, padded with zeros.
 struct GateBlock {
   float values[kTokenBlock * kGates];
 #if defined(__AVX512BF16__)
@@ -118,7 +118,7 @@ GateBlock read_gates(const float* dgate, int64_t row, int64_t count) {
   return d;
 }
 
-// The slope is as exact as the storage of `a`.
+// The slope is as exact as the storage type of `a`.
 TESSERA_INLINE vf slope_for(const float*, vf pre) { return silu_slope(pre); }
 TESSERA_INLINE vf slope_for(const bf16*, vf pre) { return silu_and_slope_coarse(pre).slope; }
 

@@ -49,7 +49,7 @@ void moments(const float* h, int64_t h_row, int64_t count, int64_t n, float eps,
   }
 }
 
-// Channels c … of one head, with the values common to all tokens.
+// Channels c … of one head, with the values that all tokens share.
 struct Column {
   vf scale, bias, skip;
 };

@@ -1,4 +1,4 @@
-// A sample's memory between the mixer's steps, and the division of steps among threads. Internal to the
+// A sample's buffers between the mixer's steps, and the division of steps among threads. Internal to the
 // mixer.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace tessera::kernels {
 
 inline int64_t tokens_of(const MlstmMixerShape& s) { return s.rows * s.columns; }
 
-// Heads that pass together through the steps after the gates: one, or all if a block of four channels may
-// belong to two heads.
+// Heads that are processed together after the gates: one, or all if a block of four channels may belong to
+// two heads.
 struct HeadGroups {
   int64_t count, heads, dim;  // groups, heads of each, channels of a head
   explicit HeadGroups(const MlstmMixerShape& s) : dim(s.channels / s.heads) {
@@ -25,7 +25,7 @@ struct HeadGroups {
   int64_t width() const { return heads * dim; }
 };
 
-// Numbers of tokens before and after each one that the convolution reads.
+// The numbers of tokens before and after each token that the convolution reads.
 struct ConvolutionReach {
   int64_t before, after;
   explicit ConvolutionReach(const MlstmMixerShape& s) {
@@ -48,7 +48,7 @@ struct GroupWorkspace {
 
 // The buffers of one sample, or of its current range, between the steps; (tokens,C) unless noted.
 struct MixerWorkspace {
-  TokenRowsOut x, a;             // stored like u; x with its neighbours
+  TokenRowsOut x, a;             // stored like u; x including its neighbours
   float *pre, *gates;            // gates (tokens,G')
   float *normaliser, *row_sign;  // (H,tokens)
   MlstmStateOut state;           // between pieces
@@ -91,8 +91,8 @@ struct MixerWorkspace {
   }
 };
 
-// Divides the steps of one sample among all threads, each with a number, or not at all if the threads have
-// their own samples.
+// Divides the steps of one sample among all threads, each with a number; or among none if each thread has its
+// own samples.
 struct MixerTeam {
   int members;
   bool shared;  // true if the members work on the same sample

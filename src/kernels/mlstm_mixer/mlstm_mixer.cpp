@@ -13,8 +13,8 @@ namespace tessera::kernels {
 TESSERA_IMPLEMENTATIONS(MixerFunctions, mixer_functions);
 
 #if TESSERA_KERNELS_X86
-// One more on top of AVX-512, for products of pairs and for its instruction that rounds to bfloat16, which
-// replaces four others.
+// One more set on top of AVX-512, for products of pairs and for the instruction that rounds to bfloat16,
+// which replaces four others.
 namespace avx512_bf16 {
 extern const MixerFunctions mixer_functions;
 }
@@ -49,7 +49,7 @@ struct Run {
   const MixerTeam& team;
   HeadGroups groups{s};
   int64_t T() const { return tokens_of(s); }
-  // True if the cell always rounds q, k and v to bfloat16.
+  // True if the cell rounds q, k and v to bfloat16 in any case.
   bool half_cell() const { return &cell == mlstm_bf16_pairs(); }
   // q, k or v of a group in the cell's storage type, and as the cell reads them.
   Element cell_element() const { return half_cell() ? Element::bf16 : Element::f32; }
@@ -91,8 +91,8 @@ View columns_from(View view, int64_t c) {
   return view;
 }
 
-// Copies x of a piece with the neighbours that the convolution reads. It reads column by column and more than
-// once, and in u each row is on another page.
+// Copies x of a piece with the neighbours that the convolution reads. The convolution reads column by column
+// and more than once, and in u each row is on a different page.
 TokenRows x_of(const Run& run, const TokenRows& u, int64_t b, const TokenRange& around,
                const TokenRowsOut& copy, int member) {
   const auto from = rows_of(u, b, 0, around);
@@ -122,7 +122,7 @@ void convolve(const Run& run, const MixerWorkspace& w, const TokenRows& x, int64
   });
 }
 
-// The states that a range of the cell's walk receives and passes on.
+// The states that a range of the cell's walk gets and passes on.
 struct CarryState {
   bool initial, last;  // states before and after the range are in the MixerWorkspace
 };

@@ -25,7 +25,7 @@ inline std::ostream& operator<<(std::ostream& out, const MixerCase& c) {
              << (c.saves ? "" : " recomputed") << (c.element == Element::bf16 ? " bf16" : "") << " gates "
              << c.gates;
 }
-// Batches below and above the number of threads, published and odd sizes.
+// Batches below and above the number of threads, published sizes and odd sizes.
 inline const MixerCase kMixerCases[] = {
     {5, 7, 7, 32, 4, 3},
     {1, 8, 8, 192, 4, 3, false, true},
@@ -82,7 +82,7 @@ Pointers pointers_to(Vectors& vectors) {
   return pointers;
 }
 
-// Everything that one call needs, filled with random numbers.
+// All arguments of one call, filled with random numbers.
 struct MixerProblem {
   explicit MixerProblem(const MixerCase& config)
       : c(config),

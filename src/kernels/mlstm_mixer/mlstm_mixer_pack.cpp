@@ -36,8 +36,8 @@ FloatRows gate_rows(const PackedMixer& p, const MlstmMixerShape& s, int64_t part
   return {p.gate_weight + part * s.channels, 0, 3 * s.channels};
 }
 
-// gate = Wg [q; k; v] + bg with q = Wq a + bq …: the factor of a and x is Wg times those maps, as in the
-// gradient of a and x.
+// gate = Wg [q; k; v] + bg with q = Wq a + bq …: the factors on a and x are Wg times those maps, as in the
+// gradients of a and x.
 void fold_gates(const MlstmMixerShape& s, const MixerFunctions& parts, const PackedMixer& to) {
   const int64_t C = s.channels, G = gate_row(s);
   std::fill_n(to.folded_weight, G * 2 * C, 0.0f);

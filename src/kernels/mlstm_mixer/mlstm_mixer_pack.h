@@ -6,7 +6,7 @@
 
 namespace tessera::kernels {
 
-// Hands out floats on 64-byte boundaries; with a null base it only counts.
+// Hands out floats on 64-byte boundaries; with a null base it only counts them.
 struct Floats {
   float* base;
   int64_t used = 0;
@@ -31,14 +31,14 @@ struct PackedMixer {
   float *gate_weight, *gate_bias;      // (G',3C), (G'): as stored, maps of q, k and v
   uint16_t* folded_half;               // folded_weight in bfloat16, if multiplied in pairs
   PackedMixer(Floats& floats, const MlstmMixerShape& s, bool pairs = false);
-  // Those of channels c … .
+  // Returns the part for channels c … .
   HeadwiseWeights headwise(const MlstmMixerShape& s, int64_t c) const;
   HeadwiseGradients headwise_sums(const MlstmMixerShape& s, int64_t c) const;
 };
 
 void pack_mixer(const MlstmMixerParameters& from, const MlstmMixerShape& s, const MixerFunctions& parts,
                 const PackedMixer& to);
-// `sums` are the totals of all threads; the part through the gates is unfolded in place.
+// `sums` are the totals over all threads; the part that passed through the gates is unfolded in place.
 void unpack_mixer(const PackedMixer& weights, const PackedMixer& sums, const MlstmMixerShape& s,
                   const MixerFunctions& parts, const MlstmMixerGradients& to);
 

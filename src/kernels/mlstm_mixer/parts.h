@@ -2,13 +2,13 @@
 //
 // All process tensors (batch, token, channel) on a range [begin, end) of the B*T tokens. So the caller owns
 // the threads and may process one sample at a time while it is in the cache. Gradients of parameters are
-// added to the caller's buffers, one thread's share. Shape letters: B batch, T tokens, C channels, H heads, G
-// gates (2 H: the H input gates, then the H forget gates).
+// added to the caller's buffers, which belong to one thread. Shape letters: B batch, T tokens, C channels, H
+// heads, G gates (2 H: the H input gates, then the H forget gates).
 //
 // Arithmetic is in float. StoredRows are floats or bfloat16, the same for all tensors of a call, except that
 // q, k and v share their own type. With bfloat16, a SiLU has a relative error of 7e-5, its slope of 2e-4 plus
-// 3e-5. `pairs` needs bfloat16 tensors: if the instruction set can, it multiplies pairs of bfloat16, with
-// weights and the gates' gradients rounded to it. It pays if bf16_pairs_are_faster.
+// 3e-5. `pairs` needs bfloat16 tensors: if the instruction set supports it, pairs of bfloat16 are multiplied,
+// with weights and the gates' gradients rounded to it. This is faster if bf16_pairs_are_faster.
 #pragma once
 
 #include <stddef.h>
@@ -90,7 +90,7 @@ struct HeadwiseForwardOf {
   int64_t tokens, channels;
   StoredRows<Real> a, x;
   HeadwiseWeightsOf<Real> weights;
-  StoredRowsOut<Real> q, k, v;  // bfloat16 only if a and x are
+  StoredRowsOut<Real> q, k, v;  // bfloat16 only if a and x are too
   bool pairs = false;
 };
 template <class Real>
@@ -99,7 +99,7 @@ struct HeadwiseBackwardOf {
   StoredRows<Real> a, x;  // not read if no sums are given
   TokenView<const Real*> dq, dk, dv;
   HeadwiseWeightsOf<Real> weights;
-  TokenView<Real*> da;             // += (already has the skip's part)
+  TokenView<Real*> da;             // adds to it; it already has the skip's part
   TokenView<Real*> dx;             // =; both or neither
   HeadwiseGradientsOf<Real> sums;  // +=
 };
@@ -108,9 +108,9 @@ struct HeadwiseBackwardOf {
 //
 //   gate = W [a; x] + b
 //
-// The layer's gates are linear in [q; k; v], which are linear in a and x. The caller multiplies the two maps
-// (fold_gates), which saves a third of the products. Weights are rows of 2 C; G' is G padded with zeros to a
-// multiple of 8.
+// The layer's gates are linear in [q; k; v], and these are linear in a and x. The caller combines the two
+// maps (fold_gates), which saves a third of the products. Weights are rows of 2 C; G' is G padded with zeros
+// to a multiple of 8.
 template <class Real>
 struct GatesForwardOf {
   int64_t tokens, channels, gates;
@@ -187,8 +187,8 @@ struct MixerFunctions {
 };
 Table<MixerFunctions> mixer_table();
 
-// The definitions of the mixer's parts: plain loops, double sums over numbers of type Real. In float they end
-// the tables of implementations; in double, finite differences check their gradients.
+// The definitions of the mixer's parts: plain loops, double sums over numbers of type Real. In float they are
+// the last entries of the tables of implementations; in double, finite differences check their gradients.
 template <class Real>
 void depthwise_forward_ref(const DepthwiseForwardOf<Real>& call, int64_t begin, int64_t end);
 template <class Real>

@@ -1,4 +1,4 @@
-// Non-maximum suppression: among boxes that overlap by more than a threshold, the best stays.
+// Non-maximum suppression: among boxes that overlap by more than a threshold, only the best is kept.
 //
 // Boxes (left, top, right, bottom) are visited by falling score, equal scores in their order. A box is
 // dropped if its intersection over union with a kept box is > threshold. The area of a box is (right -
@@ -11,8 +11,8 @@
 namespace tessera::kernels {
 
 // Sets `gone` for the boxes of [from, count) that box `by` suppresses. Coordinates are in separate lists:
-// left, top, right, bottom, area. Each operation is rounded on its own: the same bits with every instruction
-// set.
+// left, top, right, bottom, area. Each operation is rounded separately, so every instruction set gives the
+// same bits.
 struct NmsBoxes {
   const float *left, *top, *right, *bottom, *area;
 };

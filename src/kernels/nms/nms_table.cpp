@@ -1,4 +1,4 @@
-// Sorts boxes and classes; also the definition of one step.
+// Sorts boxes and classes; also has the reference for one step.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -46,7 +46,7 @@ namespace {
 
 constexpr Table<NmsFunctions> kTable{kImplementations, std::size(kImplementations)};
 
-// Returns the largest float of at most x: a float is above one if and only if it is above the other.
+// Returns the largest float that is at most x: a float exceeds one if and only if it exceeds the other.
 float round_down(double x) {
   const auto rounded = static_cast<float>(x);
   return static_cast<double>(rounded) > x ? std::nextafter(rounded, -INFINITY) : rounded;

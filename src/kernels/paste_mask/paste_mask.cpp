@@ -24,7 +24,7 @@ struct Axis {
 };
 
 Tap grid_tap(int64_t pixel, double low, double high, int64_t side) {
-  // As published: first to [-1, 1], then to cells.
+  // Converts as published: first to [-1, 1], then to cells.
   const double place = (static_cast<double>(pixel) + 0.5 - low) / (high - low) * 2 - 1;
   const double at = ((place + 1) * static_cast<double>(side) - 1) / 2;
   if (!(at > -1 && at < static_cast<double>(side))) return {};
@@ -38,7 +38,7 @@ Tap grid_tap(int64_t pixel, double low, double high, int64_t side) {
 Axis grid_axis(double low, double high, int64_t side, int64_t size) {
   Axis axis;
   if (!(high > low)) return axis;
-  // One cell of the mask more on both sides, where values fall to zero.
+  // One more cell of the mask on both sides, where values fall to zero.
   const double cell = (high - low) / static_cast<double>(side);
   const auto bound = [&](double value) {
     return static_cast<int64_t>(std::clamp(value, 0.0, static_cast<double>(size)));
@@ -62,7 +62,7 @@ Tap resized_tap(int64_t i, int64_t length, int64_t side) {
   return tap;
 }
 
-// Number: the type in which the published code rounds the enlarged box to whole pixels.
+// Number: the type in which the published code rounds the enlarged box to pixels.
 template <class Number>
 Axis resized_axis(Number low, Number high, int64_t side, int64_t size) {
   const Number scale = static_cast<Number>(side + 2) / static_cast<Number>(side);

@@ -27,7 +27,7 @@ struct RoiPlan {
   float share = 1;  // 1 / number of samples per bin
 };
 
-// One unit of work: all boxes of one image, on as many channels as a vector has lanes.
+// One unit of work: all boxes of one image, for as many channels as a vector has lanes.
 struct RoiPiece {
   const RoiPlan* plans = nullptr;
   int64_t plan_count = 0;
@@ -39,7 +39,7 @@ struct RoiPiece {
 
 struct RoiAlignFunctions {
   int64_t lanes;
-  // `x` and `gx` are this image's (channels, height, width); y and gy (rois, channels, out_height,
+  // `x` and `gx` (channels, height, width) belong to this image; y and gy are (rois, channels, out_height,
   // out_width). The gradient overwrites gx.
   void (*forward)(const RoiPiece& piece, const float* x, float* y);
   void (*backward)(const RoiPiece& piece, const float* gy, float* gx);

@@ -36,7 +36,7 @@ void check_call(const RoiAlign<Number>& call, const void* x, const void* y) {
   }
 }
 
-// The plans of all boxes of all images, with common memory for all axes.
+// The plans of all boxes of all images; all axes share one allocation.
 class Plans {
  public:
   explicit Plans(const RoiAlign<float>& call) : images_(static_cast<size_t>(call.batch)) {
@@ -90,7 +90,7 @@ class Plans {
     }
     starts_.push_back(static_cast<int32_t>(cells_.size()));
   }
-  // Samples are in order: a cell already present is one of the last two of its bin.
+  // Samples are in order, so a cell that is already listed is one of the last two of its bin.
   void put(size_t begin, int32_t cell, float weight) {
     for (size_t back = 1; back <= 2 && cells_.size() >= begin + back; ++back)
       if (const size_t e = cells_.size() - back; cells_[e] == cell) {

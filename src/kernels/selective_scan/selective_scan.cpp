@@ -1,6 +1,6 @@
 // The selective scan for one instruction set; contract in selective_scan.h. Per-ISA.
 //
-// Processes W channels at a time. The states of 16 fit the registers of AVX-512 and stay there during a chunk
+// Processes W channels at a time. 16 states fit into the registers of AVX-512 and stay there during a chunk
 // of tokens. Chunks are the outer loop, so that B and C of a chunk serve all channels from the cache.
 #include "kernels/selective_scan/selective_scan.h"
 
@@ -46,7 +46,7 @@ TESSERA_INLINE float* kept_states(const SelectiveScan& call, const ScanPiece& p,
   return p.kept + (chunk * round_up16(p.count) + vector * W) * call.states;
 }
 
-// A row of a tensor for the token at a place of the walk.
+// A tensor's row for the token at one position of the walk.
 template <class View>
 TESSERA_INLINE auto row(const View& view, const SelectiveScan& call, int64_t sample, int64_t place) {
   const int64_t token = call.reverse ? call.tokens - 1 - place : place;
@@ -144,7 +144,7 @@ struct VectorSums {
   float *gd, *gbias;
 };
 
-// Computes the states of a chunk again, from the one before it in s.states.
+// Recomputes the states of a chunk, from the state before it in s.states.
 template <int N>
 void recompute(const SelectiveScanBackward& call, const ScanPiece& p, const Lanes& at, int64_t first,
                int64_t last, const float* a2, const ChunkStates& s) {
@@ -169,7 +169,7 @@ struct TokenSums {
   vf y, by_b, by_decay;
 };
 
-// Moves the gradient of the state over one token; gy is the gradient before the gate.
+// Propagates the gradient of the state over one token; gy is the gradient before the gate.
 template <int N>
 TESSERA_INLINE TokenSums step_back(int64_t count, const float* a2, const float* b, const float* c, vf gy,
                                    vf dt, vf dtu, int64_t at, const ChunkStates& s, const VectorSums& sums) {

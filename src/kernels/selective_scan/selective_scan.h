@@ -32,7 +32,7 @@ struct SelectiveScan {
 struct SelectiveScanForward : SelectiveScan {
   FloatRowsOut y = {};
   float* last_state = nullptr;  // (batch, channels, states) or null
-  float* kept = nullptr;        // scan_kept() floats for the gradient, in a layout of their own; or null
+  float* kept = nullptr;        // scan_kept() floats for the gradient, in a private layout; or null
 };
 struct SelectiveScanBackward : SelectiveScan {
   FloatRows gy = {};
@@ -48,7 +48,7 @@ struct SelectiveScanBackward : SelectiveScan {
          call.states;
 }
 
-// All threads; the bits do not depend on their number. Throw for shapes that do not fit.
+// Use all threads; the result does not depend on their number. Throw for shapes that do not match.
 void selective_scan(const SelectiveScanForward& call);
 void selective_scan_backward(const SelectiveScanBackward& call);
 
@@ -57,7 +57,7 @@ struct ScanPiece {
   int64_t sample = 0, channel = 0, count = 0, group = 0;
   float* scratch = nullptr;
   float* kept = nullptr;  // (chunks, count padded to 16, states) in the order of the implementation; or null
-  // Gradients: this piece's own sums, overwritten. ga, gd and gdelta_bias start at `channel`.
+  // Gradients: overwritten with the sums of this piece. ga, gd and gdelta_bias start at `channel`.
   float *gb = nullptr, *gc = nullptr;  // (tokens, states)
   float *ga = nullptr, *gd = nullptr, *gdelta_bias = nullptr;
 };

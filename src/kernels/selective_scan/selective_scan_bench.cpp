@@ -1,4 +1,4 @@
-// selective_scan_bench: one direction of a layer of Vim-T (384 channels, 16 states), a sample.
+// selective_scan_bench: one direction of a layer of Vim-T (384 channels, 16 states), per sample.
 #include "core/random.h"
 #include "core/threads.h"
 #include "kernels/bench.h"

@@ -53,7 +53,7 @@ void each_piece(const SelectiveScan& call, float* kept, const SelectiveScanFunct
   });
 }
 
-// to[i] = the sum over `count` rows of `size` numbers.
+// Sums `count` rows of `size` numbers into to[i].
 void sum_rows(const std::vector<float>& from, int64_t count, int64_t size, float* to) {
   if (!to) return;
   parallel_for(size, 1024, [&](int64_t begin, int64_t end) {

@@ -21,7 +21,7 @@ constexpr Table<WinogradFunctions> kTable{kImplementations, std::size(kImplement
 // Channels transformed and multiplied at a time: a panel with this many rows fits into the second-level
 // cache.
 constexpr int64_t kChannels = 256;
-constexpr int64_t kBlockBytes = 12 << 20;  // matrices of a block: a part of the third-level cache
+constexpr int64_t kBlockBytes = 12 << 20;  // matrices of a block, to fit a part of the third-level cache
 constexpr int64_t kPanel = kWinogradPanel, kMatrices = kWinogradMatrices;
 
 int64_t panels_of(int64_t channels) { return (channels + kPanel - 1) / kPanel; }

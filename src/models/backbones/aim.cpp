@@ -62,7 +62,7 @@ struct Config : IsotropicSettings {
     probed();
   }
 
-  // Returns the numbers of the probed blocks. Throws a usage error for others than the model has.
+  // Returns the numbers of the probed blocks. Throws a usage error for blocks that the model lacks.
   std::vector<int64_t> probed() const {
     std::vector<int64_t> blocks;
     if (probe_layers.is_int()) {
@@ -220,11 +220,12 @@ class Aim final : public IsotropicBackbone, public MasksPatches {
 
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    // The probe reads blocks' outputs too: the alias adds up the block's own gradients first, in any mode alike.
+    // The probe also reads the outputs of blocks: through the alias, a block's own gradients are summed
+    // first, in every mode.
     return blocks_[static_cast<size_t>(index)]->forward(x.alias(), tokens.extras, context);
   }
   torch::Tensor norm_tokens(const torch::Tensor& last) override { return norm_(last); }
-  // Reads the last block alone: embed() has the outputs of the others.
+  // Reads only the last block: embed() has the outputs of the others.
   torch::Tensor read(const torch::Tensor& last, const TokenPlaces&, const Context&) override {
     return probe_->forward(last);
   }

@@ -7,9 +7,9 @@
 //             blocks with attention between them; norm, SiLU, 3x3 convolution
 //   decoder:  the reverse, with one more block per level, doubling the grid by nearest neighbours
 //   block:    x + conv(silu(norm(conv(silu(norm x)))))
-// Stable Diffusion 3's form has no 1x1 convolutions at the latent, and subtracts a number (shift_factor) from
-// a generator's latents; others have no attention. Group norms have eps 1e-6. A convolution that halves the
-// grid pads right and bottom only. Tensors inside are [batch, rows, columns, channels].
+// Stable Diffusion 3's form has no 1x1 convolutions at the latent, and subtracts a constant (shift_factor)
+// from a generator's latents; others have no attention. Group norms have eps 1e-6. A convolution that halves
+// the grid pads right and bottom only. Tensors inside are [batch, rows, columns, channels].
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ class ResidualUnit : public torch::nn::Module {
   nn::Conv2d conv2_{nullptr}, shortcut_{nullptr};
 };
 
-// Attention with one head over all places.
+// Attention with one head over all positions.
 class PlaceAttention : public torch::nn::Module {
  public:
   PlaceAttention(int64_t width, int64_t groups)
@@ -173,7 +173,7 @@ class Level : public torch::nn::Module {
     const std::vector<int64_t> size{2 * x.size(1), 2 * x.size(2)};
     return resize_->forward(torch::upsample_nearest2d(x.permute({0, 3, 1, 2}), size).permute({0, 2, 3, 1}));
   }
-  // Counts a grid of `places` cells before the resizing convolution.
+  // Counts for a grid of `places` cells before the resizing convolution.
   int64_t macs(int64_t places) const {
     int64_t total = 0;
     for (const auto& block : blocks_) total += places * block->macs();
@@ -323,7 +323,7 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
     }
     return chosen;
   }
-  // Returns the mean of the latent over its places.
+  // Returns the mean of the latent distribution at each position.
   torch::Tensor embed(const torch::Tensor& images, const Context&) override {
     return encode(images).mean.mean({2, 3});
   }
@@ -347,7 +347,7 @@ class AutoencoderKl final : public Backbone, public LatentCodec {
                                                                            : torch::Tensor();
   }
 
-  // PyTorch's own initial values of convolutions.
+  // PyTorch's default initial values of convolutions.
   void first_values(const std::string& name, const torch::Tensor&, const nn::Filler& fill) const override {
     const auto found = fan_in_.find(name.substr(0, name.rfind('.')));
     if (found != fan_in_.end()) fill.fan_in_uniform(found->second);

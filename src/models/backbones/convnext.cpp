@@ -59,7 +59,7 @@ struct Config : DropPathSettings {
   }
 };
 
-// h + weight * h * N(h) + bias per channel; zero at first. Parameters weight, bias [width].
+// h + weight * h * N(h) + bias per channel; both are zero at first. Parameters weight, bias [width].
 class ResponseNorm : public torch::nn::Module {
  public:
   explicit ResponseNorm(int64_t width) {
@@ -98,7 +98,7 @@ class FeedForward : public torch::nn::Module {
 
 class ConvNextBlock : public torch::nn::Module {
  public:
-  // `index`: number among all blocks of the model, keys the draws of drop path.
+  // `index`: the block's number in the model, which keys the draws of drop path.
   ConvNextBlock(int64_t width, int64_t index, double drop_path, const Config& config)
       : index_(index), drop_path_(drop_path) {
     if (config.init_values > 0)

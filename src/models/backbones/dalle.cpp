@@ -25,7 +25,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kNarrowing = 4;  // width of a block over that of its 3x3 convolutions
+constexpr int64_t kNarrowing = 4;  // width of a block as a multiple of its 3x3 convolutions' width
 constexpr double kScale = 0.8, kShift = 0.1;
 
 struct Config : DropPathSettings {
@@ -147,8 +147,8 @@ class Dalle final : public PyramidBackbone, public Tokeniser {
     return total + cells * output_->macs();
   }
 
-  // As DALL-E's code: normal with deviation 1 / sqrt(fan in). Codes are then set to vectors of the first
-  // batch.
+  // Initialises as DALL-E's code: normal with deviation 1 / sqrt(fan in). Codes are then set to vectors of
+  // the first batch.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "head.weight")

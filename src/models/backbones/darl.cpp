@@ -126,9 +126,9 @@ class Block final : public AttentionBlock {
                         .name = "blocks." + std::to_string(index)},
                        config.heads, /*qkv_bias=*/true) {}
 
-  // Runs both streams, causal: query t sees content 0 … t, and content t is the patch before its own. Content
-  // that is one shorter than the queries has no start token: query t sees content 0 … t - 1, the first none.
-  // `query_projection` computes the queries of the query stream.
+  // Runs both streams, causal: query t sees content 0 … t, and content t is the patch before its own. If
+  // content is one shorter than the queries, it has no start token: query t sees content 0 … t - 1, and the
+  // first query sees none. `query_projection` computes the queries of the query stream.
   NextPatch::Streams two_streams(const NextPatch::Streams& in, nn::Linear& query_projection,
                                  const nn::Rotation& content_places, const nn::Rotation& query_places) {
     const auto [q, k_in, v] = attn_->project(norm1_.before_linear(in.content));
@@ -284,7 +284,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   }
   torch::Tensor front_tokens() const override { return start_token_; }
 
-  // As MAE (He et al. 2022), since the paper follows its recipe.
+  // Initialises as MAE (He et al. 2022), since the paper follows its recipe.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "head.weight")
@@ -353,7 +353,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     return nn::sincos_2d(rows, columns, config_.dim).unsqueeze(0).to(like.device(), like.scalar_type());
   }
 
-  // Returns the rotation of patches by their place in the raster, [tokens] or [batch, tokens]; -1 is the
+  // Returns the rotation of patches by their index in raster order, [tokens] or [batch, tokens]; -1 is the
   // start token.
   nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
     if (places.dim() == 1) return rotation_of(places, rows, columns);
@@ -419,7 +419,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
   TokensOf tokens_of_;
   std::string tokens_checksum_;
   std::vector<std::shared_ptr<Block>> blocks_;
-  std::vector<nn::Linear> query_projections_;  // for the query stream, one per block
+  std::vector<nn::Linear> query_projections_;  // of the query stream, one per block
   nn::LayerNorm norm_{nullptr};
 };
 

@@ -21,19 +21,19 @@ class NextPatch {
   // order[t].
   virtual torch::Tensor before_each_patch(const torch::Tensor& images, const torch::Tensor& order = {},
                                           const nn::Context& context = {}) = 0;
-  // Two streams (Yang et al. 2019, XLNet), for orders that change. A query has its place but not its patch,
-  // and attends to the content of start and all patches before it. Both are [batch, patches, dim], after the
-  // last norm; content row t holds the patch before order[t]. Needs the setting two_stream; no drop path.
-  // Without a start token (XLNet's strictly lower mask) content is [batch, patches - 1, dim] and row t holds
-  // patch order[t].
+  // Two streams (Yang et al. 2019, XLNet), for orders that change. A query has the position of its patch but
+  // not the patch, and attends to the content of the start token and all earlier patches. Both are [batch,
+  // patches, dim], after the last norm; content row t holds the patch before order[t]. Needs the setting
+  // two_stream; no drop path. Without a start token (XLNet's strictly lower mask) content is [batch, patches
+  // - 1, dim] and row t holds patch order[t].
   struct Streams {
     torch::Tensor query, content;
   };
   virtual Streams two_streams(const torch::Tensor& images, const torch::Tensor& order = {}) = 0;
   // True if the model has both streams.
   virtual bool has_two_streams() const = 0;
-  // Returns the query for the patch at `place` of the raster, [batch, 1, dim], after the last norm. It sees
-  // the content of all step() calls so far.
+  // Returns the query for the patch at index `place` of the raster, [batch, 1, dim], after the last norm. It
+  // sees the content of all step() calls so far.
   virtual torch::Tensor query_step(int64_t place, const Cache& cache) = 0;
 };
 

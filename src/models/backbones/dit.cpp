@@ -94,7 +94,7 @@ class Modulation final : public torch::nn::Module {
     linear_ = register_module("1", nn::Linear(dim, count * dim));
   }
   // Maps the condition [batch, dim] to `count` tensors [batch, dim]. They keep the parameters' type under
-  // autocast: half precision would lose bits of 1 + scale.
+  // autocast, since half precision would lose bits of 1 + scale.
   std::vector<torch::Tensor> forward(const torch::Tensor& condition) {
     return linear_(torch::silu(condition)).to(linear_->weight.scalar_type()).chunk(count_, -1);
   }
@@ -163,7 +163,7 @@ class Block final : public torch::nn::Module {
   std::shared_ptr<Modulation> modulation_;
 };
 
-// Parameters mlp.0 and mlp.2, applied to waves of the time.
+// Parameters mlp.0 and mlp.2, applied to sines and cosines of the time.
 class TimeEmbedder final : public torch::nn::Module {
  public:
   explicit TimeEmbedder(int64_t dim) {
@@ -283,7 +283,8 @@ class Dit final : public IsotropicBackbone, public Denoiser {
                           const Context& context) override {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
   }
-  // Without a condition, an image is clean and has no class, or the first class if it must have one.
+  // Without a condition, the image counts as clean and without a class, or as the first class if the model
+  // requires one.
   torch::Tensor usual_condition(const torch::Tensor& like) override {
     const auto options = torch::TensorOptions().device(like.device());
     return condition(
@@ -296,7 +297,7 @@ class Dit final : public IsotropicBackbone, public Denoiser {
   }
 
  private:
-  // Runs the blocks. A span adds its last addend again if that is recent enough and has the same shape.
+  // Runs the blocks. A span reuses its last addend if that is recent enough and has the same shape.
   torch::Tensor run_reusing(const Tokens& tokens, const Context& context, BlockReuse& reuse) {
     check(0 <= reuse.first && reuse.first < reuse.last && reuse.last <= block_count() && !is_training() &&
               !context.taps,
@@ -393,7 +394,7 @@ std::vector<Size> published_sizes() {
 Family dit_family() {
   Family family = make_family<Dit, Config>(
       "dit", "DiT and SiT, also with VisionLLaMA's blocks: image generation", published_sizes());
-  // Pixels between -1 and 1, center crop of the whole short side (Dhariwal & Nichol 2021).
+  // Pixels between -1 and 1, centre crop over the full short side (Dhariwal & Nichol 2021).
   family.preprocess =
       table({{"crop", 1.0}, {"mean", Value::Array{0.5, 0.5, 0.5}}, {"std", Value::Array{0.5, 0.5, 0.5}}});
   return family;

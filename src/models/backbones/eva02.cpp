@@ -6,8 +6,8 @@
 //   mlp(z) = fc2(norm(silu(gate z) * (up z)))       the norm from B on (sub-LN); T and S: gate and up in one matrix
 //   scores = head(fc_norm(mean of the patches of x_L))   or head(norm(x_L)[class token])
 //
-// q and k of the patches are rotated over the grid (2-D RoPE), in the cells of a grid of 16 x 16 whatever the
-// resolution. k has no bias. EVA-CLIP also norms the heads' output before the projection.
+// q and k of the patches are rotated over the grid (2-D RoPE), with positions scaled to a grid of 16 x 16 at
+// any resolution. k has no bias. EVA-CLIP also norms the heads' output before the projection.
 #include <cmath>
 
 #include "core/error.h"
@@ -273,7 +273,8 @@ class Eva final : public IsotropicBackbone, public MasksPatches {
                                  nn::Resample::bicubic_antialias);
   }
 
-  // As timm: layers before a residual start smaller the later they are, the head near zero.
+  // Initialises as timm: layers before a residual get smaller values with depth, and the head starts near
+  // zero.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     constexpr double kDeviation = 0.02, kHeadScale = 0.001;
@@ -313,7 +314,7 @@ class Eva final : public IsotropicBackbone, public MasksPatches {
     return blocks_[static_cast<size_t>(index)]->forward(x, tokens.extras, context);
   }
 
-  // With the mean, tokens have no norm of their own.
+  // If the head reads the mean, tokens have no norm of their own before it.
   torch::Tensor norm_tokens(const torch::Tensor& last) override {
     return config_.global_pool == EvaPool::token ? norm_(last) : last;
   }
@@ -350,14 +351,14 @@ Value size(int64_t dim, int64_t depth, int64_t heads, int64_t side, Value extra 
   return settings;
 }
 
-// From B on: q, k, v apart, and a norm in the MLP.
+// From size B on: separate q, k and v, and a norm in the MLP.
 Value large(Value::Table extra = {}) {
   Value settings = table({{"qkv_fused", false}, {"scale_mlp", true}});
   merge(settings, Value(std::move(extra)));
   return settings;
 }
 
-// The head of a tower is the projection of CLIP.
+// The head of a CLIP tower is its projection.
 Value clip(int64_t patch, int64_t outputs) {
   return large(
       {{"scale_attn_inner", true}, {"global_pool", "token"}, {"patch_size", patch}, {"classes", outputs}});

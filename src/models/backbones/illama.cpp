@@ -164,7 +164,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return total;
   }
 
-  // The modified mask shows a class token at the front the tokens after it.
+  // The modified mask lets a class token at the front see the tokens after it.
   int64_t masked_out_macs(int64_t height, int64_t width) const override {
     if (config_.mask == Mask::none) return 0;
     const int64_t tokens = config_.patches(height, width) + 1;
@@ -181,7 +181,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
 
   std::vector<std::string> no_weight_decay() const override { return {"pos_embed", "cls_token"}; }
 
-  // The class token's own position is the last entry of the table, or the first.
+  // The class token's position is the last entry of the table, or the first.
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
     if (name != "pos_embed" || !pos_embed_.defined() || stored.dim() != 3) return {};
     const torch::Tensor front = last() ? stored.roll(1, 1) : stored;
@@ -207,7 +207,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return tokens;
   }
 
-  // The new order determines the causal mask.
+  // The causal mask follows the new order.
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override {
     Tokens chosen = IsotropicBackbone::keep(tokens, index);
     chosen.extras = masked(chosen.extras, chosen.count(), last() ? chosen.count() - 1 : 0, chosen.x);
@@ -267,7 +267,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     const auto& block = blocks_[static_cast<size_t>(index)];
     const int64_t side = config_.window_of(index), count = side * side;
     if (side == 0) return block->forward(x, tokens.extras, context);
-    // A window is its own sequence in row-major order.
+    // A window is a separate sequence in row-major order.
     nn::AttentionExtras inside;
     if (config_.ropes()) inside.rotation = rotation(torch::arange(count, torch::kFloat64));
     return block->forward_in_windows(x, tokens, {side, masked(inside, count, -1, x)}, context);
@@ -299,11 +299,11 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
     return config_.conv_blocks.empty() ? "" : "model.conv_blocks read the neighbours of every patch";
   }
 
-  // Adds the causal mask of `count` tokens. The modified mask shows all of them to token `all_seeing` (-1 =
+  // Adds the causal mask of `count` tokens. The modified mask lets token `all_seeing` see all of them (-1 =
   // none). `like` has the type and device of the tokens.
   nn::AttentionExtras masked(nn::AttentionExtras extras, int64_t count, int64_t all_seeing,
                              const torch::Tensor& like) const {
-    // Evaluation uses the causal mask; a soft share is for training only.
+    // Evaluation uses the causal mask; the soft share is only for training.
     const double soft = is_training() ? soft_ : 0;
     if (config_.mask == Mask::none) return extras;
     if (config_.mask == Mask::after) {

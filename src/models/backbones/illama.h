@@ -11,8 +11,8 @@
 
 namespace tessera::models {
 
-// When a rate is on: before the cut-off (soft), throughout (standard), or from the cut-off on (late); else it
-// is 0. For dropout, the published code calls soft "early".
+// When a rate is non-zero: before the cut-off (soft), throughout (standard), or from the cut-off on (late).
+// For dropout, the published code calls soft "early".
 enum class RateMode { soft, standard, late };
 // In mode soft, the rate is constant or falls linearly from `rate` to 0 over the steps before the cut-off,
 // both ends included.
@@ -29,8 +29,8 @@ double rate_at(const RateSchedule& schedule, int64_t step);
 std::vector<double> rates(const RateSchedule& schedule);
 
 // Selects weights uniformly (Xu et al. 2024, "Initializing models with larger ones"). Along each axis, it
-// takes every (a/b)-th element if b divides a. Else it takes the elements nearest to b evenly spaced places,
-// halves to even.
+// takes every (a/b)-th element if b divides a. Otherwise it takes the elements nearest to b evenly spaced
+// positions, rounding halves to even.
 torch::Tensor select_weights(const torch::Tensor& large, torch::IntArrayRef shape);
 
 }  // namespace tessera::models

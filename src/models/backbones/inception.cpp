@@ -15,8 +15,7 @@ namespace {
 
 constexpr int64_t kSide = 299;
 constexpr double kEps = 1e-3;
-constexpr int64_t kSpatialChannels =
-    7;  // 7 x 17 x 17 numbers: about as many as the 2048 of the pooled features
+constexpr int64_t kSpatialChannels = 7;  // 7 x 17 x 17 values: about as many as the 2048 pooled features
 
 // A convolution of a block: name, output channels, kernel and stride.
 struct Layer {
@@ -94,7 +93,7 @@ torch::Tensor pooled(const torch::Tensor& x, Pool pool) {
   }
 }
 
-// Interpolates two neighbours along an axis, without half pixels (TensorFlow 1).
+// Interpolates two neighbours along an axis, without half-pixel offsets (TensorFlow 1).
 torch::Tensor stretched(const torch::Tensor& x, int64_t axis) {
   const int64_t in = x.size(axis);
   std::vector<int64_t> low(kSide), high(kSide);
@@ -242,7 +241,7 @@ InceptionFeatures InceptionFid::forward(const torch::Tensor& pixels) {
   constexpr size_t kMixed6d = 6, kMixed6e = 7;
   for (size_t i = 0; i < mixed_.size(); ++i) {
     x = mixed_[i]->forward(x);
-    // The first channels of a block are those of its 1x1 branch.
+    // The block's first channels are those of its 1x1 branch.
     if (i == kMixed6d) out.spatial = x.narrow(1, 0, kSpatialChannels).contiguous();
     if (i == kMixed6e) out.middle768 = x.mean({2, 3});
   }

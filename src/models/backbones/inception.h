@@ -23,11 +23,11 @@ enum class FidProtocol { tf, pytorch, clean };
 
 // Resizes images of one size, bytes [batch, 3, height, width], to 299 x 299 in `type`, values 0 to 255.
 torch::Tensor fid_resized(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
-// As fid_resized(), in the network's input range, about [-1, 1].
+// Like fid_resized(), but in the network's input range, about [-1, 1].
 torch::Tensor fid_pixels(const torch::Tensor& images, FidProtocol protocol, torch::ScalarType type);
 
 struct InceptionFeatures {
-  torch::Tensor early64, early192, middle768;  // means over places, [batch, 64], [batch, 192], [batch, 768]
+  torch::Tensor early64, early192, middle768;  // means over cells, [batch, 64], [batch, 192], [batch, 768]
   torch::Tensor pooled;                        // [batch, 2048]: the features of FID
   torch::Tensor spatial;          // [batch, 7, 17, 17]: the features of sFID, flattened channel last
   torch::Tensor logits;           // [batch, 1008]

@@ -20,7 +20,7 @@ namespace tessera::models {
 
 class PatchPredictor {
  public:
-  // `order` lists the grid's patches in their order of prediction, a permutation of the row-major places.
+  // `order` lists the grid's patches in their order of prediction, a permutation of the row-major indices.
   // Throws a usage error that starts with `who` if the model is not causal.
   PatchPredictor(std::shared_ptr<Backbone> trunk, const ModelSpec& spec, std::vector<int64_t> order,
                  const std::string& who);
@@ -31,10 +31,10 @@ class PatchPredictor {
   int64_t patch() const { return patch_; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  // True if a token precedes all patches. Else `start` [1, 1, width] is the state before the first patch,
-  // unless the trunk reads the next place.
+  // True if a token precedes all patches. Otherwise `start` [1, 1, width] is the state before the first
+  // patch, unless the trunk reads the next position.
   bool has_front() const;
-  // True if the trunk reads the place of the next patch (models/backbones/darl.h): orders may then change.
+  // True if the trunk reads the next patch's position (models/backbones/darl.h): orders may then change.
   bool knows_next_place() const;
 
   // Maps images [batch, 3, height, width] to [batch, patches, width]: row t is the state before patch t,
@@ -61,9 +61,9 @@ class PatchPredictor {
   std::shared_ptr<Backbone> trunk_;
   TokenEncoder* encoder_;
   CausalStep* causal_;
-  NextPatch* next_;  // a trunk with its own pass, or null
+  NextPatch* next_;  // a trunk with a separate pass for this, or null
   std::vector<int64_t> order_;
-  torch::Tensor index_;  // the order as a tensor; undefined if it is the raster's
+  torch::Tensor index_;  // the order as a tensor; undefined for raster order
   int64_t patch_ = 0, rows_ = 0, columns_ = 0, front_ = 0;
 };
 
@@ -74,8 +74,8 @@ struct PatchSampling {
   // Called after every patch with the number done; false ends with ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress = {};
 };
-// Returns the draws for patch t in sequence order, each [batch, 3 patch^2]: its initial value for step T,
-// then the noise of steps T ... 1 as step - 1.
+// Returns the random draws for patch t in sequence order, each [batch, 3 patch^2]: its initial value for step
+// T, then the noise of steps T ... 1 as step - 1.
 using PatchNoise = std::function<torch::Tensor(int64_t patch, int64_t step)>;
 
 // Runs one step of a reverse chain from noise level gamma to `next`: x [batch, 1, 3 patch^2] -> the same
@@ -88,7 +88,7 @@ torch::Tensor draw_patch(PatchDecoder& decoder, const torch::Tensor& z, const Pa
                          int64_t index, const PatchNoise& noise);
 
 // Samples whole images, patch by patch with a cache. The first `known` patches of order() are copied from
-// `given` [batch, patches, 3 patch^2], in sequence order; the others are drawn. Returns the same shape and
+// `given` [batch, patches, 3 patch^2], in sequence order; the others are sampled. Returns the same shape and
 // order.
 torch::Tensor draw_patches(PatchPredictor& predictor, PatchDecoder& decoder, const torch::Tensor& given,
                            int64_t known, const PatchSampling& sampling, const PatchNoise& noise);

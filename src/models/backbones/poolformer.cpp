@@ -145,7 +145,7 @@ torch::Tensor register_scale(torch::nn::Module& owner, const char* name, int64_t
 
 class PoolBlock : public torch::nn::Module {
  public:
-  // `index`: number among all blocks of the model, keys the draws of drop path.
+  // `index`: the block's number in the model, which keys the draws of drop path.
   PoolBlock(int64_t width, size_t stage, int64_t index, double drop_path, const Config& config)
       : index_(index), drop_path_(drop_path), pool_size_(config.pool_size) {
     const bool layer_scale = !config.second() && config.init_values > 0;
@@ -320,7 +320,7 @@ class PoolFormer final : public PyramidBackbone {
   std::vector<std::vector<std::shared_ptr<PoolBlock>>> stages_;
 };
 
-// `pairs`: blocks of the first stage over 2; the stages have 1 : 1 : 3 : 1 as many.
+// `pairs`: half the number of blocks in the first stage; the stages' depths have the ratio 1 : 1 : 3 : 1.
 Value size(bool medium, int64_t pairs, double init_values, int64_t version) {
   const Value::Array small{64, 128, 320, 512}, wide{96, 192, 384, 768};
   Value settings = table({{"dims", medium ? wide : small},

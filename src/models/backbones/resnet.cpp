@@ -135,7 +135,7 @@ class Downsample : public torch::nn::Module {
 
 struct BlockPlace {
   int64_t in = 0, out = 0, stride = 1, dilation = 1;
-  int64_t index = 0;  // among all blocks of the model: keys the draws of drop path
+  int64_t index = 0;  // number among all blocks of the model; keys the draws of drop path
   double drop_path = 0;
 };
 
@@ -200,8 +200,8 @@ class ResidualUnit : public torch::nn::Module {
 
   int64_t half(int64_t size) const { return cells_ > 1 ? size / cells_ : (size - 1) / place_.stride + 1; }
 
-  // Keeps the branch of the samples that drop path selects. The norms' statistics are over all samples, so
-  // all of them are computed.
+  // Keeps the branch of the samples that drop path selects. The norms' statistics are taken over all samples,
+  // so all branches are computed.
   torch::Tensor kept(const torch::Tensor& branch, const Context& context) const {
     const double rate = place_.drop_path;
     torch::Tensor factor = torch::zeros({branch.size(0), 1, 1, 1});
@@ -305,8 +305,8 @@ class ResNet final : public PyramidBackbone {
     return pool_ && name == "attnpool.positional_embedding" ? pool_->fit(stored) : torch::Tensor();
   }
 
-  // As torchvision: convolutions normal by fan-out, linear layers PyTorch's own. As CLIP: convolutions
-  // PyTorch's own, attention pooling normal by its width.
+  // torchvision's form: convolutions normal by fan-out, linear layers as in PyTorch. CLIP's form:
+  // convolutions as in PyTorch, attention pooling normal by its width.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     const std::string last = config_.block == BlockKind::bottleneck ? ".bn3.weight" : ".bn2.weight";
@@ -368,7 +368,7 @@ class ResNet final : public PyramidBackbone {
     int64_t in = config_.stem_width(), index = 0, reached = 4, dilation = 1;
     for (size_t stage = 0; stage < config_.dims.size(); ++stage) {
       const auto blocks = register_module("layer" + std::to_string(stage + 1), torch::nn::ModuleList());
-      const int64_t before = dilation;  // as published: a stage's first block keeps the old dilation
+      const int64_t before = dilation;  // as published: a stage's first block keeps the previous dilation
       int64_t stride = stage == 0 ? 1 : 2;
       if (reached * stride > config_.output_stride) dilation *= std::exchange(stride, 1);
       reached *= stride;
@@ -406,7 +406,7 @@ Value plain(BlockKind block, const std::vector<int64_t>& depths) {
                 {"depths", list(depths)}});
 }
 
-// mmseg's usual backbones have this stem.
+// The common backbones of mmseg have this stem.
 Value deep_stem(Value settings) {
   settings.set("stem", "deep_max");
   return settings;
@@ -425,7 +425,7 @@ Value clip(int64_t width, const std::vector<int64_t>& depths, int64_t embed_dim,
                 {"classes", 0}});
 }
 
-// The preprocessing of CLIP's own images.
+// The preprocessing of CLIP's images.
 Value clip_preprocess() {
   return table({{"crop", 1.0},
                 {"mean", Value::Array{0.48145466, 0.4578275, 0.40821073}},

@@ -137,8 +137,8 @@ class WindowAttention : public torch::nn::Module {
     return windows * attention_->mix_macs(cells()) + rows * columns * attention_->output_macs();
   }
 
-  // Fits a stored table of another window to this one as the first published code does; undefined if it is no
-  // such table.
+  // Fits a stored table of another window size to this one, as the first published code does; undefined if it
+  // is not such a table.
   torch::Tensor fit(const torch::Tensor& stored) const {
     if (!table_.defined()) return {};
     return nn::fit_offset_bias(stored, window_.height, window_.width, table_.size(1), /*class_token=*/false);
@@ -159,8 +159,8 @@ class WindowAttention : public torch::nn::Module {
     return place.ge(size - window).to(torch::kInt64) + place.ge(size - shift).to(torch::kInt64);
   }
 
-  // Returns -100 between cells of the padded map x that were not neighbours before the shift, [windows, 1,
-  // cells, cells].
+  // Returns the mask [windows, 1, cells, cells] of the padded map x: -100 between cells that were not
+  // neighbours before the shift.
   torch::Tensor shift_mask(const torch::Tensor& x) const {
     const int64_t rows = ceil_div(x.size(1), window_.height) * window_.height;
     const int64_t columns = ceil_div(x.size(2), window_.width) * window_.width;
@@ -179,7 +179,7 @@ class WindowAttention : public torch::nn::Module {
 };
 
 struct BlockPlace {
-  int64_t dim = 0, heads = 1, index = 0;  // index: among all blocks of the model, keys the draws of drop path
+  int64_t dim = 0, heads = 1, index = 0;  // index of the block in the model; keys the draws of drop path
   double drop_path = 0;
   Extent window = {}, shift = {};
   std::string name = {};  // prefix of the names of taps
@@ -317,7 +317,8 @@ class Swin final : public PyramidBackbone, public MasksPatches {
     return {};
   }
 
-  // As timm: truncated normal for linear layers and tables, PyTorch's own for the patch embedding.
+  // Initialises as timm: truncated normal for linear layers and tables, PyTorch's default for the patch
+  // embedding.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "patch_embed.proj.weight")
@@ -372,7 +373,7 @@ class Swin final : public PyramidBackbone, public MasksPatches {
           std::make_shared<PatchMerging>(config_.dims[stage - 1], config_.dims[stage], config_)));
     const auto blocks = owner->register_module("blocks", torch::nn::ModuleList());
     const int64_t side = config_.window_size;
-    const bool whole = config_.pads_first();  // windows and shifts are the same whatever the grid
+    const bool whole = config_.pads_first();  // windows and shifts do not depend on the grid
     const Extent window =
         whole ? Extent{side, side} : Extent{std::min(grid.height, side), std::min(grid.width, side)};
     const Extent half{whole || grid.height > side ? side / 2 : 0, whole || grid.width > side ? side / 2 : 0};

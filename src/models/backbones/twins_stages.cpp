@@ -188,7 +188,8 @@ torch::Tensor TwinsBackbone::after_block(int64_t stage, int64_t index, const tor
   return pegs_[static_cast<size_t>(stage)](x.flatten(1, 2), x.size(1), x.size(2)).reshape(x.sizes());
 }
 
-// As both published codes: truncated normal for linear layers, normal by fan-out for convolutions.
+// Initialises as both published codes: truncated normal for linear layers, normal by fan-out for
+// convolutions.
 void TwinsBackbone::first_values(const std::string& name, const torch::Tensor& parameter,
                                  const nn::Filler& fill) const {
   if (parameter.dim() == 2) fill.truncated_normal(0.02);

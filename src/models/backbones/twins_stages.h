@@ -15,7 +15,7 @@
 
 namespace tessera::models {
 
-// The settings that the two families share.
+// The settings that both families share.
 struct TwinsSettings : PyramidSettings {
   std::vector<int64_t> windows = {7, 7, 7, 7}, sub_sampling = {8, 4, 2, 1};
 
@@ -28,7 +28,7 @@ struct TwinsSettings : PyramidSettings {
       "cells along a side that share a key of global attention");
   }
   void check_stages() const;
-  int64_t smallest_side() const;  // the smallest image side that leaves every stage a key
+  int64_t smallest_side() const;  // the smallest image side at which every stage has a key
 };
 
 // The rotation of queries and keys by position.
@@ -36,12 +36,12 @@ struct TwinsRope {
   RotarySettings rotary{.rope = Rope::none};
   double query_theta = 10000, key_theta = 10000;  // for global attention
   // True: GSA's key for cells sr i … sr i + sr - 1 has their mean position. Else (published code) its
-  // position is sr i + 1 - 1 / sr, and the grid of keys is read with the number of columns of the queries'
-  // grid.
+  // position is sr i + 1 - 1 / sr, and key indices are split into rows and columns by the width of the
+  // queries' grid.
   bool mean_keys = false;
-  double anchor = 0;         // AS2DRoPE: positions times anchor / rows of the grid, 0 = as they are
+  double anchor = 0;         // AS2DRoPE: positions times anchor / rows of the grid, 0 = unscaled
   bool scale_local = false;  // inside windows too
-  Extent built = {};         // the stage's grid for image_size: the reference of rope_scaling
+  Extent built = {};         // the stage's grid at image_size, the reference of rope_scaling
 };
 
 struct TwinsBlockOptions {
@@ -83,7 +83,7 @@ class TwinsBlock : public ResidualBlock {
   torch::Tensor attend_in_windows(const torch::Tensor& x, const Context& context,
                                   const nn::Epilogue& epilogue);
   torch::Tensor attend_globally(const torch::Tensor& x, const Context& context, const nn::Epilogue& epilogue);
-  // Returns the rotation of tokens at these places, times `scale`, of a grid with `columns` columns.
+  // Returns the rotation of tokens at these positions, times `scale`, in a grid with `columns` columns.
   nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, double scale, double theta,
                         const nn::RopeScaling& scaling) const;
   int64_t dim_, heads_, window_, sub_sampling_;
@@ -92,7 +92,7 @@ class TwinsBlock : public ResidualBlock {
   SubsampledAttention global_{nullptr};
 };
 
-// A family's plan from its settings; vectors have one entry per stage.
+// A family's layout from its settings; vectors have one entry per stage.
 struct TwinsPlan {
   TwinsSettings settings = {};
   std::vector<int64_t> hidden = {};   // width inside the MLPs

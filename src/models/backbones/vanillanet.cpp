@@ -155,7 +155,7 @@ torch::Tensor adaptive_maxima(const torch::Tensor& x, int64_t axis, int64_t side
   return torch::stack(taken, 0).amax(0);
 }
 
-// Its modules also belong to the model itself, under their published names.
+// Its modules are also registered in the model itself, under their published names.
 class Stem : public torch::nn::Module {
  public:
   explicit Stem(const Config& config) : merged_(config.merged) {
@@ -319,7 +319,7 @@ class VanillaNet final : public PyramidBackbone {
   torch::Tensor slope_;  // undefined: 1
 };
 
-// `blocks`: the widths after the stem of 4 * width, in multiples of that; `pooled`: the blocks that pool.
+// `blocks`: the widths after the stem, as multiples of the stem's 4 * width; `pooled`: the blocks that pool.
 Value size(int64_t width, const std::vector<int64_t>& blocks, const std::vector<int64_t>& pooled) {
   Value::Array dims{width}, strides;
   for (const int64_t multiple : blocks) dims.emplace_back(multiple * width);

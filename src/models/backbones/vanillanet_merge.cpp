@@ -52,7 +52,7 @@ class Merger {
     return found->second.to(torch::kFloat64);
   }
 
-  // The layer with its batch norm. The layers of the series activation have no bias.
+  // Merges a layer and its batch norm. The layers of the series activation have no bias.
   Layer normed(const std::string& layer, const std::string& norm) const {
     const torch::Tensor factor = at(norm + ".weight") * (at(norm + ".running_var") + kNormEps).rsqrt();
     const torch::Tensor weight = at(layer + ".weight"), mean = at(norm + ".running_mean");
@@ -61,7 +61,7 @@ class Merger {
             at(norm + ".bias") + ((biased ? at(layer + ".bias") : torch::zeros_like(mean)) - mean) * factor};
   }
 
-  // The second layer, of 1x1 cells, after the first.
+  // Merges the first layer with a second one of 1x1 cells after it.
   static Layer joined(const Layer& first, const Layer& second) {
     const torch::Tensor matrix = second.weight.flatten(1);
     return {torch::tensordot(matrix, first.weight, {1}, {0}), second.bias + matrix.matmul(first.bias)};

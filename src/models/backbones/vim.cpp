@@ -3,8 +3,8 @@
 //
 //   x' = x + mamba(norm(x))                   a scan from the first token and one from the last
 //   scores = head(norm_f(x_L)[class token])   in the middle of the patches, before them, or one at each end
-// The published code adds the mixer's output to the residual at the start of the next block (Add, Norm, Mixer);
-// the sum is the same. Its residual in float is the dtype of x here.
+// The published code adds the mixer's output to the residual at the start of the next block (Add, Norm,
+// Mixer), which gives the same sum. Its float residual corresponds to x here.
 #include <cmath>
 
 #include "core/error.h"
@@ -132,7 +132,8 @@ struct Config : IsotropicSettings {
     if (rope) check_rope(grid.height * grid.width);
   }
 
-  // The published rotation leaves out the first token of an odd number, and needs as many others as patches.
+  // If the number of tokens is odd, the published rotation skips the first one; the others must be as many as
+  // the patches.
   void check_rope(int64_t patches) const {
     if (dim % 4 != 0) fail_usage("model.rope = true needs dim to be a multiple of 4, not ", dim);
     if (class_tokens() == 2 || patches % 2 != 0)
@@ -257,7 +258,7 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
 
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,
                           const Context& context) override {
-    if (config_.layer_pairs && index % 2 == 0) return x;  // its pair's second block runs both
+    if (config_.layer_pairs && index % 2 == 0) return x;  // the second block of its pair runs both
     const bool flipped = flips(context), last = index + 1 == config_.depth;
     const nn::Rotation turn = last ? nn::Rotation() : tokens.extras.rotation;
     const auto branch = [&](const torch::Tensor& kept, const nn::Epilogue& epilogue,
@@ -293,7 +294,7 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
  private:
   VimBlock& block(int64_t index) { return *blocks_[static_cast<size_t>(index)]; }
 
-  // True if this training step walks over all sequences from their ends.
+  // True if this training step reads all sequences in reverse.
   bool flips(const Context& context) const {
     return is_training() && config_.flip_ratio > 0 &&
            RandomStream(context.seed, "vim flip", context.step).chance(config_.flip_ratio);
@@ -308,7 +309,7 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
     return p;
   }
 
-  // Returns patches [batch, patches, dim] with the class tokens in their places.
+  // Returns patches [batch, patches, dim] with the class tokens inserted.
   torch::Tensor assembled(const torch::Tensor& patches, const std::vector<torch::Tensor>& others) const {
     const int64_t half = patches.size(1) / 2;
     switch (config_.class_token) {
@@ -324,7 +325,7 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
     return patches;
   }
 
-  // Returns the position table of one grid for another; class tokens keep theirs.
+  // Resizes the position table of one grid to another; class tokens keep theirs.
   torch::Tensor resampled(const torch::Tensor& table, const Extent& from, const Extent& to) const {
     if (from.height == to.height && from.width == to.width) return table;
     const TokenPlaces old = places(from);
@@ -335,8 +336,8 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
     return assembled(patches, others);
   }
 
-  // Rows turn the first half of the channels, columns the second. Of an odd number of tokens the first one has
-  // no rotation, wherever the class token is.
+  // Rows rotate the first half of the channels, columns the second. If the number of tokens is odd, the first
+  // one is not rotated, wherever the class token is.
   nn::Rotation rotation(const Extent& grid) const {
     const auto span = static_cast<double>(config_.rope_span);
     const nn::GridPositions at = nn::grid_positions(0, grid.height * grid.width, grid.width);
@@ -346,7 +347,7 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
     return turn;
   }
 
-  // x [samples, tokens, dim]; `samples` are positions in the batch of a rotation for each sample.
+  // x [samples, tokens, dim]; `samples` are the batch indices of x, if each sample has a separate rotation.
   static torch::Tensor rotated(const torch::Tensor& x, const nn::Rotation& rotation,
                                const torch::Tensor& samples) {
     if (!rotation.defined()) return x;

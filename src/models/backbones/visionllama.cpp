@@ -204,7 +204,7 @@ class VisionLlama final : public IsotropicBackbone, public MasksPatches {
     const auto& block = blocks_[static_cast<size_t>(index)];
     const int64_t side = config_.window_of(index);
     if (side == 0) return block->forward(x, tokens.extras, context);
-    // A window has the positions of an image of its size.
+    // A window has the positions of an image of the window's size.
     return block->forward_in_windows(
         x, tokens, {side, {.rotation = rotation(side, side, side * config_.patch_size, 0)}}, context);
   }
@@ -214,7 +214,7 @@ class VisionLlama final : public IsotropicBackbone, public MasksPatches {
     return torch::cat({x.slice(1, 0, prefix_), peg_(x.slice(1, prefix_), tokens.rows, tokens.columns)}, 1);
   }
 
-  // With one norm of all tokens and another after the mean, applies the first.
+  // Applies the norm of all tokens, if the model has both this norm and another one after the mean.
   torch::Tensor norm_tokens(const torch::Tensor& last) override {
     return token_norm_ ? token_norm_(last) : last_norm(last);
   }
@@ -279,7 +279,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, bool auto_scale = false) {
 }
 
 // The encoder of the published masked pre-training: no class token in its blocks, no layer scale, no head.
-// That code widens an already wide MLP.
+// In that code the MLP is widened twice.
 Value masked_pretraining(int64_t dim, int64_t depth, int64_t heads, int64_t hidden) {
   return table({{"dim", dim},
                 {"depth", depth},

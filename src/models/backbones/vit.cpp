@@ -53,7 +53,7 @@ class Block : public torch::nn::Module {
     }
   }
 
-  // Runs the block on x [batch, tokens, dim], with the places and biases of `tokens`.
+  // Runs the block on x [batch, tokens, dim], with the positions and biases of `tokens`.
   torch::Tensor forward(const torch::Tensor& x, const Tokens& tokens, const Context& context) {
     const nn::AttentionExtras extras{.bias = bias(tokens), .taps = context.taps, .name = name_};
     const auto add = [&](const torch::Tensor& to, const nn::LayerScale& scale, int64_t layer,
@@ -189,8 +189,8 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     return names;
   }
 
-  // Tables of relative positions start at 0: a ViT without them is fine-tuned with them (Alkin et al. 2024,
-  // section B.5).
+  // Tables of relative positions start at 0, so a ViT without them can be fine-tuned with them (Alkin et al.
+  // 2024, section B.5).
   std::vector<std::string> neutral_names() const override {
     std::vector<std::string> names;
     for (const auto& entry : named_parameters())
@@ -213,7 +213,8 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
                                  nn::Resample::bicubic_antialias);
   }
 
-  // As timm: truncated normal for linear layers and positions, PyTorch's own for the patch embedding.
+  // Initialises as timm: truncated normal for linear layers and positions, PyTorch's default for the patch
+  // embedding.
   void first_values(const std::string& name, const torch::Tensor& parameter,
                     const nn::Filler& fill) const override {
     if (name == "pos_embed" || name == "dist_token")
@@ -353,7 +354,7 @@ Value size(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra
 
 Value of_384() { return table({{"image_size", 384}}); }
 
-// LayerScale from 1e-6, no position for the class token.
+// LayerScale starts at 1e-6, and the class token has no position.
 Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extra = {}) {
   Value settings = size(patch, dim, depth, heads,
                         table({{"no_embed_class", true}, {"init_values", 1e-6}, {"drop_path_decay", false}}));
@@ -361,7 +362,7 @@ Value deit3(int64_t patch, int64_t dim, int64_t depth, int64_t heads, Value extr
   return settings;
 }
 
-// Attention pooling instead of a class token, no class head.
+// Attention pooling instead of a class token, and no class head.
 Value siglip(int64_t image, int64_t patch, int64_t dim, int64_t depth, int64_t heads, double mlp_ratio = 4) {
   return size(patch, dim, depth, heads,
               table({{"image_size", image},
@@ -381,7 +382,7 @@ Value cpvt_gap(int64_t dim, int64_t heads) {
                      {"fc_norm", "off"}}));
 }
 
-// LayerScale from 1e-5, images of 518 pixels, no class head; with registers: Darcet et al. 2024.
+// LayerScale starts at 1e-5, images of 518 pixels, no class head; with registers: Darcet et al. 2024.
 Value dinov2(int64_t dim, int64_t depth, int64_t heads, int64_t registers = 0) {
   return size(14, dim, depth, heads,
               table({{"image_size", 518},
@@ -397,7 +398,7 @@ Value dinov2_giant(int64_t registers = 0) {
   return settings;
 }
 
-// Registers and the mean of the patches, no class token.
+// Registers, and the mean of the patches instead of a class token.
 Value registers_and_mean(int64_t dim, int64_t heads) {
   return size(16, dim, 12, heads,
               table({{"image_size", 256},
@@ -407,10 +408,10 @@ Value registers_and_mean(int64_t dim, int64_t heads) {
                      {"global_pool", "avg"}}));
 }
 
-// The test crops of timm's configurations: 0.9, and the whole image at 384.
+// The test crops in timm's configurations: 0.9, and the whole image at 384 pixels.
 Value most() { return table({{"crop", 0.9}}); }
 Value whole() { return table({{"crop", 1.0}}); }
-// timm's AugReg weights, and the original ones, read pixels from -1 to 1.
+// timm's AugReg weights and the original ones expect pixels in [-1, 1].
 Value augreg(Value crop = most()) {
   const Value half = Value::Array{0.5, 0.5, 0.5};
   merge(crop, table({{"mean", half}, {"std", half}}));
@@ -452,7 +453,7 @@ Family vit_family() {
           {"deit_small_distilled_patch16_224", {}, distilled(384, 6), most()},
           {"deit_base_distilled_patch16_224", {}, distilled(768, 12), most()},
           {"deit_base_distilled_patch16_384", {}, distilled(768, 12, of_384()), whole()},
-          {"deit3_tiny_patch16_224",  // by the Vision-LSTM authors: fixed positions, LayerScale from 1e-4
+          {"deit3_tiny_patch16_224",  // the Vision-LSTM authors' ViT: fixed positions, LayerScale 1e-4
            {"deit3-tiny", "deit3-tiny-e400"},
            size(16, 192, 12, 3,
                 table({{"positions", "sincos"}, {"no_embed_class", true}, {"init_values", 1e-4}})),

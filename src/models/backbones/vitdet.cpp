@@ -3,7 +3,7 @@
 //
 //   tokens stay a map of patches; no class token, no norm after the last block
 //   most blocks attend inside windows of 14 x 14 patches, four (model.global_blocks) over the whole map
-//   or: every block inside windows, and a residual bottleneck of convolutions after some (model.conv_blocks)
+//   or every block inside windows, with a residual bottleneck of convolutions after some (model.conv_blocks)
 //   scores = softmax(q k^T / sqrt(d) + q . Rh + q . Rw),  Rh, Rw a learned vector per row and column offset
 //
 // A table of offsets is interpolated for maps of other sizes, like the learned positions.
@@ -92,7 +92,7 @@ class MapAttention : public torch::nn::Module {
     for (const auto& part : attention_->named_children()) register_module(part.key(), part.value());
   }
 
-  // Maps x [batch, rows * columns, dim] of a map with these sides to the same shape, without the last layer.
+  // Maps the tokens x [batch, rows * columns, dim] of a map to the same shape, without the last layer.
   torch::Tensor mix(const nn::DeferredNorm& x, int64_t rows, int64_t columns, Taps* taps,
                     const std::string& name) {
     const auto [q, k, v] = attention_->project(x);
@@ -215,8 +215,8 @@ class VitDet final : public Backbone {
     return names;
   }
 
-  // Interpolates a table of offsets of another map as at run time, and learned positions of another grid
-  // likewise.
+  // Interpolates stored tables of offsets and learned positions of another grid, as at run
+  // time.
   torch::Tensor fit(const std::string& name, const torch::Tensor& stored) const override {
     if (name == "pos_embed")
       return nn::fit_square_tokens(stored, config_.class_position ? 1 : 0, config_.position_grid,

@@ -128,7 +128,7 @@ class WkvBlock final : public torch::nn::Module {
   nn::ChannelMix ffn_{nullptr};
 };
 
-// Returns the published first values of one vector of a block.
+// Returns the published initial values of one vector of a block.
 torch::Tensor fancy_values(const std::string& name, int64_t index, int64_t depth, int64_t dim, bool spatial) {
   const double progress = depth > 1 ? static_cast<double>(index) / static_cast<double>(depth - 1) : 0;
   const double rest = 1 - static_cast<double>(index) / static_cast<double>(depth);

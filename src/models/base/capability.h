@@ -16,13 +16,13 @@
 
 namespace tessera::models {
 
-// Returns "task mae needs a model that …; swin cannot; these can: vit, illama". It lists the families for
-// which `able` accepts the default model.
+// Returns "task mae needs a model that …; swin cannot; these can: vit, illama". It lists the families whose
+// default model passes `able`.
 std::string lacks_ability(const std::string& who, const std::string& ability, const std::string& family,
                           const std::function<bool(Backbone&)>& able);
 
 // Returns the model as the capability that `who` needs. Throws a usage error that names the families with it.
-// The model's settings may still rule it out: its own *_refusal() gives the reason.
+// The model's settings may still exclude it; then its *_refusal() gives the reason.
 template <class T>
 T& require(Backbone& model, const std::string& family, const std::string& who) {
   if (auto* able = dynamic_cast<T*>(&model)) return *able;
@@ -30,7 +30,7 @@ T& require(Backbone& model, const std::string& family, const std::string& who) {
                            [](Backbone& other) { return dynamic_cast<T*>(&other) != nullptr; }));
 }
 
-// The cost of attention with a mask that skips products.
+// The cost of attention if a mask makes some products unnecessary.
 class MaskedAttention {
  public:
   static constexpr const char* kAbility = "masks attention to later tokens";
@@ -55,19 +55,19 @@ class MlstmCells {
   static constexpr const char* kAbility = "has mLSTM cells";
   virtual ~MlstmCells() = default;
   // Returns the multiply-adds of all cells of an image, without the layers around them. recurrent: each token
-  // is written into the state [d, d] of its head and reads it. parallel: the scores of each token with itself
-  // and those before it, and their values. chunkwise: the parallel form inside chunks, and the state between
+  // updates the state [d, d] of its head and reads it. parallel: the scores of each token with itself and
+  // those before it, and their values. chunkwise: the parallel form inside chunks, and the state between
   // them.
   virtual int64_t cell_macs(MlstmForm form, int64_t height, int64_t width) const = 0;
 };
 
-// Parameters that a weights file may lack.
+// Parameters that may be absent in a weights file.
 class NeutralParameters {
  public:
   static constexpr const char* kAbility = "has parameters that initially change nothing";
   virtual ~NeutralParameters() = default;
-  // Returns their names. With their initial values the model computes the same as without them, so that the
-  // weights of a model without them can initialise a model with them.
+  // Returns their names. At their initial values they do not change the output, so weights of a model without
+  // them can initialise a model with them.
   virtual std::vector<std::string> neutral_names() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// Generation with causal models: one token at a time, with a cache of the tokens before.
+// Generation with causal models: one token at a time, with a cache of earlier tokens.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace tessera::models {
 // A model's memory of the tokens so far: keys and values, or the state of its recurrent layers.
 struct Cache {
   int64_t batch = 0, tokens = 0;
-  // Position of each token in an image's sequence, in order of arrival; empty: one after the other.
+  // Position of each token in an image's sequence, in the order in which tokens arrive; empty: 0, 1, 2, …
   std::vector<int64_t> places = {};
-  std::vector<std::vector<torch::Tensor>> blocks;  // each empty before the first token
+  std::vector<std::vector<torch::Tensor>> blocks;  // one per block, each empty before the first token
 };
 
 class CausalStep {
@@ -21,7 +21,7 @@ class CausalStep {
   static constexpr const char* kAbility = "encodes token after token";
   virtual ~CausalStep() = default;
 
-  // Returns why this model cannot step with its settings ("model.causal = false sees patches to come"); empty
+  // Returns why this model cannot step with its settings ("model.causal = false sees later patches"); empty
   // if it can.
   virtual std::string step_refusal() const { return ""; }
   // Returns the cache before the first token of `batch` sequences on the grid of model.image_size. Throws a
@@ -31,10 +31,10 @@ class CausalStep {
   // input has no position yet: the number of tokens before determines it. Evaluation mode only.
   virtual torch::Tensor step(const torch::Tensor& tokens, Cache& cache) = 0;
 
-  // For next-patch prediction. Returns why a token sees later tokens even in pre-training; empty if none
-  // does. A model may be causal in pre-training whatever its setting for classification.
+  // For next-patch prediction. Returns why a token sees later tokens even in pre-training; "" if none does. A
+  // model may be causal in pre-training, whatever its setting for classification.
   virtual std::string next_refusal() const { return step_refusal(); }
-  // As start(), for tokens at `places` of the sequence. Throws a usage error if next_refusal() is not empty.
+  // Like start(), for tokens at positions `places`. Throws a usage error if next_refusal() is not empty.
   virtual Cache start_at(int64_t batch, std::vector<int64_t> places) const = 0;
   // Embeds the patches of images as step() takes them, [batch, patches, width]. Image sides are whole
   // patches.
@@ -56,7 +56,7 @@ class CausalBackbone : public IsotropicBackbone, public CausalStep {
   // Returns the position of this place, broadcast to [batch, 1, width] and added to the token; undefined =
   // none.
   virtual torch::Tensor position_at(int64_t place) const = 0;
-  // Runs one block on the token x [batch, 1, width] at this place.
+  // Runs one block on the token x [batch, 1, width] at this position.
   virtual torch::Tensor step_block(int64_t index, const torch::Tensor& x, int64_t place,
                                    std::vector<torch::Tensor>& state) = 0;
 

@@ -14,7 +14,7 @@ torch::Tensor wide(const torch::Tensor& x) {
 
 }  // namespace
 
-// |z|^2 is the same for all codes, so it is left out.
+// |z|^2 is the same for all codes, so it is omitted.
 torch::Tensor nearest_codes(const torch::Tensor& z, const torch::Tensor& codebook) {
   check(codebook.dim() == 2 && z.size(-1) == codebook.size(1), "vectors ", z.sizes(),
         " do not fit a codebook of ", codebook.sizes());

@@ -17,7 +17,7 @@ torch::Tensor nearest_codes(const torch::Tensor& z, const torch::Tensor& codeboo
 struct Quantised {
   torch::Tensor index = {};   // int64 [...]
   torch::Tensor codes = {};   // q: the codes' vectors, [..., dim]
-  torch::Tensor passed = {};  // q, with gradients that go to z (straight-through)
+  torch::Tensor passed = {};  // q, with its gradient passed to z (straight-through)
   torch::Tensor codebook_loss = {}, commitment_loss = {};  // the two means, scalars
 };
 Quantised quantise(const torch::Tensor& z, const torch::Tensor& codebook);
@@ -34,10 +34,10 @@ torch::Tensor move_codebook(torch::Tensor& counts, torch::Tensor& sums, const to
                             const torch::Tensor& index, double decay, double eps = 1e-5);
 
 // Returns the codes' weights, softmax((scores + gumbel) / temperature) over the last axis. `hard`: one-hot of
-// the largest weight, with the gradient of the soft weights. `gumbel`: draws of -log(-log u).
+// the largest weight, with the gradient of the soft weights. `gumbel`: random draws of -log(-log u).
 torch::Tensor gumbel_weights(const torch::Tensor& scores, const torch::Tensor& gumbel, double temperature,
                              bool hard);
-// Computes KL(softmax(scores) || uniform) of each place, [...].
+// Computes KL(softmax(scores) || uniform) at each position, [...].
 torch::Tensor divergence_from_uniform(const torch::Tensor& scores);
 
 // Computes the negative log-likelihood of pixels in [0, 1] under the logit-Laplace distribution (DALL-E,

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kLeastLogvar = -30, kMostLogvar = 20;
 
-// A tile's side, the distance to the next tile, and the blended and the kept cells, in cells of one of the
-// maps.
+// A tile's side, the distance to the next tile, and the numbers of blended and kept cells, in cells of one of
+// the maps.
 struct Plan {
   int64_t side = 0, stride = 0;  // cells of the input
   int64_t blend = 0, keep = 0;   // cells of the output
@@ -29,7 +29,7 @@ Plan plan_of(const Tiles& tiles, int64_t in, int64_t out) {
   return plan;
 }
 
-// Fades the first `blend` cells of `tile` along the axis in from the last cells of `before`.
+// Blends the last cells of `before` into the first `blend` cells of `tile` along the axis.
 void blend_from(const torch::Tensor& before, torch::Tensor& tile, int64_t axis, int64_t blend) {
   const int64_t count = std::min({blend, before.size(axis), tile.size(axis)});
   if (count == 0) return;

@@ -1,5 +1,5 @@
 // Models that turn images into maps of few channels and back: a generator is trained on these maps instead of
-// pixels. They do not encode images for a class head, so they have a table of their own.
+// pixels. They do not encode images for a class head, so they have a separate table.
 #pragma once
 
 #include "ops/torch.h"
@@ -62,7 +62,7 @@ torch::Tensor decode_in_tiles(LatentCodec& codec, const torch::Tensor& latents, 
 const std::vector<Family>& codec_families();
 
 // Derives an auto-encoder's channels from the tensors of a file under our names: settings of autoencoder_kl
-// except its number of groups and its scale, which no tensor shows. Fails with the name of a missing tensor.
+// except the groups and the scale, which tensors do not show. Fails with the name of a missing tensor.
 Value autoencoder_settings(const std::function<std::vector<int64_t>(const std::string& name)>& shape_of,
                            const std::string& where);
 

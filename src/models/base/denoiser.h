@@ -11,14 +11,14 @@
 namespace tessera::models {
 
 // The sum that a span of blocks added to the tokens when it last ran. Later passes add it again instead of
-// running the span: neighbouring steps of a sampler need nearly the same from the middle of a network (Chen
-// et al. 2024, "Delta-DiT").
+// running the span, since the middle of a network computes nearly the same in consecutive steps (Chen et al.
+// 2024, "Delta-DiT").
 struct BlockReuse {
   int64_t every = 1;              // the span runs in one of `every` passes; 1 = always
   int64_t first = 0, last = 0;    // blocks first to last - 1
-  torch::Tensor added = {};       // by the span, to tokens of the same shape
+  torch::Tensor added = {};       // added by the span, to tokens of the same shape
   int64_t age = 0;                // passes since it ran
-  int64_t asked = 0, spared = 0;  // blocks of all passes so far, and those that did not run
+  int64_t asked = 0, spared = 0;  // number of blocks in all passes so far, and of those skipped
 };
 
 class Denoiser {
@@ -37,8 +37,8 @@ class Denoiser {
   // Returns twice channels() if the model also predicts variances.
   virtual int64_t output_channels() const = 0;
   virtual int64_t label_count() const = 0;
-  // False if the network was always trained with a sample's class: it then supports neither unlabelled images
-  // nor guidance.
+  // False if every training sample had a class: then neither unlabelled images nor guidance are
+  // supported.
   virtual bool has_null_label() const { return true; }
   int64_t null_label() const { return label_count(); }
 };

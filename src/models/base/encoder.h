@@ -25,20 +25,20 @@ struct TokenPlaces {
 
   int64_t patches() const { return kept.defined() ? kept.size(1) : rows * columns; }
   int64_t count() const { return before + middle + patches() + behind; }
-  // Returns the places of the non-patch tokens in the sequence, ascending.
+  // Returns the positions of the non-patch tokens in the sequence, ascending.
   std::vector<int64_t> others() const;
   // Returns the patches of x [batch, count(), width]: [batch, patches(), width].
   torch::Tensor patches_of(const torch::Tensor& x) const;
   // Returns the patches as a map, [batch, width, rows, columns]. Fails if patches were dropped or moved.
   torch::Tensor map_of(const torch::Tensor& x) const;
-  // Returns the places in this sequence of the tokens that remain if each sample keeps only these patches:
+  // Returns the positions in this sequence of the tokens that remain if each sample keeps only these patches:
   // index [batch, n] into patches() -> int64 [batch, n + non-patch tokens].
   torch::Tensor chosen(const torch::Tensor& index) const;
-  // Returns the places of each sample's kept tokens in the sequence of the whole grid, [batch, count()].
+  // Returns the positions of each sample's kept tokens in the sequence of the whole grid, [batch, count()].
   torch::Tensor on_the_grid() const;
 };
 
-// The input of the first block, and the other inputs of every block.
+// The input of the first block, and the additional inputs of every block.
 struct Tokens : TokenPlaces {
   torch::Tensor x = {};  // [batch, count(), width], absolute positions added
   // Rotary positions, biases and masks of attention. After keep(), a task may add a bias of its own, [batch
@@ -60,8 +60,8 @@ class TokenEncoder {
   virtual int64_t token_width() const = 0;
   virtual Tokens tokenise(const torch::Tensor& images, const nn::Context& context = {}) = 0;
   // Keeps only those patches, in that order: `index` [batch, kept] int64 into the current patches. Non-patch
-  // tokens stay. Every token keeps its position, rotation and bias; a causal model reads the patches in their
-  // new order. Fails if keep_refusal() is not empty.
+  // tokens are kept. Every token keeps its position, rotation and bias; a causal model reads the patches in
+  // their new order. Fails if keep_refusal() is not empty.
   virtual Tokens keep(const Tokens& tokens, const torch::Tensor& index) const = 0;
   // Returns why this model needs all of its patches ("model.peg = true reads the neighbours of every patch");
   // empty if it does not.
@@ -69,7 +69,7 @@ class TokenEncoder {
   // Runs all blocks. `blocks` (counted from 0) selects the returned maps, which need all patches.
   virtual Encoded encode(const Tokens& tokens, const nn::Context& context = {},
                          const std::vector<int64_t>& blocks = {}) = 0;
-  // Applies the norm after the last block to tokens [batch, tokens, width] that joined its output.
+  // Applies the norm after the last block to tokens [batch, tokens, width] that were added to its output.
   virtual torch::Tensor last_norm(const torch::Tensor& last) = 0;
   // Returns the vector that a class head reads, [batch, embed_width()]: for tokenised images Backbone::embed.
   virtual torch::Tensor pool(const Encoded& encoded, const nn::Context& context = {}) = 0;

@@ -64,7 +64,7 @@ std::string lacks_ability(const std::string& who, const std::string& ability, co
   std::vector<std::string> others;
   for (const Family& other : families()) {
     const auto model = meta_backbone(resolve_model(other.name));
-    // A model that needs a condition is no use to a task that provides none.
+    // A task without a condition cannot use a model that needs one.
     if (model->condition_width() == 0 && able(*model)) others.push_back(other.name);
   }
   return text(who, " needs a model that ", ability, "; ", family, " cannot; ",

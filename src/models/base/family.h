@@ -48,21 +48,21 @@ Extent extent_of(const Value& setting, const char* name);
 // Check relations between settings that several families share. Throw usage errors that name the keys.
 void check_grid(const Value& image_size, int64_t patch_size);  // both sides whole patches
 void check_width(int64_t dim, int64_t heads);                  // dim a multiple of heads
-// Throws a usage error if the tokens, or their channels in total, exceed the capacity of any machine.
+// Throws a usage error if the number of tokens, or of their channels, exceeds any machine's memory.
 void check_tokens(int64_t rows, int64_t columns, int64_t dim);
 
-// Ranges of the settings that determine a model's size. No published model comes near the limits. They bound
-// the description of a model that a file claims to contain.
+// Ranges of the settings that determine a model's size. No published model comes near the limits. They limit
+// the size of a model that a file can describe.
 inline constexpr Range kDepth = between(1, 1000);       // blocks of a model, or of a stage
 inline constexpr Range kWidth = between(1, 65536);      // channels of a token
 inline constexpr Range kHeads = between(1, 4096);       // attention heads
 inline constexpr Range kInChannels = between(1, 64);    // channels of an image
 inline constexpr Range kPatchSize = between(1, 1024);   // pixels
-inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP over that of a token
-inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = by its ratio
+inline constexpr Range kMlpRatio = above_to(0, 256);    // hidden width of an MLP divided by the token width
+inline constexpr Range kHidden = between(0, 1 << 22);   // hidden width of an MLP, 0 = given by its ratio
 inline constexpr Range kClasses = between(0, 1 << 24);  // outputs of a class head, 0 = no head
 
-// Stochastic depth, the last settings of almost every family.
+// Stochastic depth, which comes last in the settings of almost every family.
 struct DropPathSettings {
   double drop_path = 0;
   bool drop_path_decay = false;
@@ -90,7 +90,7 @@ struct Norm {
 Norm register_norm(torch::nn::Module& owner, const char* name, NormKind kind, int64_t width,
                    double eps = 1e-6);
 
-// Builds a settings table from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
+// Builds a table of settings from pairs, for the lists of sizes: table({{"dim", 192}, {"heads", 3}}).
 inline Value table(Value::Table entries) { return Value(std::move(entries)); }
 
 // A family's settings together with those of the class head, in their historical order: `classes` before the
@@ -116,8 +116,8 @@ struct SettingsWithHead {
   }
 };
 
-// Builds the family of a backbone class with one config: Config has visit() and check(); Model(const
-// Config&).
+// Builds the family of a backbone class with one config. Config needs visit() and check(), Model a
+// constructor Model(const Config&).
 template <class Model, class Config>
 Family make_family(std::string name, std::string summary, std::vector<Size> sizes) {
   Family family;
@@ -136,7 +136,7 @@ Family make_family(std::string name, std::string summary, std::vector<Size> size
   return family;
 }
 
-// The family "none": the [model] of a task that reads no images. It has no weights, and every image is an
+// The family "none", for a task that reads no images. It has no weights, and any image is an
 // error.
 inline constexpr const char* kNoBackbone = "none";
 
@@ -152,11 +152,11 @@ torch::Tensor activate(const torch::Tensor& x, Activation activation);
 // with `where` for an unknown name.
 Activation published_activation(const std::string& name, const std::string& where);
 
-// The tag for torchvision's first weights of a size, for which timm has no name.
+// The tag of torchvision's first weights of a size, for which timm has no name.
 inline constexpr const char* kTorchvisionTag = "torchvision";
 
-// The published weights of a size: `usual` is the tag of those that an untagged name means, "" if there are
-// none; `others` have other preprocessing.
+// The published weights of a size: `usual` is the tag that a name without a tag stands for ("": none);
+// `others` are tags with other preprocessing.
 struct PublishedTags {
   std::string usual;
   std::vector<std::string> others;

@@ -10,14 +10,14 @@ namespace tessera::models {
 namespace {
 
 constexpr double kRemoved = -std::numeric_limits<double>::infinity();
-// Excludes a beam, as published: a finite number, so that sums with it stay comparable.
+// The score that excludes a beam, as published: a finite number, so that sums with it stay comparable.
 constexpr double kOut = -1e9;
 
 torch::Tensor removed(const torch::Tensor& scores, const torch::Tensor& mask) {
   return scores.masked_fill(mask, kRemoved);
 }
 
-// Brings a mask over the sorted scores back to the original order.
+// Maps a mask over the sorted scores back to the original order.
 torch::Tensor unsorted(const torch::Tensor& mask, const torch::Tensor& order) {
   return torch::zeros_like(mask).scatter(1, order, mask);
 }
@@ -73,7 +73,8 @@ double length_divisor(double length, const GenerationOptions& options) {
   return std::pow(options.gnmt_length ? (5 + length) / 6 : length, options.length_penalty);
 }
 
-// Beam search as in the transformers library: `beams` open texts of each prompt, and the best that ended.
+// Beam search as in the transformers library: `beams` unfinished texts for each prompt, and the best finished
+// ones.
 class BeamSearch {
  public:
   BeamSearch(const NextTokenModel& model, const torch::Tensor& prompt, const GenerationOptions& options)
@@ -103,7 +104,7 @@ class BeamSearch {
   }
 
  private:
-  // Extends the open texts by one token; returns the rows they came from.
+  // Extends the unfinished texts by one token; returns the rows they came from.
   torch::Tensor advance(const torch::Tensor& scores, int64_t step) {
     const int64_t beams = options_.beams, vocabulary = scores.size(1);
     const int64_t kept =
@@ -172,7 +173,7 @@ class BeamSearch {
     return !improvable_.any().item<bool>() || all_done || all_end_;
   }
 
-  // Returns the best of each prompt, without columns of padding only.
+  // Returns the best texts of each prompt, without columns that contain only padding.
   Generated result() const {
     torch::Tensor ids = done_.slice(1, 0, options_.returned).flatten(0, 1);
     int64_t length = ids.size(1);
@@ -288,7 +289,8 @@ torch::Tensor apply_rules(torch::Tensor scores, const torch::Tensor& ids, const 
   const int64_t least = rules.min_new_tokens > 0 ? prompt + rules.min_new_tokens : rules.min_length;
   if (ids.size(1) < least) scores = without(scores, ends);
   if (!draws) return scores;
-  // Scores divided by a tiny temperature are not finite: only their distances from the largest count then.
+  // Scores divided by a tiny temperature would overflow, so their differences from the largest score are
+  // used.
   constexpr double kTiny = 1e-6, kLeast = 1e-30;
   if (rules.temperature < kTiny)
     scores = (scores - std::get<0>(scores.max(1, true))) / std::max(rules.temperature, kLeast);

@@ -1,4 +1,4 @@
-// Generates text with a model that scores the next token: changes to the scores, and the searches.
+// Generates text with a model that scores the next token: rules that change the scores, and searches.
 //
 // A search sees only two functions of the model, so that decoders, encoder-decoders and models with images
 // share it. Random draws depend on the seed, the row and the position only, never on the batch.
@@ -19,9 +19,9 @@ namespace tessera::models {
 // off by default. Each of the functions below applies one of them.
 struct TokenRules {
   double repetition_penalty = 1;  // tokens that occurred: positive scores divided, negative ones multiplied
-  int64_t no_repeat_ngram = 0;    // no n-gram twice; 0 = off
+  int64_t no_repeat_ngram = 0;    // forbids repeated n-grams of this length; 0 = off
   std::vector<std::vector<int64_t>> bad_words = {};
-  int64_t min_length = 0;      // tokens of the text, prompt included, before it may end
+  int64_t min_length = 0;      // minimum tokens of the text, including the prompt, before it may end
   int64_t min_new_tokens = 0;  // new tokens before the text may end; overrides min_length
   double temperature = 1;
   int64_t top_k = 0;  // 0 = all
@@ -42,7 +42,7 @@ torch::Tensor penalise_repetition(const torch::Tensor& scores, const torch::Tens
 torch::Tensor forbid_repeated_ngrams(const torch::Tensor& scores, const torch::Tensor& ids, int64_t length);
 torch::Tensor forbid_words(const torch::Tensor& scores, const torch::Tensor& ids,
                            const std::vector<std::vector<int64_t>>& words);
-torch::Tensor keep_top_k(const torch::Tensor& scores, int64_t count);   // keeps ties with the last one too
+torch::Tensor keep_top_k(const torch::Tensor& scores, int64_t count);   // keeps ties with the last one kept
 torch::Tensor keep_top_p(const torch::Tensor& scores, double share);    // Holtzman et al. 2020
 torch::Tensor keep_min_p(const torch::Tensor& scores, double share);    // Nguyen et al. 2024
 torch::Tensor keep_typical(const torch::Tensor& scores, double share);  // Meister et al. 2023
@@ -60,7 +60,7 @@ struct GenerationOptions {
   int64_t pad = 0;                 // after the end
   torch::Tensor padding = {};      // int64 [prompts]: padding tokens before each; undefined = none
   TokenRules rules = {};
-  bool sample = false;  // draw from the scores, else take the largest
+  bool sample = false;  // samples from the scores, else takes the largest
   uint64_t seed = 0;
   // Beam search: the number of beams, and of texts returned. The divisor of their summed log probabilities is
   // length^length_penalty, or ((5 + length) / 6)^length_penalty (Wu et al. 2016). Lengths count new tokens.
@@ -75,8 +75,8 @@ struct GenerationOptions {
 };
 
 // The model of a search. `next` reads the tokens `fresh` int64 [rows, tokens] after those it has read: first
-// the prompt, then one token a row. It returns the scores of the next token, [rows, vocabulary]. `reorder`
-// makes row i continue from the state of row rows[i] (int64).
+// the prompt, then one per row. It returns the scores of the next token, [rows, vocabulary]. `reorder` lets
+// row i continue from the state of row rows[i] (int64).
 struct NextTokenModel {
   std::function<torch::Tensor(const torch::Tensor& fresh)> next;
   std::function<void(const torch::Tensor& rows)> reorder;
@@ -93,8 +93,8 @@ Generated generate(const NextTokenModel& model, const torch::Tensor& prompt, con
                    int64_t first_row = 0);
 
 struct ImageReading {
-  int64_t image_token = -1;  // the id at the places of an image
-  bool among_words = true;   // each feature replaces a word; false: an image takes one place
+  int64_t image_token = -1;  // the token id at the positions of an image
+  bool among_words = true;   // each feature replaces a token; false: an image takes one position
   // Computes the features of images [images, 3, height, width], read once: [images, features, width].
   std::function<torch::Tensor(const torch::Tensor& images)> features = {};
   // For generate(): reads a prompt int64 [rows, tokens] that refers to these images, in order over its rows.

@@ -97,7 +97,7 @@ int64_t IsotropicBackbone::conv_block_macs() const {
   return total;
 }
 
-// Non-patch tokens stay as they are.
+// Non-patch tokens are unchanged.
 torch::Tensor IsotropicBackbone::after_convolutions(int64_t index, const torch::Tensor& x,
                                                     const TokenPlaces& places) const {
   const auto block = static_cast<size_t>(index);

@@ -56,7 +56,7 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
                                   const Context& context) = 0;
   // Returns the condition of the blocks if the context has none; `like` has the batch and the device.
   virtual torch::Tensor usual_condition(const torch::Tensor& /*like*/) { return {}; }
-  // Runs a layer after a block that is not recomputed with it (conditional positions).
+  // Runs a layer after a block; unlike the block it is not recomputed (conditional positions).
   virtual torch::Tensor after_block(int64_t /*index*/, const torch::Tensor& x, const Tokens& /*tokens*/) {
     return x;
   }

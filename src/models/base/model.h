@@ -1,4 +1,4 @@
-// A backbone: an image in, features out. Heads read them (models/heads). Abilities of only some families are
+// A backbone maps an image to features. Heads read them (models/heads). Abilities of only some families are
 // capabilities (models/base/capability.h).
 #pragma once
 
@@ -54,14 +54,14 @@ class Backbone : public torch::nn::Module {
   virtual int64_t condition_width() const { return 0; }
   // Returns the names of parameters without weight decay, in addition to the one-dimensional ones.
   virtual std::vector<std::string> no_weight_decay() const { return {}; }
-  // Fits a stored tensor of another shape to this model's tensor `name`, as the family's own code does on
-  // loading: positions are interpolated to this model's grid. Returns undefined if no rule applies.
+  // Fits a stored tensor of another shape to this model's tensor `name`, as the family's published code does
+  // on loading: positions are interpolated to this model's grid. Returns undefined if no rule applies.
   virtual torch::Tensor fit(const std::string& /*name*/, const torch::Tensor& /*stored*/) const { return {}; }
   // Fills the initial values of one parameter as the published code draws them, including those of the class
-  // heads ("head.weight"). Untouched parameters stay as constructed.
+  // heads ("head.weight"). Other parameters stay as constructed.
   virtual void first_values(const std::string& name, const torch::Tensor& parameter,
                             const nn::Filler& fill) const = 0;
-  // Draws all initial weights from the seed and their names alone.
+  // Draws all initial weights, which depend only on the seed and their names.
   void initialise(uint64_t seed);
   // Called before every training step: updates the values that a model changes on its own during training.
   virtual void before_step(const TrainingStep&) {}
@@ -72,8 +72,8 @@ class Backbone : public torch::nn::Module {
  protected:
   // Fails if the context has a condition that is not [batch, condition_width()].
   void check_condition(const Context& context, int64_t batch) const;
-  // Puts the class heads here in the order of the parameters instead of after all others: sums over
-  // parameters (the norm of all gradients) follow that order, and must not change.
+  // Places the class heads here in the order of parameters instead of after all others. Sums over parameters
+  // (the norm of all gradients) follow that order and must not change.
   void reserve_heads();
 };
 
@@ -88,11 +88,11 @@ struct Size {
 struct Family {
   std::string name;
   std::string summary;  // one line for `tessera models`
-  // Builds from a full settings table, every weight as constructed; see build_backbone.
+  // Builds from a complete table of settings, with weights as constructed; see build_backbone.
   std::function<std::shared_ptr<Backbone>(const Value& settings)> build;
-  // Returns all settings: the defaults, with `settings` laid over them. Unknown keys are an error. Every
-  // family has at least image_size (a side, or [height, width]), classes (outputs of the class head, 0 =
-  // none) and drop_path.
+  // Returns all settings: the defaults, overridden by `settings`. Unknown keys are an error. Every family has
+  // at least image_size (a side, or [height, width]), classes (outputs of the class head, 0 = none) and
+  // drop_path.
   std::function<Value(const Value& settings)> resolve;
   std::vector<Size> sizes;
   // Image preprocessing for the published weights, if it is not a test crop of 0.875 with ImageNet's mean and
@@ -103,7 +103,7 @@ struct Family {
 const std::vector<Family>& families();
 const Family& find_family(const std::string& name);
 
-// Returns the settings of a model by size name, alias or family name, with overrides laid over them. Throws a
+// Returns the settings of a model by size name, alias or family name, with `overrides` applied. Throws a
 // usage error with the nearest name for an unknown one.
 struct ModelSpec {
   std::string name;  // as requested
@@ -117,8 +117,8 @@ Value published_preprocess(const ModelSpec& spec);
 
 class Classifier;  // models/heads/class_head.h
 
-// Whether initial weights are drawn. skip: for a model that takes all of them from a file. A head that is
-// reset afterwards is drawn in both cases.
+// Whether initial weights are drawn. skip: for a model with all weights from a file. A head that is reset
+// afterwards is drawn in both cases.
 enum class Init { draw, skip };
 
 std::shared_ptr<Backbone> build_backbone(const ModelSpec& spec, uint64_t seed, Init init = Init::draw);
@@ -137,17 +137,17 @@ int64_t count_parameters(const torch::nn::Module& module);
 // Returns the channels of the images that a model with these settings reads.
 int64_t input_channels(const Value& settings);
 
-// Throws a usage error that names `who`, which predicts the pixels of colour images, if the model reads
-// others.
+// Throws a usage error if the model does not read colour images. `who`, which predicts their pixels, is for
+// the message.
 void require_colours(const Value& settings, std::string_view who);
 
 // Fits a first layer's stored kernel for red, green and blue, [width, 3, rows, columns], to the shape
 // `wanted`, [width, channels, rows, columns], as timm does. One channel gets the sum of the three; more
-// channels repeat them, scaled so that the sum over channels stays. Returns undefined if `stored` is no such
-// kernel.
+// channels repeat them, scaled so that the sum over channels is unchanged. Returns undefined if `stored` is
+// not such a kernel.
 torch::Tensor fit_input_channels(const torch::Tensor& stored, torch::IntArrayRef wanted);
 
-// timm's names of weights: a size, a dot, and a tag for the way they were trained
+// timm's names of weights: a size, a dot, and a tag that identifies the training
 // ("vit_base_patch16_224.augreg_in21k").
 
 struct PublishedName {

@@ -1,5 +1,5 @@
-// Masked modelling with mask tokens (BEiT, SimMIM, MaskFeat): the model sees all places of an image, and a learned
-// token in place of the embedded patches that are masked.
+// Masked modelling with mask tokens (BEiT, SimMIM, MaskFeat): the model sees all positions of an image, with
+// a learned token instead of each masked patch's embedding.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ class MasksPatches {
  protected:
   // Returns embedded patches [batch, rows, columns, width], without positions, with the tokens of the mask in use.
   torch::Tensor with_mask_tokens(const torch::Tensor& patches) const;
-  // As masked_map(), for the mask in use.
+  // Like masked_map(), for the mask in use.
   virtual torch::Tensor last_map(const torch::Tensor& images, bool normed, const Context& context) = 0;
 
  private:
   const PatchMask* mask_ = nullptr;  // while masked_map() runs
 };
 
-// MasksPatches::last_map of a model with one grid.
+// MasksPatches::last_map for a model with one grid.
 torch::Tensor last_map_of(TokenEncoder& encoder, const torch::Tensor& images, bool normed,
                           const Context& context);
 

@@ -12,7 +12,7 @@ namespace {
 
 enum class Pixels { usual, imagenet, half, clip };
 
-// The preprocessing of weights, where it differs from the size's; 0 and null: as usual.
+// Preprocessing of weights that differs from that of their size; 0 and null: as usual.
 struct Look {
   int64_t side = 0;
   double crop = 0;
@@ -32,7 +32,7 @@ constexpr Look torchvision(double resized) {
 }
 
 struct Tag {
-  const char* size;  // prefix of the names of the sizes
+  const char* size;  // prefix of the sizes' names
   const char* tag;
   Look look = kUsual;
 };

@@ -12,8 +12,8 @@
 
 namespace tessera::models {
 
-// The settings that all of them have; lists have one entry per stage. A family's Config derives from these as
-// from IsotropicSettings.
+// The settings that all of them have; lists have one entry per stage. A family's Config derives from these,
+// as it would from IsotropicSettings.
 struct PyramidSettings : DropPathSettings {
   Value image_size = 224;
   int64_t in_channels = 3;
@@ -50,7 +50,7 @@ class PyramidBackbone : public Backbone {
   virtual torch::Tensor enter(int64_t stage, const torch::Tensor& before) = 0;
   virtual torch::Tensor run_block(int64_t stage, int64_t index, const torch::Tensor& x,
                                   const Context& context) = 0;
-  // Runs a layer after a block that is not recomputed with it (conditional positions).
+  // Runs a layer after a block; unlike the block it is not recomputed (conditional positions).
   virtual torch::Tensor after_block(int64_t /*stage*/, int64_t /*index*/, const torch::Tensor& x) {
     return x;
   }
@@ -61,7 +61,7 @@ class PyramidBackbone : public Backbone {
 
   // Registers a block as "blocks.<stage>.<index>"; call it in the order of the stages.
   void add_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
-  // As add_block(), for a block that the family registers itself.
+  // Like add_block(), for a block that the family registers itself.
   void keep_block(int64_t stage, const std::shared_ptr<torch::nn::Module>& block);
 
  private:

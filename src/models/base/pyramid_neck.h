@@ -48,9 +48,9 @@ class PyramidNeck : public torch::nn::Module {
 
 enum class TopLevels {
   none,
-  pool,         // every second cell of the coarsest map
-  convolve_in,  // 3x3 convolutions of stride 2, p6 of the coarsest input map, p7 of relu(p6)
-  convolve_out  // the same of the coarsest output map
+  pool,         // takes every second cell of the coarsest map
+  convolve_in,  // 3x3 convolutions of stride 2: p6 from the coarsest input map, p7 from relu(p6)
+  convolve_out  // the same from the coarsest output map
 };
 
 struct FpnOptions {

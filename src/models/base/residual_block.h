@@ -29,7 +29,7 @@ struct ResidualBlockOptions {
   nn::SwiGluNames names = nn::kVisionLlamaNames;
   double init_values = 0;  // initial values of gamma_1 and gamma_2, 0 = neither
   double drop_path = 0;
-  int64_t index = 0;      // among all blocks of the model: keys the draws of drop path
+  int64_t index = 0;      // number among all blocks of the model; keys the draws of drop path
   std::string name = {};  // "blocks.3": prefix of the names of taps
 };
 
@@ -42,8 +42,8 @@ class ResidualBlock : public torch::nn::Module {
   explicit ResidualBlock(const ResidualBlockOptions& options);
 
  protected:
-  // Computes the branch of the normed tokens and applies the epilogue. `samples` are the samples that it
-  // sees, [kept] int64 positions in the batch, undefined = all.
+  // Computes the branch on normed tokens and applies the epilogue. `samples` [kept] int64 are the batch
+  // indices of the samples that it gets; undefined = all.
   using Mixer = std::function<torch::Tensor(const nn::DeferredNorm& normed, const nn::Epilogue& epilogue,
                                             const torch::Tensor& samples)>;
   // Runs both branches on x [batch, …, dim], with stochastic depth.
@@ -65,7 +65,7 @@ class ResidualBlock : public torch::nn::Module {
 // The windows of a map inside which a block attends: see models/base/windows.h.
 struct BlockWindows {
   int64_t side = 0;                 // side of a window in patches
-  nn::AttentionExtras inside = {};  // for the tokens of one window: its rotation, its mask
+  nn::AttentionExtras inside = {};  // for the tokens of one window: their rotation and mask
 };
 
 // The block with attention among all tokens, parameters attn.qkv and attn.proj.
@@ -73,7 +73,7 @@ class AttentionBlock : public ResidualBlock {
  public:
   AttentionBlock(const ResidualBlockOptions& options, int64_t heads, bool qkv_bias);
   torch::Tensor forward(const torch::Tensor& x, const nn::AttentionExtras& shared, const Context& context);
-  // As forward(), with attention inside windows of the grid; non-patch tokens attend among themselves.
+  // Like forward(), with attention inside windows of the grid; non-patch tokens attend to each other.
   torch::Tensor forward_in_windows(const torch::Tensor& x, const TokenPlaces& places,
                                    const BlockWindows& windows, const Context& context);
   // Runs one more token, x [batch, 1, dim] -> the same shape, with this rotation. It attends to the keys and

@@ -34,10 +34,10 @@ struct RotarySettings {
   void check_rope(int64_t dim, int64_t heads, const std::string& where = "") const;
   // Returns the number of rotated channels per head, or of all heads together if they share no table.
   int64_t rope_channels(int64_t dim, int64_t heads) const;
-  // Returns the scaling on grid `now` for a model built for `built`. The factor is the growth of the side
-  // that grew most (1-D: the growth of the number of cells), at least 1.
+  // Returns the scaling on grid `now` for a model built for grid `built`. The factor is the ratio of the side
+  // that grew most (1-D: the ratio of the numbers of cells), at least 1.
   nn::RopeScaling scaling(Extent built, Extent now) const;
-  // Returns the rotation of tokens at these places of a grid with `columns` columns; empty without channels.
+  // Returns the rotation of tokens at these positions in a grid with `columns` columns, or an empty one.
   nn::Rotation rotation(const nn::GridPositions& at, int64_t columns, int64_t dim, int64_t heads,
                         double theta, const nn::RopeScaling& scaling) const;
 };

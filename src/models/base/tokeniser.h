@@ -42,8 +42,8 @@ class DecodesTokens {
 // int64 [batch, rows * columns].
 using TokensOf = std::function<torch::Tensor(const torch::Tensor& images, int64_t rows, int64_t columns)>;
 
-// A model that embeds the tokens of an image instead of its pixels, if so configured. It does not contain the
-// tokeniser: the code that builds the model passes in a function that returns the tokens.
+// A model that can be configured to embed the tokens of an image instead of its pixels. It does not contain
+// the tokeniser: the code that builds the model passes in a function that returns the tokens.
 class ReadsTokens {
  public:
   virtual ~ReadsTokens() = default;
@@ -52,7 +52,7 @@ class ReadsTokens {
   // Sets the function that returns tokens, with the checksum of its weights.
   virtual void set_tokens(TokensOf tokens, std::string checksum) = 0;
   virtual const std::string& tokens_checksum() const = 0;  // "" before that
-  // Embeds tokens int64 [batch] as CausalStep::step() takes them: [batch, 1, width].
+  // Embeds tokens int64 [batch] as input of CausalStep::step(): [batch, 1, width].
   virtual torch::Tensor embed_tokens(const torch::Tensor& tokens) const = 0;
 };
 

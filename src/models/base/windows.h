@@ -4,8 +4,8 @@
 // them connects the windows.
 //
 // After the norm, windows are padded with zeros to the right and below; padding tokens take part. Inside a
-// window, tokens are row-major and have the positions of a map of the window's size. Non-patch tokens are a
-// window of their own.
+// window, tokens are row-major and have the positions of a map of the window's size. Non-patch tokens form a
+// separate window.
 #pragma once
 
 #include "ops/torch.h"
@@ -59,7 +59,7 @@ class ConvBottleneck : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
   int64_t macs() const { return conv1_->macs() + conv2_->macs() + conv3_->macs(); }  // per token
   // Fills the initial values of one of its parameters: the bottleneck adds nothing at first. Returns false
-  // for any other parameter.
+  // for other parameters.
   static bool first_values(const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 const double kLargestLog = std::log(1000.0 / 16);
 
-// Computes in the boxes' own type, as the published code does: boxes that tie there must tie here.
+// Computes in the boxes' dtype, as the published code does, so that the same boxes tie.
 template <class T>
 double overlap(const double* a, const double* b) {
   const auto at = [](const double* box, int i) { return static_cast<T>(box[i]); };

@@ -21,8 +21,8 @@ torch::Tensor by_class(const torch::Tensor& deltas);
 
 // The offset of a target from a box, in units of the box (Girshick et al. 2014):
 //   dx = wx (gx - px) / pw,  dw = ww log(gw / pw)
-// Decoding clamps dw and dh, divided by their weights, at log(1000 / 16), and at its negative if `both_sides`
-// (mmdet).
+// Decoding divides dw and dh by their weights and clamps them at log(1000 / 16), and at its negative if
+// `both_sides` (mmdet).
 struct BoxCoder {
   std::array<double, 4> weights = {1, 1, 1, 1};
   bool both_sides = false;
@@ -48,7 +48,7 @@ struct AnchorOptions {
   torch::Tensor anchors(int64_t level, Extent grid, Extent stride, torch::ScalarType type) const;
 };
 
-// The treatment of the boxes that overlap a ground truth best, but too little to match.
+// Treatment of boxes that overlap a ground truth most, but too little to match.
 enum class WeakMatches {
   none,
   keep_own,  // the box gets its own best ground truth (torchvision, detectron2)
@@ -61,8 +61,8 @@ struct MatchOptions {
 };
 struct Matches {
   static constexpr int64_t kBackground = -1, kBetween = -2;
-  std::vector<int64_t> truth;  // per box: its ground truth, kBackground below `low`, kBetween below `high`
-  std::vector<int64_t> best;   // per box: the ground truth of largest overlap (the first of equal ones), or 0
+  std::vector<int64_t> truth;  // per box: its ground truth; kBackground below `low`, kBetween below `high`
+  std::vector<int64_t> best;   // per box: the ground truth of largest overlap (the first of equals), or 0
 };
 // Overlaps are compared in double. Without ground truths all boxes are background.
 Matches match_boxes(const torch::Tensor& boxes, const torch::Tensor& truths, const MatchOptions& options);

@@ -63,7 +63,7 @@ Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image) {
       [=](const std::vector<int64_t>& candidates, int64_t count, int64_t image, const std::string& purpose) {
         if (count == std::ssize(candidates)) return candidates;
         RandomStream stream(seed, "detector " + purpose, step, static_cast<uint64_t>(first_image + image));
-        // Takes the first `count` of a shuffle, in their original order.
+        // Takes the first `count` elements of a shuffle, in their original order.
         std::vector<int64_t> all = candidates;
         for (int64_t i = 0; i < count; ++i)
           std::swap(all[static_cast<size_t>(i)],
@@ -85,7 +85,7 @@ Detector::Detector(const DetectorOptions& options, std::shared_ptr<PyramidNeck> 
 }
 
 void Detector::initialise(uint64_t seed) {
-  // As detectron2: convolutions by fan-out or fan-in, the predicting layers small.
+  // Initialises as detectron2: convolutions by fan-out or fan-in, predicting layers with small values.
   nn::initialise(
       *this, seed, [](const std::string& name, const torch::Tensor& parameter, const nn::Filler& fill) {
         if (parameter.dim() < 2) return;

@@ -7,8 +7,8 @@
 //
 //   loss = CE(anchor) + smooth L1(anchor) + CE(box) + smooth L1(box) + BCE(mask)
 //
-// The three published codes differ in a dozen places. Each difference is an option here. `published` returns
-// the options of a code, with which its weights compute the published results.
+// The three published implementations differ in a dozen details. Each difference is an option here.
+// `published` returns the options of an implementation, with which its weights give the published results.
 #pragma once
 
 #include "ops/torch.h"
@@ -42,15 +42,15 @@ struct RpnOptions {
   int64_t after_nms_train = 1000, after_nms_test = 1000;
   double nms = 0.7;
   double beta = 0;      // smooth L1's beta; 0 = L1
-  double min_side = 0;  // smaller proposals are dropped; 0: those without area
+  double min_side = 0;  // smaller proposals are dropped; 0: only those without area
   BoxCoder coder = {};
 };
 
 // A box head: a detector has one, a cascade three.
 struct BoxStage {
   BoxCoder coder = {.weights = {10, 10, 5, 5}};
-  double iou = 0.5;   // least overlap of a box with its ground truth
-  double low = -1;    // below it a box is background, between the two neither; -1 = as iou
+  double iou = 0.5;   // minimum IoU of a box with its ground truth
+  double low = -1;    // below it a box is background, in between it is ignored; -1 = as iou
   double weight = 1;  // factor of its losses
   double beta = 0;
 };
@@ -59,7 +59,7 @@ struct BoxHeadOptions {
   std::vector<BoxStage> stages = {{}};
   int64_t pool = 7, sampling = 0, convs = 0, fcs = 2, width = 1024;
   ConvNormKind norm = ConvNormKind::none;
-  bool per_class = true;  // deltas for each class, else one set for all
+  bool per_class = true;  // one set of deltas per class, else one for all
   WeakMatches weak = WeakMatches::none;
   int64_t batch = 512;
   double positives = 0.25;
@@ -84,7 +84,7 @@ struct DetectorOptions {
   DetectorCode code = DetectorCode::detectron2;
   int64_t classes = 80;
   bool background_first = false;  // background comes first in scores, deltas and masks
-  bool aligned = true;            // RoIAlign moves boxes by half a cell
+  bool aligned = true;            // RoIAlign shifts boxes by half a cell
   int64_t pooled_levels = 4;      // maps that RoIAlign reads, finest first
   LevelRule levels = {};
   RpnOptions rpn = {};
@@ -106,18 +106,18 @@ struct Detections {
   torch::Tensor masks;   // [n, side, side] probabilities; undefined without a mask head
 };
 
-// Chooses `count` of the candidates. `purpose` separates independent draws ("anchors", "boxes 0").
+// Chooses `count` candidates. `purpose` separates independent draws ("anchors", "boxes 0").
 using Chooser = std::function<std::vector<int64_t>(const std::vector<int64_t>& candidates, int64_t count,
                                                    int64_t image, const std::string& purpose)>;
-// Returns a chooser of the first candidates in their order.
+// Returns a chooser that takes the first candidates in their order.
 Chooser choose_first();
-// Returns a chooser that draws from (seed, step, image).
+// Returns a chooser that draws from a stream keyed by (seed, step, image).
 Chooser choose_at_random(uint64_t seed, uint64_t step, int64_t first_image);
 
-// Scalars by name, in a fixed order; training minimises their sum.
+// Losses by name, in a fixed order; training minimises their sum.
 using NamedLosses = std::vector<std::pair<std::string, torch::Tensor>>;
 
-// The anchors of one image that train as objects, and the object of each.
+// The anchors of one image that are trained to find objects, and the object of each.
 struct AnchorMatches {
   torch::Tensor anchors;       // [n, 4] on the host
   std::vector<int64_t> truth;  // the object's number, 0 … objects - 1
@@ -154,14 +154,14 @@ class Detector final : public torch::nn::Module {
   std::vector<Detections> detect(const std::vector<torch::Tensor>& pyramid, Extent padded,
                                  const std::vector<Extent>& images, DetectorTrace* trace = nullptr);
 
-  // Returns the anchors that train as objects for an image in a batch padded to `padded`; `truths` [k, 4].
+  // Returns the anchors trained to find objects, for an image in a batch padded to `padded`; `truths` [k, 4].
   AnchorMatches match_anchors(Extent padded, Extent image, const torch::Tensor& truths) const;
 
-  // Adds masks to boxes from elsewhere, one entry per image of the pyramid; needs a mask head.
+  // Adds masks to given boxes, one entry per image of the pyramid; needs a mask head.
   void add_masks(const std::vector<torch::Tensor>& pyramid, std::vector<Detections>& found);
 
   const DetectorOptions& options() const { return options_; }
-  // Sets the options that may change when detecting.
+  // Sets the options that may change at detection.
   void set_limits(double score, int64_t most) { options_.box.score = score, options_.box.most = most; }
   int64_t macs(Extent image) const;  // per image, with the number of proposals of detection
   ops::PasteRule paste_rule() const {

@@ -68,12 +68,12 @@ class Detector::RoiHeads final : public torch::nn::Module {
     nn::DoublingConvolution up{nullptr};
     NormedConv predictor{nullptr};
   };
-  // The boxes of an image that train a stage.
+  // The boxes of an image that train one stage.
   struct Assigned {
     torch::Tensor boxes;           // [n, 4]
     std::vector<int64_t> labels;   // classes_ = background
     std::vector<int64_t> matched;  // ground truth; 0 for background
-    std::vector<bool> added;       // true: a ground truth that was added to the proposals
+    std::vector<bool> added;       // true for a ground truth that was added to the proposals
     int64_t positives = 0;
   };
   struct Predicted {

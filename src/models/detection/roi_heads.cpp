@@ -205,7 +205,7 @@ Detector::RoiHeads::Assigned Detector::RoiHeads::assign(size_t stage, const torc
   const torch::Tensor truths = target.boxes.to(given.device(), given.scalar_type());
   const int64_t truth_count = truths.size(0), count = given.size(0);
   const bool is_mmdet = options_.code == DetectorCode::mmdet;
-  // Ground truths join the proposals: every object is then learned from at least once.
+  // Ground truths are added to the proposals, so that every object is trained on at least once.
   const bool joins = stage == 0 || is_mmdet;
   torch::Tensor boxes = given;
   std::vector<int64_t> truth;
@@ -248,7 +248,7 @@ std::vector<torch::Tensor> Detector::RoiHeads::refine(size_t stage, const Predic
                                                       const std::vector<Extent>& images) const {
   const torch::NoGradGuard no_grad;
   torch::Tensor deltas = predicted.deltas.detach();
-  if (options_.box.per_class) {  // the deltas of the likeliest class
+  if (options_.box.per_class) {  // the deltas of the most likely class
     const torch::Tensor best =
         predicted.logits.slice(1, first_class(), first_class() + options_.classes).argmax(1) + first_class();
     deltas = by_class(deltas).gather(1, best.view({-1, 1, 1}).expand({-1, 1, 4})).squeeze(1);
@@ -332,7 +332,7 @@ torch::Tensor Detector::RoiHeads::mask_losses(size_t head, const std::vector<tor
     goals.push_back(mask_targets(targets[image].masks, boxes.back(), truth, side, options_.aligned, !soft,
                                  a.boxes.scalar_type()));
   }
-  if (channels.empty()) {  // the head's parameters get gradients even so
+  if (channels.empty()) {  // the head's parameters still get gradients
     torch::Tensor zero;
     for (const torch::Tensor& parameter : children().back()->parameters())
       zero = zero.defined() ? zero + 0 * parameter.sum() : 0 * parameter.sum();
@@ -380,7 +380,7 @@ NamedLosses Detector::RoiHeads::losses(const std::vector<torch::Tensor>& maps,
     proposals = refine(stage, predicted, boxes, images);
     for (size_t image = 0; image < images.size(); ++image) {
       torch::Tensor& box = proposals[image];
-      if (own_masks) {  // remove the ground truths that had been added
+      if (own_masks) {  // remove the ground truths that were added
         std::vector<int64_t> stay;
         for (size_t i = 0; i < assigned[image].added.size(); ++i)
           if (!assigned[image].added[i]) stay.push_back(static_cast<int64_t>(i));

@@ -149,7 +149,7 @@ NamedLosses Detector::Rpn::losses(const Output& output, const std::vector<Extent
       location = location + smooth_l1_sum(deltas[number].index_select(0, positive), goal, rpn.beta);
     }
     counted += std::ssize(taken.negatives) + std::ssize(taken.positives);
-    // mmdet counts an image without positives as if it had one.
+    // mmdet counts an image without positives as having one.
     if (options_.code == DetectorCode::mmdet && taken.positives.empty()) ++counted;
     if (!trace) continue;
     trace->positive_anchors.push_back(taken.positives);

@@ -21,7 +21,7 @@ std::pair<torch::nn::Module*, std::string> place_of(Backbone& backbone, const st
   return {owner.get(), path.substr(dot + 1)};
 }
 
-// Puts the layer in the place that the backbone has reserved, or after all others.
+// Puts the layer where the backbone has reserved a place, or after all others.
 void put(Backbone& backbone, const std::string& path, const std::shared_ptr<torch::nn::Module>& layer) {
   const auto [owner, name] = place_of(backbone, path);
   const auto children = owner->named_children();

@@ -23,7 +23,7 @@ ClassHeadOptions class_head_options(const ModelSpec& spec);
 // head_names(). So they have their published names, and are saved, averaged and moved with the backbone.
 class ClassHead {
  public:
-  // Registers the layers, their values as constructed. Fails if the backbone already has such modules.
+  // Registers the layers, with values as constructed. Fails if the backbone already has such modules.
   ClassHead(Backbone& backbone, const ClassHeadOptions& options);
 
   // Returns one tensor of scores [batch, classes] for each read-out.

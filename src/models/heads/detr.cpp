@@ -19,8 +19,8 @@ constexpr double kNormEps = 1e-5;
 
 nn::LayerNorm layer_norm(int64_t dim) { return nn::LayerNorm(dim, nn::LayerNormOptions{.eps = kNormEps}); }
 
-// The part after the attention in both kinds of layer: linear2(activation(linear1 x)). A part of a layer is
-// norm(x + part(x)), or x + part(norm(x)).
+// The part after the attention in both kinds of layer: linear2(activation(linear1 x)). It is used as norm(x +
+// part(x)) or as x + part(norm(x)).
 class FeedForwardLayer : public torch::nn::Module {
  public:
   FeedForwardLayer(const DetrConfig& config, int64_t hidden)
@@ -100,7 +100,7 @@ class DecoderLayer final : public FeedForwardLayer {
   nn::LayerNorm norm1_{nullptr}, norm2_{nullptr}, norm3_{nullptr};
 };
 
-// Returns the addend of the scores: keys that are padding get weight 0.
+// Returns the bias of the scores that gives padding keys weight 0.
 Tensor padding_bias(const Tensor& padding, torch::ScalarType type) {
   constexpr double kNever = -1e30;
   if (!padding.any().item<bool>()) return {};
@@ -138,7 +138,7 @@ InputAttention::InputAttention(int64_t dim, int64_t heads) : dim_(dim), heads_(h
   out_proj_ = register_module("out_proj", nn::Linear(dim, dim));
 }
 
-// Rows of the joint matrix: 0 = q, 1 = k, 2 = v. Returns heads [batch, heads, tokens, d].
+// Part of the joint matrix: 0 = q, 1 = k, 2 = v. Returns heads [batch, heads, tokens, d].
 Tensor InputAttention::project(const Tensor& x, int64_t part) const {
   const Tensor y = torch::linear(x, in_weight_.slice(0, part * dim_, (part + 1) * dim_),
                                  in_bias_.slice(0, part * dim_, (part + 1) * dim_));
@@ -221,7 +221,7 @@ Detr::Detr(const DetrConfig& config, int64_t feature_channels, int64_t classes)
   }
 }
 
-// Initialises as published: Glorot for the Transformer's matrices, PyTorch's own for the other layers.
+// Initialises as published: Glorot for the Transformer's matrices, PyTorch's default for other layers.
 void Detr::initialise(uint64_t seed) {
   nn::initialise(
       *this, seed, [this](const std::string& name, const Tensor& parameter, const nn::Filler& fill) {

@@ -45,7 +45,7 @@ struct DetrConfig {
   void check(const char* section) const;
 };
 
-// Returns sines and cosines of places, [batch, rows * columns, dim], in `options`: the first half of the
+// Returns sines and cosines of positions, [batch, rows * columns, dim], in `options`: the first half of the
 // channels for rows. Places are counted without padding (`padding` [batch, rows, columns] bool, true =
 // outside the image), divided by their number and multiplied by 2 pi.
 torch::Tensor padded_sine_positions(const torch::Tensor& padding, int64_t dim, torch::TensorOptions options);
@@ -75,7 +75,7 @@ class Detr final : public torch::nn::Module {
   void initialise(uint64_t seed);
 
   // The outputs of each decoder layer in order: logits [layers, batch, queries, classes + 1] and boxes
-  // [layers, batch, queries, 4]. A box is centre x, y, width and height as shares of the image without its
+  // [layers, batch, queries, 4]. A box is centre x, y, width and height, relative to the image without
   // padding.
   struct Objects {
     torch::Tensor logits, boxes;
@@ -97,8 +97,8 @@ class Detr final : public torch::nn::Module {
   std::vector<nn::Linear> box_embed_;
 };
 
-// The objects of one image in the order of the queries: the best class that is an object, its probability,
-// and corners in pixels of an image of that size.
+// The objects of one image in the order of the queries: the best class except "nothing", its probability, and
+// corners in pixels of an image of that size.
 struct DetrDetections {
   torch::Tensor scores, labels, boxes;  // [queries], int64 [queries], [queries, 4]
 };

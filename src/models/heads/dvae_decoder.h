@@ -18,7 +18,7 @@
 namespace tessera::models {
 
 struct DvaeDecoderOptions {
-  int64_t codes = 0;  // with its own code vectors, [codes, code_width]; 0: the caller provides them
+  int64_t codes = 0;  // number of its own code vectors, [codes, code_width]; 0: the caller provides them
   int64_t code_width = 128;
   std::vector<int64_t> dims = {}, depths = {};  // one per group, from the coarsest grid to the pixels'
   int64_t outputs = 6;                          // channels of a pixel
@@ -31,8 +31,8 @@ class DvaeDecoder final : public torch::nn::Module {
 
   // Maps code vectors [batch, rows, columns, code_width] to [batch, height, width, outputs].
   torch::Tensor forward(const torch::Tensor& vectors);
-  // Return its own vectors, mixed by weights [batch, rows, columns, codes], or chosen by int64 [batch, rows,
-  // columns].
+  // Return its own code vectors, mixed by weights [batch, rows, columns, codes] or selected by int64 [batch,
+  // rows, columns].
   torch::Tensor mixed(const torch::Tensor& weights) const;
   torch::Tensor chosen(const torch::Tensor& index) const;
   int64_t macs(int64_t rows, int64_t columns) const;  // for a grid of codes

@@ -118,7 +118,7 @@ MultiLevelNeck::MultiLevelNeck(const std::vector<int64_t>& in, int64_t out,
     add(convs, convs_, {.in = out, .out = out, .kernel = 3, .padding = 1, .bias = true});
 }
 
-// Sizes are rounded down. The factor determines where cells are sampled, not the ratio of the sizes.
+// Sizes are rounded down. Cells are sampled by the factor, not by the ratio of the rounded sizes.
 std::vector<torch::Tensor> MultiLevelNeck::forward(const std::vector<torch::Tensor>& maps,
                                                    const GatherRows&) {
   check_count(maps.size(), lateral_.size(), "MultiLevelNeck");
@@ -158,8 +158,8 @@ int64_t MultiLevelNeck::macs(int64_t rows, int64_t columns) const {
 
 namespace {
 
-// Batch norm with the mean and variance over the samples of all processes. The means and variances of the
-// samples are combined in the order of the batch: the same bits for any number of processes.
+// Batch norm with the mean and variance over the samples of all processes. The samples' means and variances
+// are combined in the order of the batch, so the result has the same bits for any number of processes.
 torch::Tensor over_processes(nn::BatchNorm2dImpl& norm, const torch::Tensor& x, const GatherRows& gather) {
   const auto& [eps, momentum] = norm.options();
   const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);

@@ -60,12 +60,12 @@ class Feature2Pyramid final : public MapNeck {
   class Upsample;
   int64_t width_;
   std::vector<double> factors_;
-  std::shared_ptr<Upsample> twice_, four_times_;  // null if no factor needs them
+  std::shared_ptr<Upsample> twice_, four_times_;  // null if no factor needs these layers
 };
 
 class MultiLevelNeck final : public MapNeck {
  public:
-  // `in`: channels of each input map, or of the one that serves for all factors.
+  // `in`: channels of each input map, or of the one map used for all factors.
   MultiLevelNeck(const std::vector<int64_t>& in, int64_t out, const std::vector<double>& factors);
   std::vector<torch::Tensor> forward(const std::vector<torch::Tensor>& maps,
                                      const GatherRows& gather) override;

@@ -41,7 +41,7 @@ void MaeDecoder::initialise(uint64_t seed) {
                  });
 }
 
-// Tokens at the front take part without a position.
+// Tokens at the front get no position.
 torch::Tensor MaeDecoder::forward(const torch::Tensor& front, const torch::Tensor& visible,
                                   const torch::Tensor& place, const Context& context) {
   const torch::Tensor seen = embed_->forward(visible);

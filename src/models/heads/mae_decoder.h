@@ -33,7 +33,7 @@ class MaeDecoder final : public torch::nn::Module {
 
   // Returns the predicted pixels, [batch, patches, 3 patch^2]. `front` [batch, number, width]: the encoder's
   // non-patch tokens, undefined = none. `visible` [batch, visible, width]: the tokens of the patches that it
-  // saw. `place` [batch, patches] int64: the index into [visible, masked] of each patch of the grid.
+  // saw. `place` [batch, patches] int64: each grid patch's index in [visible, masked].
   torch::Tensor forward(const torch::Tensor& front, const torch::Tensor& visible, const torch::Tensor& place,
                         const Context& context);
   const torch::Tensor& class_token() const { return cls_token_; }  // undefined without a late one

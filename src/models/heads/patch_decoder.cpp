@@ -37,7 +37,7 @@ class PatchDecoder::PairBlock final : public AttentionBlock {
     return {x, q, k, v};
   }
 
-  // Returns the token after the block, in which it sees itself and the other token.
+  // Returns the token after the block, in which it attends to itself and the other token.
   torch::Tensor advance(const Token& token, const Token& other) {
     const double scale = 1 / std::sqrt(static_cast<double>(token.q.size(-1)));
     const auto wide = token.q.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
@@ -68,7 +68,7 @@ class PatchDecoder::MlpLayer final : public torch::nn::Module {
 
 struct PatchDecoder::Condition {
   torch::Tensor z;
-  PairBlock::Token first;  // z as the first block sees it, if any
+  PairBlock::Token first;  // z as input of the first block, if any
 };
 
 PatchDecoder::PatchDecoder(const PatchDecoderOptions& options) : options_(options) {
@@ -89,7 +89,7 @@ PatchDecoder::PatchDecoder(const PatchDecoderOptions& options) : options_(option
       list->push_back(layers_.back());
     }
   }
-  // The trunk's own norm precedes a linear layer without other inputs.
+  // If a linear layer has no other inputs, the trunk's last norm precedes it.
   if (options.denoises || options.depth > 0) norm_ = register_module("norm", nn::LayerNorm(options.width));
   head_ = register_module("head", nn::Linear(options.width, options.pixels));
 }
@@ -123,7 +123,7 @@ std::shared_ptr<const PatchDecoder::Condition> PatchDecoder::condition(const tor
   return condition;
 }
 
-// The last block computes the noised patch's token alone: the other is not read.
+// The last block computes only the noised patch's token, since nothing reads the other.
 torch::Tensor PatchDecoder::denoise(const Condition& condition, const torch::Tensor& noised,
                                     const torch::Tensor& gamma) {
   check(options_.denoises, "this decoder takes no noised patch");

@@ -3,7 +3,7 @@
 //
 //   linear       x = z W + b                                 denoising: x = norm(z + E(x_s)) W + b
 //   mlp          u' = u + mlp(norm(u)), u = z or z + E(x_s); x = norm(u_N) W + b
-//   transformer  blocks on the two tokens [z, E(x_s)], both see both; x = norm(u_N) W + b of the
+//   transformer blocks on the two tokens [z, E(x_s)], full attention; x = norm(u_N) W + b of the
 //                second
 // x_s is the noised patch; with `gamma` its noise level follows the pixels. z is the trunk's output after its
 // last norm.
@@ -24,7 +24,7 @@ enum class PatchDecoderKind { linear, mlp, transformer };
 
 struct PatchDecoderOptions {
   PatchDecoderKind kind = PatchDecoderKind::linear;
-  int64_t width = 0;   // width of the trunk's tokens and the decoder's
+  int64_t width = 0;   // widths of the trunk's tokens and of the decoder
   int64_t pixels = 0;  // pixel values per patch
   int64_t depth = 0;   // layers of the MLP, or blocks; 0 for linear
   int64_t heads = 1;   // attention heads of the transformer
@@ -37,13 +37,13 @@ class PatchDecoder final : public torch::nn::Module {
  public:
   explicit PatchDecoder(const PatchDecoderOptions& options);
   ~PatchDecoder() override;
-  void initialise(uint64_t seed);  // as the trunk, Xavier (Table 8)
+  void initialise(uint64_t seed);  // initialises like the trunk, Xavier (Table 8)
 
-  // Predicts from the trunk's tokens alone, [..., width] -> [..., pixels]; for decoders that do not denoise.
+  // Predicts from the trunk's tokens only, [..., width] -> [..., pixels]; for decoders that do not denoise.
   torch::Tensor forward(const torch::Tensor& z);
 
-  // The part of every denoising step that depends only on the trunk's tokens [batch, patches, width]:
-  // computed once.
+  // Computes once the part of all denoising steps that depends only on the trunk's tokens [batch, patches,
+  // width].
   struct Condition;
   std::shared_ptr<const Condition> condition(const torch::Tensor& z);
   // Predicts once for the noised patches [batch, patches, pixels] at noise levels gamma [batch, patches, 1].

@@ -49,7 +49,7 @@ void SegmentationHead::add_scores(int64_t channels, int64_t classes, double drop
                               nn::Conv2d(nn::Conv2dOptions{.in = channels, .out = classes, .bias = true}));
 }
 
-// Drops whole channels (Tompson et al. 2015), drawn for each sample by its place in the step.
+// Drops whole channels (Tompson et al. 2015), drawn for each sample by its index in the step.
 torch::Tensor SegmentationHead::scores(const torch::Tensor& map, const nn::Context& context) {
   if (!is_training() || dropout_ == 0) return channels_first(conv_seg_->forward(map));
   const int64_t batch = map.size(0), channels = map.size(3);

@@ -34,14 +34,14 @@ class ConvModule : public torch::nn::Module {
 // The parts that all heads share: dropout of whole channels, the last convolution `conv_seg`.
 class SegmentationHead : public torch::nn::Module {
  public:
-  // Returns scores [batch, classes, rows, columns] of maps [batch, channels, rows, columns], on the finest
-  // grid.
+  // Returns scores [batch, classes, rows, columns] on the finest grid, from maps [batch, channels, rows,
+  // columns].
   virtual torch::Tensor forward(const std::vector<torch::Tensor>& maps, const nn::Context& context = {},
                                 const GatherRows& gather = {}) = 0;
   // Returns the multiply-adds for maps of these sizes, [rows, columns] each.
   virtual int64_t macs(const std::vector<std::pair<int64_t, int64_t>>& sizes) const = 0;
-  // Draws the initial weights from the seed and their names: normal by fan-out, 0.01 for the scores
-  // (mmseg's).
+  // Draws initial weights from the seed and their names: normal by fan-out, 0.01 for the scores (as
+  // mmseg).
   void initialise(uint64_t seed);
 
  protected:

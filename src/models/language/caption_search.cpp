@@ -61,7 +61,7 @@ torch::Tensor greedy(int64_t images, const CaptionSearch& options, const NextTok
   return as_tensor(rows);
 }
 
-// A group's finished captions: the best ones, at most as many as it has beams.
+// A group's finished captions: the best ones, at most one per beam.
 struct Finished {
   std::vector<std::pair<double, Ids>> captions;
   double worst = 1e9;
@@ -87,7 +87,7 @@ struct Group {
   std::vector<double> sums;
   Finished finished;
 
-  // Takes the best continuations: those that end are finished, the others are the next beams.
+  // Takes the best continuations: those that end are finished, the others become the next beams.
   void advance(const torch::Tensor& scores, const CaptionSearch& options) {
     const int64_t vocabulary = scores.size(1), width = std::ssize(beams);
     const torch::Tensor totals = scores + torch::tensor(sums, torch::kFloat64).unsqueeze(1);
@@ -118,7 +118,7 @@ torch::Tensor beams(int64_t images, const CaptionSearch& options, const NextToke
   std::vector<Group> groups(static_cast<size_t>(images * options.groups));
   for (Group& group : groups) {
     group.beams.assign(static_cast<size_t>(width), Ids{options.start});
-    group.sums.assign(static_cast<size_t>(width), -1e9);  // the beams are equal at first: only one counts
+    group.sums.assign(static_cast<size_t>(width), -1e9);  // the beams are equal at first, so only one counts
     group.sums[0] = 0;
   }
   for (int64_t length = 1; length < options.longest; ++length) {

@@ -93,7 +93,7 @@ torch::Tensor GatedCrossAttentionImpl::forward(const torch::Tensor& x, const tor
   torch::Tensor read = ops::attention(split_heads(to_q_->forward(norm_->forward(x)), config_.head_dim),
                                       split_heads(kv[0], config_.head_dim),
                                       split_heads(kv[1], config_.head_dim), {.bias = bias});
-  // A token before the first image reads nothing.
+  // A token before the first image attends to none.
   read = read * (image > 0).view({image.size(0), 1, -1, 1}).to(x.scalar_type());
   const torch::Tensor y = x + to_out_->forward(read.transpose(1, 2).flatten(2)) * attn_gate_.tanh();
   return y + fc2_->forward(torch::gelu(fc1_->forward(ff_norm_->forward(y)))) * ff_gate_.tanh();

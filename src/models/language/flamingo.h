@@ -7,7 +7,7 @@
 //     x <- x + tanh(a) attention(x over the latents of the last image before each token)
 //     x <- x + tanh(b) FF(x)
 //
-// Gates start at 0: the language model is then unchanged, to the bit.
+// Gates start at 0, so at first the language model's output is unchanged, bit by bit.
 #pragma once
 
 #include "ops/torch.h"
@@ -24,7 +24,7 @@ namespace tessera::models {
 
 struct ResamplerConfig {
   int64_t dim = 1024, depth = 6, heads = 8, head_dim = 64, latents = 64, mlp_ratio = 4;
-  int64_t frames = 0;  // learned vectors for frames; 0 = none
+  int64_t frames = 0;  // number of learned vectors for frames; 0 = none
 };
 // Maps features of frames [batch, frames, tokens, dim] to [batch, latents, dim]. Parameters latents,
 // frame_embs, layers.N.0.{norm_media, norm_latents, to_q, to_kv, to_out}, layers.N.1.{0, 1, 3}, norm.
@@ -84,7 +84,7 @@ class Flamingo : public torch::nn::Module {
   torch::Tensor resample(const torch::Tensor& tokens);
   // Returns logits [batch, tokens, vocabulary]; mask as in TextInput.
   torch::Tensor forward(const torch::Tensor& ids, const torch::Tensor& mask, const torch::Tensor& media);
-  // For generate(): `media` are the images of each row of the prompt.
+  // For generate(): `media` are the images in each row of the prompt.
   NextTokenModel next_token_model(const torch::Tensor& prompt, const torch::Tensor& media, int64_t beams);
   // As next_token_model(), with the latents of all images in the prompt, [images, latents, dim] in order over
   // its rows; undefined if the prompt has none.
@@ -96,7 +96,7 @@ class Flamingo : public torch::nn::Module {
   std::shared_ptr<Backbone> vision_;              // "vision_encoder"
   Resampler perceiver_{nullptr};                  // "perceiver"
   std::shared_ptr<LanguageModel> language_;       // "lang_encoder"
-  std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N" by the block after it
+  std::map<int64_t, GatedCrossAttention> gated_;  // "gated_cross_attn_layers.N", keyed by the block after it
 };
 
 }  // namespace tessera::models

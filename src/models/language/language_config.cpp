@@ -104,7 +104,7 @@ void read_rope(const HubReader& hub, LanguageConfig& config) {
 }
 
 // Returns the first block with a window. Windowed blocks must be the last ones; newer files list the kind of
-// each.
+// every block.
 int64_t first_windowed(const HubReader& hub, int64_t depth) {
   const Value::Array& types = *hub.list("layer_types");
   const Value windowed("sliding_attention");
@@ -189,7 +189,7 @@ LanguageConfig language_config_of(const Value& tree, const std::string& where) {
     default:
       read_llama(hub, config);
   }
-  // Checks as for a recipe's settings: ranges first, then contradictions.
+  // Checks like a recipe's settings: ranges first, then contradictions.
   return read_config<LanguageConfig>(write_config(config), where).complete();
 }
 

@@ -14,7 +14,7 @@
 namespace tessera::models {
 namespace {
 
-// Far below any score, but finite: a padding token that sees nothing reads the mean, not NaN.
+// Far below any score, but finite: a padding token without visible keys gets the mean instead of NaN.
 constexpr double kUnseen = -1e9;
 constexpr double kInitialDeviation = 0.02;  // GPT-2's, and LLaMA's
 
@@ -108,7 +108,7 @@ LanguageConfig LanguageConfig::complete() const {
 }
 
 std::array<torch::Tensor, 2> KeyValueCache::extended(int64_t block, const torch::Tensor& like) {
-  constexpr int64_t kRoom = 64;  // least spare tokens when the room grows
+  constexpr int64_t kRoom = 64;  // minimum number of spare tokens when the cache grows
   const auto place = static_cast<size_t>(block);
   const int64_t needed = length + like.size(2);
   std::array<torch::Tensor, 2> out;
@@ -136,8 +136,8 @@ void KeyValueCache::select(const torch::Tensor& rows) {
 // The inputs that all blocks share in one pass.
 struct LanguageModel::Shared {
   ops::AttentionOptions attention;
-  torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2], undefined: no rotation
-  ops::CachedAttentionOptions step;  // for one token after a cache
+  torch::Tensor cos, sin;            // [(batch, 1,) tokens, head_dim / 2]; undefined: no rotation
+  ops::CachedAttentionOptions step;  // options for one token after a cache
   torch::Tensor places;              // int64 [batch, tokens] or [tokens]: positions of the new tokens
 };
 
@@ -247,7 +247,7 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
     if (tokens == 1) shared.step.cos = shared.cos.flatten(0, -2), shared.step.sin = shared.sin.flatten(0, -2);
   }
   if (form.positions == Positions::alibi) {
-    // Counted from the last key: a constant for all keys of a query changes nothing.
+    // Distances are counted from the last key, since a constant for all keys of a query changes nothing.
     const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
     const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
     shared.step.slopes = slopes;
@@ -290,7 +290,8 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
 }
 
-// Computes activation(gate x) * up x, fused into one layer if that is silu and neither layer is changed.
+// Computes activation(gate x) * up x, in one fused layer if the activation is silu and neither layer has
+// LoRA.
 torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& in) const {
   const Projection &gate = block.gate, &up = block.up;
   if (gate->adapted() || up->adapted() || gate->quantised() || up->quantised() || gate->bias.defined() ||

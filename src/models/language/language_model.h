@@ -41,7 +41,7 @@ namespace tessera::models {
 struct LanguageConfig {
   LanguageKind kind = LanguageKind::llama;
   int64_t vocabulary = 32000, dim = 512, depth = 8, heads = 8;
-  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // 0: heads; dim / heads; the kind's own
+  int64_t kv_heads = 0, head_dim = 0, hidden = 0;  // if 0: heads; dim / heads; the kind's default
   int64_t context = 2048;                          // context length in training
   double eps = 1e-5, theta = 10000;
   nn::RopeScalingKind rope_scaling = nn::RopeScalingKind::none;
@@ -55,7 +55,7 @@ struct LanguageConfig {
   double attention_scale = 0, clip_qkv = 0;
   bool scale_by_layer = false, norm_residual = false;
   int64_t window_from = 0;
-  bool attention_bias = false, mlp_bias = false;  // in addition to the kind's own
+  bool attention_bias = false, mlp_bias = false;  // biases in addition to those of the kind
 
   template <class V>
   void visit(V& v) {
@@ -108,12 +108,12 @@ struct LanguageConfig {
 // error for an unknown kind or an unsupported setting.
 LanguageConfig language_config_of(const Value& hub, const std::string& where);
 
-// Keys and values of the tokens so far, with room for more, so that appending a token copies nothing.
+// Keys and values of all tokens so far, with spare room, so that appending a token copies nothing.
 struct KeyValueCache {
   std::vector<torch::Tensor> keys, values;  // per block, [batch, kv_heads, room, head_dim], rotated
   int64_t length = 0;                       // tokens that all blocks have
-  // Returns the keys and values of a block, [batch, kv_heads, length + tokens, head_dim], for new ones of the
-  // shape and dtype of `like`. The caller writes the last `tokens` places.
+  // Returns the keys and values of a block, [batch, kv_heads, length + tokens, head_dim], with room for new
+  // ones of the shape and dtype of `like`. The caller writes the last `tokens` positions.
   std::array<torch::Tensor, 2> extended(int64_t block, const torch::Tensor& like);
   // Reorders or repeats the rows of the batch.
   void select(const torch::Tensor& rows);
@@ -123,7 +123,7 @@ struct TextInput {
   torch::Tensor ids = {};          // int64 [batch, tokens], or
   torch::Tensor embedded = {};     // [batch, tokens, dim]
   torch::Tensor mask = {};         // bool [batch, cached + tokens]: false for padding; undefined = all
-  KeyValueCache* cache = nullptr;  // the tokens before these, which are added to it
+  KeyValueCache* cache = nullptr;  // cache of earlier tokens, to which these are added
   // Called with each block's number and input; returns the block's new input (Flamingo's gated layers).
   std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
   // Called with each block's number and its output.
@@ -149,7 +149,7 @@ class LanguageModel : public torch::nn::Module {
   void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // for one text
 
-  std::string embedding_name() const;  // the parameter with a row for each token
+  std::string embedding_name() const;  // the parameter with one row per token
 
  private:
   struct Block {
@@ -158,7 +158,7 @@ class LanguageModel : public torch::nn::Module {
     Projection gate{nullptr}, up{nullptr}, down{nullptr};
     std::shared_ptr<ops::LinearCache> gated = std::make_shared<ops::LinearCache>();  // gate and up fused
   };
-  struct Shared;  // shared by all blocks in one pass: mask, positions
+  struct Shared;  // shared by all blocks in one pass: mask and positions
   Block make_block(int64_t index);
   std::array<torch::Tensor, 3> project(const Block& block, int64_t index, const torch::Tensor& x) const;
   torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
@@ -174,7 +174,7 @@ class LanguageModel : public torch::nn::Module {
   std::shared_ptr<ops::LinearCache> head_cache_ = std::make_shared<ops::LinearCache>();
 };
 
-// Adds a module at a dotted path below `root`, and plain modules along the way.
+// Registers a module at a dotted path below `root`, creating plain modules on the way.
 void register_at(torch::nn::Module& root, const std::string& path, std::shared_ptr<torch::nn::Module> module);
 
 struct LanguageForm {
@@ -200,7 +200,7 @@ struct LanguagePrompt {
   torch::Tensor embedded = {};  // [rows, tokens, dim] instead of the prompt's ids (images among them)
   // Called before each block, as in TextInput.
   std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
-  bool cached = true;  // false: all tokens are read again for each new token
+  bool cached = true;  // false: all tokens are processed again for each new token
 };
 
 // Returns the number of padding tokens before each row of a mask, as in GenerationOptions::padding.

@@ -3,7 +3,7 @@
 //
 //   H_image = W g(image)            g: patch tokens after an inner block of the tower; W: one layer, or
 //                                   (1.5) two with GELU between them
-//   p(answer | image, question)     the language model with H_image in place of "<image>" among the words
+//   p(answer | image, question) the language model with H_image in place of the token "<image>"
 //
 // Frozen's image is one vector, mapped to a few tokens before the text.
 #pragma once
@@ -56,11 +56,11 @@ torch::Tensor next_token_loss_sum(const torch::Tensor& logits, const torch::Tens
 
 struct LlavaConfig {
   int64_t select_block =
-      -2;  // the tokens after this block of the tower are read, counted from the end: -2 = the last but one
+      -2;  // reads the tower's tokens after this block, counted from the end: -2 = the last but one
   bool class_token = false;  // keep it among the features
   int64_t projector_layers = 2;
-  // Files by other authors may read more blocks. The projector reads their tokens concatenated with those of
-  // select_block.
+  // Files by other authors may select more blocks, whose tokens are concatenated with those of select_block
+  // for the projector.
   std::vector<int64_t> more_blocks = {};
   Activation projector_activation = Activation::gelu;
   bool projector_bias = true;
@@ -84,7 +84,7 @@ class Llava : public torch::nn::Module {
 
   // Maps [images, 3, height, width] to [images, tokens, dim of the language model].
   torch::Tensor image_features(const torch::Tensor& images);
-  // Returns the words' embeddings, with the features in the places of the image token.
+  // Returns the token embeddings, with the features at the positions of the image token.
   torch::Tensor embed(const torch::Tensor& ids, int64_t image_token, const torch::Tensor& features) const;
   LanguageModel& language() { return *language_; }
   Backbone& vision() { return *vision_; }

@@ -1,4 +1,4 @@
-// The linear layers of language models: in the layout of published files, and with low-rank changes (LoRA).
+// The linear layers of language models, in the layouts of published files and with LoRA.
 #pragma once
 
 #include "ops/torch.h"
@@ -13,29 +13,29 @@
 
 namespace tessera::models {
 
-// A change of a layer by two matrices of low rank (LoRA, Hu et al. 2021).
+// A low-rank change of a layer by two matrices (LoRA, Hu et al. 2021).
 struct LowRank {
   int64_t rank = 8;
   double alpha = 16;
   bool by_root = false;         // the scale is alpha / sqrt(rank) instead of alpha / rank
-  bool with_magnitude = false;  // DoRA: the lengths of the layer's outputs are learned separately
+  bool with_magnitude = false;  // DoRA: the magnitudes of the layer's outputs are learned separately
 };
 
 // Computes y = x W^T + b, in the variants of published files: W stored as [in, out] (GPT-2), and an
 // additional low-rank change, y = W x + scale B (A x), parameters lora_A.weight [rank, in] and lora_B.weight
-// [out, rank]. DoRA (Liu et al. 2024, eq. 5 and section 4.3) learns a length m for each output,
+// [out, rank]. DoRA (Liu et al. 2024, eq. 5 and section 4.3) learns a magnitude m for each output,
 // lora_magnitude_vector [out]. The low-rank change then determines only the direction: y = m / |W + scale B
 // A| (W x + scale B (A x)), with lengths |.| per output and without gradients.
 class ProjectionImpl : public nn::LinearImpl {
  public:
   ProjectionImpl(int64_t in, int64_t out, bool with_bias, bool stored_in_out = false);
   torch::Tensor forward(const nn::DeferredNorm& x, const nn::Epilogue& epilogue = {}) const;
-  // Adds a low-rank change. B starts at zero and the magnitude at the lengths of W, so the output stays the
-  // same.
+  // Adds a low-rank change. B starts at zero and the magnitudes at those of W, so the output is
+  // unchanged.
   void adapt(const LowRank& change);
   bool adapted() const { return static_cast<bool>(lora_a_); }
   bool stored_in_out() const { return stored_in_out_; }
-  // Adds the change to W and removes it.
+  // Merges the change into W and removes it.
   void merge();
   // Returns W + scale B A, for DoRA with the lengths m, in the layout of W.
   torch::Tensor merged_weight() const;
@@ -51,7 +51,7 @@ class ProjectionImpl : public nn::LinearImpl {
 };
 TORCH_MODULE(Projection);
 
-// One change for all layers with certain names.
+// The LoRA settings for all layers with certain names.
 struct LoraConfig {
   int64_t rank = 8;
   double alpha = 16;

@@ -13,7 +13,7 @@ namespace {
 constexpr double kUnseen = -1e9;
 using KeysValues = DecoderCache::KeysValues;
 
-// Returns the addend of the scores for padding keys, [batch, 1, 1, keys]; undefined without padding.
+// Returns the bias of the scores for padding keys, [batch, 1, 1, keys]; undefined without padding.
 torch::Tensor padding_bias(const torch::Tensor& mask, const torch::Tensor& like) {
   if (!mask.defined()) return {};
   const torch::Tensor zeros =
@@ -29,7 +29,7 @@ torch::Tensor split_heads(const torch::Tensor& x, int64_t channels) {
   return x.unflatten(-1, {-1, channels}).transpose(1, 2).contiguous();
 }
 
-// Returns the number of tokens in the cache before these.
+// Returns the number of earlier tokens in the cache.
 int64_t read_before(const DecoderCache* cache, const torch::Tensor& target) {
   const int64_t before = cache ? cache->length : 0;
   check(before == 0 || target.size(1) == 1, "after the first call a decoder reads one token at a time, not ",
@@ -39,7 +39,7 @@ int64_t read_before(const DecoderCache* cache, const torch::Tensor& target) {
 
 // ----------------------------------------------------------------------------------- the Transformer of 2017
 
-// torch.nn.MultiheadAttention: q, k and v in one matrix.
+// As in torch.nn.MultiheadAttention: q, k and v in one matrix.
 class JointAttentionImpl : public torch::nn::Module {
  public:
   JointAttentionImpl(int64_t dim, int64_t heads) : channels_(dim / heads) {
@@ -276,7 +276,7 @@ class T5 final : public Seq2Seq {
 
   torch::Tensor attend(Attention& layer, const torch::Tensor& x, const torch::Tensor& normed,
                        const KeysValues& read, const torch::Tensor& bias, bool causal) {
-    // T5's scores are not divided: instead, its initial weights are small.
+    // T5's scores are not divided by sqrt(head_dim): instead, its initial weights are small.
     const double undo = std::sqrt(static_cast<double>(config_.head_dim));
     const torch::Tensor y = ops::attention(split_heads(layer.q->forward(normed) * undo, config_.head_dim),
                                            read[0], read[1], {.bias = bias, .causal = causal});
@@ -340,11 +340,11 @@ Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where) {
               *eps = hub.find("layer_norm_epsilon");
   const std::string kind = feed && feed->is_string() ? feed->as_string() : "relu";
   config.gated = kind.starts_with("gated-");
-  // "gated-gelu" is the tanh form, whatever "gelu" alone is.
+  // "gated-gelu" always has the tanh form, unlike "gelu".
   const std::string activation = kind == "gated-gelu" ? "gelu_new" : config.gated ? kind.substr(6) : kind;
   config.activation = published_activation(activation, where + ": feed_forward_proj");
   config.tied = !tied || !tied->is_bool() || tied->as_bool();
-  const Value* scaled = hub.find("scale_decoder_outputs");  // written by newer releases of transformers
+  const Value* scaled = hub.find("scale_decoder_outputs");  // as written by newer releases of transformers
   config.unscaled = scaled && scaled->is_bool() && !scaled->as_bool();
   config.eps = eps && eps->is_number() ? eps->as_double() : 1e-6;
   return read_config<Seq2SeqConfig>(write_config(config), where);
@@ -393,7 +393,7 @@ NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, con
                     .decode(state->target, {}, state->memory, state->mask, cached ? &state->cache : nullptr)
                     .select(1, -1);
               },
-          // Rows of one prompt share one memory.
+          // Rows of the same prompt share one memory.
           .reorder =
               [state](const torch::Tensor& rows) {
                 state->target = state->target.index_select(0, rows);

@@ -42,7 +42,7 @@ struct Seq2SeqConfig {
   int64_t encoder_depth = 6, decoder_depth = 6;
   bool pre_norm = false;                 // transformer
   int64_t buckets = 32, furthest = 128;  // t5: for offsets
-  bool gated = false, tied = true;       // t5: 1.1 is gated, by gelu_tanh, and not tied
+  bool gated = false, tied = true;       // t5: version 1.1 is gated by gelu_tanh, with untied embeddings
   bool unscaled = false;                 // t5
   Activation activation = Activation::published;
   double eps = 1e-5;
@@ -75,17 +75,17 @@ struct Seq2SeqConfig {
 
 // Reads a config.json with model_type "t5" or "mt5".
 Seq2SeqConfig t5_config_of(const Value& hub, const std::string& where);
-// A decoder's cache, so that each token of the target, and the memory, is read once.
+// A decoder's cache, so that target tokens and the memory are processed only once.
 struct DecoderCache {
   using KeysValues = std::array<torch::Tensor, 2>;  // each [batch, heads, tokens, head_dim]
   std::vector<KeysValues> target, memory;           // per block
-  int64_t length = 0;                               // tokens of the target that all blocks have
+  int64_t length = 0;                               // number of target tokens that all blocks have cached
 
-  // Appends `fresh` to the keys and values of the target's tokens so far, and returns all.
+  // Appends `fresh` to the keys and values of earlier target tokens, and returns all of them.
   KeysValues extended(size_t block, const KeysValues& fresh);
-  // For the memory: returns the result of the first `read`.
+  // For the memory: calls `read` the first time and then returns the same result.
   KeysValues of_memory(size_t block, const std::function<KeysValues()>& read);
-  // Row i continues from the target state of row rows[i], with its own memory.
+  // Makes row i continue from the target state of row rows[i], with its own memory.
   void select(const torch::Tensor& rows);
 };
 
@@ -102,7 +102,7 @@ class Seq2Seq : public torch::nn::Module {
 };
 std::shared_ptr<Seq2Seq> make_seq2seq(const Seq2SeqConfig& config);
 
-// For generate(). `model` must outlive the result. Without `cached`, the target is read again for each token.
+// For generate(). `model` must outlive the result. Without `cached`, each step reads the whole target.
 NextTokenModel next_token_model(Seq2Seq& model, const torch::Tensor& source, const torch::Tensor& source_mask,
                                 int64_t beams, bool cached = true);
 

@@ -6,7 +6,7 @@
 //   logits     = decoder(t, p_1 …)                causal attention and attention to the image, alternating
 //   loss       = l_contrast CLIP(p_0, c) + l_caption mean of -log p(t_{i+1} | t_1 … t_i, image)       (eq. 4)
 //
-// In the form of OpenCLIP; its names: weights/names/tower_names.cpp.
+// The form is OpenCLIP's; weights/names/tower_names.cpp has its names.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -62,8 +62,8 @@ class Coca final : public torch::nn::Module {
   // Returns the logits of the token after each token of the text, [batch, tokens, vocab_size].
   torch::Tensor decode(const torch::Tensor& image_tokens, const torch::Tensor& text_tokens,
                        const Context& context = {});
-  // Returns the attention of the last block's words to the backbone's tokens [1, tokens, image_width],
-  // through the pooler's queries. Mean of the heads, [tokens of the text, tokens of the image].
+  // Returns the attention of text tokens in the last block to the backbone's tokens [1, tokens, image_width],
+  // through the pooler's queries: mean over heads, [tokens of the text, tokens of the image].
   torch::Tensor attention(const torch::Tensor& image_tokens, const torch::Tensor& ids);
 
   torch::Tensor scale() const { return logit_scale.exp(); }

@@ -41,8 +41,8 @@ class DecoderBlock : public torch::nn::Module {
   nn::Mlp mlp_{nullptr};
 };
 
-// Returns the addend of the scores, [batch, 1, queries, keys]: 0 if `seen` bool [batch, queries or 1, keys],
-// else -inf.
+// Returns the mask added to the scores, [batch, 1, queries, keys]: 0 where `seen` (bool [batch, queries or 1,
+// keys]) is true, else -inf.
 torch::Tensor prefix_bias(const torch::Tensor& seen, const torch::Tensor& like) {
   return torch::zeros(seen.sizes(), like.options().requires_grad(false))
       .masked_fill(~seen, -std::numeric_limits<float>::infinity())

@@ -1,6 +1,6 @@
 // SimVLM (Wang et al. 2022, "SimVLM: simple visual language model pretraining with weak supervision"). Its
-// one loss is the next token of a text. The start of the text, with the image, is read in both directions
-// (PrefixLM, eq. 3).
+// only loss is that of the next token of a text. The start of the text, with the image, is read in both
+// directions (PrefixLM, eq. 3).
 //
 //   x_0 = [image tokens W + image positions; token embedding + text positions]
 //   decoder only:     one stack; image and prefix see each other, later tokens see all tokens before them
@@ -40,7 +40,7 @@ class SimVlm final : public torch::nn::Module {
   // each token from the prefix's last one on. For an encoder-decoder, earlier rows are undefined.
   torch::Tensor forward(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
                         const torch::Tensor& valid, const Context& context = {});
-  // Returns the attention of one text's words to its image in the last block, mean of the heads: [tokens,
+  // Returns the attention of one text's tokens to its image in the last block, mean over heads: [tokens,
   // image_tokens].
   torch::Tensor attention(const torch::Tensor& image, const torch::Tensor& ids, const torch::Tensor& prefix,
                           const torch::Tensor& valid);
@@ -63,8 +63,8 @@ class SimVlm final : public torch::nn::Module {
   nn::LayerNorm norm_{nullptr}, decoder_norm_{nullptr};
 };
 
-// -log p of the tokens that follow, from the prefix's last one on: the sum, a scalar with its graph, and
-// their number. ids, prefix and valid as above, logits [batch, tokens, vocab].
+// Returns the sum of -log p of the tokens after the prefix's last one on (a scalar with its graph), and their
+// number. ids, prefix and valid as above, logits [batch, tokens, vocab].
 struct PrefixLoss {
   torch::Tensor sum, count;
 };

@@ -105,7 +105,7 @@ torch::Tensor TextTower::run(torch::Tensor x, const nn::AttentionExtras& shared,
 
 namespace {
 
-// Returns the addend of the scores, -inf for keys that are not seen, [batch, 1, 1, keys].
+// Returns the mask added to the scores: -inf for keys that are not seen, [batch, 1, 1, keys].
 torch::Tensor padding_bias(const torch::Tensor& seen, const torch::Tensor& like) {
   return torch::zeros(seen.sizes(), like.options().requires_grad(false))
       .masked_fill(~seen, -std::numeric_limits<float>::infinity())

@@ -2,7 +2,7 @@
 // 2023) and CoCa (Yu et al. 2022).
 //
 //   x_0 = token embedding + positions      y = x + attention(norm1(x))      x' = y + mlp(norm2(y))
-//   text = text_projection(ln_final(x_L)[the place that is read])
+//   text = text_projection(ln_final(x_L)[the position that is read])
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -52,9 +52,9 @@ inline nn::MlpForm form_of(TextMlp mlp) {
 }
 
 // Selects the token that becomes the text's vector. largest: the token with the largest id (OpenAI's and
-// OpenCLIP's end of text). end_token: the first `end_token`. last: the last place, whatever its token
-// (SigLIP). class_token: a learned one after all others (CoCa). first: the first, which sees the others only
-// if `causal` is false.
+// OpenCLIP's end of text). end_token: the first `end_token`. last: the last position, whatever its token
+// (SigLIP). class_token: a learned token after all others (CoCa). first: the first token, which sees the
+// others only if `causal` is false.
 enum class TextPool { largest, end_token, last, class_token, first };
 
 struct TextTowerConfig {
@@ -81,7 +81,7 @@ class TextTower final : public torch::nn::Module {
   void initialise(uint64_t seed);
 
   // Maps ids int64 or int32 [batch, tokens], at most context_length, to [batch, embed_dim or dim]. If no
-  // place sees later ones, places after the end of every text are not computed.
+  // position sees later ones, positions after the end of every text are not computed.
   torch::Tensor forward(const torch::Tensor& ids, const Context& context = {});
   // Returns all tokens after ln_final, [batch, tokens, dim]; a class token comes last. `seen` bool [batch,
   // tokens] marks the keys that are attended to; undefined = all.
@@ -90,15 +90,15 @@ class TextTower final : public torch::nn::Module {
   torch::Tensor read(const torch::Tensor& tokens, const torch::Tensor& ids) const;
   // Returns the place that is read, int64 [batch]; for class_token the number of tokens.
   torch::Tensor read_places(const torch::Tensor& ids) const;
-  // Returns bool [batch, tokens]: a text's tokens up to the place that is read; if that is the last, all
-  // except padding.
+  // Returns bool [batch, tokens]: a text's tokens up to the position that is read; if that is the last, all
+  // but padding.
   torch::Tensor text_places(const torch::Tensor& ids) const;
   torch::Tensor project(const torch::Tensor& x) const {
     return text_projection_ ? text_projection_->forward(x) : x;
   }
   // For CoCa: the caption's vector after ln_final [batch, dim], and its tokens before that norm [batch,
   // tokens, dim], which its decoder reads. As in the training of the published files, padding is masked one
-  // place late: key j is seen if token j - 1 is not padding.
+  // position late: key j is seen if token j - 1 is not padding.
   struct Coca {
     torch::Tensor pooled, tokens;
   };
@@ -120,7 +120,7 @@ class TextTower final : public torch::nn::Module {
   nn::Linear text_projection_{nullptr};
 };
 
-// Fills a Transformer block as CLIP does (OpenCLIP's init_parameters); `name` is relative to the block.
+// Initialises a Transformer block as CLIP does (OpenCLIP's init_parameters); `name` is relative to the block.
 void first_values_of_text_block(const std::string& name, const torch::Tensor& parameter,
                                 const nn::Filler& fill, int64_t dim, int64_t depth);
 

@@ -4,7 +4,7 @@
 //   u = backbone(image) W_image            v = text tower(caption)
 //   logits = exp(logit_scale) u' v'^T + logit_bias, u' and v' of length 1; the bias is SigLIP's
 //
-// Parameters have OpenCLIP's names for timm towers: visual.trunk.* (the backbone, a module of its own),
+// Parameters have OpenCLIP's names for timm towers: visual.trunk.* (the backbone, a separate module),
 // visual.head.proj, text.*, logit_scale, logit_bias. Other published names: weights/names/tower_names.cpp.
 #pragma once
 
@@ -22,7 +22,7 @@ struct TwoTowerConfig {
   TextTowerConfig text;
   int64_t image_width = 0;       // width of the backbone's vector
   int64_t embed_dim = 512;       // width of the shared space
-  bool image_projection = true;  // without it the backbone's vector must be embed_dim wide
+  bool image_projection = true;  // without it, the backbone's vector must have width embed_dim
   bool text_projection = true;   // without it the text tower must be
   bool logit_bias = false;
   double first_scale = 1 / 0.07, first_bias = -10;  // initial exp(logit_scale) and logit_bias
@@ -50,14 +50,14 @@ class TwoTower final : public torch::nn::Module {
     return text_->project(text_->encode(ids, {}, context));
   }
 
-  // Returns the factor of cosines: exp(logit_scale), a scalar with its graph.
+  // Returns the factor on cosines: exp(logit_scale), a scalar with its graph.
   torch::Tensor scale() const { return logit_scale.exp(); }
   TextTower& text_tower() { return *text_; }
   int64_t macs() const { return text_->macs() + (proj_ ? proj_->macs() : 0); }
-  // Keeps exp(logit_scale) between 1 and 100, after every step (Radford et al. 2021, section 2.5).
+  // Clamps exp(logit_scale) to 1 … 100; called after every step (Radford et al. 2021, section 2.5).
   void bound_scale();
 
-  torch::Tensor logit_scale, logit_bias;  // scalars; the bias is undefined without one
+  torch::Tensor logit_scale, logit_bias;  // scalars; the bias is undefined if there is none
 
  private:
   TwoTowerConfig config_;

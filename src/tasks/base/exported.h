@@ -1,4 +1,4 @@
-// The computations of a task that programs without Tessera run: what `tessera export` writes.
+// What `tessera export` writes: the computations of a task that other programs can run without Tessera.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace tessera::tasks {
 
-// An input of images [batch, channels, height, width], prepared as the task's own.
+// An input of images [batch, channels, height, width], preprocessed as the task specifies.
 onnx::FunctionInput image_input(int64_t channels, int64_t height, int64_t width);
 // An input of token ids [batch, tokens], int64: `start`, random ids below `vocabulary`, `end`, then zeros.
 onnx::FunctionInput token_input(int64_t tokens, int64_t vocabulary, int64_t start, int64_t end);
 
-// A part with one free dimension, the batch, at place 0 of every input.
+// One computation; in every input dimension 0 is the batch and the only free dimension.
 ExportedPart exported_part(const std::string& name, std::vector<onnx::FunctionInput> inputs,
                            std::vector<std::string> outputs,
                            std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)> run);

@@ -24,7 +24,7 @@ struct MetricInfo {
 struct Metric {
   MetricInfo info;
   double value = 0;
-  bool measured = true;  // false if no sample has a weight in it: the value is NaN, "-" in text, null in JSON
+  bool measured = true;  // false if the samples have no weight: the value is NaN, "-" in text, null in JSON
 };
 
 // Returns sum / weight, or a metric that is not measured if the weight is 0.
@@ -37,7 +37,7 @@ struct Findings {
   double seconds = 0;
   std::vector<Metric> metrics = {};  // in display order
   std::vector<report::Block> blocks = {};
-  std::vector<std::string> notes = {};  // lines about samples, classes or metrics that do not count
+  std::vector<std::string> notes = {};  // notes on samples, classes or metrics that do not count
   data::BadImages broken = {};          // left out, in this process
   // Returns the metric of that name; throws if there is none.
   double metric(const std::string& name) const;

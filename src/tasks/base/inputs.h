@@ -13,7 +13,7 @@
 
 namespace tessera::tasks {
 
-// int8: linear layers in int8 with a scale for each row, the rest as in bf16; for inference on a CPU.
+// int8: linear layers in int8 with a scale for each row, everything else as in bf16; for inference on a CPU.
 enum class Precision { fp32, bf16, fp64, int8, fp16 };
 // Throws a usage error that lists the valid names.
 Precision parse_precision(const std::string& name);

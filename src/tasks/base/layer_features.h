@@ -15,8 +15,8 @@
 
 namespace tessera::tasks {
 
-// How a block's output is pooled: mean of the patches, last patch, or class token (the first token that is no
-// patch).
+// How a block's output is pooled: mean of the patches, last patch, or class token (the first non-patch
+// token).
 enum class FeatureToken { mean, last, class_token };
 
 struct FeatureOptions {
@@ -24,7 +24,7 @@ struct FeatureOptions {
   int64_t batch = 64, loader_threads = 1;
   Precision precision = Precision::fp32;
   torch::Device device = torch::kCPU;
-  // Limit of the unnamed file that holds the features; a usage error reports the size needed.
+  // Size limit of the temporary file that holds the features; a usage error reports the size needed.
   int64_t most_bytes = int64_t{4} << 30;
   // Called after every batch with the images done so far; returning false throws ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress = {};

@@ -29,8 +29,8 @@ torch::Tensor soft_cross_entropy(const torch::Tensor& logits, const torch::Tenso
                                  const torch::Tensor& class_weights = {});
 
 struct SigmoidOptions {
-  double label_smoothing = 0;              // for index labels: off = s / classes, on = 1 - s + off
-  std::optional<double> target_threshold;  // targets above it count as 1, all others as 0 (DeiT III: 0)
+  double label_smoothing = 0;              // smoothing of index labels: off = s / classes, on = 1 - s + off
+  std::optional<double> target_threshold;  // targets above it count as 1, all others as 0 (DeiT III uses 0)
   bool sum_classes = false;                // sum over classes, mean over the batch; else the mean over both
   torch::Tensor weight = {};               // broadcast over [batch, classes]; undefined = all 1
   torch::Tensor positive_weight = {};      // [classes] factor on the positive part; undefined = all 1

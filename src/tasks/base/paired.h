@@ -15,7 +15,7 @@ namespace tessera::tasks {
 
 // Which of several captions a training image uses.
 enum class TrainCaptions { drawn, first };
-// Which captions of a validation image count: published figures use all, or the first five of each.
+// Which captions of a validation image count: published results use all, or the first five of each.
 enum class EvalCaptions { first, five, all };
 
 // A task that is measured with the captions of images.
@@ -54,16 +54,16 @@ class PairedEmbedding {
   virtual torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const {
     return from.mm(to.t());
   }
-  // True if a class is the mean vector of its prompts; otherwise similarities are averaged over prompts.
+  // True if a class is the mean vector of its prompts; otherwise similarities are averaged over the prompts.
   virtual bool averages_prompts() const { return true; }
   // Factor on cosines before a softmax over texts.
   virtual double similarity_scale() const = 0;
-  // Class name templates for training or evaluation.
+  // Templates for class names, in training or evaluation.
   const std::vector<std::string>& templates() const { return templates_; }
   // {"imagenet"} means OpenAI's 80. Throws a usage error for a template without {}.
   void set_templates(const std::vector<std::string>& given);
-  // The names of a set's classes in texts: those given, else spoken_names(). Throws a usage error if another
-  // number was given.
+  // Returns the names of a set's classes in texts: those given, else spoken_names(). Throws a usage error if
+  // their number is wrong.
   std::vector<std::string> names_of(const std::vector<std::string>& set_classes) const;
   void set_class_names(std::vector<std::string> given) { class_names_ = std::move(given); }
 
@@ -81,12 +81,12 @@ struct CaptionBeams {
 
 struct CaptionRequest {
   CaptionBeams search = {};
-  int64_t longest = 0;  // in tokens; 0 = the model's context length
+  int64_t longest = 0;  // limit in tokens; 0 = the model's context length
   double repetition_penalty = 1;
-  std::string prompt = {};  // the caption begins with it; SimVLM alone
+  std::string prompt = {};  // first words of the caption; SimVLM only
 };
 
-// Where a model attended in the image while writing a word.
+// Image regions that a model attended to while writing a word.
 struct WordAttention {
   std::string word;
   torch::Tensor map;  // [rows, columns] over the image's patches, float32 on the CPU, sums to 1

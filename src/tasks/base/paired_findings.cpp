@@ -100,7 +100,7 @@ void add_zero_shot(Findings& out, const data::Source& source, const data::ClassL
   if (by_class) out.blocks.emplace_back(class_table(*by_class, names));
 }
 
-// Framed green if the caption equals one of its references.
+// The frame is green if the caption equals one of its references.
 report::PicturesBlock captioned_pictures(const data::Source& source, const std::vector<int64_t>& indices,
                                          const std::vector<std::string>& captions, EvalCaptions which,
                                          uint64_t seed) {

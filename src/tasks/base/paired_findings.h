@@ -15,7 +15,7 @@ namespace tessera::tasks {
 // Adds R@1, 5 and 10 from images to texts and back (image_to_text_r1, …) and the number of distinct
 // `captions`. If the set has one class per image, adds zero_shot_top1 and top5 with the model's templates.
 // Adds the table "classes" if requested. `images` holds the model's image rows; `embed` returns text rows. A
-// text belongs to every image that has it. NaN if a vector is not finite.
+// text matches every image that has it as a caption. Metrics are NaN if a vector is not finite.
 void add_retrieval(Findings& out, const data::Source& source, const SampleRows& images, EvalCaptions which,
                    const PairedEmbedding& model, const EvaluateOptions& options,
                    const std::function<torch::Tensor(const std::vector<std::string>&)>& embed);

@@ -15,12 +15,12 @@
 
 namespace tessera::tasks {
 
-// Weights that a task opens, other than its own.
+// Weights that a task opens in addition to its own.
 struct OpenedWeights {
   std::shared_ptr<Task> task;  // in evaluation mode
   std::string name;            // the name of the task
   data::Preprocess preprocess;
-  Value metadata;  // written by its task; empty for files of other programs
+  Value metadata;  // metadata of its task; empty for files of other programs
   std::string file, checksum;
 };
 
@@ -31,7 +31,7 @@ class WeightsOpener {
   virtual ~WeightsOpener() = default;
   // Returns the weights file of a file, run or checkpoint.
   virtual std::string file_of(const std::string& path) const = 0;
-  // `side` is the side of the inputs, 0 = as trained.
+  // `side` is the side of the inputs; 0 = as in training.
   virtual OpenedWeights open(const std::string& path, int64_t side) const = 0;
 };
 
@@ -41,7 +41,7 @@ struct TaskSetup {
   models::ModelSpec model;  // as TaskKind::fit_model left it
   // Initial weights of the model: drawn from the seed, or none if a file provides them.
   models::Init init = models::Init::draw;
-  bool meta = false;  // on the meta device: only names, shapes and macs; nothing can be computed
+  bool meta = false;  // on the meta device: only names, shapes and multiply-adds; nothing can be computed
   // Builds the model of a spec instead of the family registry, for custom backbones.
   std::function<std::shared_ptr<models::Backbone>(const models::ModelSpec& spec)> make_backbone = {};
   uint64_t seed = 0;
@@ -55,10 +55,10 @@ struct TaskSetup {
 
   std::vector<int64_t> sides = {};  // input sides during the run
   bool balanced = false;            // the run samples classes equally often
-  bool continued = false;           // the settings were accepted when the run began
+  bool continued = false;           // the settings were already checked when the run began
   torch::Device device = torch::kCPU;
   Precision precision = Precision::fp32;
-  std::shared_ptr<const WeightsOpener> opener = {};  // null: no weights may be opened
+  std::shared_ptr<const WeightsOpener> opener = {};  // null: the task may not open other weights
   int64_t batch_size = 0;                            // samples of a step over all processes; 0 = no training
 
   std::shared_ptr<models::Backbone> build_backbone(const models::ModelSpec& spec) const;
@@ -72,11 +72,11 @@ struct TaskSetup {
   bool draws() const { return !meta && init == models::Init::draw; }
 };
 
-// A row of the table in registry.cpp.
+// A row of the table of tasks in registry.cpp.
 struct TaskKind {
   const char* name = nullptr;
   const char* summary = nullptr;  // one line for users
-  const char* command = nullptr;  // program command for its weights, if it is not `predict`
+  const char* command = nullptr;  // command for predictions with its weights, if not `predict`
   // Returns all settings with defaults, overlaid with `settings`, without "name"; throws usage errors.
   Value (*resolve)(const Value& settings) = nullptr;
   std::vector<KeyDescription> (*keys)() = nullptr;
@@ -90,21 +90,21 @@ struct TaskKind {
   std::vector<const char*> tables = {};
   // Images with classes but no captions are evaluated zero-shot by class names.
   bool names_classes = false;
-  // False if training reads no classes: a wrong class of the data does not stop it.
+  // False if training reads no classes: then wrong classes in the data do not stop it.
   bool reads_classes = true;
 };
 
 const std::vector<TaskKind>& task_kinds();
-// Adds a custom task to the table, before anything is read. Replaces a task of the same name.
+// Adds a custom task to the table, before any recipe or file is read. Replaces a task of the same name.
 void add_task_kind(const TaskKind& kind);
-// Throws a usage error with the nearest name if there is none.
+// Throws a usage error that suggests the nearest name if there is none.
 const TaskKind& find_task(const std::string& name);
-// The task of a recipe, or of a file, that names none: classify.
+// The task of a recipe or file that has no task name: classify.
 const TaskKind& default_task();
 
 // Returns [task] with its name and every key of that task.
 Value resolve_task(const Value& section);
-// The name, and the other keys, of such a table; one without a name means default_task().
+// Splits such a table into the name and the other keys; without a name it is default_task().
 std::string task_name(const Value& section);
 Value task_settings(Value section);
 

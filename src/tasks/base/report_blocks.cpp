@@ -49,7 +49,7 @@ std::vector<report::Picture> drawn_pictures(int64_t samples, uint64_t seed,
 
 namespace {
 
-constexpr int64_t kMostTabled = 4096;  // largest number of classes with a confusion matrix
+constexpr int64_t kMostTabled = 4096;  // largest number of classes for which the confusion matrix is shown
 
 bool single_label(const ScoredSamples& scored) {
   return !scored.rows.empty() && scored.rows[0].score.label >= 0;
@@ -65,7 +65,7 @@ report::ConfusionBlock confusion_of(const ScoredSamples& scored, const std::vect
   return block;
 }
 
-// One picture of the grid; framed green if the best class is one of the labels.
+// One picture of the grid; its frame is green if the best class is one of the labels.
 report::Picture picture_of(const data::Source& source, const EvaluatedSample& row,
                            const std::vector<std::string>& names) {
   const std::vector<int64_t> labels = source.class_labels()->labels(row.index);
@@ -98,7 +98,7 @@ report::TableBlock classes_of(const ScoredSamples& scored, const std::vector<std
   return class_table(meter, names);
 }
 
-// A class without a sample has no average precision and no threshold.
+// A class without samples has no average precision and no threshold.
 report::TableBlock labels_of(const ScoredSamples& scored, const std::vector<std::string>& names) {
   report::TableBlock table{
       .name = "classes",

@@ -17,7 +17,7 @@
 
 namespace tessera::tasks {
 
-// Converts a model input [3, height, width] to bytes, undoing the mean and deviation of `preprocess`.
+// Converts a model input [3, height, width] to bytes, undoing the normalisation of `preprocess`.
 Image picture_of(const torch::Tensor& image, const data::Preprocess& preprocess);
 
 // Returns the image of a sample, shrunk.

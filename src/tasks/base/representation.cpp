@@ -16,7 +16,7 @@ torch::Tensor unit_rows(const torch::Tensor& features) {
   return wide / wide.norm(2, {1}, true).clamp_min(1e-12);
 }
 
-// Returns the class of each row by a vote of its nearest in `similarity` [chunk, train].
+// Returns the class of each row by a vote of its nearest neighbours in `similarity` [chunk, train].
 torch::Tensor vote(const torch::Tensor& similarity, const torch::Tensor& labels, int64_t classes,
                    const NeighbourVote& how) {
   const auto [nearest, index] = similarity.topk(how.neighbours, 1);
@@ -160,7 +160,7 @@ torch::Tensor Ridge::scores(const torch::Tensor& features) const {
 
 namespace {
 
-// Mean, deviation (1 if 0 or not requested), and X'X and X'Y of centred features and targets.
+// Mean, standard deviation (1 if 0 or not requested), and X'X and X'Y of centred features and targets.
 struct Moments {
   torch::Tensor mean = {}, scale = {}, target_mean = {}, squares = {}, products = {};
 };

@@ -20,7 +20,7 @@ double feature_deviation(const torch::Tensor& features);
 // Participation ratio: (sum e)^2 / sum e^2. Stable rank: sum s^2 / s_1^2 of the uncentred features.
 struct Spectrum {
   torch::Tensor singular_values = {};         // descending
-  torch::Tensor covariance_eigenvalues = {};  // divided by samples - 1, descending
+  torch::Tensor covariance_eigenvalues = {};  // eigenvalues, divided by samples - 1, descending
   double effective_rank = 0, participation_ratio = 0, stable_rank = 0;
 };
 Spectrum spectrum(const torch::Tensor& features);
@@ -56,11 +56,11 @@ struct Ridge {
   torch::Tensor mean = {}, scale = {};  // feature statistics, [width]
   torch::Tensor target_mean = {};       // [classes]
   double lambda = 0;
-  double loo = 0;  // the mean squared leave-one-out residual over samples and classes
+  double loo = 0;  // mean squared leave-one-out residual, over samples and classes
 
   torch::Tensor scores(const torch::Tensor& features) const;  // [samples, classes]
 };
-// Picks the best of `lambdas` by closed-form leave-one-out. `standardise` divides features by their
+// Picks the best of `lambdas` by closed-form leave-one-out. `standardise` divides features by their standard
 // deviation.
 Ridge fit_ridge(const torch::Tensor& features, const torch::Tensor& labels, int64_t classes,
                 const std::vector<double>& lambdas, bool standardise);

@@ -17,7 +17,7 @@ class SampleRows {
  public:
   explicit SampleRows(int64_t width) : width_(width) {}
 
-  // Adds rows [batch, width] of any floating-point type, of a batch of evaluate_each(). Skips substitutes for
+  // Adds rows [batch, width] of any floating-point type for a batch of evaluate_each(). Skips substitutes for
   // broken images.
   void add(const data::Batch& batch, const torch::Tensor& rows);
   // Gathers all rows on every process.
@@ -50,7 +50,7 @@ void append_bytes(std::vector<Element>& values, std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(values.data() + before, bytes.data(), bytes.size());
 }
 
-// Measures the quality of label-free features during training, on the first validation images.
+// Measures the quality of features without labels, during training, on the first validation images.
 
 class FeatureHealth {
  public:

@@ -15,7 +15,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr size_t kWorthAThread = 4096;      // scores
-constexpr size_t kBlock = size_t{1} << 20;  // scores of all processes held at a time
+constexpr size_t kBlock = size_t{1} << 20;  // number of scores, over all processes, in memory at a time
 
 static_assert(std::is_trivially_copyable_v<EvaluatedSample>);
 
@@ -55,7 +55,7 @@ ScoreAccumulator::ScoreAccumulator(int64_t classes, bool multi_label, int64_t sa
 void ScoreAccumulator::add(const data::Batch& batch, const torch::Tensor& scores) {
   const float* data = scores.const_data_ptr<float>();
   const size_t first = rows_.size();
-  if (rows_.empty()) {  // reserve once: growing vectors would take up to twice as much
+  if (rows_.empty()) {  // reserve once: a growing vector would take up to twice the memory
     const auto rows = static_cast<size_t>((samples_ + batch.whole - 1) / batch.whole * batch.size);
     rows_.reserve(rows);
     if (multi_label_ || keep_scores_) scores_.reserve(rows * classes_);
@@ -132,7 +132,7 @@ void ScoreAccumulator::measure_labels(const EvaluateOptions& options, ScoredSamp
   const size_t at_once = std::clamp<size_t>(kBlock / out.rows.size(), 1, classes_);
   std::vector<eval::LabelScores> by_class;
   const bool table = options.wants("classes") || options.wants("confusion");
-  bool numbers = true;  // a NaN score leaves no precision to average
+  bool numbers = true;  // with a NaN score the average precision is undefined
   for (size_t first = 0; first < classes_; first += at_once) {
     const size_t width = std::min(at_once, classes_ - first);
     const std::vector<std::string> parts = everyone(options, block_of(first, width));

@@ -1,7 +1,7 @@
-// Accumulates a classifier's evaluation: the inputs of the metrics, not all scores.
+// Accumulates the evaluation of a classifier: only the inputs of the metrics, not all scores.
 //
-// Single-label: 64 bytes a sample; scores only on request, with one process. Multi-label: average precision
-// sorts all scores of a class, so they are kept, 4.1 bytes a sample and class. Each process keeps those of
+// Single-label: 64 bytes per sample; scores only on request, with one process. Multi-label: average precision
+// sorts all scores of a class, so they are kept, 4.1 bytes per sample and class. Each process keeps those of
 // its own samples.
 #pragma once
 
@@ -16,17 +16,17 @@
 
 namespace tessera::tasks {
 
-// The data kept for a validation sample, whatever the number of classes.
+// The values kept for each validation sample, whatever the number of classes.
 struct EvaluatedSample {
   int64_t index = 0;  // into the source
-  // Multi-label: the label is -1, `right` means all classes are right, nll, brier and ranks are 0.
+  // Multi-label: the label is -1, `right` means that all classes are right, and nll, brier and ranks are 0.
   eval::SampleScore score;
 };
 
 // One class of multi-label data. The threshold is a probability.
 struct ScoredLabel {
   int64_t samples = 0;            // with the class
-  double average_precision = -1;  // -1 without a sample of the class, and with scores that are no numbers
+  double average_precision = -1;  // -1 if the class has no sample, or a score is NaN
   eval::BestThreshold best = {};
 };
 
@@ -35,19 +35,19 @@ struct ScoredSamples {
   std::vector<Metric> metrics;
   std::vector<EvaluatedSample> rows;     // all processes' rows, in the order of the source
   std::vector<float> scores = {};        // [samples, classes], if requested
-  std::vector<ScoredLabel> labels = {};  // by class, of multi-label data, if a table of classes is requested
+  std::vector<ScoredLabel> labels = {};  // one per class of multi-label data, if the class table is requested
 };
 
 class ScoreAccumulator {
  public:
-  // `samples` of all processes will be added; the first batch is the largest.
+  // `samples`: number over all processes; the first batch is the largest.
   ScoreAccumulator(int64_t classes, bool multi_label, int64_t samples, bool keep_scores = false);
 
-  // Adds scores [batch size, classes], float32 on the CPU, of a batch of evaluate_each(). Skips substitutes for
-  // broken images.
+  // Adds scores [batch size, classes], float32 on the CPU, for a batch of evaluate_each(). Skips substitutes
+  // for broken images.
   void add(const data::Batch& batch, const torch::Tensor& scores);
 
-  // Collects samples, rows and metrics of all processes; throws if there is no sample.
+  // Collects samples, rows and metrics from all processes; throws if there are no samples.
   void finish(const EvaluateOptions& options, ScoredSamples& out);
 
  private:
@@ -60,7 +60,7 @@ class ScoreAccumulator {
   int64_t samples_;
   bool multi_label_, keep_scores_;
   std::vector<EvaluatedSample> rows_;
-  std::vector<float> scores_;  // [rows, classes], if multi-label or kept
+  std::vector<float> scores_;  // [rows, classes], if multi-label or requested
   std::vector<bool> targets_;  // same shape
 };
 

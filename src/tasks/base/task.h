@@ -35,13 +35,13 @@ struct BackbonePart {
   models::ModelSpec spec;
 };
 
-// A stream of samples: batches of one size from one source, transformed for an input side.
+// A stream of samples: batches of a fixed size from one source, transformed for an input side.
 struct StreamSpec {
   std::string name;  // "train", "validation", "unlabelled"
   std::shared_ptr<const data::Source> source;
   std::function<std::shared_ptr<const data::Transform>(int64_t side)> transform;
-  int64_t batch_size = 0;  // over all processes; 0 = the run's
-  bool labelled = true;    // the run's class balance and repeats apply
+  int64_t batch_size = 0;  // over all processes; 0 = the run's batch size
+  bool labelled = true;    // class balance and repeated augmentation of the run apply
   bool pairs = false;      // samples 2i and 2i+1 stay on one process
 };
 
@@ -58,15 +58,15 @@ class Collective {
   // Places this process' rows [size, …] at index `first` of the rows of all processes: [whole, …]. Gradients
   // flow back to the process that owns the row.
   virtual torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) = 0;
-  // Sums values of one shape over all processes; the gradient is the sum of theirs.
+  // Sums tensors of equal shape over all processes; their gradients are summed too.
   virtual torch::Tensor sum(const torch::Tensor& values) = 0;
   // The processes form a ring in the order of their samples: `rank` sends to the next, the last to the first.
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   // Starts sending `rows` [n, …]. The returned function waits for the `count` rows [count, …] from the
-  // previous process. Without a graph; `rows` must not change until then.
+  // previous process. Records no graph; `rows` must not change until then.
   virtual std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t count) = 0;
-  // The collective of a single process.
+  // The collective of a run with a single process.
   static Collective& alone();
 };
 
@@ -76,21 +76,21 @@ struct Term {
   double weight = 1;
 };
 
-// Both are scalars on the device: nothing is read back here.
+// Both are scalars on the device, so nothing is copied to the host here.
 struct Loss {
-  torch::Tensor sum;        // over the units of Task::weight, with its graph
+  torch::Tensor sum;        // sum over the units of Task::weight, with its graph
   std::vector<Term> terms;  // in the order of Task::step_metrics
 };
 
 struct EvaluateOptions {
   Precision precision = Precision::fp32;
   torch::Device device = torch::kCPU;
-  // Opens a loader over this process' share of a validation stream, in order, once.
+  // Opens a loader that reads this process' share of a validation stream once, in order.
   std::function<std::unique_ptr<data::Loader>(const StreamSpec&)> open = {};
   // Called after every batch with the samples done so far; returning false throws ErrorKind::interrupted.
   std::function<bool(int64_t done)> progress = {};
-  // Gathers bytes from all processes, by rank. Each process evaluates a share and calls it equally often.
-  // Empty: a single process.
+  // Gathers bytes from all processes, by rank. Each process evaluates a share and makes the same number of
+  // calls. Empty: a single process.
   std::function<std::vector<std::string>(const std::string& bytes)> gather = {};
   // Names of expensive blocks to make: "classes", "samples", "pictures", "completions" (images drawn patch by
   // patch). Empty: none.
@@ -100,7 +100,7 @@ struct EvaluateOptions {
   bool wants(const std::string& block) const;
 };
 
-// Measures the model in one way. Results are bitwise equal for any number of processes. Leaves the parts in
+// Evaluates the model in one way. Results are bitwise equal for any number of processes. Leaves the parts in
 // evaluation mode.
 class Evaluator {
  public:
@@ -109,14 +109,14 @@ class Evaluator {
   virtual Findings run(const EvaluateOptions& options) = 0;
 };
 
-// One line of a prediction for an image: named values for programs, words for people.
+// One line of the prediction for an image: named values for programs, words for readers.
 struct PredictionLine {
   std::vector<std::pair<std::string, Value>> values;
   std::string words;
 };
 using Prediction = std::vector<PredictionLine>;
 
-// A computation of the task for other programs; `name` is "" if it is the only one.
+// A computation of the task that other programs can run; `name` is "" if it is the only one.
 struct ExportedPart {
   std::string name;
   onnx::Function function;
@@ -135,16 +135,16 @@ class Task {
   // True if weights are refused when one of the task's own tensors has another shape; otherwise it keeps its
   // initial value and is reported.
   virtual bool refuses_other_shapes() const { return false; }
-  // File names of the output tensors (a head). They keep their initial values if a file has none that fit.
-  // Adaptive clipping ignores their gradients.
+  // Names in files of the output tensors (a head). They keep their initial values if the file has none that
+  // fit. Adaptive clipping ignores their gradients.
   virtual std::vector<std::string> output_names() const { return {}; }
   // Describes those outputs: "head for 2 classes (cat, dog)".
   virtual std::string outputs() const { return "outputs"; }
-  // Multiply-adds of the forward pass for one training sample of this side.
+  // Multiply-adds of the forward pass for one training sample at this image side.
   virtual int64_t macs(int64_t side) const = 0;
 
   // --- input
-  // Training streams, all read in each step; an epoch is one pass over the first.
+  // Training streams, which are all read in each step; an epoch is one pass over the first.
   virtual std::vector<StreamSpec> streams() const = 0;
   virtual StreamSpec validation() const = 0;
   // Runs on the host, on the batches of the streams in order: mixing, masks, time steps, negatives. Draws
@@ -159,7 +159,7 @@ class Task {
   virtual double weight(const Inputs& inputs) const { return static_cast<double>(inputs.size()); }
   virtual bool weight_counts_samples() const { return true; }
   virtual Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) = 0;
-  // True if the loss compares all samples of a step, so it cannot be computed in pieces.
+  // True if the loss compares all samples of a step with each other, so it cannot be computed in pieces.
   virtual bool whole_batch() const { return false; }
   virtual void before_step(const models::TrainingStep&) {}
   virtual void after_step(const models::TrainingStep&) {}
@@ -173,7 +173,7 @@ class Task {
   virtual MetricInfo main_metric() const = 0;
 
   // --- use
-  // For files and checkpoints: class names, vocabulary, latent scale. Keys of the table become entries
+  // Stored in files and checkpoints: class names, vocabulary, latent scale. Keys of the table become entries
   // "tessera.KEY".
   virtual Value metadata() const { return {}; }
   // Returns why a run with `stored` metadata cannot continue with this task; "" if it can.
@@ -183,17 +183,17 @@ class Task {
   // Predicts preprocessed images [batch, 3, height, width]; at most `most` lines each. Throws a usage error
   // if the task has no predictions for single images.
   virtual std::vector<Prediction> predict(const torch::Tensor& images, int64_t most);
-  // Returns what `tessera export` writes, for images of this side: usually the classifier. Throws a usage error
-  // if there is nothing.
+  // Returns the computations that `tessera export` writes, for images of this side: usually the classifier.
+  // Throws a usage error if there are none.
   virtual std::vector<ExportedPart> exported(int64_t side);
   // The classifier of the task, or null.
   virtual std::shared_ptr<models::Classifier> classifier() const { return nullptr; }
-  // Names and checksums of files, in addition to the data, that a run depends on.
+  // Names and checksums of the files, apart from the data, that a run depends on.
   virtual std::vector<std::pair<std::string, std::string>> fingerprints() const { return {}; }
 };
 
-// Wraps one function, the usual case, as the only evaluator of a task. It runs without gradients, with the
-// parts in evaluation mode.
+// Makes one function the only evaluator of a task, which is the usual case. It runs without gradients, with
+// the parts in evaluation mode.
 std::vector<std::unique_ptr<Evaluator>> one_evaluator(
     Task& task, std::function<Findings(const EvaluateOptions& options)> run);
 

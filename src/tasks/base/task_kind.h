@@ -1,4 +1,4 @@
-// The usual row of the table of tasks: settings of one config, built by one constructor.
+// The usual row of the table of tasks: a task with one config struct and one constructor.
 //
 //   TaskKind clip_kind() {
 //     return task_kind<Clip, ClipConfig>("clip", "images and captions in one space", {.command = "zeroshot"});
@@ -13,7 +13,7 @@
 
 namespace tessera::tasks {
 
-// Reads [task]; a config with a `check()` is checked by it.
+// Reads [task]; if the config has a `check()`, calls it.
 template <class Config>
 Config read_task(const Value& settings) {
   auto config = read_config<Config>(settings, "task");
@@ -26,7 +26,7 @@ inline void without_classes(Value& model, const Value& /*settings*/, const data:
   model.set("classes", 0);
 }
 
-// Fills in the functions that `row` leaves out; T is built from a TaskSetup.
+// Fills in the functions that `row` lacks; T is constructed from a TaskSetup.
 template <class T, class Config>
 TaskKind task_kind(const char* name, const char* summary, TaskKind row = {}) {
   row.name = name, row.summary = summary;

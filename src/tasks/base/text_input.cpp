@@ -74,7 +74,7 @@ TextInput::TextInput(const std::string& tokenizer, const Value& stored, const da
 int64_t TextInput::size() const { return tokeniser_ ? tokeniser_->size() : bytes_size_; }
 int32_t TextInput::start() const { return tokeniser_ ? tokeniser_->special().begin : kByteStart; }
 int32_t TextInput::end() const { return tokeniser_ ? tokeniser_->special().end : kByteEnd; }
-// OpenCLIP pads with 0 whatever the tokeniser defines.
+// OpenCLIP pads with 0, whatever the tokeniser defines.
 int32_t TextInput::pad() const {
   if (!tokeniser_) return 0;
   const int32_t own = tokeniser_->special().pad;

@@ -37,7 +37,7 @@ class TextInput {
   int32_t end() const;
   int32_t pad() const;
 
-  // Returns a text as `length` ids: start, tokens, end, padding. Truncates before the end token; `cut` gets
+  // Returns a text as `length` ids: start, tokens, end, padding. Truncation keeps the end token; `cut` gets
   // the number of lost tokens. Throws on invalid UTF-8, naming `where`.
   std::vector<int32_t> fit(std::string_view text, int64_t length, const std::string& where,
                            int64_t* cut = nullptr) const;
@@ -64,8 +64,8 @@ class TextInput {
   int64_t bytes_size_ = 259;  // ids without a tokeniser
 };
 
-// Field "tokens", i32 [length]: a caption of the sample as from TextInput::fit. `draw`: picks one of several
-// captions by the sample's stream; otherwise takes the first.
+// Field "tokens", i32 [length]: a caption of the sample, encoded by TextInput::fit. `draw`: picks a random
+// caption if there are several; otherwise takes the first.
 std::shared_ptr<const data::Transform> make_text_transform(const TextInput& input, int64_t length, bool draw);
 
 // Returns vectors [texts, width]. `embed` maps int32 [some texts, length], as from TextInput::encode, to

@@ -11,11 +11,11 @@ namespace tessera::tasks {
 Findings evaluate_each(const EvaluateOptions& options, const StreamSpec& stream,
                        const std::function<void(data::Batch& batch)>& see, const PassWords& words) {
   const auto loader = options.open(stream);
-  int64_t whole = 0, done = 0;  // samples of all processes, and of this one
+  int64_t whole = 0, done = 0;  // number of samples over all processes, and in this one
   while (auto batch = loader->next()) {
     batch->first += whole;
     whole += batch->whole;
-    if (batch->size == 0) continue;  // fewer samples than processes in the last batch
+    if (batch->size == 0) continue;  // the last batch may have fewer samples than processes
     see(*batch);
     done += batch->size;
     if (options.progress && !options.progress(done))

@@ -13,7 +13,7 @@
 
 namespace tessera::tasks {
 
-// Names what a pass counts: "there is no conversation to evaluate on", "interrupted after 3 evaluated answers".
+// Words for what a pass counts: "there is no conversation to evaluate on", "interrupted after 3 …".
 struct PassWords {
   const char* sample = "image";
   const char* counted = "images";
@@ -21,20 +21,20 @@ struct PassWords {
 
 // Calls `see` with each batch of this process that has samples; `batch.first` is then the index of its first
 // sample in the whole pass, over all processes. Reports progress after each batch, and throws
-// ErrorKind::interrupted if the progress callback returns false. Returns findings with the broken images.
+// ErrorKind::interrupted if the progress callback returns false. Findings list broken images.
 Findings evaluate_each(const EvaluateOptions& options, const StreamSpec& stream,
                        const std::function<void(data::Batch& batch)>& see, const PassWords& words = {});
 
-// The same for numbers of each sample: adds the rows that `see` returns to `rows` and gathers those of all
-// processes. Throws if there is no sample.
+// The same for values per sample: adds the rows that `see` returns to `rows`, and gathers those of all
+// processes. Throws if there are no samples.
 Findings evaluate_rows(const EvaluateOptions& options, const StreamSpec& stream, SampleRows& rows,
                        const std::function<torch::Tensor(data::Batch& batch)>& see,
                        const PassWords& words = {});
 
-// Throws if there is no sample.
+// Throws if there are no samples.
 void require_samples(int64_t samples, const PassWords& words = {});
 
-// The batch on the device and in the precision of an evaluation.
+// Moves the batch to the device, in the precision of an evaluation.
 inline StreamInputs to_device(const data::Batch& batch, const EvaluateOptions& options) {
   return to_device(batch, "validation", options.device, options.precision);
 }
@@ -42,7 +42,7 @@ inline StreamInputs to_device(const data::Batch& batch, const EvaluateOptions& o
 // Detects diverged or damaged weights: they may be finite but give outputs that are not.
 
 // True if the loss of an evaluation is finite, or the main metric of a task without one. Evaluators report
-// NaN if a model output is not finite. Metrics without a sample prove nothing.
+// NaN if a model output is not finite. Metrics without any sample are ignored.
 bool gives_numbers(const Findings& findings, const MetricInfo& main);
 
 // True if all values of a prediction are finite.

@@ -135,7 +135,7 @@ std::vector<std::string> prompts_of(const std::vector<std::string>& names,
   return texts;
 }
 
-// Returns [texts, width], computed at most `at_once` texts at a time.
+// Returns [texts, width], with at most `at_once` texts computed at a time.
 torch::Tensor embed_all(const std::vector<std::string>& texts,
                         const std::function<torch::Tensor(const std::vector<std::string>&)>& embed,
                         size_t at_once) {

@@ -27,7 +27,7 @@ struct ClassRows {
   // Similarities [images, classes] for image rows on the same device.
   torch::Tensor similarities(const PairedEmbedding& model, const torch::Tensor& images) const;
 };
-// Returns the rows of zero_shot_classes, or of all prompts if the model does not average them; same errors.
+// Returns the rows of zero_shot_classes, or of all prompts if the model does not average them. Same errors.
 ClassRows class_rows(const PairedEmbedding& model, const std::vector<std::string>& names,
                      const std::vector<std::string>& templates,
                      const std::function<torch::Tensor(const std::vector<std::string>&)>& embed);

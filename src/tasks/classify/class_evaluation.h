@@ -28,9 +28,9 @@ class ClassEvaluation {
   virtual ~ClassEvaluation() = default;
   // For all later evaluations. Throws a usage error for crops that do not fit the weights' preprocessing.
   virtual void set_views(const TestViews& views) = 0;
-  // The samples of the last evaluation in this process; with scores if its blocks contain "scores".
+  // The samples of the last evaluation in this process, with scores if its blocks contained "scores".
   virtual const ScoredSamples& last_scores() const = 0;
-  // Column names of those scores: the set's classes.
+  // Names of the columns of those scores: the set's classes.
   virtual const std::vector<std::string>& scored_classes() const = 0;
   // How the set's classes were matched to those of the weights (data/base/class_names.h).
   virtual const std::string& class_mapping() const = 0;

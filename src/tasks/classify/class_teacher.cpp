@@ -9,7 +9,7 @@ torch::Tensor channels(const std::vector<double>& values, torch::TensorOptions o
   return torch::tensor(values, options).reshape({1, -1, 1, 1});
 }
 
-// Reports a mismatch before the run begins.
+// Throws for a mismatch before the run begins.
 void check_teacher(const OpenedWeights& teacher, const std::vector<int64_t>& sides, int64_t channels,
                    int64_t classes) {
   const torch::NoGradGuard no_grad;

@@ -41,7 +41,7 @@ std::vector<std::string> names_in(const Value& metadata) {
   return names;
 }
 
-// ImageNet's names, which files of other programs get from their number of classes only.
+// ImageNet's names. Files of other programs lack names and get these if the number of classes matches.
 bool told_by_count(const std::vector<std::string>& names) {
   const data::ImageNetClasses* known = data::imagenet_classes(std::ssize(names));
   return known && names == known->names;
@@ -128,7 +128,7 @@ class Classify final : public Task, public ClassEvaluation {
   void open_unlabelled();
   void open_teacher(const TaskSetup& setup);
 
-  // Class weights act on labels; for mixed targets they act inside the loss, and samples are counted.
+  // For labels, class weights apply here; for mixed targets inside the loss, and samples are counted.
   bool weighs_labels(const Inputs& inputs) const {
     return weights_.defined() && !multi_label_ && !inputs.find("targets") && !uses_bce();
   }
@@ -150,7 +150,7 @@ class Classify final : public Task, public ClassEvaluation {
   std::vector<std::string> names_;
   bool multi_label_ = false;
   double temperature_ = 1;                              // divisor of logits before probabilities
-  std::vector<std::string> set_names_;                  // the validation set's, if it differs from names_
+  std::vector<std::string> set_names_;                  // the validation set's names, if unlike names_
   data::ClassMapping mapping_{{}, "the same classes"};  // from set_names_; empty if the same
   TestViews views_;
   ScoredSamples scored_;   // last evaluation
@@ -178,11 +178,11 @@ void Classify::describe_classes(const TaskSetup& setup) {
   if (validation_) check_validation(data::require_labels(*validation_, "task classify"), setup.file);
 }
 
-// A model trained on other classes would be compared with the wrong names.
+// With other class names, the model would be compared with the wrong classes.
 void Classify::check_validation(const data::ClassLabels& labels, const std::string& file) {
   const std::vector<std::string>& theirs = labels.class_names();
   if (data::same_classes(names_, theirs) && !names_.empty()) return;
-  if (names_.empty()) multi_label_ = labels.multi_label();  // files of other programs do not record it
+  if (names_.empty()) multi_label_ = labels.multi_label();  // files of other programs do not record this
   if (!names_.empty() && std::ssize(names_) != classes_)
     fail(file, ": its metadata name ", names_.size(), " classes, the model has ", classes_);
   if (multi_label_ && classes_ != std::ssize(theirs))
@@ -282,7 +282,7 @@ StreamSpec Classify::validation() const {
                           crops = views_.crops](int64_t side) {
     data::Preprocess sized = preprocess;
     sized.size = side;
-    if (crops > 1)  // the whole area of the test crop
+    if (crops > 1)  // the whole area that the test crop is cut from
       sized.size = std::llround(static_cast<double>(side) / preprocess.crop), sized.crop = 1;
     return data::join_transforms(
         {data::make_eval_transform(sized), data::make_label_transform(classes, several)});
@@ -305,11 +305,11 @@ torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs)
   const torch::Tensor* soft = inputs.find("targets");
   if (uses_bce()) {
     SigmoidOptions options;
-    options.label_smoothing = config_.label_smoothing;  // for labels; mixed targets are smoothed below
+    options.label_smoothing = config_.label_smoothing;  // only for labels; mixed targets are smoothed below
     if (soft && !multi_label_ && config_.target_threshold >= 0)
       options.target_threshold = config_.target_threshold;
     options.weight = weights;
-    // Multi-label targets are not smoothed: it would soften certain negatives.
+    // Multi-label targets are not smoothed, since that would soften negatives that are certain.
     const torch::Tensor targets = !soft ? inputs.at("label") : multi_label_ ? *soft : smoothed(*soft);
     return sigmoid_cross_entropy(scores, targets, options) * static_cast<double>(inputs.size());
   }
@@ -363,7 +363,7 @@ Loss Classify::distilled_loss(const Inputs& inputs, const models::Context& conte
   return out;
 }
 
-// Share of images predicted as the target's best class; multi-label: share of right decisions.
+// Share of images with the target's best class as prediction; multi-label: share of right decisions.
 Term Classify::accuracy(const torch::Tensor& scores, const Inputs& inputs) const {
   const torch::Tensor* targets = inputs.find("targets");
   if (multi_label_)
@@ -411,7 +411,7 @@ Findings Classify::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// Names a class that only one side has.
+// Returns a message with a class that only one of the two sets has.
 std::string Classify::metadata_conflict(const Value& stored) const {
   const std::vector<std::string> then = names_in(stored);
   if (then == names_) return "";

@@ -1,8 +1,8 @@
-// Classification: one class an image, mixed (soft) targets, or several classes an image.
+// Classification: one class per image, mixed (soft) targets, or several classes per image.
 //
-// A sample is an image with its class or classes; the head computes one logit a class. Loss: cross entropy
-// with label smoothing and class weights, or binary cross entropy a class. With a teacher: (1 - alpha) loss +
-// alpha distillation. Metrics: top-1 and top-5 accuracy and loss; multi-label: mean average precision.
+// A sample is an image with its class or classes; the head computes one logit per class. Loss: cross entropy
+// with label smoothing and class weights, or binary cross entropy per class. With a teacher: (1 - alpha) loss
+// + alpha distillation. Metrics: top-1 and top-5 accuracy and loss; multi-label: mean average precision.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ TaskKind classify_kind();
 class ClassTeacher {
  public:
   // On the device and in the dtype of the run in `setup`. Throws a usage error if the teacher does not accept
-  // an input side of the run, or does not have `classes` classes.
+  // an image side of the run, or its number of classes is not `classes`.
   ClassTeacher(const OpenedWeights& opened, const TaskSetup& setup, int64_t classes);
 
   // Returns logits [images, classes], without a graph, for the student's inputs [images, 3, height, width].
@@ -58,7 +58,7 @@ class ClassTeacher {
 
  private:
   std::shared_ptr<models::Classifier> model_;
-  torch::Tensor scale_, shift_;  // from the student's input, [1, 3, 1, 1]; undefined: same input
+  torch::Tensor scale_, shift_;  // maps the student's input, [1, 3, 1, 1]; undefined: same normalisation
   std::string checksum_;
 };
 

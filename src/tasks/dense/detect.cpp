@@ -48,7 +48,7 @@ std::shared_ptr<models::PyramidNeck> make_neck(const DetectConfig& config, const
     fail_usage("task.neck = \"simple\" reads a single grid, ", model, " has stages: use \"fpn\"");
   models::SimplePyramidOptions options{
       .in = maps.widths.back(), .stride = maps.strides.back(), .width = config.width};
-  // No map finer than four pixels a cell, so small patches give fewer maps.
+  // The finest map has cells of four pixels, so small patches give fewer maps.
   std::erase_if(options.scales,
                 [&](double scale) { return static_cast<double>(options.stride) / scale < 4; });
   return std::make_shared<models::SimplePyramid>(options);
@@ -182,7 +182,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
     set_views(views_of(config_));
   }
 
-  // Boxes alone give no masks. A set without objects has neither.
+  // A set with boxes but no masks cannot train a mask head. A set without objects has neither.
   void check_outlines(const data::Source* source) const {
     if (!config_.masks || !source) return;
     const data::ObjectLabels& labels = data::require_objects(*source, "task detect");
@@ -202,7 +202,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
       const int64_t from = boxes.offsets[i], count = boxes.offsets[i + 1] - from;
       const torch::Tensor rows = host.narrow(0, from, count);
       models::DetectionTarget target{rows.slice(1, 0, 4), rows.select(1, 4).to(torch::kInt64), {}};
-      // Crop to the image: padding is unknown, not zero.
+      // Crop to the image: the padding is not part of it and must not count as 0.
       if (masks)
         target.masks = masks->values.to(torch::kCPU)
                            .narrow(0, masks->offsets[i], count)

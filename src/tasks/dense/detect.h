@@ -101,13 +101,13 @@ void DetectConfig::visit(V& v) {
   v("test_flip", test_flip, "each of them mirrored too");
 }
 
-// Implemented by tasks that train on anchors: the assignment of anchors to objects.
+// Implemented by tasks that train on anchors: returns the assignment of anchors to objects.
 
 class AnchorMatching {
  public:
   static constexpr const char* kAbility = "anchors: task detect";
   virtual ~AnchorMatching() = default;
-  // For each image of a training batch of the task's first stream; truths are the rows of its field "boxes".
+  // For each image of a training batch of the first stream; truths are the rows of its field "boxes".
   virtual std::vector<models::AnchorMatches> match_anchors(const Inputs& inputs) const = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kSure = 0.3;  // lowest detection score in pictures and the confusion matrix
 
-// Serialises numbers to a byte string.
+// Encodes numbers as a byte string.
 class Writer {
  public:
   template <class T>
@@ -196,7 +196,7 @@ void DetectionScores::add_sizes(const eval::CocoScores& scores, Findings& out) c
   out.blocks.emplace_back(std::move(table));
 }
 
-// Matches boxes of any class at an overlap of 0.5. The last row and column are "nothing": false positives and
+// Matches boxes of any class at an IoU of 0.5. The last row and column are "nothing": false positives and
 // misses.
 void DetectionScores::add_confusion(Findings& out) const {
   constexpr size_t kMostClasses = 64;

@@ -14,7 +14,7 @@ namespace tessera::tasks {
 
 class DetectionScores {
  public:
-  // `decode`: how the images of the detections were decoded.
+  // `decode` states how the images of the detections were decoded.
   DetectionScores(const data::Source& source, const data::ObjectLabels& labels, bool masks,
                   const DecodeOptions& decode)
       : source_(source), labels_(labels), masks_(masks), decode_(decode) {}
@@ -29,7 +29,7 @@ class DetectionScores {
   static MetricInfo main_metric(bool masks);
 
  private:
-  // Truths and detections of one image, or of all (-1).
+  // Truths and detections of one image, or of all images if `image` is -1.
   struct Compared {
     std::vector<eval::CocoObject> truths, detections;
     eval::CocoSettings settings;

@@ -21,7 +21,7 @@ namespace {
 using models::Extent;
 using torch::Tensor;
 
-// The prefix of the published files.
+// prefix of the tensor names in the published files
 constexpr const char* kBackbone = "backbone.0.body.";
 
 // True in the padding right of and below each image, [batch, height, width].
@@ -61,7 +61,7 @@ class DetrTask final : public ObjectTask {
     if (config_.frozen_norms) backbone_->eval();
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override;
-  // Scores of the classes, the last one "nothing", and boxes as centre and size in shares of the image.
+  // Class scores, the last one for "nothing", and boxes as centre and size relative to the image.
   std::vector<ExportedPart> exported(int64_t side) override {
     const int64_t channels = models::input_channels(spec_.settings);
     return {
@@ -86,7 +86,7 @@ class DetrTask final : public ObjectTask {
     return out;
   }
 
-  // Pools the objects of all views; of overlapping ones of one class (by half), keeps the most confident.
+  // Pools the objects of all views; of two that overlap by half in one class, keeps the more confident.
   std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, Extent size,
                                          double score) override {
     std::vector<FoundObject> all;
@@ -115,7 +115,7 @@ class DetrTask final : public ObjectTask {
   }
 
  private:
-  static constexpr double kSameObject = 0.5;  // overlap of two views' objects, as in mmdet
+  static constexpr double kSameObject = 0.5;  // overlap of one object in two views, as in mmdet
 
   DetrTask(const TaskSetup& setup, const DetrTaskConfig& config)
       : ObjectTask(setup, "task detr",
@@ -154,7 +154,7 @@ class DetrTask final : public ObjectTask {
     std::vector<SetTargets> all;
     for (size_t i = 0; i < shown.size(); ++i) {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);
-      // In a dry pass that only measures, images have no extent.
+      // In a dry pass, which only measures memory, images have no extent.
       const auto height = static_cast<double>(std::max<int64_t>(shown[i].height, 1)),
                  width = static_cast<double>(std::max<int64_t>(shown[i].width, 1));
       const Tensor size = torch::tensor({width, height, width, height}, rows.options());
@@ -210,11 +210,11 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
     return x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
   };
   Loss out;
-  double count = 0, label_share = 0, box_share = 0;  // samples of all processes; factors on the sums
+  double count = 0, label_share = 0, box_share = 0;  // samples over all processes; factors of the sums
   for (int64_t layer = config_.auxiliary ? 0 : layers - 1; layer < layers; ++layer) {
     const Tensor logits = exact(all.logits[layer]), boxes = exact(all.boxes[layer]);
     const SetLoss part = set_loss(logits, boxes, wanted, match_sets(logits, boxes, wanted, costs()), costs());
-    if (!out.sum.defined()) {  // every layer matches the same number of objects
+    if (!out.sum.defined()) {  // every decoder layer matches the same number of objects
       const Tensor totals = others.sum(torch::tensor(
           {static_cast<double>(images.size(0)), part.label_weight, static_cast<double>(part.objects)},
           torch::kFloat64));

@@ -30,10 +30,10 @@ class ObjectFinder {
   static constexpr const char* kAbility = "weights of task detect, detr or glip";
   virtual ~ObjectFinder() = default;
   virtual const std::vector<std::string>& object_classes() const = 0;
-  // The number of a class in the files of its training set.
+  // The id of a class in the files of its training set.
   virtual int64_t class_number(int64_t label) const = 0;
-  // Returns objects, best first. Omits those below `score`; a negative `score` means the trained one. Views
-  // are those of the recipe, or of set_views().
+  // Returns objects, best first. Omits those below `score`; a negative `score` means the recipe's. Views are
+  // those of the recipe, or of set_views().
   virtual std::vector<FoundObject> find(const Image& image, double score, torch::Device device,
                                         Precision precision) = 0;
   virtual void set_views(const std::vector<TestView>& views) = 0;
@@ -45,9 +45,9 @@ class ObjectFinder {
 // Detection in large images, tile by tile.
 
 // Returns the objects of the whole image, best first. Tiles of `tile` x `tile` pixels overlap by a quarter.
-// An object cut by a seam is taken from the adjacent tile, which sees it whole, unless it exceeds the
-// overlap. Duplicates keep the better score: same class, more than half of the smaller box inside the larger.
-// Throws Interrupted.
+// An object cut by a seam is taken from the adjacent tile, which contains all of it unless it is larger than
+// the overlap. Of duplicates (same class, more than half of the smaller box inside the larger) the one with
+// the higher score is kept. Throws Interrupted.
 std::vector<FoundObject> find_in_tiles(ObjectFinder& finder, const Image& image, int tile, double score,
                                        torch::Device device, Precision precision);
 

@@ -29,7 +29,7 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
     if (names.empty() && setup.validation)
       names = data::require_objects(*setup.validation, who).object_classes();
   }
-  if (names.empty() && setup.file.empty()) {  // a run that is only described
+  if (names.empty() && setup.file.empty()) {  // the run is only described
     data::ObjectClassNames coco = data::published_object_classes(kClassesOfCoco);
     names = std::move(coco.names), numbers = std::move(coco.numbers);
   }

@@ -11,13 +11,13 @@
 
 namespace tessera::tasks {
 
-// Object classes by index in the model's output, with their numbers in the files of the training set.
+// Object classes in the order of the model's outputs, with their ids in the files of the training set.
 struct ObjectClasses {
   std::vector<std::string> names;
   std::vector<int64_t> numbers;
 
   // Takes the classes of the training set, else of the weights, else of the validation set. The validation
-  // set must have the same classes. Usage errors name `who`.
+  // set must have the same classes. Usage errors begin with `who`.
   ObjectClasses(const TaskSetup& setup, std::string_view who);
   Value metadata() const;
 };

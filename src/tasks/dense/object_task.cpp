@@ -74,7 +74,7 @@ void ObjectTask::set_views(const std::vector<TestView>& views) {
 }
 
 ViewedImage ObjectTask::viewed(const Image& image, const TestView& view) const {
-  // From an image's usual side; at least one pixel.
+  // Scales the image's usual side; at least one pixel.
   const int64_t wanted =
       std::max<int64_t>(1, std::llround(static_cast<double>(preprocess_.size) * view.scale));
   const int64_t side =

@@ -48,7 +48,7 @@ class ObjectTask : public Task, public ObjectFinder {
   ObjectTask(const TaskSetup& setup, std::string who, const data::ObjectGeometry& geometry, double score);
 
   // Returns the objects of each image of a batch, best first, in pixels of the original images. `shown` is
-  // the part that each fills in the batch, `sizes` are the original sizes.
+  // the part of the batch that each image fills, `sizes` are the original sizes.
   virtual std::vector<std::vector<FoundObject>> find_in_batch(const torch::Tensor& images,
                                                               const std::vector<models::Extent>& shown,
                                                               const std::vector<models::Extent>& sizes,
@@ -57,7 +57,7 @@ class ObjectTask : public Task, public ObjectFinder {
   virtual std::vector<FoundObject> find_in_views(const std::vector<ViewedImage>& views, models::Extent size,
                                                  double score) = 0;
 
-  // The side of a rescaled view is a multiple of this.
+  // The sides of a rescaled view are multiples of this.
   virtual int64_t side_unit() const { return 32; }
 
   data::Preprocess preprocess_;

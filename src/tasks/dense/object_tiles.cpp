@@ -56,7 +56,7 @@ RunLengths whole_mask(const RunLengths& part, const Tile& tile, const Image& ima
   return runs_of_mask(whole, image.height, image.width);
 }
 
-// True if a seam cuts the object (in pixels of its tile) and the adjacent tile sees it whole.
+// True if a seam cuts the object (in pixels of its tile) and the adjacent tile contains all of it.
 bool whole_beside(const FoundObject& object, const Tile& tile, const Image& image) {
   const bool cut = (tile.left > 0 && object.left < kSeam) || (tile.top > 0 && object.top < kSeam) ||
                    (tile.left + tile.width < image.width && object.right > tile.width - kSeam) ||
@@ -65,7 +65,7 @@ bool whole_beside(const FoundObject& object, const Tile& tile, const Image& imag
   return cut && object.right - object.left < overlap_across && object.bottom - object.top < overlap_down;
 }
 
-// True for one object seen by two tiles. Objects of the same tile stay distinct.
+// True if two tiles saw the same object. Objects of the same tile stay distinct.
 bool same_thing(const TiledObject& a, const TiledObject& b) {
   const FoundObject &x = a.object, &y = b.object;
   if (a.tile == b.tile || x.label != y.label) return false;

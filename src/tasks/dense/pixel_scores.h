@@ -35,10 +35,10 @@ PixelCounts count_right_pixels(const torch::Tensor& scores, const torch::Tensor&
 // Maps images [n, 3, height, width] to scores [n, classes, height, width].
 using ScoreImages = std::function<torch::Tensor(const torch::Tensor& images)>;
 
-// How windows cover an image. Default: equal weights (mmseg's rule, eval::sliding_windows). Fading: windows
-// are aligned and blend into each other (eval::aligned_windows), so pixels near a window's border, with half
-// of their context missing, get little or no weight. Fading windows begin at multiples of `unit`; the stride
-// is rounded down to it, unless it is smaller.
+// How windows cover an image. By default they have equal weights (mmseg's rule, eval::sliding_windows).
+// Fading windows are aligned and blend into each other (eval::aligned_windows), so pixels near a window's
+// border, with half of their context missing, get little or no weight. Fading windows begin at multiples of
+// `unit`; the stride is rounded down to it, unless it is smaller.
 struct WindowPlan {
   int crop = 512, stride = 341;
   bool fading = false;
@@ -54,7 +54,7 @@ struct WindowPlan {
   void add(const torch::Tensor& scores, const torch::Tensor& weights, const torch::Tensor& sum,
            const torch::Tensor& count) const;
 };
-// Returns the end of the run of equally sized windows from `first`, at most `most` of them.
+// Returns the end of the run of windows of equal size from `first` on, at most `most` of them.
 size_t end_of_equal_windows(const std::vector<eval::Window>& windows, size_t first, int64_t most);
 
 // Returns the scores of one image [1, 3, height, width] as weighted means over windows. Batches up to

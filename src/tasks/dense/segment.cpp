@@ -22,7 +22,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr size_t kShown = 8;             // validation images in the report, and as many of the worst
-constexpr int64_t kEvaluatedAtOnce = 4;  // images of a validation batch: they are large
+constexpr int64_t kEvaluatedAtOnce = 4;  // images in a validation batch, which are large
 
 std::vector<std::string> names_in(const Value& metadata) {
   std::vector<std::string> names;
@@ -139,7 +139,7 @@ class Segment final : public Task, public Segmenter {
   data::Normalisation normalisation_;
   std::shared_ptr<models::Backbone> backbone_;
   BackboneMaps maps_;
-  std::vector<double> cells_;  // pixels per cell side of each map that the heads read
+  std::vector<double> cells_;  // pixels per cell of each map that the heads read
   std::shared_ptr<models::MapNeck> neck_;
   std::shared_ptr<models::SegmentationHead> head_, auxiliary_;
   std::vector<std::string> names_;  // class names
@@ -350,7 +350,7 @@ Image Segment::segment(const Image& picture, const SegmentInference& how) {
   return mask;
 }
 
-// The classes with the largest share of each image.
+// Returns the classes that fill the most pixels of each image.
 std::vector<Prediction> Segment::predict(const torch::Tensor& images, int64_t most) {
   const torch::Tensor best =
       score_padded(images, maps_.unit,
@@ -395,7 +395,7 @@ void keep_worth_seeing(std::vector<SegmentedSample>& kept, SegmentedSample sampl
   kept.erase(best);
 }
 
-// Sums the counts of all processes; they are integers, so order does not matter.
+// Sums the counts of all processes; they are integers, so the order does not matter.
 void add_counts_of_all(const EvaluateOptions& options, eval::SegmentationMeter& meter, int64_t& samples) {
   if (!options.gather) return;
   std::vector<int64_t> mine = meter.confusion();

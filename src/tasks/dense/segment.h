@@ -114,13 +114,13 @@ struct SegmentConfig {
   void check() const;
 };
 
-// Classifies pixels; implemented by tasks that can.
+// Implemented by tasks that classify pixels.
 class Segmenter {
  public:
   static constexpr const char* kAbility = "weights of task segment";
   virtual ~Segmenter() = default;
   virtual const std::vector<std::string>& mask_classes() const = 0;
-  // From the recipe, or from set_inference(); evaluation uses it too.
+  // Set by the recipe or by set_inference(); evaluation uses it too.
   virtual SegmentInference inference() const = 0;
   virtual void set_inference(const SegmentInference& how) = 0;
   // Returns the class of each pixel, one channel. Call without gradients, with the parts in evaluation mode.

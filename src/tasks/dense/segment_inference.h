@@ -13,10 +13,10 @@ struct SegmentInference {
   bool slide = true;     // windows, or the whole image at once
   int64_t crop = 512;    // side of a window in pixels
   int64_t stride = 341;  // pixels between windows
-  bool fading = false;   // windows are aligned and fade into each other (WindowPlan), else all count alike
+  bool fading = false;   // windows are aligned and fade into each other (WindowPlan), else equal weights
   // The size that images are fitted into (mmcv's rule, data::fit_into); empty: unchanged.
   std::vector<int64_t> scale = {2048, 512};
-  std::vector<double> scales = {1};        // factors on `scale` (or on the image); probabilities are averaged
+  std::vector<double> scales = {1};        // factors on `scale` (or image size); probabilities are averaged
   bool flip = false;                       // adds each scale mirrored
   int64_t at_once = 4;                     // windows in one batch
   int64_t most_scores = int64_t{1} << 27;  // beyond it, scores are resized to the image in bands of rows
@@ -26,11 +26,11 @@ void check_inference(const SegmentInference& how);
 
 // The model's interface for inference.
 struct PixelModel {
-  ScoreImages score;  // for normalised images of any size
+  ScoreImages score;  // maps normalised images of any size to scores
   const data::Normalisation* normalisation = nullptr;
   torch::TensorOptions options;  // device and dtype of its input
   int64_t classes = 0;
-  int unit = 1;                                                       // pixels per side of its coarsest cell
+  int unit = 1;                                                       // pixels per cell of its coarsest grid
   data::Interpolation interpolation = data::Interpolation::bilinear;  // for resizing images
 };
 

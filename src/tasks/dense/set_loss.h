@@ -10,11 +10,11 @@ namespace tessera::tasks {
 // The objects of one image.
 struct SetTargets {
   torch::Tensor labels;  // int64 [objects]
-  torch::Tensor boxes;   // [objects, 4]: centre x, y, width, height as shares of the image
+  torch::Tensor boxes;   // [objects, 4]: centre x, y, width, height, relative to the image
 };
 
 struct SetCosts {
-  double label = 1, box = 5, overlap = 2;  // for matching, and for the loss
+  double label = 1, box = 5, overlap = 2;  // used in matching and in the loss
   double no_object = 0.1;                  // weight of the class "nothing"
 };
 
@@ -24,7 +24,7 @@ struct SetMatch {
 };
 
 // Equation 1 with the costs of section A.2: - p(class) + 5 |box - box'|_1 - 2 GIoU. logits [batch, queries,
-// classes + 1], "nothing" last; boxes [batch, queries, 4] in the form of the targets. Returns one match an
+// classes + 1], "nothing" last; boxes [batch, queries, 4] in the form of the targets. Returns one match per
 // image, without gradients.
 std::vector<SetMatch> match_sets(const torch::Tensor& logits, const torch::Tensor& boxes,
                                  const std::vector<SetTargets>& targets, const SetCosts& costs = {});

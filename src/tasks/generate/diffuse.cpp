@@ -64,13 +64,13 @@ std::optional<data::LatentInfo> latents_in(const Value& metadata) {
                           .columns = number("columns")};
 }
 
-// Without images that were not measured.
+// Averages over images that were measured.
 std::vector<float> of_measured(std::vector<float> values) {
   std::erase_if(values, [](float value) { return std::isnan(value); });
   return values;
 }
 
-// The draws for one sample: its time, and whether its class is dropped.
+// The random draws for one sample: its time, and whether its class is dropped.
 struct SampleDraw {
   double time = 0;
   bool dropped = false;
@@ -146,7 +146,7 @@ class Diffuse final : public Task {
     const bool same = theirs.has_value() == generator_.latents.has_value() && !of_another_vae(theirs);
     return same ? "" : "it was trained on latents of another VAE than the data are";
   }
-  // VAEs that differ only in their decoders have the same latents, so this is no error.
+  // VAEs that differ only in their decoders have the same latents, so this is not an error.
   std::string metadata_warning(const Value& stored) const override {
     const auto theirs = latents_in(stored);
     if (!of_another_vae(theirs)) return "";
@@ -191,7 +191,7 @@ class Diffuse final : public Task {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
-  // One call of the network: guidance and the sampler are left to the caller.
+  // One call of the network; the caller adds guidance and the sampler.
   std::vector<ExportedPart> exported(int64_t side) override {
     onnx::FunctionInput x = image_input(network().channels(), side, side), time = x, labels = x;
     x.name = "x";
@@ -236,7 +236,7 @@ class Diffuse final : public Task {
         {std::move(images), data::make_label_transform(network().label_count(), /*multi_label=*/false)});
   }
 
-  // Latents without their VAE are not drawn. Described runs and their weights open no files.
+  // Without their VAE, latents cannot be decoded to images. Runs that are only described open no files.
   void open_pictures(const TaskSetup& setup) {
     if (!config_.vae.empty() && train_ && !generator_.latents)
       fail_usage("task.vae decodes latents, ", train_->describe(), " holds images");
@@ -267,7 +267,7 @@ class Diffuse final : public Task {
     fid_ = std::make_unique<GeneratorFid>(open, config_.fid, real);
   }
 
-  // Training, evaluation and decoding must use latents of one VAE and one scale.
+  // Training, evaluation and decoding must use latents of the same VAE and scale.
   void check_latents(const std::string& file) {
     const auto* measured = data::as_latents(validation_.get());
     if (!validation_ || (!measured && !generator_.latents)) return;
@@ -291,7 +291,7 @@ class Diffuse final : public Task {
                  " have ", channels);
   }
 
-  // `draw` returns a sample's draws from its stream, which then provides the noise.
+  // `draw` returns a sample's draws from its random stream, which then provides the noise.
   template <class Draw, class StreamOf>
   void add_noise(data::Batch& batch, const Draw& draw, const StreamOf& stream_of) const {
     const data::Field image = batch.at(input()).field;
@@ -337,11 +337,11 @@ class Diffuse final : public Task {
   std::unique_ptr<GeneratorFid> fid_;            // null if not measured
 };
 
-// Time and noise of a validation image depend only on its index, so losses of two steps are comparable. Times
-// of consecutive images are in different tenths.
+// Time and noise of a validation image depend only on its index, so losses of two steps are comparable.
+// Consecutive images have times in different tenths of the range.
 Findings Diffuse::evaluate(const EvaluateOptions& options) {
   const int64_t with_bits = options.wants("bits") ? std::numeric_limits<int64_t>::max() : config_.bits;
-  SampleRows rows(3);  // loss, noise level, bits a dimension
+  SampleRows rows(3);  // loss, noise level, bits per dimension
   Findings out = evaluate_rows(options, validation(), rows, [&](data::Batch& loaded) {
     const auto number = [&](int64_t sample) { return loaded.first + sample; };
     add_noise(
@@ -374,7 +374,7 @@ Findings Diffuse::evaluate(const EvaluateOptions& options) {
   return out;
 }
 
-// Returns [batch] float64 for images from index `first` on; NaN from index `measured` on.
+// Returns [batch] float64 for images from index `first` on; NaN for indices from `measured` on.
 torch::Tensor Diffuse::measured_bits(const StreamInputs& batch, int64_t first, int64_t measured) {
   const int64_t size = batch.at("label").size(0), count = std::clamp<int64_t>(measured - first, 0, size);
   torch::Tensor bits = torch::full({size}, std::nan(""), torch::kFloat64);
@@ -440,8 +440,8 @@ report::PicturesBlock Diffuse::drawn(const EvaluateOptions& options) {
   return block;
 }
 
-// The data determine the value; a different one in the recipe would be ignored. The family's default counts
-// as unset.
+// The data determine this value, and a different one in the recipe would be ignored. The family's default
+// counts as unset.
 void follow_data(Value& model, const char* key, int64_t count, const char* what) {
   const Value* given = model.find(key);
   const Value standard = *models::resolve_model("dit").settings.find(key);
@@ -467,7 +467,7 @@ static void fit_network(Value& model, const Value& settings, const data::Source*
               latents ? "channels of the latents" : "channels of an image");
   if (const data::ClassLabels* labels = train->class_labels())
     follow_data(model, "labels", std::ssize(labels->class_names()), "classes of the data");
-  // Interpolants have no variances, though the published networks compute them.
+  // Interpolants learn no variances, though the published networks compute them.
   const Value* sigma = model.find("sigma");
   if (config.process != diffusion::Process::diffusion && sigma && *sigma == Value("learned"))
     model.set("sigma", "none");

@@ -1,4 +1,4 @@
-// Extracts the features that evaluate generated images, with FID's Inception-v3 or any backbone.
+// Extracts features for metrics of generated images, with FID's Inception-v3 or any backbone.
 #pragma once
 
 #include "ops/torch.h"
@@ -32,7 +32,7 @@ class FeatureExtractor {
   virtual int64_t width() const = 0;
   virtual int64_t spatial_width() const { return 0; }
   virtual int64_t classes() const { return 0; }
-  // Two sets of features are comparable if their origins are equal.
+  // Two sets of features are comparable if they have the same origin.
   virtual eval::FeatureOrigin origin() const = 0;
 };
 
@@ -41,7 +41,7 @@ struct ExtractorPlace {
   Precision precision = Precision::fp32;
 };
 
-// `checksum` is that of the network's weights. Precision fp32 or fp64.
+// `checksum` is that of the network's weights. The precision is fp32 or fp64.
 std::unique_ptr<FeatureExtractor> make_inception_extractor(std::shared_ptr<models::InceptionFid> network,
                                                            models::FidProtocol protocol,
                                                            const std::string& checksum,

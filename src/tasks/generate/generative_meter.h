@@ -16,8 +16,8 @@ namespace tessera::tasks {
 
 struct MeterOptions {
   int64_t samples = 0;                        // expected number
-  int64_t splits = 0;                         // for the Inception Score; 0 = no score
-  std::optional<uint64_t> shuffle_seed = {};  // order of the score's samples; unset: as they are added
+  int64_t splits = 0;                         // splits for the Inception Score; 0 = no score
+  std::optional<uint64_t> shuffle_seed = {};  // order of the samples in the score; unset: as they are added
   int64_t keep = 0;                           // evenly spaced features to keep, for sample-wise metrics
   bool spatial = true;                        // measure sFID
 };
@@ -27,10 +27,10 @@ class GenerativeMeter {
   GenerativeMeter(const FeatureExtractor& extractor, const MeterOptions& options);
   void add(const ImageFeatures& features);
   int64_t samples() const { return pooled_.samples(); }
-  // Call the following after all samples were added.
+  // The following may be called after all samples were added.
   eval::FeatureStatistics statistics() const;
   std::optional<eval::InceptionScore> score() const;
-  // [kept, width], memory-mapped from an unnamed file.
+  // [kept, width], memory-mapped from a temporary file.
   std::span<const float> kept();
 
  private:

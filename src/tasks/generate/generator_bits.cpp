@@ -20,7 +20,7 @@ torch::Tensor of_interpolant(const diffusion::Interpolant& interpolant, const di
   double bits = 0;  // a level is 2 / (levels - 1) wide
   if (levels > 0) {
     const double half = 1.0 / static_cast<double>(levels - 1);
-    // Uniform numbers from normal ones by their distribution function.
+    // Maps normal numbers to uniform ones by the normal distribution function.
     const torch::Tensor normal = noise_of(seeds, images, "bits levels", 0);
     values = images + half * torch::erf(normal / std::sqrt(2.0));
     bits = -std::log2(2 * half);

@@ -1,4 +1,4 @@
-// Images drawn for display or metrics, with the same seeds every time, so that two states are comparable.
+// Images generated for display or metrics, with the same seeds every time, so that two states are comparable.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace tessera::tasks {
 
 struct PictureSettings {
   diffusion::SamplerConfig sampler =
-      {};            // auto: ddim, for interpolants euler; 50 steps by default, at most the schedule's
+      {};            // auto: ddim, or euler for interpolants; 50 steps by default, at most the schedule's
   double cfg = 1.5;  // ignored if the network has no unconditional label
 };
 
@@ -24,14 +24,14 @@ struct PictureSettings {
 void require_codec(const Generator& generator, const train::OpenedCodec& vae, const std::string& file);
 // Throws unless all decoded images [batch, …] are finite; names the first bad image and the VAE's file.
 void require_finite_images(const torch::Tensor& images, const std::string& file);
-// Auto-encoders have pixels in [-1, 1].
+// Auto-encoders of pixels have the range [-1, 1].
 const data::Preprocess& decoded_pixels();
 // Returns the number of leading channels to guide, 0 for all: published guidance of latents skips the fourth.
 int64_t published_guided_channels(const models::Denoiser& network);
 
 class GeneratorPictures {
  public:
-  // `vae` decodes latents. Throws a usage error if a required VAE is missing, and those of require_codec().
+  // `vae` decodes latents. Throws a usage error if it is missing, and the errors of require_codec().
   GeneratorPictures(const Generator& generator, models::Extent size, train::OpenedCodec vae,
                     const PictureSettings& settings, const std::string& file);
 

@@ -73,7 +73,7 @@ diffusion::Network guided_network(models::Denoiser& network, const diffusion::No
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
   return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
-    // Samplers keep full precision; the network's output may be rounded.
+    // Samplers keep full precision, even if the network's output is rounded.
     const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
     const torch::Tensor share = process.noise_share(time);
     const torch::Tensor applies = (share >= guidance.from) & (share <= guidance.to);

@@ -1,4 +1,4 @@
-// Generates images from noise with a trained network; one seed an image, so its batch does not matter.
+// Generates images from noise with a trained network. Each image has its own seed, whatever the batch.
 #pragma once
 
 #include "ops/torch.h"
@@ -14,14 +14,14 @@ namespace tessera::tasks {
 
 struct GenerateRequest {
   std::vector<uint64_t> seeds;    // one per image
-  torch::Tensor labels;           // [images] int64; the network's null label for none
+  torch::Tensor labels;           // [images] int64; the network's null label for no class
   int64_t height = 0, width = 0;  // the network's input size
   diffusion::Guidance guidance;
   diffusion::SamplerConfig sampler;
   models::BlockReuse reuse = {};  // unused so far
 
   // An optional start image, [images, channels, height, width] in the network's range. `strength` is the
-  // share of steps run from it after adding noise.
+  // share of the steps that run after noise was added to it.
   torch::Tensor start = {};
   double strength = 1;
   // Class to class: the classes [images] int64 of the start images. Sampling then starts not from drawn noise
@@ -39,11 +39,11 @@ struct GenerateRequest {
 struct Generated {
   torch::Tensor images;                   // [images, channels, height, width] float, on the network's device
   int64_t evaluations = 0;                // calls of the network
-  double network_seconds = 0;             // time in them; a GPU continues after a call returns
-  int64_t blocks = 0, spared_blocks = 0;  // over all calls: total and skipped; 0 without reuse
+  double network_seconds = 0;             // seconds in the network; a GPU continues after a call returns
+  int64_t blocks = 0, spared_blocks = 0;  // block evaluations: total and skipped; 0 without reuse
 };
 
-// Standard normal noise for each seed, [seeds, shape…] float32 on the CPU; `draw` separates draws of a seed.
+// Normal noise for each seed, [seeds, shape…] float32 on the CPU; `draw` separates draws of one seed.
 torch::Tensor seeded_noise(std::span<const uint64_t> seeds, std::vector<int64_t> shape, const char* purpose,
                            uint64_t draw);
 

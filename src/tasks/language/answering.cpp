@@ -131,7 +131,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   }
 
  private:
-  // Reports early any problem that would stop the training later.
+  // Reports problems early that would otherwise stop the training later.
   static std::shared_ptr<const data::Conversations> checked(std::shared_ptr<const data::Conversations> all) {
     for (int64_t i = 0; i < all->size(); ++i)
       if (all->image_words(i) > 1) fail(all->problems_of(i).back(), " (`tessera data check` lists all)");
@@ -188,9 +188,9 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
             }};
   }
 
-  // Checks that images of this side, with those of examples, leave room for words.
+  // Checks that images of this side, including those of examples, leave room for text tokens.
   void check_length(int64_t side) const {
-    constexpr int64_t kWords = 2;  // a token of the question and one of the answer
+    constexpr int64_t kWords = 2;  // at least one token of the question and one of the answer
     const int64_t shots =
         std::max(config_.shots, *std::max_element(config_.eval_shots.begin(), config_.eval_shots.end()));
     const int64_t taken = (shots + 1) * reader_->per_image(side);
@@ -200,7 +200,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
                  shots > 0 ? text(" with ", counted(shots, "example")) : "");
   }
 
-  // Plans may lack the tokeniser: bytes then set the shapes of fields, and nothing is read.
+  // A plan may lack the tokeniser: then bytes determine the shapes of fields, and nothing is read.
   Tokeniser tokeniser() const {
     return tokeniser_ ? *tokeniser_ : open_task_tokeniser("bytes", 0, {}, "").value();
   }
@@ -226,8 +226,8 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
             .order = config_.question_order};
   }
 
-  // Drops positions after the last one in the batch with a label or an image: later ones affect no earlier
-  // word.
+  // Drops positions after the last one in the batch with a label or an image, since no earlier position
+  // depends on them.
   struct ReadPart {
     torch::Tensor ids, labels;  // int64 [batch, places]
   };
@@ -238,7 +238,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
     return {ids.slice(1, 0, places).to(torch::kInt64), labels.slice(1, 0, places).to(torch::kInt64)};
   }
 
-  // Takes the images of a sample and of its examples, one after another.
+  // Returns the images of a sample and of its examples, one after another.
   torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids,
                        const models::Context& context) {
     return reader_->logits(images.dim() == 5 ? images.flatten(0, 1) : images, ids.to(torch::kInt64),
@@ -340,14 +340,14 @@ double Answering::right_choices(const EvaluateOptions& options, int64_t shots, b
                   const StreamInputs batch = to_device(loaded, options);
                   const Scored scored = score(batch, options, blank);
                   const torch::Tensor losses = losses_of(scored.scores, scored.labels);
-                  // A truncated answer is never chosen.
+                  // A truncated choice is never selected.
                   constexpr double kNever = std::numeric_limits<double>::infinity();
                   rows.add(loaded, losses.masked_fill(batch.at("cut").gt(0), kNever).unsqueeze(1));
                 },
                 {"choice", "choices"});
   rows.collect(options);
   const std::vector<float> losses = rows.column(0);
-  std::map<int64_t, std::pair<float, int64_t>> best;  // per question: the least loss and its choice
+  std::map<int64_t, std::pair<float, int64_t>> best;  // per question: the lowest loss and its choice
   for (size_t i = 0; i < losses.size(); ++i) {
     const auto [question, choice] = choices->asked(rows.indices()[i]);
     const auto [found, is_new] = best.try_emplace(question, losses[i], choice);
@@ -377,7 +377,7 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         }
         const torch::Tensor learned = labels != kIgnoredLabel;
         const torch::Tensor cut = batch.at("cut").gt(0);
-        // An answer that was cut off counts as wrong, one without a token of its own not at all.
+        // A truncated answer counts as wrong; if all of its tokens were cut, it does not count at all.
         const torch::Tensor wrong = (scores.argmax(-1).ne(labels) & learned).any(1) | cut;
         const torch::Tensor exact = (~wrong).to(torch::kFloat64).masked_fill(~(learned.any(1) | cut), -1.0);
         return torch::stack(
@@ -437,7 +437,7 @@ Findings Answering::measure_documents(const EvaluateOptions& options, bool blank
   return out;
 }
 
-// The first number of examples has the plain metric names; others, and blank images, add a suffix.
+// The first number of examples has plain metric names; other numbers and blank images add a suffix.
 Findings Answering::evaluate(const EvaluateOptions& options) {
   const auto first = [&](bool blank) {
     return validation_documents_ ? measure_documents(options, blank)

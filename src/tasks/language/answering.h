@@ -22,7 +22,7 @@ struct AnsweringConfig {
   int64_t length = 128, shots = 0;
   std::vector<int64_t> eval_shots = {0};
   bool measure_blank = false;
-  int64_t document_images = 0;  // most images of a document; 0: the task reads only conversations
+  int64_t document_images = 0;  // most images in a document; 0: the task reads only conversations
   models::LanguageConfig language{.vocabulary = 1, .dim = 256, .depth = 6, .heads = 4, .context = 512};
   int64_t lora_rank = 0;
   double lora_alpha = 16;
@@ -56,11 +56,11 @@ class ImageReader : public torch::nn::Module {
  public:
   virtual void initialise(uint64_t seed) = 0;
   virtual const std::shared_ptr<models::LanguageModel>& language() const = 0;
-  // Returns the number of word positions for an image of this side.
+  // Returns the number of token positions for an image of this side.
   virtual int64_t per_image(int64_t side) const = 0;
   // Encodes images [images, 3, height, width] to [images, features, width].
   virtual torch::Tensor features(const torch::Tensor& images, const models::Context& context) = 0;
-  // True if each feature takes the position of a word; logits() and begin() of this class assume so.
+  // True if each feature takes the position of a token; logits() and begin() of this class rely on it.
   virtual bool among_words() const { return true; }
   // Returns logits [batch, tokens, vocabulary] for ids int64 [batch, tokens]. `image_token` marks the
   // positions of the images [images, 3, height, width], in order over the batch. In a batch without
@@ -79,7 +79,7 @@ torch::Tensor embed_with_features(const models::LanguageModel& language, const t
 // Returns the language model of a config, with LoRA if configured.
 std::shared_ptr<models::LanguageModel> make_language_model(const AnsweringConfig& config);
 
-// `who`: "task instruct". `make_reader` gets the settings with the vocabulary set by the tokeniser.
+// `who`: "task instruct". `make_reader` gets the settings with the vocabulary of the tokeniser.
 std::unique_ptr<Task> make_answering_task(
     const TaskSetup& setup, const AnsweringConfig& config, const std::string& who,
     const std::function<std::shared_ptr<ImageReader>(

@@ -1,4 +1,4 @@
-// How a language model reads an image among its words.
+// How a language model reads an image between its text tokens.
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "models/language/projection.h"
@@ -7,7 +7,7 @@
 namespace tessera::tasks {
 namespace {
 
-// Rows may have fewer images than there is space for: these are left out. Keeps all if no row has one.
+// Rows may have fewer images than places; unused places are dropped. Keeps all if no row has an image.
 torch::Tensor named_images(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
                            int64_t per_image) {
   const torch::Tensor tokens = (ids == image_token).sum(1, /*keepdim=*/true);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostTries = 16;
 
-// Fields for `count` images of a transform for single images.
+// Fields for `count` images, from a transform for single images.
 std::vector<data::Field> fields_for(const data::Transform& image, int64_t count, int64_t length) {
   data::Field pixels = image.fields().at(0);
   if (count > 1) pixels.shape.insert(pixels.shape.begin(), count);
@@ -115,7 +115,7 @@ class ConversationTransform final : public data::Transform {
     int64_t used = 0, cut = 0;
   };
 
-  // Draws a conversation other than the sample's own.
+  // Draws another conversation than the sample's own.
   data::RawSample draw(const data::RawSample& sample, RandomStream& random) const {
     check(input_.examples != nullptr,
           "examples need conversations that they are drawn from");  // a plan draws none
@@ -187,7 +187,7 @@ class DocumentTransform final : public data::Transform {
 
  private:
   struct Words {
-    std::vector<int64_t> ids, images;  // images: their positions among the ids
+    std::vector<int64_t> ids, images;  // positions of the images among the ids
   };
   struct Window {
     int64_t begin = 0, end = 0;   // ids

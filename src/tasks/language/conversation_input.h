@@ -15,8 +15,8 @@
 
 namespace tessera::tasks {
 
-// The order of a conversation's questions in training: as given, or shuffled each time. A model that will get
-// single questions must not learn to answer from earlier answers.
+// The order of a conversation's questions in training: as given, or shuffled each time. If a model will get
+// single questions, it must not learn to answer from earlier answers.
 enum class QuestionOrder { given, drawn };
 
 struct ConversationInput {
@@ -34,7 +34,7 @@ struct ConversationInput {
 };
 
 // Fields: "image", f32 [3, side, side], or with shots [1 + shots, 3, side, side], the sample's own last.
-// Conversations without an image have none there, and the places that are left at the end are zeros.
+// For a conversation without an image, its place is left out, and unused places at the end are zeros.
 // "ids" and "labels", i32 [length], truncated or padded at the end, with label kNotLearned for tokens without
 // a loss; "type", i32 []: the kind of answer; "cut", i32 []: number of truncated tokens. Throws if the images
 // do not fit, and in training if no answer fits.
@@ -45,9 +45,9 @@ std::shared_ptr<const data::Transform> make_conversation_transform(
 std::vector<LongText> long_conversation(const data::RawSample& sample, const ConversationInput& input);
 
 // Documents (Alayrac et al. 2022, Flamingo, section 2.4). `end_of_chunk` follows the text of an image, before
-// the next image or the end of the document. A document with too many tokens or images is cut to a window.
-// The window begins at an image, random in training and otherwise the first, and ends before the first image
-// that does not fit.
+// the next image or the end of the document. A document with too many tokens or images is cropped to a
+// window. The window begins at an image, random in training and otherwise the first, and ends before the
+// first image that does not fit.
 struct DocumentInput {
   Tokeniser tokeniser;
   int64_t length = 0;  // tokens of a sample

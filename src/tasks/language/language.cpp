@@ -17,8 +17,8 @@
 namespace tessera::tasks {
 namespace {
 
-// Uses the field "language_model" so that tensor names match those of the task instruct, which can start from
-// them.
+// The field is called "language_model" so that tensor names match those of task instruct, which can start
+// from such weights.
 class LanguagePart final : public torch::nn::Module {
  public:
   explicit LanguagePart(const models::LanguageConfig& config)
@@ -106,7 +106,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
     torch::Tensor logits, labels;  // [batch, length, vocabulary] in float32 or float64; int64 [batch, length]
   };
 
-  // Scores each token of a window except the first, from its predecessors.
+  // Scores each token of a window except the first, given its predecessors.
   Scored score(const torch::Tensor& given) {
     const torch::Tensor ids = given.to(torch::kInt64);
     torch::Tensor logits = part_->model()->forward({.ids = ids.slice(1, 0, -1).clamp_min(0)});
@@ -156,7 +156,7 @@ Findings Language::evaluate(const EvaluateOptions& options) {
       {"text", "windows"});
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
   const double total = sums[0].item<double>(), tokens = sums[1].item<double>();
-  // Tokens of different tokenisers cover different amounts of text: bits per byte are comparable.
+  // Tokenisers cover different amounts of text per token; bits per byte are comparable.
   const double bits = total / std::log(2.0) / static_cast<double>(validation_->bytes());
   out.metrics = {{main_metric(), std::exp(total / tokens), tokens > 0},
                  mean_metric({"loss", Unit::number, false}, total, tokens),

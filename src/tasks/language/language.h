@@ -3,8 +3,8 @@
 //
 //   loss = - sum over tokens of log p(token | all tokens before it in its window)
 //
-// Texts are packed into one row of tokens, cut into windows of one length; seed and epoch determine their
-// order.
+// Texts are packed into one sequence of tokens, which is cut into windows of equal length; seed and epoch
+// determine their order.
 #pragma once
 
 #include <string>

@@ -24,7 +24,7 @@ std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vo
     return Tokeniser::from_definition(stored->as_string(), setup.file + ": tokenizer");
   if (path.empty()) fail_usage(who, " needs task.tokenizer, a tokenizer.json or another form, or \"bytes\"");
   if (path == kBytes) return tokeniser_of_bytes();
-  // If neither initialised nor continued from a run, the model is only described, for a plan.
+  // If it is neither initialised nor continued from a run, the model is only described, for a plan.
   const bool described = setup.meta || (!setup.draws() && !setup.continued);
   if (described && !file_exists(path)) {
     if (vocabulary > 1) return std::nullopt;

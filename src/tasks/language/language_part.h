@@ -17,8 +17,8 @@ namespace tessera::tasks {
 struct AnsweringModel {
   std::shared_ptr<models::LanguageModel> language;
   Tokeniser tokeniser;
-  std::string chat = {};                            // name of its template; "" = texts are continued directly
-  std::optional<models::ImageReading> images = {};  // holds the model; none if it reads only texts
+  std::string chat = {};                            // name of its chat template; "" = plain continuation
+  std::optional<models::ImageReading> images = {};  // the image tower; none if the model reads only texts
 };
 class Answers {
  public:
@@ -26,14 +26,14 @@ class Answers {
   virtual AnsweringModel answering_model() const = 0;
 };
 
-// Returns the tokeniser stored in the weights, or else of the file `path`; "bytes": a token for each byte and
+// Returns the tokeniser stored in the weights, or else of the file `path`; "bytes": one token per byte and
 // one that ends a text. Returns none for a plan on a machine without the file; the plan then uses
 // `vocabulary` tokens, which must exceed one. Throws a usage error naming `who` if `path` is empty.
 std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vocabulary,
                                              const TaskSetup& setup, const std::string& who);
 
-// Returns the id between documents: the token that ends a text, or else begins one. Throws a usage error if
-// the tokeniser has neither.
+// Returns the id that separates documents: the token that ends a text, or else begins one. Throws a usage
+// error if the tokeniser has neither.
 int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 
 // A task that can initialise its language model from the weights of another.

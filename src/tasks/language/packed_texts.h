@@ -1,4 +1,4 @@
-// Texts as one row of tokens, cut into windows of one length, to train and evaluate a language model.
+// Texts as one sequence of tokens, cut into windows of equal length, to train and evaluate a language model.
 //
 //   [end] document [end] document … [end]        window i: tokens i * length … (i + 1) * length, both included
 //
@@ -16,10 +16,10 @@
 
 namespace tessera::tasks {
 
-// A sample for each window: annotation.classes has its length + 1 ids, fewer in the last one.
+// One sample per window: annotation.classes has its length + 1 ids, fewer in the last window.
 class PackedTexts final : public data::Source {
  public:
-  // `texts`: captions of its samples are documents. `separator`: the id between and around them. Several
+  // `texts`: each caption of its samples is a document. `separator`: the id between and around them. Several
   // threads encode the documents; the result does not depend on their number. Throws Error for texts without
   // a window.
   PackedTexts(std::shared_ptr<const data::Source> texts, const Tokeniser& tokeniser, int32_t separator,

@@ -66,7 +66,7 @@ std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::spa
     fail_usage("the image's ", patches, " tokens are no square: their attention cannot be shown as a map");
   const auto end = static_cast<size_t>(std::find(ids.begin(), ids.end(), input.end()) - ids.begin());
   std::vector<WordAttention> words;
-  size_t before = 0;  // bytes of text covered by earlier tokens
+  size_t before = 0;  // bytes of text that earlier tokens cover
   for (size_t place = 1; place < end; ++place) {
     const std::string text = input.decode(ids.first(place + 1));
     const std::string added = before < text.size() ? text.substr(before) : "";

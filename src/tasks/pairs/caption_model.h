@@ -22,7 +22,7 @@ namespace tessera::tasks {
 enum class ImageTokens { all, patches };
 torch::Tensor image_tokens(models::Backbone& backbone, const torch::Tensor& images, ImageTokens which,
                            const models::Context& context = {});
-// Number of patches or cells of an image, and width of their tokens, from the settings only.
+// Number of patches or cells of an image, and the width of their tokens, from the settings alone.
 struct TokenExtent {
   int64_t count = 0, width = 0;
 };
@@ -32,8 +32,8 @@ TokenExtent image_token_extent(models::Backbone& backbone, const models::ModelSp
 std::vector<std::string> write_captions(int64_t images, const CaptionRequest& request, const TextInput& input,
                                         int64_t most_tokens, const models::NextToken& next);
 
-// Returns the words of a caption with their maps. Row i of `weights` [tokens, patches] (any sum) is the
-// attention of the token at position i, which predicts position i + 1. `ids` are the caption's, as from
+// Returns the words of a caption with their maps. Row i of `weights` [tokens, patches] (not normalised) is
+// the attention of the token at position i, which predicts position i + 1. `ids` are the caption's, as from
 // TextInput::fit. The patches must form a square.
 std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::span<const int32_t> ids,
                                           const TextInput& input);
@@ -43,7 +43,7 @@ std::vector<WordAttention> word_attention(const torch::Tensor& weights, std::spa
 class WrittenCaptions {
  public:
   WrittenCaptions(const TextInput& input, int64_t length) : input_(input), length_(length), ids_(length) {}
-  // Adds captions of a batch of evaluate_each().
+  // Adds the captions of a batch of evaluate_each().
   void add(const data::Batch& batch, const std::vector<std::string>& captions) {
     ids_.add(batch, input_.encode(captions, length_));
   }

@@ -46,7 +46,7 @@ models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& i
   return text;
 }
 
-// Returns an id of the tokens, equal for equal captions and exact in a float64.
+// Returns an id computed from the tokens: equal for equal captions, and exact in a float64.
 double group_of(std::span<const int32_t> tokens) {
   uint64_t hash = 14695981039346656037u;
   for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
@@ -160,7 +160,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  // Planning tries a batch of one, but a step of one learns nothing.
+  // A plan tries a batch of one sample, but training with one sample per step learns nothing.
   void after_step(const models::TrainingStep&) override {
     if (whole_ < 2)
       fail_usage("task clip compares the pairs of a batch: train.batch_size is ", whole_,

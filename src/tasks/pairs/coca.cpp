@@ -93,7 +93,7 @@ class CocaTask final : public Task,
   }
   bool whole_batch() const override { return true; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
-  // Planning tries a batch of one, but a step of one learns nothing.
+  // A plan tries a batch of one sample, but training with one sample per step learns nothing.
   void after_step(const models::TrainingStep&) override {
     if (whole_ < 2)
       fail_usage("task coca compares the pairs of a batch: train.batch_size is ", whole_,
@@ -162,7 +162,7 @@ class CocaTask final : public Task,
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;
   std::shared_ptr<models::Coca> coca_;
-  int64_t whole_ = 2;  // samples of the latest step, over all processes
+  int64_t whole_ = 2;  // samples of the current step, over all processes
 };
 
 Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
@@ -181,7 +181,7 @@ Loss CocaTask::loss(const Inputs& inputs, const models::Context& context, Collec
   const torch::Tensor next = ids.slice(1, 1);
   const torch::Tensor captions =
       cross_entropy(logits.flatten(0, 1), next.flatten(), {.ignore_index = input_.pad(), .sum = true});
-  // The loss is a mean over the tokens of all processes, but a step sums over its samples.
+  // The loss is a mean over the tokens of all processes, while a step sums over its samples.
   const torch::Tensor lengths = next.ne(input_.pad()).sum(1, /*keepdim=*/true).to(images.scalar_type());
   const torch::Tensor tokens = others.gather(lengths, first, whole).sum();
   const torch::Tensor caption_sum = captions.to(images.scalar_type()) * (static_cast<double>(whole) / tokens);

@@ -17,10 +17,10 @@ torch::Tensor seen_of(const torch::Tensor& rows) { return rows.ne(0).any(-1); }
 // Maximal token products of all queries with some keys.
 struct Block {
   int64_t first = 0, last = 0;  // keys
-  torch::Tensor best, index;    // [queries, tokens, keys]: the largest product, and the key's token with it
+  torch::Tensor best, index;    // [queries, tokens, keys]: the largest product, and the key's token in it
 };
 
-// Calls `each` with every block of keys. Padding never wins unless a key is all padding.
+// Calls `each` with every block of keys. Padding is never the maximum unless a key is all padding.
 template <class Each>
 void each_block(const torch::Tensor& queries, const torch::Tensor& keys, const Each& each) {
   const int64_t count = queries.size(0), tokens = queries.size(1), key_tokens = keys.size(1);
@@ -38,7 +38,7 @@ void each_block(const torch::Tensor& queries, const torch::Tensor& keys, const E
   }
 }
 
-// Weights of a query's tokens: one over their number, 0 for padding. [queries, tokens, 1].
+// Weights of a query's tokens: 1 / their number, and 0 for padding. [queries, tokens, 1].
 torch::Tensor shares_of(const torch::Tensor& queries) {
   const torch::Tensor seen = seen_of(queries).to(queries.scalar_type());
   return (seen / seen.sum(1, true).clamp_min(1)).unsqueeze(2);

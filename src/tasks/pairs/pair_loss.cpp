@@ -44,7 +44,7 @@ struct Block {
 struct Rows {
   torch::Tensor queries;
   torch::Tensor products;  // q . k, or the similarity of their tokens
-  torch::Tensor logits;    // with scale and bias; -inf where a pair is ignored
+  torch::Tensor logits;    // scores with scale and bias; -inf where a pair is ignored
   torch::Tensor together;  // 1 for positive pairs
   torch::Tensor ignored;   // bool, or undefined
 };
@@ -101,7 +101,7 @@ int64_t count_before(const Pairs& pairs, int64_t rank) {
 }
 
 // Calls `each` with the keys of every process: first its own, then those of the previous process, and so on.
-// Receives the next block meanwhile.
+// Receives the next block while `each` computes.
 template <class Each>
 void each_block(const Pairs& pairs, const Block& own, const Each& each) {
   const int64_t size = pairs.others->size();
@@ -132,7 +132,7 @@ struct Collected {
   torch::Tensor agreement;   // sum of the logits of its positive keys
   torch::Tensor belonging;   // their number
   torch::Tensor own;         // logit of the query's own key
-  torch::Tensor right;       // bool: no key before is better or equal, and none after is better
+  torch::Tensor right;       // bool: no earlier key is better or equal, and no later key is better
 
   explicit Collected(const torch::Tensor& queries) {
     const int64_t count = queries.size(0);

@@ -35,13 +35,13 @@ struct PairOptions {
   // Group ids [queries] and [keys], equal for equal samples across processes; not needed for `negatives`.
   torch::Tensor query_groups = {}, key_groups = {};
   int64_t chunk = 128;           // queries at a time
-  Collective* others = nullptr;  // null: a single process; must outlive the backward pass
+  Collective* others = nullptr;  // null: a single process; otherwise must outlive the backward pass
 };
 
 // Scalars on the device of the queries.
 struct PairLoss {
-  torch::Tensor sum;    // over the queries, with its graph
-  torch::Tensor right;  // queries that rank their own key first, without a graph
+  torch::Tensor sum;    // sum over the queries, with its graph
+  torch::Tensor right;  // number of queries that rank their own key first, without a graph
 };
 
 // Queries [n, width] and keys [m, width] of this process, as unit rows, or tokens of both, [n, tokens,
@@ -60,8 +60,8 @@ PairLoss sigmoid_pairs(const torch::Tensor& queries, const torch::Tensor& keys, 
 // Rows [n, tokens, width] hold unit tokens; a zero token is padding, which is neither counted nor matched.
 // The similarity is not symmetric: with images as queries it is FILIP's s^I, with texts s^T.
 
-// Returns similarities [queries, keys], without a graph. All-padding queries or keys have similarity 0. Token
-// products are held for a slice of the keys: about 16 MB, or all queries with one key.
+// Returns similarities [queries, keys], without a graph. All-padding queries or keys have similarity 0.
+// Memory holds the token products of a slice of the keys: about 16 MB, or all queries with one key.
 torch::Tensor late_similarities(const torch::Tensor& queries, const torch::Tensor& keys);
 
 // Adds the gradients for `slope` [queries, keys], the gradient of the similarities, to `by_query` and
@@ -69,7 +69,7 @@ torch::Tensor late_similarities(const torch::Tensor& queries, const torch::Tenso
 void add_late_gradients(const torch::Tensor& slope, const torch::Tensor& queries, const torch::Tensor& keys,
                         torch::Tensor& by_query, torch::Tensor& by_key);
 
-// Returns the number of queries that fit this limit with one key.
+// Returns the number of queries that stay within this limit with one key.
 int64_t late_queries_at_once(const torch::Tensor& queries, const torch::Tensor& keys);
 
 }  // namespace tessera::tasks

@@ -17,7 +17,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr const char *kPrefix = "prefix",
-                     *kValid = "valid";  // i64 []: tokens read in both directions, and all
+                     *kValid = "valid";  // i64 []: number of tokens read in both directions, and in total
 
 class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner, public TextLimit {
  public:
@@ -123,7 +123,7 @@ class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner
   std::shared_ptr<models::SimVlm> text_;
 };
 
-// At least the start is bidirectional, and at least the last token is predicted.
+// At least the start token is bidirectional, and at least the last token is predicted.
 void SimVlmTask::prepare(std::span<data::Batch> batches, const StepKey& key) const {
   data::Batch& batch = batches[0];
   const auto length = static_cast<size_t>(config_.context_length);

@@ -36,7 +36,7 @@ int64_t ViewHead::macs() const { return layer1_->macs() + layer2_->macs() + laye
 ViewLoss view_contrast(const torch::Tensor& a, const torch::Tensor& b, double temperature, int64_t first,
                        int64_t chunk, Collective& others) {
   const torch::Tensor own = torch::arange(a.size(0), torch::TensorOptions(torch::kInt64).device(a.device()));
-  // A view is not compared with itself: it is the only key with the query's id.
+  // A view is not compared with itself, which is the only key with the query's id.
   const torch::Tensor images = first + own;
   const PairOptions options{.equal = EqualPairs::ignored,
                             .query_groups = images,

@@ -33,7 +33,7 @@ struct ViewConfig {
   }
 
  private:
-  // SLIP's colours; greyscale and blur as in DeiT III.
+  // Colour augmentation of SLIP; greyscale and blur as in DeiT III.
   static data::AugmentConfig usual() {
     data::AugmentConfig augment;
     augment.three_augment = true, augment.color_jitter = {0.4, 0.4, 0.4, 0.1};
@@ -58,7 +58,7 @@ class ViewHead final : public torch::nn::Module {
 
 // Scalars.
 struct ViewLoss {
-  torch::Tensor sum;    // over this process' images, averaged over both views, with its graph
+  torch::Tensor sum;    // sum over this process' images, averaged over both views, with its graph
   torch::Tensor right;  // images that match their second view best, without a graph
 };
 // `a` and `b`: unit views [batch, dim] of this process' images, which have global indices from `first`.

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kShown = 8, kDrawn = 4;  // images in the report: predicted, and completed
 constexpr int64_t kDrawingSteps = 50;
-constexpr int64_t kBoundSteps = 1000;  // levels of the chain of the bound
+constexpr int64_t kBoundSteps = 1000;  // levels of the chain in the bound
 constexpr double kShownGamma = 0.25;   // noise level of the report's denoised patches
 
 class Darl final : public Task, public DrawsPatches {
@@ -62,7 +62,7 @@ class Darl final : public Task, public DrawsPatches {
   int64_t macs(int64_t side) const override {
     return backbone_->macs(side, side) + predictor_.patches() * decoder_->macs();
   }
-  // Decoders of two objectives may have tensors of the same shapes.
+  // Decoders for two objectives may have tensors of the same shapes.
   Value metadata() const override { return Value(Value::Table{{"objective", name_of(config_.objective)}}); }
   bool takes_outputs_of(const Value& metadata) const override {
     const Value* objective = metadata.find("objective");
@@ -275,7 +275,7 @@ torch::Tensor Darl::draw(const DrawRequest& request) {
                            patch_noise_of(request.seeds, given.size(2), given.options())));
 }
 
-// Known patches keep their pixels; later ones see their tokens, computed without any later patch.
+// Given patches keep their pixels; later patches see their tokens, computed without any later patch.
 torch::Tensor Darl::draw_by_tokens(const DrawRequest& request) {
   const int64_t batch = request.given.size(0), rows = predictor_.rows(), columns = predictor_.columns();
   const auto [height, width] = image_size();
@@ -308,7 +308,7 @@ std::vector<report::Block> Darl::pictures(const StreamInputs& batch, const DarlP
   return blocks;
 }
 
-// The grid, with later patches lighter.
+// The grid, with later patches in a lighter shade.
 report::PicturesBlock Darl::order_of_patches() const {
   constexpr int64_t kSide = 8;
   Image picture(static_cast<int>(kSide * predictor_.columns()), static_cast<int>(kSide * predictor_.rows()));
@@ -325,7 +325,7 @@ report::PicturesBlock Darl::order_of_patches() const {
           .pictures = {{picture, name_of(config_.order), ""}}};
 }
 
-// Each image, and each of its patches predicted from its true predecessors.
+// Each image, and the image with each patch predicted from its true predecessors.
 report::PicturesBlock Darl::predictions(const StreamInputs& batch, const DarlPass& passed) {
   report::PicturesBlock block{
       .heading = "Predictions",
@@ -383,7 +383,7 @@ report::PicturesBlock Darl::completions(const StreamInputs& batch, uint64_t seed
   return block;
 }
 
-// Mean errors [patches] in sequence order; they show the benefit of context.
+// Mean error at each position [patches] in sequence order; it shows the benefit of context.
 report::ChartBlock Darl::errors_by_place(const torch::Tensor& each) const {
   report::Curve curve;
   for (int64_t t = 0; t < predictor_.patches(); ++t)

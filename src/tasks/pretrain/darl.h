@@ -1,9 +1,9 @@
 // Autoregressive pre-training on patches (DARL, Li, Bornschein & Chen 2024): a causal trunk reads the patches
-// in an order, and a decoder predicts each from its predecessors.
+// in a given order, and a decoder predicts each from its predecessors.
 //
 //   z_t = trunk(start, x_o(1) ... x_o(t-1))
 //   mse        loss = mean over patches of mean over pixels of (decoder(z_t) - x_t)^2
-//   diffusion  x_s = sqrt(gamma) x_t + sqrt(1 - gamma) e, one gamma a patch,
+//   diffusion x_s = sqrt(gamma) x_t + sqrt(1 - gamma) e, one gamma per patch,
 //              loss = the same of (decoder(z_t, x_s) - x_t)^2, or with predict = "noise" of (... - e)^2
 //   tokens     loss = mean over patches of -log softmax(decoder(z_t))[token of x_t]
 //
@@ -90,13 +90,13 @@ struct DarlConfig {
   void check() const;  // rules across several keys
 };
 
-// Returns the order as a permutation of a grid's patches; raster if each sample has its own. Throws a usage
-// error for an invalid permutation.
+// Returns the order as a permutation of a grid's patches; raster order if each sample has its own. Throws a
+// usage error for an invalid permutation.
 std::vector<int64_t> darl_order(const DarlConfig& config, int64_t rows, int64_t columns);
 // Returns the decoder options of a config for a trunk.
 models::PatchDecoderOptions darl_decoder(const DarlConfig& config, const models::PatchPredictor& predictor);
 
-// The result of one pass over images; all [batch, patches, 3 patch^2], in sequence order.
+// The result of one pass over images; all tensors [batch, patches, 3 patch^2], in sequence order.
 struct DarlPass {
   torch::Tensor z = {};       // [batch, patches, width]
   torch::Tensor noised = {};  // for diffusion

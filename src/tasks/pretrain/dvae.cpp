@@ -117,7 +117,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   std::vector<ExportedPart> exported(int64_t side) override;
 
  private:
-  // From decoded outputs: the pixel loss, [batch]; and the pixels, [batch, 3, height, width].
+  // From the decoder's outputs: the pixel loss, [batch], and the pixels, [batch, 3, height, width].
   torch::Tensor each_loss(const torch::Tensor& decoded, const torch::Tensor& images) const;
   torch::Tensor pixels_of(const torch::Tensor& decoded) const;
   torch::Tensor decode(const torch::Tensor& tokens);
@@ -181,7 +181,7 @@ Loss Dvae::loss(const Inputs& inputs, const models::Context&, Collective& others
   return {each_loss(decoded, images).sum() + divergence * (weight / cell), {{divergence.detach(), samples}}};
 }
 
-// Initialises the codes with random vectors of the first step, each with count 1.
+// Initialises the codes with random vectors of the first step; each gets count 1.
 void Dvae::after_step(const models::TrainingStep&) {
   if (!seen_.defined()) return;
   const torch::NoGradGuard no_grad;

@@ -57,7 +57,7 @@ struct DvaeConfig {
   }
 };
 
-// Falls from `begin` at step 0 to `end` at `steps` by half a cosine, and stays there.
+// Falls from `begin` at step 0 to `end` at `steps` along half a cosine, then stays at `end`.
 double dvae_annealed(double begin, double end, int64_t step, int64_t steps);
 
 TaskKind dvae_kind();

@@ -7,8 +7,8 @@
 namespace tessera::tasks {
 namespace {
 
-// Differences along the last axis but `axis`, 1 2 1 weighted along the other. Differences come first: where the
-// border is reflected, they are exactly 0.
+// Differences along the last axis but `axis`, smoothed with weights 1 2 1 along the other. Differences come
+// first, so at a reflected border they are exactly 0.
 torch::Tensor sobel(const torch::Tensor& padded, int64_t axis) {
   const int64_t across = axis == 2 ? 3 : 2, last = padded.size(axis), other = padded.size(across);
   const torch::Tensor difference = padded.slice(axis, 0, last - 2) - padded.slice(axis, 2, last);

@@ -10,12 +10,12 @@ namespace tessera::tasks {
 struct HogOptions {
   int64_t bins = 9;    // of unsigned orientations
   int64_t cell = 8;    // side of a cell in pixels
-  int64_t window = 0;  // side of a Gaussian window of deviation window / 2 over the magnitudes, 0 = none
+  int64_t window = 0;  // side of a Gaussian window (deviation: window / 2) on the magnitudes; 0 = none
 };
 
-// Returns the histograms of each channel of images [batch, channels, height, width], sides whole cells:
-// [batch, channels, bins, height / cell, width / cell]. Gradients are Sobel's, with reflected borders. A pixel's
-// magnitude counts for one bin; each histogram has length 1, or is 0. Throws Error for smaller images.
+// Returns histograms of each channel of images [batch, channels, height, width], sides whole cells:
+// [batch, channels, bins, height / cell, width / cell]. Gradients are Sobel's, with reflected borders. A pixel
+// counts for one bin; each histogram has length 1, or is 0. Throws Error for smaller images.
 torch::Tensor hog(const torch::Tensor& images, const HogOptions& options);
 
 }  // namespace tessera::tasks

@@ -166,7 +166,7 @@ Image Mae::to_picture(const torch::Tensor& pixels) const {
                     preprocess_);
 }
 
-// Each image whole, its visible patches, and with the masked patches predicted.
+// Each image in full, its visible patches, and the image with its masked patches predicted.
 report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torch::Tensor& predicted) const {
   report::PicturesBlock block{
       .heading = "Reconstructions",

@@ -125,7 +125,7 @@ std::vector<int64_t> rectangle_mask(RandomStream& random, int64_t rows, int64_t 
   const double flattest = std::log(0.3);
   std::vector<int64_t> mask(static_cast<size_t>(rows * columns), 0);
   int64_t masked = 0;
-  // Masks one more rectangle of at most `most` new patches; false if none of the attempts fits.
+  // Masks one more rectangle with at most `most` new patches; false if no attempt fits.
   const auto add = [&](int64_t most) {
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       const double area =
@@ -148,7 +148,7 @@ std::vector<int64_t> rectangle_mask(RandomStream& random, int64_t rows, int64_t 
   };
   while (masked < count && add(count - masked)) {
   }
-  // A grid that leaves no rectangle: single patches.
+  // The grid has no room for a rectangle: mask single patches.
   const std::vector<int64_t> order = random.permutation(rows * columns);
   for (const int64_t place : order) {
     if (masked >= count) break;

@@ -1,5 +1,5 @@
 // The common part of SimMIM, MaskFeat and BEiT: images with mask tokens in place of patches, a head on the model's last map,
-// and a loss over the masked patches. Each of them draws its masks and compares with its targets.
+// and a loss over the masked patches. Each of the three draws its own masks and has its own targets.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class MaskedHead : public torch::nn::Module {
     mask_token_ = register_parameter("mask_token", nn::zeros({token_width}));
   }
   const torch::Tensor& mask_token() const { return mask_token_; }
-  // Draws the token and, as PyTorch does, linear layers and convolutions.
+  // Initialises the mask token and, as PyTorch does, linear layers and convolutions.
   void initialise(uint64_t seed);
 
  private:

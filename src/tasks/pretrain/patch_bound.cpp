@@ -24,7 +24,7 @@ torch::Tensor predicted(const PatchBound& bound, models::PatchDecoder& decoder,
   return bound.predicts_noise ? (noised - (1 - gamma).sqrt() * out) / gamma.sqrt() : out;
 }
 
-// Mean over a patch's values of -log p(x | x_1).
+// Mean of -log p(x | x_1) over a patch's values.
 torch::Tensor last_step(const PatchBound& bound, const torch::Tensor& pixels, const torch::Tensor& mean) {
   const double deviation = std::sqrt(1 - bound.gammas[1]);
   const auto device = pixels.device();

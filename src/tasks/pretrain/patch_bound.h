@@ -22,7 +22,7 @@ struct PatchBound {
   std::vector<double> gammas = {};  // [0] = 1 to [T]
   bool predicts_noise = false;
   int64_t draws = 16;
-  // For the values of a patch, float64 [3 patch^2]: bin width of an 8-bit value, and smallest and largest
+  // For each value of a patch, float64 [3 patch^2]: the width of an 8-bit bin, and the smallest and largest
   // value, after normalisation.
   torch::Tensor bin = {}, lowest = {}, highest = {};
 };
@@ -30,7 +30,7 @@ struct PatchBound {
 // For a normalised image: (v / 255 - `mean`) / `std`, channels last in a patch.
 void set_bins(PatchBound& bound, std::span<const double> mean, std::span<const double> std, int64_t patch);
 
-// Random inputs of the estimate. Draw `index` is 0 for step 1, then one for each stratum. Places are uniform
+// Random inputs of the estimate. Draw 0 is for step 1, then there is one draw per stratum. Places are uniform
 // in a stratum, [batch, patches] float64; noise has the shape of the pixels.
 using BoundPlaces = std::function<torch::Tensor(int64_t index)>;
 using BoundNoise = std::function<torch::Tensor(int64_t index)>;

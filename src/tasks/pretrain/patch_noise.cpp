@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kSteps = 1000;
 constexpr double kLeastSignal = 1e-4;
 
-// DDPM's gammas after each step, [0] = 1.
+// DDPM's gamma after each step; [0] = 1.
 const std::vector<double>& ddpm_gammas() {
   static const std::vector<double> gammas = [] {
     std::vector<double> out = {1};

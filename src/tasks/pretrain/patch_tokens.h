@@ -44,7 +44,7 @@ class PatchTokens {
   int64_t codes_ = 0;
   data::Preprocess preprocess_;
   std::shared_ptr<const WeightsOpener> opener_;
-  OpenedWeights tokeniser_;  // without a task until it is opened
+  OpenedWeights tokeniser_;  // has no task until it is opened
   std::shared_ptr<models::Backbone> model_;
 };
 
@@ -57,15 +57,15 @@ torch::Tensor images_of_pixels(const torch::Tensor& pixels, const data::Preproce
 // matches.
 torch::Tensor resized_pixels(const torch::Tensor& pixels, int64_t height, int64_t width);
 
-// A random patch order for each sample of a batch: defines the mask, or the sequence.
+// A random patch order for each sample of a batch; it determines the mask, or the sequence.
 
 // Adds the field "order", i64 [patches]: a permutation for each sample, drawn from stream_of(its index in the
 // batch).
 void add_orders(data::Batch& batch, int64_t patches,
                 const std::function<RandomStream(int64_t sample)>& stream_of);
 
-// The same for a training step: new in every step. It depends on the sample's global index, so not on the
-// number of processes or pieces. `purpose` separates draws of several kinds.
+// The same for a training step, with new orders in every step. They depend on the sample's global index, so
+// not on the number of processes or pieces. `purpose` separates several kinds of draws.
 void draw_orders(data::Batch& batch, int64_t patches, const char* purpose, const StepKey& key);
 
 }  // namespace tessera::tasks

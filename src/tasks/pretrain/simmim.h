@@ -26,7 +26,7 @@ struct SimMimConfig {
   }
 };
 
-// Units of scale x scale patches.
+// Units of `scale` x `scale` patches, which are masked as a whole.
 struct MaskUnits {
   int64_t rows = 0, columns = 0, scale = 1;
   int64_t count() const { return rows * columns; }

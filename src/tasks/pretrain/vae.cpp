@@ -17,7 +17,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr int64_t kShownImages = 8;  // images shown in the report
-constexpr double kMomentum = 0.02;   // for the latents' running mean and variance: about the last 50 steps
+constexpr double kMomentum = 0.02;   // of running mean and variance of the latents: about the last 50 steps
 constexpr double kLeastSquaredError = 1e-12;
 
 // Mean and variance over all latent values. The trainer averages buffers of these names over processes.
@@ -87,7 +87,7 @@ class Vae final : public Task {
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
-  // Adds the field "noise": normal numbers of the latent's shape.
+  // Adds the field "noise": normal numbers with the latent's shape.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     data::Batch& batch = batches[0];
     const std::vector<int64_t> image = batch.at("image").field.shape;

@@ -26,7 +26,7 @@ struct VaeConfig {
   }
 };
 
-// The result of one pass over images; all [batch].
+// The result of one pass over images; all tensors are [batch].
 struct VaePass {
   torch::Tensor decoded = {};  // [batch, 3, height, width]
   torch::Tensor latent = {};   // [batch, channels, rows, columns]

@@ -82,7 +82,7 @@ std::vector<NamePlace> NameTable::theirs(const std::vector<std::string>& ours) c
     if (patterns_[row].theirs.counts_down()) counts[row] = count_after(ours, patterns_[row].ours.beginning());
   }
   std::vector<NamePlace> places;
-  std::vector<std::pair<size_t, NamePlace>> repeated;  // with the index of the row
+  std::vector<std::pair<size_t, NamePlace>> repeated;  // with the index of its row
   std::vector<std::string> written;
   for (const std::string& name : ours) {
     const NameRow* first = nullptr;
@@ -136,7 +136,7 @@ std::vector<std::string> NameTable::sample(bool several) const {
 
 namespace {
 
-// Adds a place to a source that already has one. Rows that are only for reading yield to others.
+// Adds a second place to a source. Rows that are only for reading give way to others.
 void add_place(TensorSource& source, const NamePlace& place) {
   const auto same = std::ranges::find_if(source.parts, [&](const NamePlace& part) {
     return part.join.ours.first < place.join.ours.last && place.join.ours.first < part.join.ours.last;
@@ -152,7 +152,8 @@ void add_place(TensorSource& source, const NamePlace& place) {
          printable(place.ours), "' of the model");
 }
 
-// A bias of the keys changes no attention: BEiT's files have only those of q and v. Other files name k's.
+// A bias of the keys does not change attention, so BEiT's files have only those of q and v. Other files also
+// have k's.
 bool lacks_only_key_bias(const TensorSource& source) {
   const std::vector<NamePlace>& parts = source.parts;
   const auto named = [&](const char* ending) { return parts[0].theirs.ends_with(ending); };

@@ -1,4 +1,4 @@
-// Tables that translate tensor names between another program and us, in both directions.
+// Tables that translate tensor names between another program and Tessera, in both directions.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace tessera::train {
 
-// Parts [first, last) of the first axis, which has `of` equal parts.
+// Parts [first, last) of the first axis, which is divided into `of` equal parts.
 struct RowRange {
   int64_t first = 0, last = 1, of = 1;
   bool whole() const { return first == 0 && last == of; }
 };
 
-// Maps rows `theirs` of their tensor to rows `ours` of our tensor.
+// Maps rows `theirs` of the other program's tensor to rows `ours` of ours.
 struct Join {
   RowRange theirs = {}, ours = {};
   int64_t axes = 0;         // leading axes of extent 1 that only our tensor has
   bool transposed = false;  // a matrix
 };
-// Part `place` of our tensor, which is `of` tensors of theirs.
+// Their tensor is part `place` of our tensor, which consists of `of` of theirs.
 inline Join part(int64_t place, int64_t of) { return {.ours = {place, place + 1, of}}; }
 // Our tensor is parts [first, last) of `of` of their tensor.
 inline Join rows_of(int64_t first, int64_t last, int64_t of) { return {.theirs = {first, last, of}}; }
@@ -40,7 +40,7 @@ struct NamePlace {
   std::string theirs, ours;  // ours empty: dropped
   Join join = {};
   bool known = false;  // a row matched; otherwise both names are equal
-  bool older = false;  // the row is only for reading and yields to others
+  bool older = false;  // the row is only for reading and gives way to others
   bool each = false;   // the file repeats the tensor
 };
 
@@ -55,7 +55,7 @@ class NameTable {
   // True if the program may have written a file with these names.
   bool reads(const std::vector<std::string>& theirs) const;
 
-  // Returns the places of each name, several if the tensor is split. The first matching row counts.
+  // Returns the places of each of their names, several if the tensor is split. The first matching row counts.
   std::vector<std::vector<NamePlace>> each(const std::vector<std::string>& theirs) const;
   // As each(), in one list.
   std::vector<NamePlace> ours(const std::vector<std::string>& theirs) const;
@@ -77,7 +77,7 @@ class NameTable {
   std::string given_;
 };
 
-// One of our tensors and its parts.
+// One of our tensors, and the parts that it consists of.
 struct TensorSource {
   std::string ours;
   std::vector<NamePlace> parts;     // in the order of their rows

@@ -1,5 +1,5 @@
-// The families that the papers compare with. Our names of PoolFormer are timm's; the trunk of AIM has timm's names
-// too, so that only its head is the authors'.
+// The baseline families of the papers. Our names of PoolFormer are timm's; so are those of AIM's trunk, and
+// only its head has the authors' names.
 #include "weights/names/tables.h"
 
 namespace tessera::train {
@@ -17,7 +17,7 @@ NameRows poolformer_sail() {
                         {"**", "**"}})});
 }
 
-// The table of the authors' mask is computed from the prefix.
+// The authors' files contain a mask that follows from the prefix.
 NameRows aim_apple() {
   return joined(
       {{{"preprocessor.patchifier.**", "patch_embed.**"}, {"trunk.post_trunk_norm.*", "norm.*"}},

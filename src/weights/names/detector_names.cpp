@@ -6,7 +6,7 @@
 namespace tessera::train {
 namespace {
 
-// A convolution and the norm after it.
+// A convolution and its norm.
 NameRows with_norm(const std::string& conv, const std::string& norm, const std::string& ours) {
   return {{conv + ".*", ours + ".*"}, {norm + ".*", ours + ".norm.*"}};
 }
@@ -50,7 +50,7 @@ NameRows detector_torchvision() {
                  {{"backbone.body.**", "**"}}});
 }
 
-// Older files contain computed values: anchors and pixel means.
+// Older files contain values that can be computed: anchors and pixel means.
 NameRows detector_detectron2() {
   NameRows rows = joined({kDetectorCounts,
                           {{"**.cell_anchors.**", ""}, {"pixel_mean", ""}, {"pixel_std", ""}},

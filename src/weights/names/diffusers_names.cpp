@@ -4,7 +4,7 @@
 namespace tessera::train {
 namespace {
 
-// Every block repeats the embedders of times and labels.
+// Every block repeats the embeddings of times and labels.
 NameRows diffusers_dit() {
   const std::string embedders = "transformer_blocks.{each}.norm1.emb.";
   return joined({{{"pos_embed.proj.*", "x_embedder.proj.*"},
@@ -44,7 +44,7 @@ NameRows autoencoder_side(const std::string& side) {
                        {{"conv_norm_out.*", "norm_out.*"}}}));
 }
 
-// Checkpoints of whole models contain the auto-encoder, losses and averages.
+// Checkpoints of whole models contain the auto-encoder, losses and moving averages.
 NameRows diffusers_compvis() {
   return older({{"first_stage_model.loss.**", ""},
                 {"first_stage_model.**", "**"},

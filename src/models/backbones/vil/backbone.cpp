@@ -9,14 +9,14 @@
 namespace tessera::models {
 namespace {
 
-// Tokens per chunk of the mLSTM that reproduce every figure of the paper's Tables 1 and 2.
+// The mLSTM's chunk length in tokens for which the counts equal the paper's Tables 1 and 2.
 constexpr double kChunk = 49;
 
 torch::Tensor index_of(const std::vector<int64_t>& places, const torch::Tensor& x) {
   return ops::kept_on(x.device(), torch::tensor(places, torch::kInt64));
 }
 
-// Returns the middle rows or columns: one for an odd number, two for an even one.
+// Returns the middle rows or columns: one if their number is odd, two if it is even.
 std::vector<int64_t> middle(int64_t size) {
   return size % 2 == 1 ? std::vector<int64_t>{size / 2} : std::vector<int64_t>{size / 2 - 1, size / 2};
 }
@@ -183,11 +183,11 @@ torch::Tensor VilBackbone::step_block(int64_t index, const torch::Tensor& x, int
   return units_[static_cast<size_t>(index)]->step(x, state);
 }
 
-// Selected patches are a sequence without a grid.
+// Selected patches form a sequence without a grid.
 nn::TokenGrid VilBackbone::grid_of(const TokenPlaces& places) const {
   if (places.kept.defined()) return {1, places.patches(), places.others()};
   const int64_t patches = places.patches();
-  // The published code fixes the convolution's rows when the model is built.
+  // The published code fixes the number of the convolution's rows when the model is built.
   const bool built = config_.conv_grid == VilConvGrid::built && config_.conv_kind == nn::MlstmConv::grid;
   const int64_t rows = built ? rows_ : places.rows;
   return {rows, patches / rows, places.others()};
@@ -262,8 +262,8 @@ int64_t VilBackbone::count_macs(int64_t height, int64_t width,
   return total;
 }
 
-// Counts as the paper's appendix B.2: the chunkwise form, with two products over half the matrix inside a
-// chunk, and per chunk two products with a d x d state.
+// Counts as in the paper's appendix B.2: the chunkwise form, with two products over half the matrix inside
+// each chunk, and two products with a d x d state per chunk.
 int64_t VilBackbone::macs(int64_t height, int64_t width) const {
   const auto inner = static_cast<double>(layer_.inner);
   return count_macs(height, width, [inner](double tokens) {

@@ -25,10 +25,10 @@ namespace tessera::models {
 
 // The differences between the published codes of the two versions.
 struct VilVersion {
-  bool pairs;                 // blocks.N holds two blocks by the names of their directions, else one
+  bool pairs;                 // blocks.N is a pair, named by direction; else it is one block
   const char* conv_name;      // name of the convolution's module
-  const char* token_norm;     // over all tokens after the last block: residual scale, biases as norm_bias
-  const char* read_norm;      // over the vector that the head reads: plain, with bias
+  const char* token_norm;     // norm of all tokens after the last block: residual scale, biases as norm_bias
+  const char* read_norm;      // norm of the vector that the head reads: plain, with bias
   bool token_norm_is_legacy;  // the norm that legacy_norm = false removes
   double token_eps, read_eps;
 };
@@ -56,8 +56,8 @@ class VilBackbone : public CausalBackbone, public MlstmCells, public MasksPatche
   std::string next_refusal() const override;
   torch::Tensor embed_patches(const torch::Tensor& images) const override;
   torch::Tensor front_tokens() const override;
-  // Returns the output of the published class in mode features: all tokens after both last norms, [batch,
-  // tokens, dim], or with pooling to_image a map [batch, dim, rows, columns]. Fails in mode classifier.
+  // Returns the output of the published class in mode "features": all tokens after both last norms, [batch,
+  // tokens, dim], or with pooling "to_image" a map [batch, dim, rows, columns]. Fails in mode "classifier".
   torch::Tensor published_features(const torch::Tensor& images, const Context& context = {});
 
  protected:
@@ -80,13 +80,13 @@ class VilBackbone : public CausalBackbone, public MlstmCells, public MasksPatche
   void make_norms(const VilVersion& version);
   // Counts multiply-adds with a cell that costs `cell(tokens)` in each direction.
   int64_t count_macs(int64_t height, int64_t width, const std::function<double(double tokens)>& cell) const;
-  double exact_cell(MlstmForm form, double tokens) const;  // for one direction of a layer
+  double exact_cell(MlstmForm form, double tokens) const;  // settings of one direction of a layer
   nn::TokenGrid grid_of(const TokenPlaces& places) const;
   TokenPlaces built_places() const;                                   // for an image of image_size
   torch::Tensor position_table(int64_t rows, int64_t columns) const;  // [rows, columns, dim]
 
   VilConfig config_;
-  nn::MlstmLayerOptions layer_;  // shared by all layers, without their directions
+  nn::MlstmLayerOptions layer_;  // settings shared by all layers, apart from their directions
   int64_t rows_ = 0, columns_ = 0;
   nn::PatchEmbed patch_embed_{nullptr};
   std::shared_ptr<PositionTable> pos_embed_;

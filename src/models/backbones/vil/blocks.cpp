@@ -30,7 +30,7 @@ VilBlock::VilBlock(const VilBlockOptions& options, const std::vector<nn::Travers
 torch::Tensor VilBlock::branch(const torch::Tensor& x, const nn::TokenGrid& grid, const Context& context,
                                const nn::Epilogue& epilogue) {
   if (window_ == 0) return layer_->forward(norm_.before_linear(x), grid, epilogue, context.taps, name_);
-  // Each window is a grid of its own; the layer's output covers the whole grid again.
+  // Each window is a separate grid; the layer's output covers the whole grid again.
   check(grid.off_grid.empty() && !epilogue.scale.defined(), name_, ": windows hold patches alone");
   const torch::Tensor normed = norm_.before_linear(x);
   const torch::Tensor windows = to_windows(normed.unflatten(1, {grid.rows, grid.columns}), window_, window_);
@@ -120,7 +120,7 @@ std::vector<std::shared_ptr<VilUnit>> make_units(const VilStack& stack) {
       case Layout::pairs:
         for (int64_t half = 0; half < 2; ++half) {
           const nn::Traversal way = next_way();
-          // Two blocks of the same direction need different names.
+          // Two blocks of equal direction need different names.
           const std::string inside = way.name() + (ways.size() == 1 && half == 1 ? "_again" : "");
           named.emplace_back(inside, block({way}, "." + inside));
         }

@@ -15,7 +15,7 @@ struct VilBlockOptions {
   NormKind norm = NormKind::layer;
   bool norm_bias = true;
   nn::MlstmLayerOptions layer = {};
-  int64_t window = 0;  // side of the windows that a block reads one at a time, 0 = the whole grid
+  int64_t window = 0;  // side of the windows that a block processes separately, 0 = the whole grid
 };
 
 // Registers a residual-scaled LayerNorm (xLSTM's), or an RMS norm.
@@ -71,7 +71,7 @@ class VilGroup final : public VilUnit {
   std::vector<std::shared_ptr<VilBlock>> blocks_;
 };
 
-// All units of a model: their number, directions and layout.
+// The units of a model: their number, directions and layout.
 struct VilStack {
   VilBlockOptions block = {};
   int64_t depth = 0, directions = 2;

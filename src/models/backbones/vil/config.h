@@ -108,7 +108,7 @@ struct VilConfig : IsotropicSettings, WindowSettings {
                std::ceil(expansion * static_cast<double>(dim) / static_cast<double>(inner_multiple))) *
            inner_multiple;
   }
-  // Returns the places of class tokens among the patches of a grid.
+  // Returns the positions of class tokens among the patches of a grid.
   TokenPlaces places(int64_t rows, int64_t columns) const;
   int64_t class_tokens() const;
   int64_t read_width() const;  // width of the vector that the head reads

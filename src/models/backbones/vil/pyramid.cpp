@@ -1,4 +1,4 @@
-// A hierarchical Vision-LSTM: the outlook of the paper's section 5 ("hierarchical architectures"), which has no
+// A hierarchical Vision-LSTM, which the paper's section 5 proposes ("hierarchical architectures") without
 // published code. The design and the sizes are our own: Swin's stages (Liu et al. 2021) with mLSTM blocks.
 //
 //   x = norm(patches of 4x4 W)                 no absolute positions: the blocks' convolutions see the grid
@@ -21,7 +21,7 @@ namespace tessera::models {
 namespace {
 
 constexpr double kChunk = 49;    // tokens per chunk of the mLSTM, as the paper counts multiply-adds
-constexpr int64_t kReaders = 4;  // channels of a block of the headwise maps, which inner is a multiple of
+constexpr int64_t kReaders = 4;  // block size of the headwise maps; the inner width is a multiple of it
 
 struct Config : PyramidSettings {
   double expansion = 2;
@@ -58,8 +58,8 @@ struct Config : PyramidSettings {
   }
 };
 
-// Joins the four cells of a square and maps them to the next stage's width. An odd last row or column is joined
-// with zeros. Parameters norm and reduction.
+// Concatenates the four cells of a square and maps them to the next stage's width. An odd last row or column
+// is padded with zeros. Parameters norm and reduction.
 class Merging : public torch::nn::Module {
  public:
   Merging(int64_t in, int64_t out) {

@@ -12,7 +12,7 @@
 namespace tessera::models {
 namespace {
 
-// In the published inference class, the eps of the last two norms are swapped relative to the training.
+// In the published inference class, the eps of the last two norms are swapped compared with training.
 constexpr VilVersion kVersion{.pairs = true,
                               .conv_name = "conv",
                               .token_norm = "norm",
