@@ -327,7 +327,7 @@ Kind kind(const char* name) {
 }
 
 // A new schedule needs its config, its class and one line here.
-const std::vector<Kind>& kinds() {
+const std::vector<Kind>& schedule_kinds() {
   static const std::vector<Kind> table = {
       kind<CosineConfig, Cosine>("cosine"),
       kind<DecayConfig, MaeCosine>("mae_cosine"),
@@ -341,7 +341,7 @@ const std::vector<Kind>& kinds() {
 }
 
 const Kind& find_named(const std::string& name, const std::string& where) {
-  for (const Kind& entry : kinds())
+  for (const Kind& entry : schedule_kinds())
     if (entry.name == name) return entry;
   const auto names = schedule_names();
   fail_usage(where, ".name is '", name, "', must be one of ", join(names, ", "), did_you_mean(name, names));
@@ -358,7 +358,7 @@ const Kind& find_kind(const Value& settings, const std::string& where) {
 
 std::vector<std::string> schedule_names() {
   std::vector<std::string> names;
-  for (const Kind& entry : kinds()) names.emplace_back(entry.name);
+  for (const Kind& entry : schedule_kinds()) names.emplace_back(entry.name);
   return names;
 }
 

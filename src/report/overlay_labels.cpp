@@ -46,9 +46,9 @@ void draw_label(Image& image, double left, double top, const std::string& words,
 }
 
 // Swatches with names, from left to right in lines under an image.
-class Legend {
+class NameLegend {
  public:
-  Legend(int width, int height) : width_(width), dot_(dot_of(width, height)) {}
+  NameLegend(int width, int height) : width_(width), dot_(dot_of(width, height)) {}
 
   void add(const std::string& name, const Colour& colour) {
     const int swatch = kRow * dot_;
@@ -93,7 +93,7 @@ Image labelled_objects(const Image& image, const std::vector<data::DrawnObject>&
   check(scores.size() == objects.size(), "labelled_objects: ", scores.size(), " scores for ", objects.size(),
         " objects");
   Image out = data::draw_objects(image, objects);
-  Legend legend(image.width, image.height);
+  NameLegend legend(image.width, image.height);
   std::set<int64_t> labels;
   for (size_t i = objects.size(); i-- > 0;) {  // the first object, of the best score, is drawn last
     const data::DrawnObject& o = objects[i];
@@ -111,7 +111,7 @@ Image labelled_objects(const Image& image, const std::vector<data::DrawnObject>&
 Image labelled_mask(const Image& image, const Image& mask, const std::vector<std::string>& classes) {
   std::array<bool, 256> found = {};
   for (const uint8_t value : mask.pixels) found[value] = true;
-  Legend legend(image.width, image.height);
+  NameLegend legend(image.width, image.height);
   for (int64_t c = 0; c < data::kIgnoredPixel; ++c)
     if (found[static_cast<size_t>(c)]) legend.add(name_of(classes, c), data::mask_colour(c));
   Image out = data::overlay_mask(image, mask, data::kOverlayShare, legend.height());

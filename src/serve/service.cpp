@@ -13,12 +13,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dump(const Json& value) {
+std::string json_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 HttpResponse json_response(const Json& value, int status = 200) {
-  return {.status = status, .body = dump(value)};
+  return {.status = status, .body = json_line(value)};
 }
 
 // Compares in a time that does not depend on the position of the first difference.

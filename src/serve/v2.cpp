@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int64_t kMostElements = int64_t{1} << 31;
 constexpr size_t kMostArrays = 64, kMostExtents = 8;
-constexpr JsonLimits kLimits{.max_bytes = uint64_t{256} << 20, .max_depth = 16};
+constexpr JsonLimits kV2Limits{.max_bytes = uint64_t{256} << 20, .max_depth = 16};
 static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
 
 const json* member(const json& object, const char* key) {
@@ -276,7 +276,7 @@ V2Request parse_v2(std::string_view body, int64_t json_bytes) {
     fail_usage("Inference-Header-Content-Length is ", json_bytes, ", the body has ", body.size(), " bytes");
   const std::string_view head = json_bytes < 0 ? body : body.substr(0, static_cast<size_t>(json_bytes));
   std::string_view binary = body.substr(head.size());
-  const json document = parse_json<json>(head, "the body", kLimits);
+  const json document = parse_json<json>(head, "the body", kV2Limits);
   if (!document.is_object()) fail_usage("the body is no JSON object");
   V2Request out;
   if (const json* id = member(document, "id"); id && id->is_string()) out.id = id->get<std::string>();

@@ -52,7 +52,7 @@ struct TimmConfig {
 };
 
 // Keys that describe the origin of weights, or repeat others.
-constexpr std::array kWithoutEffect = {
+constexpr std::array kUnusedHubKeys = {
     "num_classes",     "num_features", "global_pool",    "url",         "file",         "hf_hub_id",
     "hf_hub_filename", "source",       "architecture",   "custom_load", "pool_size",    "first_conv",
     "classifier",      "license",      "origin_url",     "paper_name",  "paper_ids",    "notes",
@@ -164,7 +164,7 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   const TimmConfig config = read_published<TimmConfig>(tree, where, unread);
   std::erase_if(unread, [](const std::string& key) {
     const std::string last = key.substr(key.find('.') + 1);
-    return std::find(kWithoutEffect.begin(), kWithoutEffect.end(), last) != kWithoutEffect.end();
+    return std::find(kUnusedHubKeys.begin(), kUnusedHubKeys.end(), last) != kUnusedHubKeys.end();
   });
   folder.note_unread(where, unread);
   HubConfig out;

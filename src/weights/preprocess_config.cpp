@@ -58,7 +58,7 @@ struct OpenClipConfig {
 };
 
 // Keys that do not concern the numbers of an image for a classifier.
-constexpr std::array kWithoutEffect = {
+constexpr std::array kUnusedProcessorKeys = {
     "do_convert_rgb",        "processor_class",  "data_format",      "return_tensors", "disable_grouping",
     "input_data_format",     "device",           "do_reduce_labels", "reduce_labels",  "default_to_square",
     "_valid_processor_keys", "image_seq_length", "auto_map",         "pad_size"};
@@ -208,7 +208,8 @@ Config read_part(PublishedFolder& folder, const Value& tree, const std::string& 
   std::vector<std::string> unread;
   Config config = read_published<Config>(tree, where, unread);
   std::erase_if(unread, [](const std::string& key) {
-    return std::find(kWithoutEffect.begin(), kWithoutEffect.end(), key) != kWithoutEffect.end();
+    return std::find(kUnusedProcessorKeys.begin(), kUnusedProcessorKeys.end(), key) !=
+           kUnusedProcessorKeys.end();
   });
   folder.note_unread(where, unread);
   return config;

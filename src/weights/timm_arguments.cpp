@@ -167,7 +167,7 @@ constexpr std::array kRows = {
 
 // Arguments that affect only training or saving, or nothing at all. The number of classes follows from the
 // head's tensors.
-constexpr std::array kWithoutEffect = {
+constexpr std::array kUnusedTimmKeys = {
     "num_classes", "drop_rate",       "drop_path_rate",   "drop_block_rate", "pos_drop_rate",
     "device",      "attn_drop_rate",  "proj_drop_rate",   "patch_drop_rate", "weight_init",
     "fix_init",    "head_init_scale", "zero_init_last",   "dtype",           "conv_mlp",
@@ -179,7 +179,7 @@ constexpr std::array kWithoutEffect = {
 Value settings_of_timm(const std::string& family, const Value& arguments, const std::string& where) {
   Value settings{Value::Table{}};
   for (const auto& [name, value] : arguments.as_table()) {
-    if (std::find(kWithoutEffect.begin(), kWithoutEffect.end(), name) != kWithoutEffect.end()) continue;
+    if (std::find(kUnusedTimmKeys.begin(), kUnusedTimmKeys.end(), name) != kUnusedTimmKeys.end()) continue;
     const auto* const row = std::find_if(kRows.begin(), kRows.end(), [&, &key = name](const Row& one) {
       return family == one.family && key == one.theirs;
     });

@@ -47,8 +47,6 @@ struct LayerSums {
   int64_t tokens = 0;
 };
 
-void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
-
 // Attention of one layer for some images, [images (and windows), heads, queries, keys].
 void measure(const torch::Tensor& matrix, bool implicit, const AnalyseAttentionOptions& options,
              const analysis::TokenLayout* layout, double patch, double images, LayerSums& sums) {

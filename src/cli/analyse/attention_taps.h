@@ -35,4 +35,7 @@ struct ScoreTermsFound {
 ScoreTermsFound find_score_terms(const AnalysedModel& model, const AnalysedImages& images,
                                  const AttentionTaps& taps, int64_t batch);
 
+// Adds to a sum that is undefined before its first term.
+inline void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
+
 }  // namespace tessera::cli

@@ -23,8 +23,6 @@ struct LayerTerms {
   std::array<std::vector<double>, 3> by_distance = {};  // first summed over images; empty without positions
 };
 
-void add(torch::Tensor& sum, const torch::Tensor& more) { sum = sum.defined() ? sum + more : more; }
-
 std::string sibling(const std::string& tap, const char* name) {
   return tap.substr(0, tap.rfind('.') + 1) + name;
 }

@@ -41,7 +41,7 @@ class Reader {
   size_t at_ = 0;
 };
 
-std::string share_text(double value) { return value < 0 ? "-" : fixed(value, 4); }
+std::string score_text(double value) { return value < 0 ? "-" : fixed(value, 4); }
 std::string percent(double value) { return value < 0 ? "-" : fixed(100 * value, 1) + " %"; }
 
 }  // namespace
@@ -159,9 +159,9 @@ void DetectionScores::add_classes(const eval::CocoScores& scores, Findings& out)
   const std::vector<std::string>& names = labels_.object_classes();
   for (int64_t k = 0; k < std::ssize(names); ++k) {
     const std::string& name = names[static_cast<size_t>(k)];
-    table.rows.push_back({name, std::to_string(scores.truths(k)), share_text(scores.precision(-1, 0, k)),
-                          share_text(scores.precision(0, 0, k)), share_text(scores.precision(5, 0, k)),
-                          share_text(scores.recall(0, k))});
+    table.rows.push_back({name, std::to_string(scores.truths(k)), score_text(scores.precision(-1, 0, k)),
+                          score_text(scores.precision(0, 0, k)), score_text(scores.precision(5, 0, k)),
+                          score_text(scores.recall(0, k))});
     const std::vector<double> curve = scores.curve(0, k);
     if (curve.empty() || chart.curves.size() >= 8) continue;
     report::Curve line{.name = name};
@@ -189,9 +189,9 @@ void DetectionScores::add_sizes(const eval::CocoScores& scores, Findings& out) c
       for (const data::ObjectAnnotation& object : labels_.objects(index))
         objects += !object.crowd && object.area >= areas[a].first && object.area <= areas[a].second;
     const auto area = static_cast<int64_t>(a);
-    table.rows.push_back({names[a], std::to_string(objects), share_text(scores.precision(-1, area)),
-                          share_text(scores.precision(0, area)), share_text(scores.precision(5, area)),
-                          share_text(scores.recall(area))});
+    table.rows.push_back({names[a], std::to_string(objects), score_text(scores.precision(-1, area)),
+                          score_text(scores.precision(0, area)), score_text(scores.precision(5, area)),
+                          score_text(scores.recall(area))});
   }
   out.blocks.emplace_back(std::move(table));
 }
