@@ -1,10 +1,14 @@
 #include "data/base/source.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <iterator>
+#include <map>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/annotations.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
@@ -134,24 +138,55 @@ void require_same_classes(const Source& train, const Source& validation) {
   if (!difference.empty()) fail(difference);
 }
 
+namespace {
+
+constexpr size_t kMostNamed = 20;  // classes
+
+// Returns a line for each class whose name repeats another's, is a table's word for a missing value, or is the only one.
+std::vector<std::string> name_warnings(const Annotations::Classes& classes) {
+  constexpr std::array kMissing = {"nan", "null", "n/a", "#n/a", "<na>"};
+  std::vector<std::string> lines;
+  std::map<std::string, size_t> first;
+  for (size_t c = 0; c < classes.names.size() && lines.size() < kMostNamed; ++c) {
+    const std::string &name = classes.names[c], plain = lower(trim(name));
+    const auto [found, is_new] = first.try_emplace(plain, c);
+    if (!is_new)
+      lines.push_back(text("classes ", found->second, " ('", printable(classes.names[found->second], 60),
+                           "') and ", c, " ('", printable(name, 60), "') have ",
+                           name == classes.names[found->second]
+                               ? "one name"
+                               : "names that differ by capitals or spaces alone"));
+    if (std::ranges::count(kMissing, plain) > 0)
+      lines.push_back(
+          text("class ", c, " has the name '", name, "', which tables write for a missing value"));
+  }
+  if (classes.names.size() == 1 && classes.counted == std::string_view("images"))
+    lines.push_back(text("all images are of one class ('", printable(classes.names[0], 60),
+                         "'): a classifier needs two or more to learn anything"));
+  return lines;
+}
+
+}  // namespace
+
 std::vector<std::string> set_warnings(const Source* train, const Source* validation) {
-  constexpr size_t kMost = 20;  // classes named
   std::vector<std::string> lines;
   for (const Source* source : {train, validation})
     for (std::string& line : source ? source->warnings() : std::vector<std::string>())
       if (std::ranges::count(lines, line) == 0) lines.push_back(std::move(line));
-  if (!train || train->size() == 0 || !train->class_labels()) return lines;
+  if (!train || train->size() == 0) return lines;
+  std::ranges::move(name_warnings(train->annotations()->classes()), std::back_inserter(lines));
+  if (!train->class_labels()) return lines;
   const std::vector<std::string>& names = train->class_labels()->class_names();
   const std::vector<int64_t> counts = class_counts(*train),
                              others = validation ? class_counts(*validation) : std::vector<int64_t>();
   size_t empty = 0;
   for (size_t c = 0; c < counts.size(); ++c) {
-    if (counts[c] > 0 || ++empty > kMost) continue;
+    if (counts[c] > 0 || ++empty > kMostNamed) continue;
     const int64_t held_out = c < others.size() ? others[c] : 0;
     lines.push_back(text("class ", c, " ('", names[c], "') has no training image",
                          held_out > 0 ? text(", but ", held_out, " for validation") : std::string()));
   }
-  if (empty > kMost) lines.push_back(text(empty - kMost, " more classes have no training image"));
+  if (empty > kMostNamed) lines.push_back(text(empty - kMostNamed, " more classes have no training image"));
   return lines;
 }
 

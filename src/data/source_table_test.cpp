@@ -86,18 +86,56 @@ TEST(Table, ClassesWithoutTrainingImagesAreNamed) {
             Names{"class 2 ('owl') has no training image, but 1 for validation"});
 }
 
-TEST(Table, OtherSeparatorsAreNamed) {
+// The first line decides, whatever the name; only what divides it separates.
+TEST(Table, EverySeparatorIsRead) {
   const TemporaryFolder folder;
-  const auto refusal = [&](const std::string& name, const std::string& content) {
-    return error_of([&] { open_source({.path = folder.write(name, content)}, Split::train); }, &folder);
+  const Names lines = {"path,label", "a.png,x;y", "b.png,z"};
+  for (const auto& [name, separator] :
+       {std::pair("a.csv", ','), {"b.csv", ';'}, {"c.csv", '\t'}, {"d.tsv", '\t'}, {"e.tsv", ','}})
+    for (const char* end : {"\n", "\r\n", "\r"}) {
+      std::string content;
+      for (std::string line : lines) {
+        line.replace(line.find(','), 1, 1, separator);
+        if (separator == ';')
+          line.replace(std::min(line.find("x;y"), line.size()), 3,
+                       line.find("x;y") == std::string::npos ? "" : "\"x;y\"");
+        content += line + end;
+      }
+      const auto source = open_source({.path = folder.write(name, content), .val_share = 0}, Split::train);
+      EXPECT_EQ(labels_in(*source).class_names(), (Names{"x;y", "z"})) << name;
+    }
+}
+
+// As pandas, spreadsheets and Windows write them.
+TEST(Table, PathsAndNumbersOfOtherPrograms) {
+  const TemporaryFolder folder;
+  folder.write("images/a.png", "A");
+  const auto source = open_source(
+      {.path = folder.write("l.csv", "file_name,category\nimages\\a.png,1.0\nb.png,0.0\nc.png,2\n"),
+       .val_share = 0},
+      Split::train);
+  EXPECT_EQ(source->read(0).name, folder.path("images/a.png"));
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"0", "1", "2"}));
+  EXPECT_EQ(labels_of(*source), (Labels{1, 0, 2}));
+  EXPECT_EQ(labels_in(*open_source({.path = folder.write("v.csv", "a.png,v1.0\nb.png,.0\n"), .val_share = 0},
+                                   Split::train))
+                .class_names(),
+            (Names{".0", "v1.0"}));
+}
+
+TEST(Table, NamesThatMayBeMistakesAreWarnedOf) {
+  const TemporaryFolder folder;
+  const auto warnings = [&](const std::string& content) {
+    const auto source = open_source({.path = folder.write("l.csv", content), .val_share = 0}, Split::train);
+    return set_warnings(source.get(), nullptr);
   };
-  EXPECT_EQ(refusal("a.csv", "path;label\na;1\n"), "DIR/a.csv is separated by semicolons, must be by commas");
-  EXPECT_EQ(refusal("b.csv", "path\tlabel\na\t1\n"),
-            "DIR/b.csv is separated by tabs, must be by commas (or be called .tsv)");
-  EXPECT_EQ(
-      open_source({.path = folder.write("c.csv", "path,label\ra,x\rb,y\r"), .val_share = 0}, Split::train)
-          ->size(),
-      2);
+  EXPECT_EQ(warnings("a,Cat\nb,cat\nc,dog\n"),
+            Names{"classes 0 ('Cat') and 1 ('cat') have names that differ by capitals or spaces alone"});
+  EXPECT_EQ(warnings("a,NaN\nb,cat\n"),
+            Names{"class 0 has the name 'NaN', which tables write for a missing value"});
+  EXPECT_EQ(warnings("a,cat\nb,cat\n"),
+            Names{"all images are of one class ('cat'): a classifier needs two or more to learn anything"});
+  EXPECT_EQ(warnings("a,cat\nb,dog\n"), Names{});
 }
 
 TEST(Table, ASplitColumnSplits) {

@@ -73,6 +73,28 @@ TEST_F(CocoFiles, BadAnnotationsAreDroppedAndCounted) {
                                                       {"runs that do not fill their mask", 1}}));
 }
 
+TEST_F(CocoFiles, BoxesInOtherFormsAreWarnedOf) {
+  const auto warnings = [&](const std::string& box) {
+    std::string annotations;
+    for (int i = 1; i <= 4; ++i)
+      annotations +=
+          text(i > 1 ? "," : "", R"({"id":)", i, R"(,"image_id":7,"category_id":5,"bbox":)", box, "}");
+    const auto source = open_source({.path = write(file(annotations))}, Split::train);
+    std::vector<std::string> lines = source->warnings();
+    for (std::string& line : lines) line = line.substr(line.find(": ") + 2);
+    return lines;
+  };
+  EXPECT_EQ(warnings("[1,2,3,4]"), std::vector<std::string>{});
+  EXPECT_EQ(warnings("[0.1,0.2,0.5,0.5]"),
+            std::vector<std::string>{
+                "all 4 boxes are at most a pixel: they look like fractions of their images, must be pixels"});
+  EXPECT_EQ(
+      warnings("[8,4,18,9]"),
+      std::vector<std::string>{"4 of 4 boxes end outside of their image: they look like [left, top, right, "
+                               "bottom], must be [left, top, width, height]"});
+  EXPECT_EQ(warnings("[12,4,10,4]"), std::vector<std::string>{"4 of 4 boxes end outside of the image"});
+}
+
 // As in pycocotools and detectron2: a bad polygon takes neither the good ones nor the box with it.
 TEST_F(CocoFiles, ObjectsKeepTheirGoodPolygonsAndBoxes) {
   const CocoFile read = read_coco(write(file(

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
@@ -260,7 +261,7 @@ class Reader {
     image.number = number_at(element, "id", text(path_, ": image ", file_.images.size()));
     const std::string where = text(path_, ": image ", image.number);
     const auto name = element.find("file_name");
-    if (name != element.end() && name->is_string()) image.file = name->get<std::string>();
+    if (name != element.end() && name->is_string()) image.file = portable_path(name->get<std::string>());
     image.width = side_of(element, "width", where), image.height = side_of(element, "height", where);
     if (!images_.emplace(image.number, file_.images.size()).second)
       problem("the image number ", image.number, " occurs twice");

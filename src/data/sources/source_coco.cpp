@@ -296,6 +296,44 @@ void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
   });
 }
 
+namespace {
+
+// Returns lines about boxes that are written in another form than COCO's [left, top, width, height] in pixels: as
+// fractions of the image, as two corners, or in pixels of another size of the image.
+std::vector<std::string> box_warnings(const CocoFile& file, const ObjectPlace& place) {
+  std::unordered_map<int64_t, const CocoImage*> images;
+  for (const CocoImage& image : file.images)
+    if (image.width > 0 && image.height > 0) images[image.number] = &image;
+  int64_t known = 0, fractions = 0, corners = 0, beyond = 0;
+  for (const CocoAnnotation& a : file.annotations) {
+    const auto found = images.find(a.image);
+    if (found == images.end()) continue;
+    const auto width = static_cast<double>(found->second->width),
+               height = static_cast<double>(found->second->height);
+    const double right = a.box.left + a.box.width, bottom = a.box.top + a.box.height;
+    ++known;
+    fractions += right <= 1.5 && bottom <= 1.5;
+    corners += a.box.width > a.box.left && a.box.height > a.box.top && a.box.width <= width &&
+               a.box.height <= height;
+    beyond += right > width + 1 || bottom > height + 1;
+  }
+  constexpr int64_t kFew = 4;  // objects say nothing about a form
+  const auto boxes = counted(known, "box", "boxes");
+  const bool coco = place.kind == "COCO" && known >= kFew;
+  if (coco && fractions == known)
+    return {text(place.file, ": all ", boxes,
+                 " are at most a pixel: they look like fractions of their images, must be pixels")};
+  if (coco && corners == known && 4 * beyond >= known)
+    return {text(place.file, ": ", beyond, " of ", boxes,
+                 " end outside of their image: they look like [left, top, right, bottom], must be [left, "
+                 "top, width, height]")};
+  if (beyond == 0) return {};
+  return {
+      text(place.file, ": ", beyond, " of ", boxes, beyond == 1 ? " ends" : " end", " outside of the image")};
+}
+
+}  // namespace
+
 std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
                                            Split split) {
   std::vector<std::string> names;
@@ -306,6 +344,7 @@ std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, con
   std::vector<int64_t> chosen(names.size());
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int64_t>(i);
   if (place.by_share) chosen = select_split(config, split, names, std::vector<int64_t>(names.size(), 0));
+  std::ranges::move(box_warnings(file, place), std::back_inserter(place.warnings));
   return std::make_unique<CocoSource>(std::move(file), std::move(place), chosen);
 }
 

@@ -12,6 +12,7 @@
 #include "data/sources/coco_file.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
@@ -47,7 +48,7 @@ std::string file_name_of(const nlohmann::json& entry, const std::string& where) 
     fail(where, " has no text 'file_name'");
   const auto& name = found->get_ref<const std::string&>();
   if (name.find('\0') != std::string::npos) fail(where, ": 'file_name' holds a zero byte");
-  return name;
+  return portable_path(name);
 }
 
 }  // namespace

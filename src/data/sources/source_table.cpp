@@ -1,10 +1,11 @@
 // Tables of paths and labels: CSV, TSV, JSON and plain lists, one or several labels per image.
 //
 // CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image) and
-//   label (or class, target)  a number or a name; "cat|dog" or the title `labels` makes the table multi-label
-//   several other columns     0 or 1 each: multi-label, the titles are the classes
-//   caption                   a text about the image; lines with the same path are its captions
-//   split                     optional: train, or val, validation, valid, test
+//   label (or class, category, target)  a number or a name; "cat|dog" or the title `labels` makes it multi-label
+//   several other columns  0 or 1 each: multi-label, the titles are the classes
+//   caption                a text about the image; lines with the same path are its captions
+//   split                  optional: train, or val, validation, valid, test
+//   The separator is a comma, a semicolon or a tab. Windows' `images\\a.jpg` is `images/a.jpg`, and 2.0 is the class 2.
 // JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}.
 // TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt).
 // Images have no labels if the table has none. Labels are class numbers if all are numbers and no class names
@@ -23,6 +24,7 @@
 #include "data/base/source_labels.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
@@ -76,8 +78,9 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   std::vector<std::string> titles;
   for (const std::string& field : first.fields) titles.push_back(lower(trim(field)));
   columns.count = titles.size();
-  columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"});
-  const auto label = find_column(titles, {"label", "labels", "class", "target"});
+  columns.path = find_column(titles, {"path", "file", "filename", "file_name", "filepath", "file_path",
+                                      "image", "image_path", "img"});
+  const auto label = find_column(titles, {"label", "labels", "class", "class_name", "category", "target"});
   if (columns.path == kNone) {
     if (label != kNone && !has_picture_extension(titles[0]))
       fail(name, " starts with titles, '", printable(titles[0], 60),
@@ -125,35 +128,32 @@ std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const 
   return marked;
 }
 
+// Returns the words of a cell. A whole number keeps no fraction, which pandas adds to a column with empty cells.
 std::vector<std::string> label_words(const std::string& cell) {
   std::vector<std::string> words;
-  for (const std::string& word : split(cell, '|'))
-    if (!trim(word).empty()) words.emplace_back(trim(word));
+  for (const std::string& part : split(cell, '|')) {
+    std::string_view word = trim(part);
+    if (word.ends_with(".0") && parse_int(word.substr(0, word.size() - 2))) word.remove_suffix(2);
+    if (!word.empty()) words.emplace_back(word);
+  }
   return words;
 }
 
-// Spreadsheets separate by semicolons or tabs where the comma is for decimals.
-void refuse_separator(const CsvRow& first, char separator, const std::string& path) {
-  if (first.fields.size() != 1) return;
-  for (const char other : {';', '\t', ','})
-    if (other != separator && first.fields[0].find(other) != std::string::npos)
-      fail(path, " is separated by ",
-           other == ';'    ? "semicolons"
-           : other == '\t' ? "tabs"
-                           : "commas",
-           ", must be by ", separator == ',' ? "commas" : "tabs",
-           other == '\t'  ? " (or be called .tsv)"
-           : other == ',' ? " (or be called .csv)"
-                          : "");
+// Returns the separator of a table: a tab in .tsv, else a comma; another one if only that divides the first line, as
+// spreadsheets write where the comma is for decimals.
+char separator_of(const std::string& path, std::string_view content) {
+  const char usual = lower(path).ends_with(".tsv") ? '\t' : ',';
+  const std::string_view first = content.substr(0, content.find('\n'));
+  for (const char separator : {usual, ';', '\t', ','})
+    if (first.find(separator) != std::string_view::npos) return separator;
+  return usual;
 }
 
 Table read_csv(const std::string& path) {
   std::string content = read_list_text(path, kMostTableBytes);
   if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
-  const char separator = lower(path).ends_with(".tsv") ? '\t' : ',';
-  const auto rows = parse_csv(content, separator, path);
+  const auto rows = parse_csv(content, separator_of(path, content), path);
   if (rows.empty()) fail(path, " is empty");
-  refuse_separator(rows[0], separator, path);
   const Columns columns = find_columns(rows[0], path);
   Table table;
   table.multi = columns.labels_title || !columns.classes.empty();
@@ -396,7 +396,7 @@ void add_row(const Row& row, const ClassNames& classes, bool chosen, bool captio
   std::vector<int64_t> numbers;
   for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes, chosen));
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
-  set.paths.push_back(row.path);
+  set.paths.push_back(portable_path(row.path));
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
   if (captioned) set.captions.push_back(row.captions);
 }

@@ -89,7 +89,7 @@ TEST(CheckData, AJpegThatWasCutAndClosedIsAWarning) {
   for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = static_cast<uint8_t>(i * i / 7);
   const std::string whole = as_text(encode_jpeg(image));
   folder.write("train/a/whole.jpg", whole);
-  folder.write("train/a/cut.jpg", whole.substr(0, whole.size() / 2) + "\xff\xd9");
+  folder.write("train/b/cut.jpg", whole.substr(0, whole.size() / 2) + "\xff\xd9");
   const CheckReport report = check_data({.path = folder.path(), .val_share = 0});
   EXPECT_EQ(report.problems(), 0);
   ASSERT_EQ(report.warnings.count, 1);

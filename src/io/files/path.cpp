@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +23,11 @@ std::string behind_links(const std::string& path) {
     at = to.is_absolute() ? to : at.parent_path() / to;
   }
   return at.string();
+}
+
+std::string portable_path(std::string path) {
+  if (path.find('/') == std::string::npos) std::ranges::replace(path, '\\', '/');
+  return path;
 }
 
 void refuse_remote_path(const std::string& path) {

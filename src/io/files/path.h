@@ -9,6 +9,10 @@ namespace tessera {
 // Returns the target of a write to `path`: resolves symbolic links, dangling ones too.
 std::string behind_links(const std::string& path);
 
+// Returns a relative path that another program wrote, with Windows' separators replaced: "images\\a.jpg" becomes
+// "images/a.jpg". A path that has a slash keeps its backslashes.
+std::string portable_path(std::string path);
+
 // Throws a usage error for https://…, hf-hub:… and similar; accepts any other path.
 void refuse_remote_path(const std::string& path);
 
