@@ -8,7 +8,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

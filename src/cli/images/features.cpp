@@ -10,7 +10,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"

@@ -7,7 +7,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/config.h"
 #include "core/error.h"
