@@ -15,7 +15,7 @@
 #include "core/threads.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
-#include "data/detection/xml.h"
+#include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 
