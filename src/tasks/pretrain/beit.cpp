@@ -1,6 +1,7 @@
 #include "tasks/pretrain/beit.h"
 
 #include "core/error.h"
+#include "core/text.h"
 #include "nn/linear.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/pretrain/masked_patches.h"
@@ -36,8 +37,13 @@ class Beit final : public MaskedPatches {
         tokens_(setup, config_.tokeniser, "task.tokeniser", "task.codes", config_.codes) {
     if (config_.tokeniser.empty())
       fail_usage("task beit needs task.tokeniser: weights of task dvae, or of DALL-E's encoder");
-    require_map_of_patches("task beit");
-    set_rectangles(config_.mask_ratio, config_.mask_least);
+    if (masker().map_stride() != patch())
+      fail_usage("task beit predicts each patch of model.patch_size = ", patch(), ", but the last map of ",
+                 spec().name, " has cells of ", masker().map_stride(), " pixels");
+    masked_ = static_cast<int64_t>(static_cast<double>(rows() * columns()) * config_.mask_ratio);
+    if (masked_ < 1)
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " masks none of the ",
+                 rows() * columns(), " patches");
     head_ = setup.build([&] {
       return std::make_shared<BeitHead>(masker().mask_width(), masker().map_width(), config_.codes);
     });
@@ -49,6 +55,10 @@ class Beit final : public MaskedPatches {
   }
 
  protected:
+  std::vector<int64_t> draw_mask(RandomStream& random) const override {
+    return rectangle_mask(random, rows(), columns(), masked_, config_.mask_least);
+  }
+
   torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
                        const models::Context& context) override {
     const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
@@ -57,11 +67,12 @@ class Beit final : public MaskedPatches {
     return beit_losses(head_->layer->forward(masked), tokens_(images, rows(), columns()), mask);
   }
 
-  int64_t head_macs() const override { return masked() * head_->layer->macs(); }
+  int64_t head_macs() const override { return masked_ * head_->layer->macs(); }
 
  private:
   BeitConfig config_;
   mutable PatchTokens tokens_;  // opened on first use
+  int64_t masked_ = 0;
   std::shared_ptr<BeitHead> head_;
 };
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
 #include "nn/init.h"
@@ -50,22 +49,6 @@ MaskedPatches::MaskedPatches(const TaskSetup& setup, const std::string& who)
 void MaskedPatches::set_head(const TaskSetup& setup, std::shared_ptr<MaskedHead> head) {
   head_ = std::move(head);
   if (setup.draws()) head_->initialise(setup.seed);
-}
-
-void MaskedPatches::require_map_of_patches(const std::string& who) const {
-  if (masker_->map_stride() != patch_)
-    fail_usage(who, " predicts each patch of model.patch_size = ", patch_, ", but the last map of ",
-               spec_.name, " has cells of ", masker_->map_stride(), " pixels");
-}
-
-void MaskedPatches::set_rectangles(double ratio, int64_t least) {
-  masked_ = static_cast<int64_t>(static_cast<double>(rows_ * columns_) * ratio), least_ = least;
-  if (masked_ < 1)
-    fail_usage("task.mask_ratio = ", shortest(ratio), " masks none of the ", rows_ * columns_, " patches");
-}
-
-std::vector<int64_t> MaskedPatches::draw_mask(RandomStream& random) const {
-  return rectangle_mask(random, rows_, columns_, masked_, least_);
 }
 
 std::vector<ExportedPart> MaskedPatches::exported(int64_t side) {

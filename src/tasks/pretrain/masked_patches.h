@@ -1,5 +1,5 @@
-// The common part of SimMIM, MaskFeat, BEiT and MVP: images with mask tokens in place of patches, a head on the model's last map,
-// and a loss over the masked patches. Each has its own targets; SimMIM draws units, the others rectangles.
+// The common part of SimMIM, MaskFeat and BEiT: images with mask tokens in place of patches, a head on the model's last map,
+// and a loss over the masked patches. Each of the three draws its own masks and has its own targets.
 #pragma once
 
 #include <memory>
@@ -55,14 +55,8 @@ class MaskedPatches : public Task {
   const models::ModelSpec& spec() const { return spec_; }
   models::PatchMask mask_of(const torch::Tensor& mask) const;
 
-  // Throws a usage error unless the last map has a cell for each patch.
-  void require_map_of_patches(const std::string& who) const;
-  // Sets the rectangles that draw_mask() draws. Throws a usage error if `ratio` (task.mask_ratio) of the patches is none.
-  void set_rectangles(double ratio, int64_t least);
-  int64_t masked() const { return masked_; }  // patches of an image, by rectangles
-
-  // Returns 1 for the masked patches of the first grid, in row-major order: by rectangle_mask().
-  virtual std::vector<int64_t> draw_mask(RandomStream& random) const;
+  // Returns 1 for the masked patches of the first grid, in row-major order.
+  virtual std::vector<int64_t> draw_mask(RandomStream& random) const = 0;
   // Returns for each sample the sum of the masked patches' losses, [batch]; `mask` as in prepare().
   virtual torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
                                const models::Context& context) = 0;
@@ -78,7 +72,7 @@ class MaskedPatches : public Task {
   models::ModelSpec spec_;
   std::shared_ptr<models::Backbone> backbone_;
   models::MasksPatches* masker_;
-  int64_t patch_ = 0, rows_ = 0, columns_ = 0, masked_ = 0, least_ = 0;
+  int64_t patch_ = 0, rows_ = 0, columns_ = 0;
   std::shared_ptr<MaskedHead> head_;
 };
 

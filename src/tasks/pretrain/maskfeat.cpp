@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/pretrain/masked_patches.h"
 
@@ -62,13 +63,18 @@ class MaskFeat final : public MaskedPatches {
       : MaskedPatches(setup, "task maskfeat"), config_(read_task<MaskFeatConfig>(setup.settings)) {
     const int64_t height = rows() * patch(), width = columns() * patch();
     const bool hog = config_.target == MaskFeatTarget::hog;
-    require_map_of_patches("task maskfeat");
+    if (masker().map_stride() != patch())
+      fail_usage("task maskfeat predicts each patch of model.patch_size = ", patch(),
+                 ", but the last map of ", spec().name, " has cells of ", masker().map_stride(), " pixels");
     if (hog && patch() % config_.cell != 0)
       fail_usage("task.cell = ", config_.cell, ", must divide model.patch_size = ", patch());
     if (hog && config_.window > 0 && (height % config_.window != 0 || width % config_.window != 0))
       fail_usage("task.window = ", config_.window, ", must divide the image of ", height, " x ", width,
                  " pixels");
-    set_rectangles(config_.mask_ratio, config_.mask_least);
+    masked_ = static_cast<int64_t>(static_cast<double>(rows() * columns()) * config_.mask_ratio);
+    if (masked_ < 1)
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " masks none of the ",
+                 rows() * columns(), " patches");
     const int64_t cells = patch() / config_.cell;
     const int64_t outputs = 3 * (hog ? config_.bins * cells * cells : patch() * patch());
     head_ = setup.build(
@@ -77,6 +83,10 @@ class MaskFeat final : public MaskedPatches {
   }
 
  protected:
+  std::vector<int64_t> draw_mask(RandomStream& random) const override {
+    return rectangle_mask(random, rows(), columns(), masked_, config_.mask_least);
+  }
+
   torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
                        const models::Context& context) override {
     const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/false, context);
@@ -91,6 +101,7 @@ class MaskFeat final : public MaskedPatches {
 
  private:
   MaskFeatConfig config_;
+  int64_t masked_ = 0;
   std::shared_ptr<MaskFeatHead> head_;
 };
 

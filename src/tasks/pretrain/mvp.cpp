@@ -1,6 +1,7 @@
 #include "tasks/pretrain/mvp.h"
 
 #include "core/error.h"
+#include "core/text.h"
 #include "nn/linear.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/pretrain/masked_patches.h"
@@ -81,8 +82,13 @@ class Mvp final : public MaskedPatches {
         tower_(setup, config_) {
     if (config_.teacher.empty())
       fail_usage("task mvp needs task.teacher: weights with an image tower, such as those of task clip");
-    require_map_of_patches("task mvp");
-    set_rectangles(config_.mask_ratio, config_.mask_least);
+    if (masker().map_stride() != patch())
+      fail_usage("task mvp predicts each patch of model.patch_size = ", patch(), ", but the last map of ",
+                 spec().name, " has cells of ", masker().map_stride(), " pixels");
+    masked_ = static_cast<int64_t>(static_cast<double>(rows() * columns()) * config_.mask_ratio);
+    if (masked_ < 1)
+      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " masks none of the ",
+                 rows() * columns(), " patches");
     head_ = setup.build([&] {
       return std::make_shared<MvpHead>(masker().mask_width(), masker().map_width(), config_.width);
     });
@@ -94,6 +100,10 @@ class Mvp final : public MaskedPatches {
   }
 
  protected:
+  std::vector<int64_t> draw_mask(RandomStream& random) const override {
+    return rectangle_mask(random, rows(), columns(), masked_, config_.mask_least);
+  }
+
   torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
                        const models::Context& context) override {
     const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
@@ -106,6 +116,7 @@ class Mvp final : public MaskedPatches {
  private:
   MvpConfig config_;
   mutable Tower tower_;  // opened on first use
+  int64_t masked_ = 0;
   std::shared_ptr<MvpHead> head_;
 };
 
