@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-#include "ops/activation.h"
+#include "ops/linear.h"
 #include "ops/kept.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
