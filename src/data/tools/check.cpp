@@ -15,7 +15,6 @@
 #include "data/base/info.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
-#include "io/images/damage.h"
 #include "io/images/image.h"
 
 #define XXH_INLINE_ALL

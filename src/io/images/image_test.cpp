@@ -14,7 +14,6 @@
 #include "core/random.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
-#include "io/images/damage.h"
 #include "io/images/image_codec.h"
 #include "io/weights/safetensors.h"
 
