@@ -14,7 +14,7 @@
 #include "core/text.h"
 #include "data/base/source.h"
 #include "io/files/path.h"
-#include "io/files/replaced_files.h"
+#include "io/files/file.h"
 #include "parallel/started.h"
 
 namespace tessera::cli {

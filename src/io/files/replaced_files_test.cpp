@@ -1,4 +1,3 @@
-#include "io/files/replaced_files.h"
 
 #include <gtest/gtest.h>
 
