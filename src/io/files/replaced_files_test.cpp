@@ -1,3 +1,4 @@
+#include "io/files/file.h"
 
 #include <gtest/gtest.h>
 
@@ -5,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/files/file.h"
 #include "io/files/io_testing.h"
 
 namespace tessera {
