@@ -1,6 +1,6 @@
 #include <set>
 
-#include "data/detection/yolo_yaml.h"
+#include "data/detection/label_parsers.h"
 #include "fuzz/fuzz.h"
 #include "io/files/file.h"
 

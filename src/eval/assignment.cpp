@@ -66,6 +66,11 @@ class Solver {
       if (row_of_[c] >= 0) row_potential_[static_cast<size_t>(row_of_[c])] += reached - distance[c];
       column_potential_[c] -= reached - distance[c];
     }
+    exchange(before, last, first);
+  }
+
+  // Gives each column of the path that ends at `last` the row of the one before it, and the first column the row `first`.
+  void exchange(const std::vector<int64_t>& before, int64_t last, int64_t first) {
     for (int64_t column = last; column >= 0;) {
       const int64_t earlier = before[static_cast<size_t>(column)];
       row_of_[static_cast<size_t>(column)] = earlier < 0 ? first : row_of_[static_cast<size_t>(earlier)];

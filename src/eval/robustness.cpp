@@ -79,6 +79,30 @@ std::vector<int> severities_in(const std::string& list) {
   return out;
 }
 
+// Adds the line `where` of a baseline's table.
+void add_line(const std::vector<std::string>& cells, const BaselineColumns& columns, const std::string& where,
+              const std::string& line, CorruptionBaseline& baseline) {
+  const auto cell = [&](ptrdiff_t column) {
+    return column >= 0 && column < std::ssize(cells) ? cells[static_cast<size_t>(column)] : std::string();
+  };
+  const auto error = parse_double(cell(columns.error));
+  if (!error || !(*error >= 0 && *error <= 1))
+    fail_usage(where, ": '", printable(line), "' must name a corruption and its error, 0 to 1");
+  const int64_t images = std::max<int64_t>(0, parse_int(cell(columns.images)).value_or(0));
+  if (cells[0] == "clean") {
+    baseline.clean = *error, baseline.clean_images = images;
+    return;
+  }
+  if (columns.severities >= 0) {
+    const std::vector<int> severities = severities_in(cell(columns.severities));
+    if (severities.empty() || (!baseline.errors.empty() && severities != baseline.severities))
+      fail_usage(where, ": the severities '", printable(cell(columns.severities)),
+                 "' must be some of 1 to 5 as in '1 3 5', the same in every line");
+    baseline.severities = severities;
+  }
+  baseline.errors.push_back({cells[0], *error, images});
+}
+
 }  // namespace
 
 std::string severity_list(std::span<const int> severities, const char* separator) {
@@ -100,26 +124,7 @@ CorruptionBaseline parse_baseline(std::string_view table, const std::string& nam
       columns = columns_of(cells, name);
       continue;
     }
-    const auto cell = [&](ptrdiff_t column) {
-      return column >= 0 && column < std::ssize(cells) ? cells[static_cast<size_t>(column)] : std::string();
-    };
-    const auto error = parse_double(cell(columns.error));
-    if (!error || !(*error >= 0 && *error <= 1))
-      fail_usage(name, " line ", number, ": '", printable(line),
-                 "' must name a corruption and its error, 0 to 1");
-    const int64_t images = std::max<int64_t>(0, parse_int(cell(columns.images)).value_or(0));
-    if (cells[0] == "clean") {
-      baseline.clean = *error, baseline.clean_images = images;
-      continue;
-    }
-    if (columns.severities >= 0) {
-      const std::vector<int> severities = severities_in(cell(columns.severities));
-      if (severities.empty() || (!baseline.errors.empty() && severities != baseline.severities))
-        fail_usage(name, " line ", number, ": the severities '", printable(cell(columns.severities)),
-                   "' must be some of 1 to 5 as in '1 3 5', the same in every line");
-      baseline.severities = severities;
-    }
-    baseline.errors.push_back({cells[0], *error, images});
+    add_line(cells, columns, text(name, " line ", number), line, baseline);
   }
   if (baseline.errors.empty()) fail_usage(name, ": holds no line with a corruption and its error");
   return baseline;

@@ -146,6 +146,12 @@ struct NumberRows {
   int64_t row, count, width;
 };
 
+// Returns rows start … of rows in memory, such as the mLSTM's in walking order.
+template <class T, class Rows>
+TESSERA_INLINE NumberRows<T> rows_of(const Rows& from, int64_t start, int64_t count, int64_t width) {
+  return {(const T*)from.data + start * from.stride, from.stride, count, width};
+}
+
 // Writes bfloat16 at the start of the rows of `to`, times scale[r] if given, padded with zeros to a multiple
 // of 16. `to` may be the memory of the input rows.
 template <class T>

@@ -130,6 +130,21 @@ void read_lines(Read& read, const std::vector<nlohmann::json>& lines, const RunO
   if (!has_loss) read.fault = text("no evaluation has '", options.loss, "'");
 }
 
+// Adds the results of a run that is complete: sizes of its weights, and measurements after the training.
+void add_finished(const std::string& directory, const RunOptions& options, double epochs, Read& read) {
+  if (epochs > 0) read.point.unique_samples = read.point.samples / epochs;
+  read.point.parameters = parameters_of(directory + "/model.safetensors", options.without_embeddings);
+  if (!(read.point.flop > 0)) read.point.flop = 6 * read.point.parameters * read.point.samples;
+  const double other =
+      measured_in(directory + "/other.json", [&](const auto& json) { return number_of(json, options.loss); });
+  if (other > 0) read.point.other_loss = other;
+  const double probe = measured_in(directory + "/probe.json", best_probe);
+  if (std::isfinite(probe)) read.point.accuracy = probe;
+  read.curve.name = directory;
+  read.curve.parameters = read.point.parameters;
+  read.curve.flop_per_sample = read.point.flop / read.point.samples;
+}
+
 Read read_run(const std::string& directory, const RunOptions& options) {
   Read read{.point = {.name = directory}};
   const std::string recipe_file = directory + "/recipe.toml", weights = directory + "/model.safetensors";
@@ -154,17 +169,7 @@ Read read_run(const std::string& directory, const RunOptions& options) {
     read.fault = text("stopped early, in epoch ", fixed(epoch, 2));
     return read;
   }
-  if (epoch > 0) read.point.unique_samples = read.point.samples / epoch;
-  read.point.parameters = parameters_of(weights, options.without_embeddings);
-  if (!(read.point.flop > 0)) read.point.flop = 6 * read.point.parameters * read.point.samples;
-  const double other =
-      measured_in(directory + "/other.json", [&](const auto& json) { return number_of(json, options.loss); });
-  if (other > 0) read.point.other_loss = other;
-  const double probe = measured_in(directory + "/probe.json", best_probe);
-  if (std::isfinite(probe)) read.point.accuracy = probe;
-  read.curve.name = directory;
-  read.curve.parameters = read.point.parameters;
-  read.curve.flop_per_sample = read.point.flop / read.point.samples;
+  add_finished(directory, options, epoch, read);
   return read;
 }
 

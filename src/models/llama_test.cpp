@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 #include "models/backbones/models_testing.h"
 #include "models/backbones/twins_stages.h"
 

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "nn/quantised_attention.h"
-#include "nn/rotation_tables.h"
+#include "nn/rope.h"
 #include "ops/attention.h"
 
 namespace tessera::nn {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "nn/rotation_tables.h"
+#include "nn/rope.h"
 
 namespace tessera::nn {
 namespace {

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "nn/init.h"
-#include "ops/causal_convolution.h"
 #include "ops/selective_scan.h"
 
 namespace tessera::nn {

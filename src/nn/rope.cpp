@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "core/random.h"
-#include "nn/rotation_tables.h"
 #include "ops/attention.h"
 #include "ops/kept.h"
 

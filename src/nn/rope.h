@@ -51,6 +51,13 @@ GridPositions grid_positions(int64_t first, int64_t last, int64_t width);
 // or float64 if x is.
 torch::Tensor rotate(const torch::Tensor& x, const Rotation& rotation);
 
+// Cos and sin of the angles times the magnitude, for x: in float64 next to the angles on a CPU, else on x's device in
+// the type that x is rotated in, made once for equal angles.
+struct RotationTables {
+  torch::Tensor cos, sin;
+};
+RotationTables rotation_tables(const Rotation& rotation, const torch::Tensor& x);
+
 // Rotary positions on a grid with mixed frequencies (Li et al. 2024, DARL, section D.1): the angle of a pair
 // of channels is m^T theta = x theta_x + y theta_y instead of one axis, with random theta.
 

@@ -9,7 +9,6 @@
 
 #include "core/text.h"
 #include "kernels/gpu/library.h"
-#include "open/gpu_kernels.h"
 
 namespace tessera::train {
 namespace {

@@ -13,7 +13,7 @@
 #include "tasks/base/text_input.h"
 #include "tasks/pairs/clip.h"
 #include "tasks/pairs/coca.h"
-#include "text/text_preparation.h"
+#include "text/tokeniser.h"
 #include "weights/hub_config.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
 

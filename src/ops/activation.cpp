@@ -1,4 +1,4 @@
-#include "ops/activation.h"
+#include "ops/linear.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

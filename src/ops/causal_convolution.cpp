@@ -1,4 +1,4 @@
-#include "ops/causal_convolution.h"
+#include "ops/selective_scan.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

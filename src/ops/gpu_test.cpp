@@ -7,8 +7,8 @@
 
 #include <cstdlib>
 
-#include "ops/activation.h"
 #include "ops/kept.h"
+#include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
 

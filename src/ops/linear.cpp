@@ -10,7 +10,6 @@
 
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
-#include "ops/activation.h"
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"

@@ -11,6 +11,7 @@
 
 #include <memory>
 
+#include "kernels/gpu/calls.h"
 #include "kernels/linear/linear.h"
 #include "ops/norm.h"
 
@@ -50,6 +51,12 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
 // The definition in ATen operations, without norm and casts.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,
                              const torch::Tensor& residual);
+
+using ActivationKind = kernels::gpu::ActivationKind;
+
+// Returns f(x), or f(x) gate for a defined gate of x's shape, for layers that have the activation between two products.
+// On a GPU by one kernel where there is one, with gradients an autograd node; otherwise composed of ATen operations.
+torch::Tensor activation(ActivationKind kind, const torch::Tensor& x, const torch::Tensor& gate = {});
 
 // While it lives, linear layers of this thread free a weight when they pack it. Its sizes are kept, its
 // values are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A

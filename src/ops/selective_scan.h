@@ -1,4 +1,4 @@
-// The selective scan of Mamba (kernels/selective_scan has its formula) as an operation with gradients.
+// The selective scan of Mamba (kernels/selective_scan has its formula) as an operation with gradients, and the convolution before it.
 #pragma once
 
 #include "ops/torch.h"
@@ -31,5 +31,15 @@ SelectiveScanResult selective_scan_unfused(const SelectiveScanInputs& in, bool w
 
 // One more token, u, delta, z [batch, channels], b and c [batch, (groups,) states], after `in.first_state`.
 SelectiveScanResult selective_scan_step(SelectiveScanInputs in);
+
+// The short convolution over a sequence before the scan: silu(bias + sum_j weight[:, 0, j] x_{t - K + 1 + j}) for every
+// channel, zeros before the first token. x [batch, tokens, channels], weight [channels, 1, K], bias [channels] or
+// undefined. With `reverse` token t sees later tokens instead, as if the sequence were flipped before and after. Float
+// tensors on a CPU run on the kernel of Vision-LSTM's mixer; elsewhere it is composed of ATen operations.
+torch::Tensor causal_convolution_silu(const torch::Tensor& x, const torch::Tensor& weight,
+                                      const torch::Tensor& bias, bool reverse);
+// The composition.
+torch::Tensor causal_convolution_silu_unfused(const torch::Tensor& x, const torch::Tensor& weight,
+                                              const torch::Tensor& bias, bool reverse);
 
 }  // namespace tessera::ops

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "ops/causal_convolution.h"
 #include "ops/inference.h"
 
 namespace tessera::ops {

@@ -29,41 +29,43 @@ using Place = std::array<int64_t, 3>;
 constexpr Place kStem = {0, 0, 0}, kHead = {2, 0, 0};
 constexpr int64_t kEnd = INT64_MAX;  // after all stages, or all blocks of a stage
 
+// First parts of the names of stems, and of lists of blocks or stages.
+constexpr std::string_view kStems[] = {"cls_token",
+                                       "dist_token",
+                                       "reg_token",
+                                       "mask_token",
+                                       "pos_embed",
+                                       "pos_drop",
+                                       "patch_embed",
+                                       "norm_pre",
+                                       "start_token",
+                                       "patch_embeds.0",
+                                       "cls_tokens",
+                                       "pos_embeds.0",
+                                       "absolute_pos_embed",
+                                       "peg",
+                                       "query_token",
+                                       "stem",
+                                       "stem1",
+                                       "stem2",
+                                       "conv1",
+                                       "conv2",
+                                       "conv3",
+                                       "bn1",
+                                       "bn2",
+                                       "bn3",
+                                       "x_embedder",
+                                       "t_embedder",
+                                       "y_embedder",
+                                       "wte",
+                                       "wpe"};
+constexpr std::string_view kStacks[] = {
+    "blocks", "layers", "stages", "patch_embeds", "pos_block", "pos_embeds", "pegs", "q_query", "h"};
+
 Place place_of(const std::string& name) {
-  static constexpr std::string_view stems[] = {"cls_token",
-                                               "dist_token",
-                                               "reg_token",
-                                               "mask_token",
-                                               "pos_embed",
-                                               "pos_drop",
-                                               "patch_embed",
-                                               "norm_pre",
-                                               "start_token",
-                                               "patch_embeds.0",
-                                               "cls_tokens",
-                                               "pos_embeds.0",
-                                               "absolute_pos_embed",
-                                               "peg",
-                                               "query_token",
-                                               "stem",
-                                               "stem1",
-                                               "stem2",
-                                               "conv1",
-                                               "conv2",
-                                               "conv3",
-                                               "bn1",
-                                               "bn2",
-                                               "bn3",
-                                               "x_embedder",
-                                               "t_embedder",
-                                               "y_embedder",
-                                               "wte",
-                                               "wpe"};
-  for (const std::string_view stem : stems)
+  for (const std::string_view stem : kStems)
     if (starts_with_part(name, stem)) return kStem;
   const auto parts = split(name, '.');
-  static constexpr std::string_view stacks[] = {
-      "blocks", "layers", "stages", "patch_embeds", "pos_block", "pos_embeds", "pegs", "q_query", "h"};
   // The numbers in a name are stage and block: "layers.1.blocks.0.…", "blocks.3.…", "blocks.0.1.…",
   // "layer2.0.…". Parts of a stage outside its blocks ("layers.1.downsample") belong to the stage's first
   // block.
@@ -72,7 +74,7 @@ Place place_of(const std::string& name) {
   const auto stage = parts[0].starts_with("layer") ? parse_int(parts[0].substr(5)) : std::nullopt;
   if (stage)
     place[++found] = *stage;
-  else if (std::find(std::begin(stacks), std::end(stacks), parts[0]) == std::end(stacks))
+  else if (std::find(std::begin(kStacks), std::end(kStacks), parts[0]) == std::end(kStacks))
     return kHead;
   for (size_t i = 1; i < parts.size() && i < 4 && found < 2 && parts[i] != "downsample"; ++i)
     if (const auto number = parse_int(parts[i])) place[++found] = *number;

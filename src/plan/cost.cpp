@@ -84,6 +84,22 @@ class StepModel {
     return f;
   }
 
+  // Seconds for the parts of that pass that the backward pass repeats.
+  double recomputed(const Forward& f) const {
+    const double again = f.products + f.memory_bound;
+    switch (layout_.recompute) {
+      case Recompute::none:
+        return 0;
+      case Recompute::attention:
+        return layout_.flash ? 0 : f.attention + f.scores;
+      case Recompute::products:
+        return 0.5 * again;
+      case Recompute::full:
+        return again + f.attention + f.scores;
+    }
+    return 0;
+  }
+
   void add_layers(StepTime& time) {
     double layers = 0;
     for (const Stack& stack : shape_.stacks) {
@@ -94,20 +110,7 @@ class StepModel {
       // The backward pass of flash attention has five products instead of two.
       time.attention += all * ((layout_.flash ? 3.5 : 3) * f.attention + 3 * f.scores);
       time.memory_bound += all * 3 * f.memory_bound;
-      const double again = f.products + f.memory_bound;
-      switch (layout_.recompute) {
-        case Recompute::none:
-          break;
-        case Recompute::attention:
-          time.recomputed += all * (layout_.flash ? 0 : f.attention + f.scores);
-          break;
-        case Recompute::products:
-          time.recomputed += all * 0.5 * again;
-          break;
-        case Recompute::full:
-          time.recomputed += all * (again + f.attention + f.scores);
-          break;
-      }
+      time.recomputed += all * recomputed(f);
       layers += all;
     }
     const double factor = shape_.parameters > 0 ? 2 + shape_.trained / shape_.parameters : 3;
@@ -176,6 +179,14 @@ class StepModel {
   double samples_, tensor_, pipeline_, context_, microbatches_;
 };
 
+// Returns the bytes of a step for stage `zero` of ZeRO, with `times` reductions of gradients and gatherings of weights.
+double data_traffic(int64_t zero, double times, double reduce, double gather) {
+  if (zero == 0) return 2 * reduce;
+  if (zero == 1) return reduce + gather;
+  if (zero == 2) return times * reduce + gather;
+  return times * (reduce + 2 * gather);
+}
+
 }  // namespace
 
 double StepTime::sum() const {
@@ -225,20 +236,7 @@ StepTraffic step_traffic(const Shape& shape, const Layout& layout, const Arithme
                gather = share * arithmetic.gathered_bytes * parameters;
   StepTraffic traffic;
   // A pipeline reduces gradients once per step, and gathers weights once.
-  const double times = layout.pipeline == 1 ? microbatches : 1;
-  switch (layout.zero) {
-    case 0:
-      traffic.data = 2 * reduce;
-      break;
-    case 1:
-      traffic.data = reduce + gather;
-      break;
-    case 2:
-      traffic.data = times * reduce + gather;
-      break;
-    default:
-      traffic.data = times * (reduce + 2 * gather);
-  }
+  traffic.data = data_traffic(layout.zero, layout.pipeline == 1 ? microbatches : 1, reduce, gather);
   // Two all-reduces forward and two backward, two more if layers are computed again; each counts twice.
   const double exchanges = layout.recompute == Recompute::full ? 6 : 4;
   traffic.tensor = microbatches * exchanges * 2 * (tensor - 1) / tensor * tokens_times_width;

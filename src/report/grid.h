@@ -1,4 +1,4 @@
-// Images side by side in one image, with captions.
+// Words in images: images side by side with captions, and overlays with the names of their classes.
 #pragma once
 
 #include <array>
@@ -8,6 +8,10 @@
 #include <vector>
 
 #include "io/images/image.h"
+
+namespace tessera::data {
+struct DrawnObject;
+}
 
 namespace tessera::report {
 
@@ -47,5 +51,13 @@ std::string svg_grid(const std::vector<Cell>& cells, const GridOptions& options 
 
 // True if image_grid's bitmap font has every character.
 bool has_glyphs(std::string_view words);
+
+// Draws objects over the image, each with its class and score ("star 97 %"), and adds a legend of their classes.
+// `scores` are shares, one an object.
+Image labelled_objects(const Image& image, const std::vector<data::DrawnObject>& objects,
+                       const std::vector<double>& scores, const std::vector<std::string>& classes);
+
+// Blends the mask over the image, and adds a legend of the classes that it has.
+Image labelled_mask(const Image& image, const Image& mask, const std::vector<std::string>& classes);
 
 }  // namespace tessera::report

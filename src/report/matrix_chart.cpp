@@ -41,6 +41,52 @@ size_t every(double cell, double apart) {
   return std::max<size_t>(1, static_cast<size_t>(std::ceil(apart / cell)));
 }
 
+// The corner of the first cell, and the side of a cell.
+struct Frame {
+  double left, top, cell;
+  double x(double column) const { return left + column * cell; }
+  double y(double row) const { return top + row * cell; }
+};
+
+void draw_names(Svg& svg, const Frame& frame, const Matrix& matrix) {
+  for (size_t r = 0; r < matrix.rows.size(); r += every(frame.cell, kLine))
+    svg.text(frame.left - 8, frame.y(static_cast<double>(r) + 0.5) + 4, Svg::Anchor::end, "ink",
+             fit_text(matrix.rows[r], 11, 120));
+  for (size_t c = 0; c < matrix.columns.size(); c += every(frame.cell, kSlantedLine)) {
+    const std::string place = pixels(frame.x(static_cast<double>(c) + 0.5) + 3) + " " + pixels(frame.top - 7);
+    svg.text(0, 0, Svg::Anchor::start, "ink", fit_text(matrix.columns[c], 11, 120),
+             "transform=\"translate(" + place + ") rotate(-45)\"");
+  }
+}
+
+void draw_cells(Svg& svg, const Frame& frame, const Matrix& matrix, const Range& range, int digits) {
+  const double cell = frame.cell, gap = cell > 10 ? 1 : 0;
+  const size_t columns = matrix.columns.size();
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    const size_t r = i / columns, c = i % columns;
+    const double value = matrix.values[i];
+    if (!std::isfinite(value)) continue;
+    const double x = frame.x(static_cast<double>(c)), y = frame.y(static_cast<double>(r));
+    const double depth = range.place(value);
+    svg.rect(x + gap / 2, y + gap / 2, cell - gap, cell - gap, "bar",
+             "fill-opacity=\"" + compact(0.04 + 0.96 * depth, 3) + "\"",
+             text(matrix.rows[r], ", ", matrix.columns[c], ": ", compact(value)));
+    if (cell >= 26)
+      svg.text(x + cell / 2, y + cell / 2 + 4, Svg::Anchor::middle, depth > 0.55 ? "light" : "ink",
+               fixed(value, digits), "pointer-events=\"none\"");
+  }
+}
+
+// Draws marks in white with dark letters in both themes, since the background may have any shade.
+void draw_marks(Svg& svg, const Frame& frame, const std::vector<MatrixMark>& marks) {
+  for (const MatrixMark& mark : marks) {
+    const double x = frame.x(mark.column + 0.5), y = frame.y(mark.row + 0.5);
+    svg.circle(x, y, 8, "fill=\"#fff\" stroke=\"#1c2230\"", mark.name);
+    svg.text(x, y + 4, Svg::Anchor::middle, "", mark.letter,
+             "font-size=\"11\" font-weight=\"600\" fill=\"#1c2230\" pointer-events=\"none\"");
+  }
+}
+
 }  // namespace
 
 std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
@@ -51,43 +97,16 @@ std::string matrix_chart(const Matrix& matrix, const MatrixOptions& options) {
         kMostMatrixCells);
   const Range range = range_of(matrix, options);
   const double left = names_width(matrix.rows) + 40, top = 58 + names_width(matrix.columns) * 0.72;
-  const double cell = std::clamp((options.width - left - 24) / static_cast<double>(columns), 2.0, 44.0);
-  const double right = left + cell * static_cast<double>(columns),
-               bottom = top + cell * static_cast<double>(rows);
+  const Frame frame{left, top,
+                    std::clamp((options.width - left - 24) / static_cast<double>(columns), 2.0, 44.0)};
+  const double right = frame.x(static_cast<double>(columns)), bottom = frame.y(static_cast<double>(rows));
   Svg svg(options.width, bottom + 44, options.title);
   svg.text(16, 22, Svg::Anchor::start, "title", options.title);
   svg.text(16, 39, Svg::Anchor::start, "label", options.note);
-  for (size_t r = 0; r < rows; r += every(cell, kLine))
-    svg.text(left - 8, top + (static_cast<double>(r) + 0.5) * cell + 4, Svg::Anchor::end, "ink",
-             fit_text(matrix.rows[r], 11, 120));
-  for (size_t c = 0; c < columns; c += every(cell, kSlantedLine)) {
-    const std::string place =
-        pixels(left + (static_cast<double>(c) + 0.5) * cell + 3) + " " + pixels(top - 7);
-    svg.text(0, 0, Svg::Anchor::start, "ink", fit_text(matrix.columns[c], 11, 120),
-             "transform=\"translate(" + place + ") rotate(-45)\"");
-  }
+  draw_names(svg, frame, matrix);
   svg.rect(left, top, right - left, bottom - top, "frame");
-  const double gap = cell > 10 ? 1 : 0;
-  for (size_t r = 0; r < rows; ++r)
-    for (size_t c = 0; c < columns; ++c) {
-      const double value = matrix.values[r * columns + c];
-      if (!std::isfinite(value)) continue;
-      const double x = left + static_cast<double>(c) * cell, y = top + static_cast<double>(r) * cell;
-      const double depth = range.place(value);
-      svg.rect(x + gap / 2, y + gap / 2, cell - gap, cell - gap, "bar",
-               "fill-opacity=\"" + compact(0.04 + 0.96 * depth, 3) + "\"",
-               text(matrix.rows[r], ", ", matrix.columns[c], ": ", compact(value)));
-      if (cell >= 26)
-        svg.text(x + cell / 2, y + cell / 2 + 4, Svg::Anchor::middle, depth > 0.55 ? "light" : "ink",
-                 fixed(value, options.digits), "pointer-events=\"none\"");
-    }
-  // White with dark letters in both themes, since the background may have any shade.
-  for (const MatrixMark& mark : options.marks) {
-    const double x = left + (mark.column + 0.5) * cell, y = top + (mark.row + 0.5) * cell;
-    svg.circle(x, y, 8, "fill=\"#fff\" stroke=\"#1c2230\"", mark.name);
-    svg.text(x, y + 4, Svg::Anchor::middle, "", mark.letter,
-             "font-size=\"11\" font-weight=\"600\" fill=\"#1c2230\" pointer-events=\"none\"");
-  }
+  draw_cells(svg, frame, matrix, range, options.digits);
+  draw_marks(svg, frame, options.marks);
   const std::string axes =
       options.row_label.empty() ? "" : "rows: " + options.row_label + "    columns: " + options.column_label;
   svg.text(left, bottom + 18, Svg::Anchor::start, "label", axes);

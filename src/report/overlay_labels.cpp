@@ -1,4 +1,4 @@
-#include "report/overlay_labels.h"
+#include "report/grid.h"
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
-#include "report/grid.h"
 
 namespace tessera::report {
 namespace {

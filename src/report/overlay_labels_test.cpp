@@ -1,10 +1,11 @@
-#include "report/overlay_labels.h"
+#include "report/grid.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/sources/annotated_source.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
 #include "io/images/image.h"

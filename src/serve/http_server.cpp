@@ -28,7 +28,6 @@
 
 #include "core/text.h"
 #include "serve/loop_exchange.h"
-#include "serve/sockets.h"
 
 namespace tessera::serve {
 namespace {

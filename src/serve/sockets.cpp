@@ -1,4 +1,4 @@
-#include "serve/sockets.h"
+#include "serve/http_server.h"
 
 #include <linux/filter.h>
 #include <sys/resource.h>

@@ -103,14 +103,14 @@ class Bpe : public PieceModel {
     }
   }
 
+  static void append(std::vector<Symbol>& symbols, int32_t id, size_t start, size_t end) {
+    const auto number = static_cast<int32_t>(symbols.size());
+    symbols.push_back({id, static_cast<uint32_t>(start), static_cast<uint32_t>(end), number - 1, number + 1});
+  }
+
   std::vector<Symbol> first_symbols(std::u32string_view piece) const {
     std::vector<Symbol> symbols;
     symbols.reserve(piece.size());
-    const auto put = [&](int32_t id, size_t start, size_t end) {
-      const auto number = static_cast<int32_t>(symbols.size());
-      symbols.push_back(
-          {id, static_cast<uint32_t>(start), static_cast<uint32_t>(end), number - 1, number + 1});
-    };
     std::string name;
     bool unknown_before = false;
     for (size_t i = 0; i < piece.size(); ++i) {
@@ -121,20 +121,20 @@ class Bpe : public PieceModel {
       const size_t plain_end = name.size();
       if (i + 1 == piece.size()) name += suffix_;
       if (const auto id = vocabulary_.find(name)) {
-        put(*id, i, i + 1);
+        append(symbols, *id, i, i + 1);
         unknown_before = false;
         continue;
       }
       const std::string_view bytes = std::string_view(name).substr(plain, plain_end - plain);
       const auto byte_id = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)]; };
       if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return byte_id(byte) >= 0; })) {
-        for (const char byte : bytes) put(byte_id(byte), i, i + 1);
+        for (const char byte : bytes) append(symbols, byte_id(byte), i, i + 1);
         unknown_before = false;
       } else if (unknown_ >= 0) {
         if (fuse_unknown_ && unknown_before)
           symbols.back().end = static_cast<uint32_t>(i + 1);
         else
-          put(unknown_, i, i + 1);
+          append(symbols, unknown_, i, i + 1);
         unknown_before = true;
       }
     }
@@ -142,14 +142,15 @@ class Bpe : public PieceModel {
     return symbols;
   }
 
+  struct Candidate {
+    int32_t rank, at, left, right, id;
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
+  };
+
   // Merges the pair that was learned first, the leftmost on a tie.
   void merge(std::vector<Symbol>& symbols) const {
-    struct Candidate {
-      int32_t rank, at, left, right, id;
-      bool operator>(const Candidate& other) const {
-        return rank != other.rank ? rank > other.rank : at > other.at;
-      }
-    };
     std::vector<Candidate> heap;
     const auto offer = [&](int32_t at) {
       if (at < 0) return;

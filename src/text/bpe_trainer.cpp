@@ -55,6 +55,48 @@ struct Word {
   int64_t count;
 };
 
+// The tokens so far: their ids by text, and their texts by id. Texts of special tokens are left out: no merge has them.
+struct Tokens {
+  Json ids = Json::object();
+  std::vector<std::string> texts;
+
+  int32_t count() const { return static_cast<int32_t>(texts.size()); }
+  // Returns the entry of tokenizer.json.
+  Json add_special(const std::string& name) {
+    const int32_t id = count();
+    ids[name] = id;
+    texts.emplace_back();
+    return added_token(name, id, true);
+  }
+  int32_t add(const std::string& text) {
+    const int32_t id = count();
+    ids[text] = id;
+    texts.push_back(text);
+    return id;
+  }
+  // Returns the id of a merged text, which may exist already.
+  int32_t merged(const std::string& text) {
+    const auto known = ids.find(text);
+    return known == ids.end() ? add(text) : known->get<int32_t>();
+  }
+};
+
+// Adds the 256 bytes to the tokens, and writes each word as their ids.
+std::vector<Word> words_of(const std::map<std::u32string, int64_t>& counts, Tokens& tokens) {
+  std::unordered_map<char32_t, int32_t> first;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char32_t c = byte_character(static_cast<unsigned char>(byte));
+    first[c] = tokens.add(to_utf8({&c, 1}));
+  }
+  std::vector<Word> words;
+  for (const auto& [chars, count] : counts) {
+    Word word{{}, count};
+    for (const char32_t c : chars) word.symbols.push_back(first.at(c));
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
 // Counts of neighbouring pairs, updated as words are merged.
 class Pairs {
  public:
@@ -158,50 +200,19 @@ void BpeTrainer::add(std::string_view text) {
 
 std::string BpeTrainer::learn(const std::function<bool(int64_t)>& progress) {
   if (counter_->words.empty()) fail("there is no text to learn merges from");
-  Json vocabulary = Json::object(), added = Json::array();
-  int32_t next = 0;
-  for (const std::string& name : options_.special) {
-    vocabulary[name] = next;
-    added.push_back({{"id", next++},
-                     {"content", name},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
-  std::vector<std::string> names(static_cast<size_t>(next));
-  std::unordered_map<char32_t, int32_t> first;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char32_t c = byte_character(static_cast<unsigned char>(byte));
-    names.push_back(to_utf8({&c, 1}));
-    vocabulary[names.back()] = next;
-    first[c] = next++;
-  }
-  std::vector<Word> words;
-  for (const auto& [chars, count] : counter_->words) {
-    Word word{{}, count};
-    for (const char32_t c : chars) word.symbols.push_back(first.at(c));
-    words.push_back(std::move(word));
-  }
-  Pairs pairs(std::move(words));
-  Json merges = Json::array();
-  while (next < options_.vocabulary) {
+  Tokens tokens;
+  Json added = Json::array(), merges = Json::array();
+  for (const std::string& name : options_.special) added.push_back(tokens.add_special(name));
+  Pairs pairs(words_of(counter_->words, tokens));
+  while (tokens.count() < options_.vocabulary) {
     const auto [pair, times] = pairs.best();
     if (times < std::max<int64_t>(1, options_.least)) break;
-    const std::string &left = names[static_cast<size_t>(pair.first)],
-                      &right = names[static_cast<size_t>(pair.second)];
+    const std::string &left = tokens.texts[static_cast<size_t>(pair.first)],
+                      &right = tokens.texts[static_cast<size_t>(pair.second)];
     merges.push_back(Json::array({left, right}));
-    const std::string both = left + right;
-    const auto known = vocabulary.find(both);
-    const int32_t into = known == vocabulary.end() ? next : known->get<int32_t>();
-    if (known == vocabulary.end()) {
-      vocabulary[both] = next++;
-      names.push_back(both);
-    }
-    pairs.merge(pair, into);
-    if (progress && !progress(next))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", next, " tokens"));
+    pairs.merge(pair, tokens.merged(left + right));
+    if (progress && !progress(tokens.count()))
+      throw Error(ErrorKind::interrupted, text("interrupted after ", tokens.count(), " tokens"));
   }
   const Json tree = {{"version", "1.0"},
                      {"added_tokens", added},
@@ -209,7 +220,7 @@ std::string BpeTrainer::learn(const std::function<bool(int64_t)>& progress) {
                      {"pre_tokenizer", byte_level(options_.prefix_space)},
                      {"post_processor", wrapping(options_)},
                      {"decoder", byte_level(options_.prefix_space)},
-                     {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
+                     {"model", {{"type", "BPE"}, {"vocab", tokens.ids}, {"merges", merges}}}};
   return tree.dump();
 }
 

@@ -16,11 +16,6 @@ constexpr size_t kClipMerges = 49152 - 256 - 2;  // further lines of the file ar
 constexpr const char* kClipWords =
     R"(<\|startoftext\|>|<\|endoftext\|>|(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+)";
 
-Json special_token(const std::string& content, int64_t id) {
-  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
-          {"rstrip", false}, {"normalized", false}, {"special", true}};
-}
-
 Json byte_level(bool use_regex) {
   return {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", use_regex}};
@@ -85,6 +80,11 @@ bool is_bracketed(std::string_view token) {
 
 }  // namespace
 
+Json added_token(const std::string& content, int64_t id, bool special) {
+  return {{"id", id},        {"content", content},     {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", !special}, {"special", special}};
+}
+
 Json clip_definition(std::string_view text, const std::string& where) {
   Json merges = read_pairs(text, kClipMerges, where);
   if (merges.empty()) fail(where, " holds no merges");
@@ -120,7 +120,7 @@ Json merges_definition(std::string_view vocabulary_text, std::string_view merges
   for (const Json& pair : merges) made.insert(pair[0].get<std::string>() + pair[1].get<std::string>());
   for (const auto& [token, id] : vocabulary.items())
     if (is_bracketed(token) && !made.count(token))
-      tree["added_tokens"].push_back(special_token(token, id.get<int64_t>()));
+      tree["added_tokens"].push_back(added_token(token, id.get<int64_t>(), true));
   tree["normalizer"] = nullptr;
   tree["pre_tokenizer"] = byte_level(true);
   tree["post_processor"] = nullptr;

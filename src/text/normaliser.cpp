@@ -274,29 +274,13 @@ class SentencePiece : public Normaliser {
   }
 
   void apply(AlignedText& text) const override {
-    const std::string bytes = to_utf8(text.chars);
     AlignedText out = text.successor();
-    size_t at = 0, place = 0;  // in bytes, in characters
-    std::u32string piece;
-    TokenSpan span;
-    const auto next = [&] {
-      const std::u32string_view rest = std::u32string_view(text.chars).substr(place);
-      const size_t kept = user_defined_.longest(rest).length;
-      const CharacterMap::Hit hit =
-          map_ && kept == 0 ? map_->find(std::string_view(bytes).substr(at), true) : CharacterMap::Hit{};
-      piece = hit.length ? to_code_points_lossy(hit.replacement)
-                         : std::u32string(rest.substr(0, std::max<size_t>(kept, 1)));
-      const size_t end = at + (hit.length ? hit.length : to_utf8(piece).size());
-      span.start = text.spans[place].start;
-      for (std::string skipped; at < end && place < text.chars.size(); at += skipped.size(), ++place) {
-        skipped.clear();
-        append_utf8(text.chars[place], skipped);
-        span.end = text.spans[place].end;
-      }
-    };
+    Reading reading{text, to_utf8(text.chars)};
+    const std::u32string& piece = reading.piece;
+    const TokenSpan& span = reading.span;
     bool blank_before = collapse_, begun = false;
-    while (place < text.chars.size()) {
-      next();
+    while (reading.place < text.chars.size()) {
+      next(reading);
       if (collapse_ && !begun && piece == U" ") continue;
       if (!begun && prefix_ && !suffix_) out.add(blank_, {span.start, span.start});
       begun = true;
@@ -315,6 +299,33 @@ class SentencePiece : public Normaliser {
   }
 
  private:
+  // The text that is read piece by piece, with the next place.
+  struct Reading {
+    const AlignedText& text;
+    std::string bytes;
+    size_t at = 0, place = 0;  // in bytes, in characters
+    std::u32string piece = {};
+    TokenSpan span = {};
+  };
+
+  // Reads a key of the map as its replacement, or a word that stays, or a character.
+  void next(Reading& r) const {
+    const std::u32string_view rest = std::u32string_view(r.text.chars).substr(r.place);
+    const size_t kept = user_defined_.longest(rest).length;
+    const CharacterMap::Hit hit =
+        map_ && kept == 0 ? map_->find(std::string_view(r.bytes).substr(r.at), true) : CharacterMap::Hit{};
+    r.piece = hit.length ? to_code_points_lossy(hit.replacement)
+                         : std::u32string(rest.substr(0, std::max<size_t>(kept, 1)));
+    const size_t end = r.at + (hit.length ? hit.length : to_utf8(r.piece).size());
+    r.span.start = r.text.spans[r.place].start;
+    std::string skipped;
+    for (; r.at < end && r.place < r.text.chars.size(); r.at += skipped.size(), ++r.place) {
+      skipped.clear();
+      append_utf8(r.text.chars[r.place], skipped);
+      r.span.end = r.text.spans[r.place].end;
+    }
+  }
+
   bool prefix_, collapse_, suffix_;
   char32_t blank_;
   std::unique_ptr<CharacterMap> map_;

@@ -202,56 +202,39 @@ class PatternParser {
 
   // Parses \x in or outside a class; adds to the set.
   void escape(Set& set) {
+    static constexpr std::u32string_view letters = U"nrtfv", controls = U"\n\r\t\f\v";
     const char32_t c = next();
     const auto one = [&](char32_t value) { set.ranges.push_back({value, value}); };
-    switch (c) {
-      case U'n':
-        return one(U'\n');
-      case U'r':
-        return one(U'\r');
-      case U't':
-        return one(U'\t');
-      case U'f':
-        return one(U'\f');
-      case U'v':
-        return one(U'\v');
-      case U's':
-        set.spaces = true;
-        return;
-      case U'S':
-        set.no_spaces = true;
-        return;
-      case U'd':
-        set.categories |= bit(Category::Nd);
-        return;
-      case U'D':
-        set.categories |= ~bit(Category::Nd);
-        return;
-      case U'w':
-        return add_word(set);
-      case U'W':
-        add_word(set.any.emplace_back());
-        set.any.back().negated = true;
-        return;
-      case U'h':
-        return add_hex_digits(set);
-      case U'H':
-        add_hex_digits(set.any.emplace_back());
-        set.any.back().negated = true;
-        return;
-      case U'p':
-      case U'P':
-        return property(set, c == U'P');
-      case U'x':
-        return one(hex(2));
-      case U'u':
-        return one(hex(4));
-      default:
-        break;
-    }
+    if (const size_t at = letters.find(c); at != letters.npos) return one(controls[at]);
+    if (add_class(c, set)) return;
+    if (c == U'p' || c == U'P') return property(set, c == U'P');
+    if (c == U'x') return one(hex(2));
+    if (c == U'u') return one(hex(4));
     if ((c >= U'0' && c <= U'9') || (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z'))
       refuse("a '\\' that is not understood");
     one(c);
+  }
+
+  // Adds the characters that \c is short for. Returns false if it is no such letter.
+  static bool add_class(char32_t c, Set& set) {
+    const bool negated = c == U'W' || c == U'H';
+    Set& to = negated ? set.any.emplace_back() : set;
+    if (c == U's')
+      to.spaces = true;
+    else if (c == U'S')
+      to.no_spaces = true;
+    else if (c == U'd')
+      to.categories |= bit(Category::Nd);
+    else if (c == U'D')
+      to.categories |= ~bit(Category::Nd);
+    else if (c == U'w' || c == U'W')
+      add_word(to);
+    else if (c == U'h' || c == U'H')
+      add_hex_digits(to);
+    else
+      return false;
+    if (negated) to.negated = true;
+    return true;
   }
 
   char32_t hex(int digits) {
@@ -390,17 +373,23 @@ class PatternParser {
       case Kind::repeat:
         return lay_out_repeat(node);
       case Kind::look:
-      case Kind::atomic: {
-        Pattern::Instruction inner{node.kind == Kind::look ? Op::look : Op::atomic};
-        inner.negated = node.negated;
-        const size_t at = emit(inner);
-        pattern_.program_[at].x = here();
-        for (const Node& part : node.parts) lay_out(part);
-        emit({Op::match});
-        pattern_.program_[at].y = here();
-        return;
-      }
+      case Kind::atomic:
+        return lay_out_inner(node.kind == Kind::look ? Op::look : Op::atomic, node.negated, [&] {
+          for (const Node& part : node.parts) lay_out(part);
+        });
     }
+  }
+
+  // Lays out a program within the program, which ends with its own match.
+  template <class Body>
+  void lay_out_inner(Pattern::Op op, bool negated, const Body& body) {
+    Pattern::Instruction inner{op};
+    inner.negated = negated;
+    const size_t at = emit(inner);
+    pattern_.program_[at].x = here();
+    body();
+    emit({Pattern::Op::match});
+    pattern_.program_[at].y = here();
   }
 
   void lay_out_choice(const Node& node) {
@@ -438,16 +427,17 @@ class PatternParser {
 
   void lay_out_repeat(const Node& node) {
     using Op = Pattern::Op;
-    const Node& part = node.parts[0];
-    if (part.kind == Kind::set) {
+    if (const Node& part = node.parts[0]; part.kind == Kind::set)
       emit({Op::repeat, part.set, 0, node.min, node.max, node.mode});
-      return;
-    }
-    size_t atomic = 0;
-    if (node.mode == 'p') {
-      atomic = emit({Op::atomic});
-      pattern_.program_[atomic].x = here();
-    }
+    else if (node.mode == 'p')
+      lay_out_inner(Op::atomic, false, [&] { lay_out_copies(node); });
+    else
+      lay_out_copies(node);
+  }
+
+  void lay_out_copies(const Node& node) {
+    using Op = Pattern::Op;
+    const Node& part = node.parts[0];
     for (size_t i = 0; i < node.min; ++i) lay_out(part);
     const bool lazy = node.mode == 'l';
     const auto branch = [&](size_t split, size_t into, size_t past) {
@@ -469,10 +459,6 @@ class PatternParser {
         lay_out(part);
       }
       for (const size_t split : splits) branch(split, split + 1, here());
-    }
-    if (node.mode == 'p') {
-      emit({Op::match});
-      pattern_.program_[atomic].y = here();
     }
   }
 

@@ -191,13 +191,55 @@ Json added_tokens(const Model& model) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     if (piece.kind != Kind::user_defined || piece.text.empty()) continue;
-    out.push_back({{"id", id},
-                   {"content", piece.text},
-                   {"single_word", false},
-                   {"lstrip", false},
-                   {"rstrip", false},
-                   {"normalized", true},
-                   {"special", false}});
+    out.push_back(added_token(piece.text, static_cast<int64_t>(id), false));
+  }
+  return out;
+}
+
+Json normaliser_of(const Model& model) {
+  Json kept = Json::array();
+  for (const Piece& piece : model.pieces)
+    if (piece.kind == Kind::user_defined) kept.push_back(piece.text);
+  Json out = {{"type", "SentencePiece"},
+              {"add_dummy_prefix", model.add_dummy_prefix},
+              {"remove_extra_whitespaces", model.remove_extra_whitespaces},
+              {"escape_whitespaces", model.escape_whitespaces},
+              {"treat_whitespace_as_suffix", model.whitespace_as_suffix},
+              {"user_defined", kept}};
+  if (!model.character_map.empty())
+    out["precompiled_charsmap"] = to_base64(std::as_bytes(std::span(model.character_map)));
+  return out;
+}
+
+// Returns the template that puts the token `id` before a text, or after it.
+Json template_of(const std::string& content, int64_t id, bool before) {
+  const Json token = {{"SpecialToken", {{"id", content}, {"type_id", 0}}}};
+  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", before ? Json{token, text} : Json{text, token}},
+          {"special_tokens", {{content, {{"ids", Json::array({id})}}}}}};
+}
+
+Json bpe_of(const Model& model, int64_t unknown) {
+  Json out = {{"type", "BPE"}, {"byte_fallback", model.byte_fallback}, {"fuse_unk", true}};
+  out["unk_token"] = model.pieces[static_cast<size_t>(unknown)].text;
+  for (size_t id = 0; id < model.pieces.size(); ++id) out["vocab"][model.pieces[id].text] = id;
+  out["merges"] = merges_of(model);
+  return out;
+}
+
+Json unigram_of(const Model& model, int64_t unknown) {
+  Json out = {{"type", "Unigram"}, {"byte_fallback", model.byte_fallback}, {"fuse_unk", true}};
+  out["unk_id"] = unknown;
+  out["not_in_text"] = out["user_defined"] = Json::array();
+  out["single_precision"] = true;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const Piece& piece = model.pieces[id];
+    if (piece.kind == Kind::user_defined)
+      out["user_defined"].push_back(id);
+    else if (piece.kind != Kind::normal)
+      out["not_in_text"].push_back(id);
+    out["vocab"].push_back({piece.text, piece.score});
   }
   return out;
 }
@@ -210,54 +252,20 @@ Json tree_of(const Model& model, const std::string& where) {
   Json tree;
   tree["added_tokens"] = added_tokens(model);
   tree["special_tokens"] = Json::array();
-  Json not_in_text = Json::array(), user_defined = Json::array(), kept = Json::array();
-  for (size_t id = 0; id < model.pieces.size(); ++id) {
-    const Kind kind = model.pieces[id].kind;
-    if (kind == Kind::control) tree["special_tokens"].push_back(model.pieces[id].text);
-    if (kind == Kind::user_defined)
-      user_defined.push_back(id), kept.push_back(model.pieces[id].text);
-    else if (kind != Kind::normal)
-      not_in_text.push_back(id);
-  }
-  tree["normalizer"] = {{"type", "SentencePiece"},
-                        {"add_dummy_prefix", model.add_dummy_prefix},
-                        {"remove_extra_whitespaces", model.remove_extra_whitespaces},
-                        {"escape_whitespaces", model.escape_whitespaces},
-                        {"treat_whitespace_as_suffix", model.whitespace_as_suffix},
-                        {"user_defined", kept}};
-  if (!model.character_map.empty())
-    tree["normalizer"]["precompiled_charsmap"] = to_base64(std::as_bytes(std::span(model.character_map)));
+  for (const Piece& piece : model.pieces)
+    if (piece.kind == Kind::control) tree["special_tokens"].push_back(piece.text);
+  tree["normalizer"] = normaliser_of(model);
   tree["pre_tokenizer"] = nullptr;
   // Models with a begin token (LLaMA) prepend it; others (T5) append the end token.
   tree["post_processor"] = nullptr;
-  if (const int64_t id = begin >= 0 ? begin : end; id >= 0) {
-    const Json token = {{"SpecialToken", {{"id", text_of(id)}, {"type_id", 0}}}};
-    const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-    tree["post_processor"] = {{"type", "TemplateProcessing"},
-                              {"single", begin >= 0 ? Json{token, text} : Json{text, token}},
-                              {"special_tokens", {{text_of(id), {{"ids", Json::array({id})}}}}}};
-  }
+  if (const int64_t id = begin >= 0 ? begin : end; id >= 0)
+    tree["post_processor"] = template_of(text_of(id), id, begin >= 0);
   tree["decoder"] = {{"type", "SentencePiece"},
                      {"unknown", text_of(unknown)},
                      {"unknown_surface", model.unknown_surface},
                      {"strip_prefix", model.add_dummy_prefix || model.remove_extra_whitespaces},
                      {"strip_all", model.remove_extra_whitespaces}};
-  Json& inner = tree["model"];
-  inner["byte_fallback"] = model.byte_fallback;
-  inner["fuse_unk"] = true;
-  if (model.bpe) {
-    inner["type"] = "BPE";
-    inner["unk_token"] = text_of(unknown);
-    for (size_t id = 0; id < model.pieces.size(); ++id) inner["vocab"][model.pieces[id].text] = id;
-    inner["merges"] = merges_of(model);
-  } else {
-    inner["type"] = "Unigram";
-    inner["unk_id"] = unknown;
-    inner["not_in_text"] = not_in_text;
-    inner["user_defined"] = user_defined;
-    inner["single_precision"] = true;
-    for (const Piece& piece : model.pieces) inner["vocab"].push_back({piece.text, piece.score});
-  }
+  tree["model"] = model.bpe ? bpe_of(model, unknown) : unigram_of(model, unknown);
   return tree;
 }
 

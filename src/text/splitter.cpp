@@ -230,6 +230,27 @@ std::unique_ptr<Splitter> by_spaces() {
   return std::make_unique<CharacterSplit>(&is_space, Behaviour::removed);
 }
 
+std::unique_ptr<Splitter> by_delimiter(const Json& settings, const std::string& where) {
+  const std::u32string delimiter = to_code_points(settings.at("delimiter").get<std::string>(), where);
+  if (delimiter.size() != 1) fail(where, ": the delimiter of a CharDelimiterSplit must be one character");
+  return std::make_unique<PatternSplit>(Pattern::literal(delimiter), Behaviour::removed, false);
+}
+
+std::unique_ptr<Splitter> by_length(const Json& settings, const std::string& where) {
+  const auto length = settings.value("length", int64_t{5});
+  if (length < 1) fail(where, ": the length of a FixedLength is ", length, ", must be at least 1");
+  return std::make_unique<FixedLength>(static_cast<size_t>(length));
+}
+
+std::unique_ptr<Splitter> sequence_of(const Json& settings, const std::string& where) {
+  std::vector<std::unique_ptr<Splitter>> parts;
+  for (const Json& part : settings.at("pretokenizers")) {
+    if (part.is_null()) fail(where, ": a splitter within a sequence is null");
+    parts.push_back(make_splitter(part, where));
+  }
+  return std::make_unique<Sequence>(std::move(parts));
+}
+
 const std::array<char32_t, 256>& byte_characters() {
   static const auto table = [] {
     std::array<char32_t, 256> all{};
@@ -288,27 +309,12 @@ std::unique_ptr<Splitter> make_splitter(const Json& settings, const std::string&
   if (type == "Punctuation") return std::make_unique<CharacterSplit>(&is_punctuation, behaviour("Isolated"));
   if (type == "BertPreTokenizer")
     return in_turn(by_spaces(), std::make_unique<CharacterSplit>(&is_punctuation, Behaviour::isolated));
-  if (type == "CharDelimiterSplit") {
-    const std::u32string delimiter = to_code_points(settings.at("delimiter").get<std::string>(), where);
-    if (delimiter.size() != 1) fail(where, ": the delimiter of a CharDelimiterSplit must be one character");
-    return std::make_unique<PatternSplit>(Pattern::literal(delimiter), Behaviour::removed, false);
-  }
-  if (type == "FixedLength") {
-    const auto length = settings.value("length", int64_t{5});
-    if (length < 1) fail(where, ": the length of a FixedLength is ", length, ", must be at least 1");
-    return std::make_unique<FixedLength>(static_cast<size_t>(length));
-  }
+  if (type == "CharDelimiterSplit") return by_delimiter(settings, where);
+  if (type == "FixedLength") return by_length(settings, where);
   if (type == "Digits")
     return std::make_unique<CharacterSplit>(
         &is_number, settings.value("individual_digits", false) ? Behaviour::isolated : Behaviour::contiguous);
-  if (type == "Sequence") {
-    std::vector<std::unique_ptr<Splitter>> parts;
-    for (const Json& part : settings.at("pretokenizers")) {
-      if (part.is_null()) fail(where, ": a splitter within a sequence is null");
-      parts.push_back(make_splitter(part, where));
-    }
-    return std::make_unique<Sequence>(std::move(parts));
-  }
+  if (type == "Sequence") return sequence_of(settings, where);
   fail(where, ": the way of splitting '", printable(type), "' is not known");
 }
 

@@ -1,4 +1,4 @@
-#include "text/text_preparation.h"
+#include "text/tokeniser.h"
 
 #include <nlohmann/json.hpp>
 

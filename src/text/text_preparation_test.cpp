@@ -1,8 +1,9 @@
-#include "text/text_preparation.h"
+#include "text/tokeniser.h"
 
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/value.h"
 #include "text/text_testing.h"
 
 namespace tessera {

@@ -88,6 +88,18 @@ class AddedTokenFinder {
   CharacterTrie trie_;
 };
 
+AddedToken added_token_of(const json& entry, const std::string& where) {
+  AddedToken token;
+  token.id = entry.at("id").get<int32_t>();
+  token.content = to_code_points(entry.at("content").get<std::string>(), where);
+  token.special = entry.value("special", false);
+  token.normalized = entry.value("normalized", !token.special);
+  token.single_word = entry.value("single_word", false);
+  token.strip_left = entry.value("lstrip", false);
+  token.strip_right = entry.value("rstrip", false);
+  return token;
+}
+
 }  // namespace
 
 struct Tokeniser::State {
@@ -163,7 +175,6 @@ void Tokeniser::State::read_added(const json& tree) {
   const json entries = tree.value("added_tokens", json::array());
   TextLimits limits(entries.size(), where);
   for (const json& entry : entries) {
-    AddedToken token;
     const std::string content = entry.at("content").get<std::string>();
     const auto id = entry.at("id").get<int64_t>();
     if (id < 0 || id > kMostAdded)
@@ -171,13 +182,7 @@ void Tokeniser::State::read_added(const json& tree) {
            kMostAdded);
     if (content.empty()) continue;
     check_added(content, id);
-    token.id = static_cast<int32_t>(id);
-    token.content = to_code_points(content, where);
-    token.special = entry.value("special", false);
-    token.normalized = entry.value("normalized", !token.special);
-    token.single_word = entry.value("single_word", false);
-    token.strip_left = entry.value("lstrip", false);
-    token.strip_right = entry.value("rstrip", false);
+    AddedToken token = added_token_of(entry, where);
     size = std::max(size, token.id + 1);
     added_ids[content] = token.id;
     added[token.id] = token;

@@ -15,6 +15,8 @@
 
 namespace tessera {
 
+class Value;
+
 // A token's place: the range [start, end) in Unicode code points of the given text. Special tokens of the
 // template have {0, 0}.
 struct TokenSpan {
@@ -112,5 +114,21 @@ std::optional<std::string> stored_tokeniser(const std::string& path);
 
 // Loads the stored tokeniser. Throws Error with the path if it has none.
 Tokeniser load_stored_tokeniser(const std::string& path);
+
+// The preparation of texts that published text towers need in addition to the file of their tokeniser: SigLIP's
+// cleaning (big_vision's canonicalize) and its padding.
+struct TextPreparation {
+  bool remove_underscores = false;  // each becomes a blank
+  bool remove_punctuation = false;  // ASCII's
+  bool lower = false;
+  bool ends = false;  // the template is the text and the end token, whatever the SentencePiece model contains
+  std::string pad = {};  // padding token, "" = the tokeniser's
+};
+
+// Reads transformers' tokenizer_config.json; an empty table means that there is none.
+TextPreparation preparation_of(const Value& tokenizer_config);
+
+// Returns the tokeniser with these steps before its own. Throws Error if it lacks the padding token.
+Tokeniser prepared(const Tokeniser& tokeniser, const TextPreparation& preparation);
 
 }  // namespace tessera

@@ -153,6 +153,9 @@ std::unique_ptr<Decoder> make_decoder(const nlohmann::json& settings, const std:
 
 // Converts each file form of a tokeniser into one tree in the layout of tokenizer.json.
 
+// Returns an entry of "added_tokens". Special tokens are found before the text is normalised, others after.
+nlohmann::json added_token(const std::string& content, int64_t id, bool special);
+
 // Reads CLIP's list of merges (bpe_simple_vocab_16e6.txt, unpacked). The vocabulary is 256 bytes, the same at
 // the end of a word, the merges, and two special tokens.
 nlohmann::json clip_definition(std::string_view merges, const std::string& where);

@@ -38,42 +38,44 @@ char32_t number(std::string_view digits) {
   return value;
 }
 
+// Adds a line of the table: a letter for its kind, then code points.
+void add_line(const std::vector<std::string>& words, Tables& tables) {
+  const char32_t key = number(words[1]);
+  const auto rest = [&] {
+    std::u32string out;
+    for (size_t i = 2; i < words.size(); ++i) out += number(words[i]);
+    return out;
+  };
+  switch (words[0][0]) {
+    case 'C': {
+      const auto at = std::find(kNames.begin(), kNames.end(), words[3]) - kNames.begin();
+      std::fill(tables.categories.begin() + key, tables.categories.begin() + number(words[2]) + 1,
+                static_cast<uint8_t>(at));
+      break;
+    }
+    case 'L':
+      tables.lower[key] = rest();
+      break;
+    case 'D':
+      tables.canonical[key] = rest();
+      break;
+    case 'K':
+      tables.compatible[key] = rest();
+      break;
+    case 'M':
+      tables.combining[key] = static_cast<int>(number(words[2]));
+      break;
+    default:
+      tables.pairs[uint64_t{key} << 32 | number(words[2])] = number(words[3]);
+  }
+}
+
 Tables read_tables() {
   Tables tables;
   const std::span packed(tessera_unicode, tessera_unicode_size);
   const std::string all(as_text(inflate_gzip(std::as_bytes(packed), "Unicode's table")));
-  for (const std::string& line : split(all, '\n')) {
-    if (line.empty()) continue;
-    const std::vector<std::string> words = split(line, ' ');
-    const char32_t key = number(words[1]);
-    const auto rest = [&] {
-      std::u32string out;
-      for (size_t i = 2; i < words.size(); ++i) out += number(words[i]);
-      return out;
-    };
-    switch (line[0]) {
-      case 'C': {
-        const auto at = std::find(kNames.begin(), kNames.end(), words[3]) - kNames.begin();
-        std::fill(tables.categories.begin() + key, tables.categories.begin() + number(words[2]) + 1,
-                  static_cast<uint8_t>(at));
-        break;
-      }
-      case 'L':
-        tables.lower[key] = rest();
-        break;
-      case 'D':
-        tables.canonical[key] = rest();
-        break;
-      case 'K':
-        tables.compatible[key] = rest();
-        break;
-      case 'M':
-        tables.combining[key] = static_cast<int>(number(words[2]));
-        break;
-      default:
-        tables.pairs[uint64_t{key} << 32 | number(words[2])] = number(words[3]);
-    }
-  }
+  for (const std::string& line : split(all, '\n'))
+    if (!line.empty()) add_line(split(line, ' '), tables);
   return tables;
 }
 

@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "io/images/image.h"
 #include "io/weights/safetensors.h"
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 #include "models/heads/class_head.h"
 #include "open/device.h"
 #include "open/load.h"

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "models/language/bert.h"
 #include "nn/init.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
@@ -72,6 +73,15 @@ void load_language(torch::nn::Module& module, const WeightFile& file, const std:
   if (!loaded.surplus.empty())
     notes.push_back(text("not used: ", counted(std::ssize(loaded.surplus), "tensor"), " (",
                          some_of(loaded.surplus, 4, 100), ")"));
+}
+
+void begin_bert(models::Bert& bert, const WeightFile& file, const std::string& key) {
+  std::vector<std::string> names, notes;
+  for (const TensorView& tensor : file.tensors()) names.push_back(tensor.name);
+  const auto head = [](const std::string& name) {
+    return name.starts_with("cls.") || name.starts_with("classifier.") || name.starts_with("bert.pooler.");
+  };
+  load_language(bert, file, language_places(names, "bert", ""), notes, head, text("does not fit ", key));
 }
 
 std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary) {

@@ -14,6 +14,10 @@
 #include "models/language/language_model.h"
 #include "weights/base/name_table.h"
 
+namespace tessera::models {
+class Bert;
+}
+
 namespace tessera::train {
 
 // Reads a config.json without nulls, which mean "default", and without keys that no reader uses.
@@ -41,6 +45,10 @@ std::vector<NamePlace> decoder_places(const std::vector<std::string>& names,
 void load_language(torch::nn::Module& module, const WeightFile& file, const std::vector<NamePlace>& places,
                    std::vector<std::string>& notes, const std::function<bool(const std::string&)>& there = {},
                    const std::string& misfit = kMisfit);
+
+// Copies the weights of a run of task bert, or of a published model. Heads that the file lacks keep their values. Throws
+// Error for other tensors that are missing or have other shapes than those of `key`, the encoder's settings.
+void begin_bert(models::Bert& bert, const WeightFile& file, const std::string& key);
 
 // Returns `eos_token_id`, one number or several, from generation_config.json in the folder, else from the
 // configuration. Leaves out numbers outside the vocabulary.

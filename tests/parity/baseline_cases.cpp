@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "models/backbones/aim.h"
+#include "models/backbones/baselines.h"
 #include "models/base/encoder.h"
 #include "nn/position.h"
 #include "tests/parity/model_case.h"

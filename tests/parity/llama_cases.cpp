@@ -2,7 +2,7 @@
 #include <regex>
 
 #include "core/error.h"
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 #include "models/base/encoder.h"
 #include "nn/linear.h"
 #include "nn/norm.h"

@@ -4,7 +4,6 @@
 #include "models/heads/class_head.h"
 #include "nn/mamba.h"
 #include "nn/norm.h"
-#include "ops/causal_convolution.h"
 #include "ops/selective_scan.h"
 #include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"

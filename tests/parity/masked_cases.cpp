@@ -5,7 +5,6 @@
 #include "models/base/patch_mask.h"
 #include "nn/linear.h"
 #include "tasks/pretrain/beit.h"
-#include "tasks/pretrain/hog.h"
 #include "tasks/pretrain/maskfeat.h"
 #include "tasks/pretrain/simmim.h"
 #include "tests/parity/model_case.h"

@@ -167,35 +167,42 @@ void add_activations(const std::vector<Costed>& models, AnalysisFindings& out) {
   out.sections.push_back(std::move(blocks));
 }
 
+AnalysisSection operations_section() {
+  return {.heading = "Operations that run",
+          .note =
+              "GMACs of the composed form, counted while it runs: products of activations with "
+              "weights, convolutions, and "
+              "products of activations with each other, which is attention's quadratic part or "
+              "the cell of an mLSTM, in "
+              "whole squares; attention matrices: megabytes (10^6 bytes) of all of them in "
+              "float32. Fused kernels leave "
+              "out what a mask hides and keep no matrix.",
+          .table = {.name = "counted",
+                    .columns = {{"model"},
+                                {"size", true},
+                                {"weights", true},
+                                {"convolutions", true},
+                                {"between tokens", true},
+                                {"all", true},
+                                {"formula", true},
+                                {"attention matrices", true}}}};
+}
+
+AnalysisSection operations_by_block() {
+  return {.heading = "Multiply-adds by block",
+          .note = "At the last size, in GMACs: between one block's end and the next.",
+          .table = {.name = "counted_blocks",
+                    .columns = {{"model"},
+                                {"place"},
+                                {"weights", true},
+                                {"convolutions", true},
+                                {"between tokens", true},
+                                {"all", true}}}};
+}
+
 // Adds the counted products, by operands and, at the last size, by block.
 void add_counted(const std::vector<Costed>& models, AnalysisFindings& out) {
-  AnalysisSection whole{.heading = "Operations that run",
-                        .note =
-                            "GMACs of the composed form, counted while it runs: products of activations with "
-                            "weights, convolutions, and "
-                            "products of activations with each other, which is attention's quadratic part or "
-                            "the cell of an mLSTM, in "
-                            "whole squares; attention matrices: megabytes (10^6 bytes) of all of them in "
-                            "float32. Fused kernels leave "
-                            "out what a mask hides and keep no matrix.",
-                        .table = {.name = "counted",
-                                  .columns = {{"model"},
-                                              {"size", true},
-                                              {"weights", true},
-                                              {"convolutions", true},
-                                              {"between tokens", true},
-                                              {"all", true},
-                                              {"formula", true},
-                                              {"attention matrices", true}}}};
-  AnalysisSection blocks{.heading = "Multiply-adds by block",
-                         .note = "At the last size, in GMACs: between one block's end and the next.",
-                         .table = {.name = "counted_blocks",
-                                   .columns = {{"model"},
-                                               {"place"},
-                                               {"weights", true},
-                                               {"convolutions", true},
-                                               {"between tokens", true},
-                                               {"all", true}}}};
+  AnalysisSection whole = operations_section(), blocks = operations_by_block();
   for (const Costed& model : models) {
     const Cost* last = nullptr;
     for (const Cost& cost : model.costs) {

@@ -75,6 +75,12 @@ nlohmann::ordered_json json_of(const std::vector<OptionField>& fields) {
   return out;
 }
 
+std::ostream& people(bool json) { return json ? std::cerr : std::cout; }
+
+void print_outcome(bool json, const nlohmann::ordered_json& outcome) {
+  if (json) std::cout << json_text(outcome) << "\n";
+}
+
 int64_t batch_that_fits(int64_t asked, int64_t side) {
   constexpr int64_t kMostNumbers = int64_t{1} << 26;
   const int64_t numbers = 3 * std::max<int64_t>(1, side) * std::max<int64_t>(1, side);

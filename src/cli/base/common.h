@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -59,6 +60,16 @@ nlohmann::ordered_json json_of(const std::vector<OptionField>& fields);
 
 // Returns `asked`, or the number of images of that side that fit into 256 MB: a file may set any side.
 int64_t batch_that_fits(int64_t asked, int64_t side);
+
+// --json of commands that write files: one object that names the written files.
+template <class V>
+void visit_json(V& v, bool& json) {
+  v("json", json, "one JSON object on standard output; lines for people then go to standard error");
+}
+// Returns the stream for lines for people: standard output, or standard error if --json takes that.
+std::ostream& people(bool json);
+// Prints the outcome of a command if `json`.
+void print_outcome(bool json, const nlohmann::ordered_json& outcome);
 
 // Makes an external name safe for a line or column: newlines and control characters become \xNN.
 std::string one_line(const std::string& name);

@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source.h"
+#include "io/files/file.h"
 #include "io/files/path.h"
-#include "io/files/replaced_files.h"
 #include "parallel/started.h"
 
 namespace tessera::cli {

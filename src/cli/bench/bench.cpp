@@ -162,6 +162,14 @@ std::vector<ProductShape> products_of(const Step& forward) {
   return products;
 }
 
+// Returns the arithmetic of one call in GFLOP, 0 if the operation is no product.
+double gflop_of(const std::string& name, const Profile::Row& row) {
+  const auto product = product_of(name, row);
+  if (!product) return 0;
+  return 2e-9 * static_cast<double>(product->rows) * static_cast<double>(product->in) *
+         static_cast<double>(product->out);
+}
+
 // `limit` in GFLOP/s, if known.
 void print_profile(const Step& step, int64_t steps, std::optional<double> limit) {
   const double start = steady_seconds();
@@ -191,11 +199,7 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit)
       small += row.seconds;
       continue;
     }
-    double gflop = 0;
-    if (const auto product = product_of(name, row))
-      gflop = 2e-9 * static_cast<double>(product->rows) * static_cast<double>(product->in) *
-              static_cast<double>(product->out);
-    line(name, static_cast<double>(row.calls), row.seconds, gflop);
+    line(name, static_cast<double>(row.calls), row.seconds, gflop_of(name, row));
   }
   line("operations below 0.2 % each", 0, small, 0);
   line("other", 0, wall - named, 0);

@@ -116,6 +116,30 @@ double fastest(const std::vector<double>& seconds) {
   return *std::min_element(seconds.begin(), seconds.end());
 }
 
+// Seconds of every round: the prompt, a token, and a reading of the memory that a token needs.
+struct Times {
+  std::vector<double> prefill = {}, step = {}, reading = {};
+};
+
+nlohmann::ordered_json line_of(const BenchDecodeOptions& options, BenchDtype dtype, int threads, double bytes,
+                               const Times& times) {
+  const double rows = static_cast<double>(options.batch), step = fastest(times.step),
+               reading = fastest(times.reading);
+  return {{"bench", "decode"},
+          {"precision", name_of(dtype)},
+          {"batch", options.batch},
+          {"prompt", options.prompt},
+          {"tokens", options.tokens},
+          {"threads", threads},
+          {"rounds", options.rounds},
+          {"prefill_tokens_per_second", rows * static_cast<double>(options.prompt) / fastest(times.prefill)},
+          {"tokens_per_second", rows / step},
+          {"ms_per_step", 1e3 * step},
+          {"mb_per_step", 1e-6 * bytes},
+          {"memory_gb_per_second", 1e-9 * bytes / reading},
+          {"percent_of_memory_bound", 100 * reading / step}};
+}
+
 void decode(const BenchDecodeOptions& options) {
   const BenchDtype dtype = parse_bench_dtype(options.precision);
   const int threads = train::use_threads(options.threads);
@@ -130,27 +154,14 @@ void decode(const BenchDecodeOptions& options) {
   run_once(*model, prompt, 2);  // packs the weights
   const double bytes = bytes_a_step(*model, options, dtype);
   const MemoryReader memory(bytes);
-  std::vector<double> prefill, step, reading;
+  Times times;
   for (int64_t round = 0; round < options.rounds; ++round) {
     const Round one = run_once(*model, prompt, options.tokens);
-    prefill.push_back(one.prefill), step.push_back(one.decode / static_cast<double>(options.tokens));
-    for (int i = 0; i < kReadings; ++i) reading.push_back(memory());
+    times.prefill.push_back(one.prefill);
+    times.step.push_back(one.decode / static_cast<double>(options.tokens));
+    for (int i = 0; i < kReadings; ++i) times.reading.push_back(memory());
   }
-  const double rows = static_cast<double>(options.batch);
-  const nlohmann::ordered_json line = {
-      {"bench", "decode"},
-      {"precision", name_of(dtype)},
-      {"batch", options.batch},
-      {"prompt", options.prompt},
-      {"tokens", options.tokens},
-      {"threads", threads},
-      {"rounds", options.rounds},
-      {"prefill_tokens_per_second", rows * static_cast<double>(options.prompt) / fastest(prefill)},
-      {"tokens_per_second", rows / fastest(step)},
-      {"ms_per_step", 1e3 * fastest(step)},
-      {"mb_per_step", 1e-6 * bytes},
-      {"memory_gb_per_second", 1e-9 * bytes / fastest(reading)},
-      {"percent_of_memory_bound", 100 * fastest(reading) / fastest(step)}};
+  const nlohmann::ordered_json line = line_of(options, dtype, threads, bytes, times);
   if (options.json)
     std::cout << line.dump() << std::endl;
   else

@@ -6,7 +6,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

@@ -8,7 +8,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -202,6 +201,22 @@ data::LatentInfo info_of(const DataEncodeOptions& options, const train::OpenedCo
           .views = options.no_flip ? 1 : 2};
 }
 
+void print_encoded(const DataEncodeOptions& options, const data::LatentInfo& info, int64_t latents,
+                   double deviation, bool measured) {
+  people(options.json) << one_line(options.out) << ": " << counted(latents, "latent") << " of "
+                       << info.channels << "x" << info.rows << "x" << info.columns
+                       << (info.views == 2 ? ", each mirrored too" : "") << ", deviation "
+                       << fixed(deviation, 4) << ", scale " << fixed(info.scale, 5)
+                       << (measured ? " (measured)" : "") << "\n";
+  print_outcome(options.json, {{"output", options.out},
+                               {"latents", latents},
+                               {"shape", {info.channels, info.rows, info.columns}},
+                               {"views", info.views},
+                               {"deviation", deviation},
+                               {"scale", info.scale},
+                               {"measured", measured}});
+}
+
 // The latents are measured when all of them exist, so the description is written last; only then the folder
 // gets its final name.
 void encode(const DataEncodeOptions& options) {
@@ -235,19 +250,8 @@ void encode(const DataEncodeOptions& options) {
                       data::latents_json(info, labels ? labels->class_names() : std::vector<std::string>{},
                                          train, validation));
     move_directory(partial, options.out);
-    const int64_t latents = splits.train->size() + (splits.validation ? splits.validation->size() : 0);
-    people(options.json) << one_line(options.out) << ": " << counted(latents, "latent") << " of "
-                         << info.channels << "x" << info.rows << "x" << info.columns
-                         << (info.views == 2 ? ", each mirrored too" : "") << ", deviation "
-                         << fixed(spread.deviation(), 4) << ", scale " << fixed(info.scale, 5)
-                         << (measured ? " (measured)" : "") << "\n";
-    print_outcome(options.json, {{"output", options.out},
-                                 {"latents", latents},
-                                 {"shape", {info.channels, info.rows, info.columns}},
-                                 {"views", info.views},
-                                 {"deviation", spread.deviation()},
-                                 {"scale", info.scale},
-                                 {"measured", measured}});
+    print_encoded(options, info, splits.train->size() + (splits.validation ? splits.validation->size() : 0),
+                  spread.deviation(), measured);
   } catch (...) {
     remove_all(partial);
     throw;

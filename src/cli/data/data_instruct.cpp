@@ -8,7 +8,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/measure_options.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -71,6 +70,23 @@ struct Instructions {
   }
 };
 
+void print_counts(const DataInstructOptions& options, const Instructions& found, int64_t images) {
+  std::vector<std::string> parts;
+  nlohmann::ordered_json kinds;
+  for (size_t kind = 0; kind < found.counts.size(); ++kind)
+    if (found.kinds[kind]) {
+      const std::string name(name_of(static_cast<data::ResponseKind>(kind)));
+      parts.push_back(text(found.counts[kind], " ", name));
+      kinds[name] = found.counts[kind];
+    }
+  people(options.json) << one_line(options.output) << ": " << counted(std::ssize(found.lines), "conversation")
+                       << " about " << counted(images, "image") << " (" << join(parts, ", ") << ")\n";
+  print_outcome(options.json, {{"output", options.output},
+                               {"conversations", found.lines.size()},
+                               {"images", images},
+                               {"kinds", kinds}});
+}
+
 void instruct(const DataInstructOptions& options) {
   set_num_threads(static_cast<int>(options.threads));
   if (!options.output.ends_with(".jsonl") && !options.output.ends_with(".json"))
@@ -97,21 +113,7 @@ void instruct(const DataInstructOptions& options) {
   if (lines.empty()) fail(source->describe(), ": no image has anything to describe");
   const bool array = options.output.ends_with(".json");
   write_text_atomic(options.output, array ? "[" + join(lines, ",\n") + "]\n" : join(lines, "\n") + "\n");
-  std::vector<std::string> parts;
-  nlohmann::ordered_json kinds;
-  for (size_t kind = 0; kind < found.counts.size(); ++kind)
-    if (found.kinds[kind]) {
-      const std::string name(name_of(static_cast<data::ResponseKind>(kind)));
-      parts.push_back(text(found.counts[kind], " ", name));
-      kinds[name] = found.counts[kind];
-    }
-  people(options.json) << one_line(options.output) << ": " << counted(std::ssize(lines), "conversation")
-                       << " about " << counted(source->size() - found.without, "image") << " ("
-                       << join(parts, ", ") << ")\n";
-  print_outcome(options.json, {{"output", options.output},
-                               {"conversations", lines.size()},
-                               {"images", source->size() - found.without},
-                               {"kinds", kinds}});
+  print_counts(options, found, source->size() - found.without);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "answer/complete.h"
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"

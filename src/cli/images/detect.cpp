@@ -20,7 +20,7 @@
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/images/image.h"
-#include "report/overlay_labels.h"
+#include "report/grid.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include "cli/base/command.h"
 #include "cli/base/common.h"
 #include "cli/base/image_model.h"
-#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -113,6 +112,27 @@ std::vector<int64_t> shape_of(answer::Extractor& extractor, const data::Transfor
   return shape;
 }
 
+train::ImageWalk walk_of(const FeaturesOptions& options, const ImageModel& model, ProgressLine& progress) {
+  train::ImageWalk walk = model.walk();
+  walk.batch = options.batch;
+  walk.broken = [&progress](const std::string& error) { progress.print("tessera: " + one_line(error)); };
+  walk.progress = [&progress](int64_t done) { progress.update(done, {}); };
+  walk.interruption = "interrupted: '" + options.out + "' is not written";
+  return walk;
+}
+
+void print_written(const FeaturesOptions& options, const std::vector<int64_t>& shape, bool labelled,
+                   const std::string& name, int64_t broken) {
+  people(options.json) << "features " << c10::IntArrayRef(shape) << (labelled ? " and labels" : "") << " of "
+                       << name << " in " << options.out << ", names in " << names_file(options.out) << "\n";
+  print_outcome(options.json, {{"output", options.out},
+                               {"names", names_file(options.out)},
+                               {"shape", shape},
+                               {"labels", labelled},
+                               {"model", name},
+                               {"unreadable", broken}});
+}
+
 void extract(const FeaturesOptions& options) {
   check_request(options);
   const NamedImages images = open_images(options);
@@ -137,11 +157,7 @@ void extract(const FeaturesOptions& options) {
   ArrayFile out(options.out, arrays);
 
   ProgressLine progress(std::cerr, {.label = "features", .total = source.size()});
-  train::ImageWalk walk = model.walk();
-  walk.batch = options.batch;
-  walk.broken = [&](const std::string& error) { progress.print("tessera: " + one_line(error)); };
-  walk.progress = [&](int64_t done) { progress.update(done, {}); };
-  walk.interruption = "interrupted: '" + options.out + "' is not written";
+  const train::ImageWalk walk = walk_of(options, model, progress);
   const int64_t broken =
       train::for_each_batch(source, *transform, walk, [&](const train::WalkedBatch& batch) {
         torch::Tensor rows = extractor(batch.images);
@@ -154,15 +170,7 @@ void extract(const FeaturesOptions& options) {
   out.write(std::as_bytes(std::span(labels)));
   names.commit();
   out.commit();
-  people(options.json) << "features " << c10::IntArrayRef(shape) << (labels.empty() ? "" : " and labels")
-                       << " of " << model.info().model.name << " in " << options.out << ", names in "
-                       << names_file(options.out) << "\n";
-  print_outcome(options.json, {{"output", options.out},
-                               {"names", names_file(options.out)},
-                               {"shape", shape},
-                               {"labels", !labels.empty()},
-                               {"model", model.info().model.name},
-                               {"unreadable", broken}});
+  print_written(options, shape, !labels.empty(), model.info().model.name, broken);
   if (broken > 0)
     fail(broken, " of ", source.size(), " images could not be read: their rows in ", options.out, " are NaN");
 }

@@ -11,7 +11,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
-#include "report/overlay_labels.h"
+#include "report/grid.h"
 
 namespace tessera::cli {
 namespace {

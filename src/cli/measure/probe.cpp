@@ -391,6 +391,21 @@ void write_report(AtomicFile& file, const ProbeOptions& options, const Result& r
   file.commit();
 }
 
+void check_neighbours(const ProbeOptions& options, int64_t images) {
+  if (options.neighbours > images)
+    fail_usage("--neighbours ", options.neighbours, ": there are ", images, " training images");
+}
+
+train::OpenedTask open_probed(const ProbeOptions& options, const train::WeightsInfo& info) {
+  train::OpenOptions how{.model = options.model, .key = options.key, .raw = options.raw};
+  how.size = options.size == info.preprocess.size ? 0 : options.size;
+  train::OpenedTask opened = train::open_task(options.weights, how);
+  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
+  tasks::move(opened.task->parts(), train::choose_device(options.device),
+              train::parameter_type(tasks::parse_precision(options.precision)));
+  return opened;
+}
+
 void probe(const ProbeOptions& options) {
   train::use_threads_beside(options.loader_threads, options.threads);
   label_counts(options);  // checks them before the work
@@ -402,24 +417,17 @@ void probe(const ProbeOptions& options) {
                                             validation = data::open_source(config, data::Split::validation);
   data::require_labels(*validation, "tessera probe");
   data::require_same_classes(*train, *validation);
-  if (options.neighbours > train->size())
-    fail_usage("--neighbours ", options.neighbours, ": there are ", train->size(), " training images");
+  check_neighbours(options, train->size());
   std::optional<AtomicFile> page;  // opened before the work
   if (!options.report.empty()) page.emplace(options.report);
-  train::OpenOptions how{.model = options.model, .key = options.key, .raw = options.raw};
-  how.size = options.size == info.preprocess.size ? 0 : options.size;
-  const train::OpenedTask opened = train::open_task(options.weights, how);
-  for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
-  tasks::move(opened.task->parts(), train::choose_device(options.device),
-              train::parameter_type(tasks::parse_precision(options.precision)));
+  const train::OpenedTask opened = open_probed(options, info);
   const Interruptible stretch;
   const double start = steady_seconds();
   const tasks::FeatureSet from = features_of(options, opened, *train, "training images"),
                           to = features_of(options, opened, *validation, "validation images");
   Result result{.train = from.labels.size(0), .validation = to.labels.size(0)};
   result.forward_seconds = steady_seconds() - start;
-  if (options.neighbours > result.train)
-    fail_usage("--neighbours ", options.neighbours, ": there are ", result.train, " training images");
+  check_neighbours(options, result.train);
   const auto classes = static_cast<int64_t>(train->class_labels()->class_names().size());
   measure(options, from, to, classes, result);
   result.seconds = steady_seconds() - start;

@@ -7,7 +7,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "cli/base/output_places.h"
 #include "core/config.h"
 #include "core/error.h"
@@ -19,7 +18,7 @@
 #include "io/files/file.h"
 #include "io/weights/safetensors_shards.h"
 #include "io/weights/weight_file.h"
-#include "models/backbones/vanillanet.h"
+#include "models/backbones/baselines.h"
 #include "open/calibrate.h"
 #include "open/load.h"
 #include "open/open_generator.h"

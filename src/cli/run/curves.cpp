@@ -9,7 +9,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"

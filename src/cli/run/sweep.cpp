@@ -223,21 +223,36 @@ void run_sets(const SweepOptions& options, const train::Sweep& sweep, const trai
   if (failed > 0) fail("runs failed in ", failed, " of ", results.size(), " sets");
 }
 
+// Prints the runs that a sweep would make, after it has checked them.
+void check_only(const SweepOptions& options, const train::Sweep& sweep, const train::SweepOptions& how) {
+  if (!options.sets.empty()) {
+    train::check_sets(sweep, options.sets, options.output, how);
+    print_sets(sweep, options.json);
+  } else {
+    train::check_sweep(sweep, options.output, how);
+    print_points(sweep, options.json);
+  }
+}
+
+// Prints the results. Throws Error if runs failed.
+void print_results(const std::vector<train::SweepRun>& runs, bool json) {
+  json ? print_json(runs) : print_table(runs);
+  std::cout.flush();
+  int64_t failed = 0;
+  for (const train::SweepRun& one : runs) {
+    if (one.failure.empty()) continue;
+    ++failed;
+    std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one_line(one.failure) << "\n";
+  }
+  if (failed > 0) fail(failed, " of ", runs.size(), " runs failed");
+}
+
 void run(const SweepOptions& options, const Given& given) {
   if (!options.sets.empty() && !options.data.empty())
     fail_usage("tessera sweep: --data and --sets both name the images: give one");
   const train::Sweep sweep = train::read_sweep(options.file, options.recipes);
   train::SweepOptions how = sweep_options(options, given);
-  if (options.dry_run && !options.sets.empty()) {
-    train::check_sets(sweep, options.sets, options.output, how);
-    print_sets(sweep, options.json);
-    return;
-  }
-  if (options.dry_run) {
-    train::check_sweep(sweep, options.output, how);
-    print_points(sweep, options.json);
-    return;
-  }
+  if (options.dry_run) return check_only(options, sweep, how);
   if (options.output.empty()) fail_usage("tessera sweep: --output is missing: where the runs are written");
   if (const auto world = parallel::World::join(); world->size() > 1)
     fail_usage(
@@ -249,21 +264,10 @@ void run(const SweepOptions& options, const Given& given) {
     std::cerr << "run " << number << " of " << count << "  " << point << "  seed " << seed << std::endl;
   };
   how.observers = {&notes};
-  if (!options.sets.empty()) {
-    run_sets(options, sweep, how);
-    return;
-  }
+  if (!options.sets.empty()) return run_sets(options, sweep, how);
   const auto runs = train::run_sweep(sweep, options.output, how);
   notes.finish();
-  options.json ? print_json(runs) : print_table(runs);
-  std::cout.flush();
-  int64_t failed = 0;
-  for (const train::SweepRun& one : runs) {
-    if (one.failure.empty()) continue;
-    ++failed;
-    std::cerr << "failed: " << one.point << " seed " << one.seed << ": " << one_line(one.failure) << "\n";
-  }
-  if (failed > 0) fail(failed, " of ", runs.size(), " runs failed");
+  print_results(runs, options.json);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
-#include "cli/base/outcome.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"

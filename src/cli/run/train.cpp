@@ -206,6 +206,13 @@ std::string classes_line(const std::vector<std::string>& names) {
   return text(names.size(), " (", printable(join(shown, ", "), 400), names.size() > kShown ? ", …)" : ")");
 }
 
+std::string steps_line(const train::Recipe& recipe, const train::RunPlan& plan, bool counted) {
+  if (counted) return text(plan.steps, " (", plan.steps_per_epoch, " an epoch)");
+  if (plan.steps > 0) return text(plan.steps);
+  return text(recipe.train.epochs, " epochs in batches of ", plan.batch_size,
+              "; the number of steps depends on the data");
+}
+
 void print_plan_json(const train::PlannedRun& planned, const std::vector<std::string>& classes_there) {
   const auto& [recipe, plan, missing_data, missing_weights] = planned;
   const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
@@ -245,14 +252,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
   if (!classes_there.empty()) std::cout << "# classes     " << classes_line(classes_there) << "\n";
   std::cout << "# parameters  " << plan.parameters << " (" << plan.trainable_parameters << " trained)"
             << (assumed ? text(", with ", classes->as_int(), " classes") : "") << "\n"
-            << "# steps       ";
-  if (counted)
-    std::cout << plan.steps << " (" << plan.steps_per_epoch << " an epoch)\n";
-  else if (plan.steps > 0)
-    std::cout << plan.steps << "\n";
-  else
-    std::cout << recipe.train.epochs << " epochs in batches of " << plan.batch_size
-              << "; the number of steps depends on the data\n";
+            << "# steps       " << steps_line(recipe, plan, counted) << "\n";
   if (const int64_t patience = recipe.train.stop_early; patience > 0)
     std::cout << "# stop early  after " << tessera::counted(patience, "evaluation")
               << " in a row without a new best metric (train.stop_early): then fewer steps\n";

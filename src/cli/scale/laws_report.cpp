@@ -78,7 +78,7 @@ void warn_without_floor(const laws::Points& points, const Fits& fits, LawsFindin
         "the points do not determine E: the best law has no floor, and extrapolates too low");
 }
 
-void add_exponents(const laws::Points& points, const Fits& fits, LawsFindings& findings) {
+AnalysisSection exponents_section() {
   AnalysisSection section{
       .heading = "Best size over compute",
       .note =
@@ -88,6 +88,11 @@ void add_exponents(const laws::Points& points, const Fits& fits, LawsFindings& f
       .name = "exponents",
       .columns = {
           {"approach"}, {"parameters", true}, {"interval", true}, {"samples", true}, {"interval", true}}};
+  return section;
+}
+
+void add_exponents(const laws::Points& points, const Fits& fits, LawsFindings& findings) {
+  AnalysisSection section = exponents_section();
   Json& json = findings.out.json["exponents"];
   const auto add = [&](const char* name, double size, const Interval& of_size, double samples,
                        const Interval& of_samples) {
@@ -118,6 +123,31 @@ void add_exponents(const laws::Points& points, const Fits& fits, LawsFindings& f
   findings.out.sections.push_back(std::move(section));
 }
 
+// Adds the row of one budget. Returns its JSON.
+Json add_budget(double flop, const Fits& fits, AnalysisSection& section, LawsFindings& findings) {
+  const laws::Allocation best = laws::best_allocation(fits.loss.law, flop, fits.unit.median);
+  const auto interval = [&](double laws::Allocation::*member) {
+    return laws::interval_of(fits.resampled, [&](const LossLaw& law) {
+      return laws::best_allocation(law, flop, fits.unit.median).*member;
+    });
+  };
+  const Interval parameters = interval(&laws::Allocation::parameters),
+                 samples = interval(&laws::Allocation::samples), loss = interval(&laws::Allocation::loss);
+  section.table.rows.push_back({compact(flop), compact(best.parameters), interval_text(parameters),
+                                compact(best.samples), interval_text(samples), fixed(best.loss, 4),
+                                interval_text(loss)});
+  if (parameters.factor() > 2)
+    findings.warnings.push_back(text("the points do not determine the best size for ", compact(flop),
+                                     " FLOP: ", interval_text(parameters), " parameters (90 %)"));
+  return {{"flop", flop},
+          {"parameters", best.parameters},
+          {"parameters_interval", interval_json(parameters)},
+          {"samples", best.samples},
+          {"samples_interval", interval_json(samples)},
+          {"loss", best.loss},
+          {"loss_interval", interval_json(loss)}};
+}
+
 void add_budgets(const std::vector<double>& budgets, const Fits& fits, LawsFindings& findings) {
   AnalysisSection section{.heading = "Best size and samples for a budget",
                           .note = text("With ", compact(fits.unit.median),
@@ -131,29 +161,7 @@ void add_budgets(const std::vector<double>& budgets, const Fits& fits, LawsFindi
                                {"loss", true},
                                {"interval", true}}};
   auto list = Json::array();
-  for (const double flop : budgets) {
-    const laws::Allocation best = laws::best_allocation(fits.loss.law, flop, fits.unit.median);
-    const auto interval = [&](double laws::Allocation::*member) {
-      return laws::interval_of(fits.resampled, [&](const LossLaw& law) {
-        return laws::best_allocation(law, flop, fits.unit.median).*member;
-      });
-    };
-    const Interval parameters = interval(&laws::Allocation::parameters),
-                   samples = interval(&laws::Allocation::samples), loss = interval(&laws::Allocation::loss);
-    section.table.rows.push_back({compact(flop), compact(best.parameters), interval_text(parameters),
-                                  compact(best.samples), interval_text(samples), fixed(best.loss, 4),
-                                  interval_text(loss)});
-    list.push_back({{"flop", flop},
-                    {"parameters", best.parameters},
-                    {"parameters_interval", interval_json(parameters)},
-                    {"samples", best.samples},
-                    {"samples_interval", interval_json(samples)},
-                    {"loss", best.loss},
-                    {"loss_interval", interval_json(loss)}});
-    if (parameters.factor() > 2)
-      findings.warnings.push_back(text("the points do not determine the best size for ", compact(flop),
-                                       " FLOP: ", interval_text(parameters), " parameters (90 %)"));
-  }
+  for (const double flop : budgets) list.push_back(add_budget(flop, fits, section, findings));
   findings.out.json["budgets"] = list;
   findings.out.sections.push_back(std::move(section));
 }

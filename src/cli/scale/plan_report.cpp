@@ -122,6 +122,41 @@ AnalysisSection layouts_section(const std::vector<plan::Plan>& plans) {
   return section;
 }
 
+// Adds the constants to `json`, by name.
+AnalysisSection constants_section(const plan::Constants& constants, Json& json) {
+  AnalysisSection fitted{.heading = "Constants"};
+  fitted.table = {.name = "constants", .columns = {{"constant"}, {"value", true}, {"unit"}, {"meaning"}}};
+  for (size_t i = 0; i < constants.values.size(); ++i) {
+    const plan::Constant& constant = plan::constant_table()[i];
+    fitted.table.rows.push_back(
+        {constant.name, compact(constants.values[i], 4), constant.unit, constant.meaning});
+    json[constant.name] = constants.values[i];
+  }
+  return fitted;
+}
+
+AnalysisSection predictions_section(const std::vector<plan::Prediction>& apart, Json& list) {
+  AnalysisSection predictions{
+      .heading = "Predicted next to published",
+      .note = "Seconds of a step; each point is predicted by constants fitted without its fold."};
+  predictions.table = {.name = "points",
+                       .columns = {{"point"},
+                                   {"predicted", true},
+                                   {"published", true},
+                                   {"error", true},
+                                   {"memory", true},
+                                   {"published", true}}};
+  for (const plan::Prediction& point : apart) {
+    const bool memory = point.published_bytes > 0;
+    predictions.table.rows.push_back({point.id, compact(point.seconds, 4), compact(point.published, 4),
+                                      text(fixed(100 * point.error(), 1), " %"),
+                                      memory ? bytes_text(point.memory_bytes) : "",
+                                      memory ? bytes_text(point.published_bytes) : ""});
+    list.push_back({{"id", point.id}, {"predicted", point.seconds}, {"published", point.published}});
+  }
+  return predictions;
+}
+
 }  // namespace
 
 AnalysisFindings findings_of(const PlanInput& input, const std::vector<plan::Plan>& plans) {
@@ -164,35 +199,9 @@ AnalysisFindings findings_of_fit(const std::vector<plan::Published>& points) {
   out.subtitle = text("five-fold cross-validation: median error ", fixed(100 * errors.median, 1), " %, ",
                       fixed(100 * errors.within_10, 0), " % within 10 %, ", fixed(100 * errors.within_25, 0),
                       " % within 25 %");
-  AnalysisSection fitted{.heading = "Constants"};
-  fitted.table = {.name = "constants", .columns = {{"constant"}, {"value", true}, {"unit"}, {"meaning"}}};
   Json json;
-  for (size_t i = 0; i < constants.values.size(); ++i) {
-    const plan::Constant& constant = plan::constant_table()[i];
-    fitted.table.rows.push_back(
-        {constant.name, compact(constants.values[i], 4), constant.unit, constant.meaning});
-    json[constant.name] = constants.values[i];
-  }
-  AnalysisSection predictions{
-      .heading = "Predicted next to published",
-      .note = "Seconds of a step; each point is predicted by constants fitted without its fold."};
-  predictions.table = {.name = "points",
-                       .columns = {{"point"},
-                                   {"predicted", true},
-                                   {"published", true},
-                                   {"error", true},
-                                   {"memory", true},
-                                   {"published", true}}};
   auto list = Json::array();
-  for (const plan::Prediction& point : apart) {
-    const bool memory = point.published_bytes > 0;
-    predictions.table.rows.push_back({point.id, compact(point.seconds, 4), compact(point.published, 4),
-                                      text(fixed(100 * point.error(), 1), " %"),
-                                      memory ? bytes_text(point.memory_bytes) : "",
-                                      memory ? bytes_text(point.published_bytes) : ""});
-    list.push_back({{"id", point.id}, {"predicted", point.seconds}, {"published", point.published}});
-  }
-  out.sections = {std::move(fitted), std::move(predictions)};
+  out.sections = {constants_section(constants, json), predictions_section(apart, list)};
   out.json = {{"constants", json},
               {"median_error", errors.median},
               {"within_10", errors.within_10},

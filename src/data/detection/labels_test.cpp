@@ -7,8 +7,7 @@
 #include "core/text.h"
 #include "data/base/data_testing.h"
 #include "data/base/objects.h"
-#include "data/detection/xml.h"
-#include "data/detection/yolo_yaml.h"
+#include "data/detection/label_parsers.h"
 #include "io/files/file.h"
 #include "io/images/image.h"
 

@@ -15,7 +15,7 @@
 #include "core/threads.h"
 #include "data/base/class_names.h"
 #include "data/base/source_kinds.h"
-#include "data/detection/xml.h"
+#include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 
@@ -206,6 +206,24 @@ std::vector<std::string> classes_of(const SourceConfig& config, Split split, con
   return classes;
 }
 
+// Adds the objects of the image `number`. `numbers` has the classes; other classes are problems.
+void add_objects(const VocImage& image, int64_t number, const std::map<std::string, int64_t>& numbers,
+                 const std::string& class_names, CocoFile& file, ProblemList& problems) {
+  for (const VocImage::Object& object : image.objects) {
+    const auto category = numbers.find(object.name);
+    if (category == numbers.end()) {
+      problems.add(object.place, ": the class '", printable(object.name), "' is not in ", class_names);
+      continue;
+    }
+    file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
+                                .image = number,
+                                .category = category->second,
+                                .box = object.box,
+                                .area = object.box.width * object.box.height,
+                                .crowd = object.difficult});
+  }
+}
+
 }  // namespace
 
 bool is_voc_path(const std::string& path) {
@@ -231,20 +249,7 @@ std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
     const int64_t number = std::ssize(file.images) + 1;
     file.images.push_back({number, image.height, image.width, file_of(place.images, image)});
     problems.add(image.problems);
-    for (const VocImage::Object& object : image.objects) {
-      const auto category = numbers.find(object.name);
-      if (category == numbers.end()) {
-        problems.add(object.place, ": the class '", printable(object.name), "' is not in ",
-                     config.class_names);
-        continue;
-      }
-      file.annotations.push_back({.number = std::ssize(file.annotations) + 1,
-                                  .image = number,
-                                  .category = category->second,
-                                  .box = object.box,
-                                  .area = object.box.width * object.box.height,
-                                  .crowd = object.difficult});
-    }
+    add_objects(image, number, numbers, config.class_names, file, problems);
   }
   file.problems = problems.lines();
   measure_images(file.images, place.images);

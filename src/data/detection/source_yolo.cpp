@@ -16,7 +16,7 @@
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
-#include "data/detection/yolo_yaml.h"
+#include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "io/files/file.h"

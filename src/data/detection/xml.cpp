@@ -1,4 +1,4 @@
-#include "data/detection/xml.h"
+#include "data/detection/label_parsers.h"
 
 #include <algorithm>
 #include <array>

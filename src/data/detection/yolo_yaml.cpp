@@ -1,4 +1,4 @@
-#include "data/detection/yolo_yaml.h"
+#include "data/detection/label_parsers.h"
 
 #include <algorithm>
 #include <map>

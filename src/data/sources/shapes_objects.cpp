@@ -70,6 +70,45 @@ std::vector<Shape> draw_scene(RandomStream& random, double size, const Colour& b
   return shapes;
 }
 
+// The pixels of each shape: those that show it, and the number of all.
+struct Cover {
+  std::vector<std::vector<uint8_t>> masks;
+  std::vector<int64_t> whole;
+};
+
+// Returns the colour of a point with all shapes painted over `colour`, and counts its pixel for them.
+Colour colour_at(const std::vector<Shape>& shapes, double px, double py, Colour colour, size_t pixel,
+                 Cover& cover) {
+  size_t on_top = shapes.size();
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const Shape& s = shapes[i];
+    const double distance = s.distance(px, py);
+    const double share = std::clamp(0.5 - distance, 0.0, 1.0);
+    if (share <= 0) continue;
+    const double along = s.cosine * (px - s.x) + s.sine * (py - s.y);
+    const bool second = s.stripes > 0 && std::fmod(std::abs(along) / s.stripes, 2.0) > 1;
+    for (size_t c = 0; c < 3; ++c) colour[c] += share * ((second ? s.second : s.first)[c] - colour[c]);
+    if (distance < 0) on_top = i, ++cover.whole[i];
+  }
+  if (on_top < shapes.size()) cover.masks[on_top][pixel] = 1;
+  return colour;
+}
+
+// Adds the shapes that show at least 16 pixels, and a quarter of theirs.
+void add_visible(const std::vector<Shape>& shapes, const Cover& cover, int side,
+                 std::vector<ObjectAnnotation>& objects) {
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const RunLengths runs = runs_of_mask(cover.masks[i], side, side);
+    const int64_t seen = area_of(runs);
+    if (seen < 16 || 4 * seen < cover.whole[i]) continue;
+    const RunBox box = bounds_of(runs);
+    objects.push_back({.box = {box.left, box.top, box.left + box.width, box.top + box.height, shapes[i].kind},
+                       .area = static_cast<double>(seen),
+                       .outline = {.runs = runs},
+                       .number = static_cast<int64_t>(i) + 1});
+  }
+}
+
 RandomStream stream_of(const ShapesObjectsConfig& config, Split split, int64_t index, uint64_t part) {
   return {static_cast<uint64_t>(config.seed),
           split == Split::train ? "shapes objects train" : "shapes objects validation",
@@ -145,25 +184,13 @@ ShapesObjects draw_shapes_objects(const ShapesObjectsConfig& config, Split split
   const double noise = random.uniform(0, 0.06);
   const std::vector<Shape> shapes = draw_scene(random, size, behind);
   ShapesObjects out{Image(side, side), {}};
-  std::vector<std::vector<uint8_t>> masks(shapes.size(),
-                                          std::vector<uint8_t>(static_cast<size_t>(side * side)));
-  std::vector<int64_t> whole(shapes.size());
+  Cover cover{std::vector<std::vector<uint8_t>>(shapes.size(),
+                                                std::vector<uint8_t>(static_cast<size_t>(side * side))),
+              std::vector<int64_t>(shapes.size())};
   for (int y = 0; y < side; ++y)
     for (int x = 0; x < side; ++x) {
       const double px = x + 0.5, py = y + 0.5;
-      Colour colour = behind;
-      size_t on_top = shapes.size();
-      for (size_t i = 0; i < shapes.size(); ++i) {
-        const Shape& s = shapes[i];
-        const double distance = s.distance(px, py);
-        const double cover = std::clamp(0.5 - distance, 0.0, 1.0);
-        if (cover <= 0) continue;
-        const double along = s.cosine * (px - s.x) + s.sine * (py - s.y);
-        const bool second = s.stripes > 0 && std::fmod(std::abs(along) / s.stripes, 2.0) > 1;
-        for (size_t c = 0; c < 3; ++c) colour[c] += cover * ((second ? s.second : s.first)[c] - colour[c]);
-        if (distance < 0) on_top = i, ++whole[i];
-      }
-      if (on_top < shapes.size()) masks[on_top][static_cast<size_t>(y * side + x)] = 1;
+      const Colour colour = colour_at(shapes, px, py, behind, static_cast<size_t>(y * side + x), cover);
       const double light = 1 + slope[0] * (px - size / 2) + slope[1] * (py - size / 2);
       for (size_t c = 0; c < 3; ++c) {
         const double value = colour[c] * light + noise * (grain.uniform() - 0.5);
@@ -171,17 +198,7 @@ ShapesObjects draw_shapes_objects(const ShapesObjectsConfig& config, Split split
             static_cast<uint8_t>(std::clamp(value, 0.0, 1.0) * 255 + 0.5);
       }
     }
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const RunLengths runs = runs_of_mask(masks[i], side, side);
-    const int64_t seen = area_of(runs);
-    if (seen < 16 || 4 * seen < whole[i]) continue;
-    const RunBox box = bounds_of(runs);
-    out.objects.push_back(
-        {.box = {box.left, box.top, box.left + box.width, box.top + box.height, shapes[i].kind},
-         .area = static_cast<double>(seen),
-         .outline = {.runs = runs},
-         .number = static_cast<int64_t>(i) + 1});
-  }
+  add_visible(shapes, cover, side, out.objects);
   return out;
 }
 

@@ -51,6 +51,25 @@ std::string file_name_of(const nlohmann::json& entry, const std::string& where) 
   return portable_path(name);
 }
 
+using Places = std::map<int64_t, size_t>;  // places in the set, by an image's id
+
+void add_image(const nlohmann::json& image, const std::string& where, FileSet& set, Places& places) {
+  const int64_t id = number_of(image, "id", where);
+  const std::string name = file_name_of(image, where);
+  if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " occurs twice");
+  set.paths.push_back(name);
+}
+
+void add_caption(const nlohmann::json& annotation, const std::string& where, const Places& places,
+                 FileSet& set) {
+  const int64_t id = number_of(annotation, "image_id", where);
+  const auto found = places.find(id);
+  if (found == places.end()) fail(where, " is a caption of image ", id, ", which is not among the images");
+  std::vector<std::string> captions = captions_of_json(annotation, where);
+  if (captions.size() != 1 || captions[0].empty()) fail(where, " has an empty caption, or none");
+  set.captions[found->second].push_back(std::move(captions[0]));
+}
+
 }  // namespace
 
 bool is_coco_captions_path(const std::string& path) {
@@ -77,36 +96,20 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
   set.classes = {""};
   set.root = config.image_root.empty() ? coco_image_folder(path) : config.image_root;
   ProblemList problems;
-  std::map<int64_t, size_t> places;  // by an image's id
-  const auto attempt = [&](const auto& read) {
-    try {
-      read();
+  Places places;
+  const nlohmann::json &images = list_of(all, "images", path),
+                       &annotations = list_of(all, "annotations", path);
+  for (size_t i = 0; i < images.size(); ++i) try {
+      add_image(images[i], text(path, " image ", i), set, places);
     } catch (const Error& wrong) {
       problems.add(wrong.what());
     }
-  };
-  const nlohmann::json &images = list_of(all, "images", path),
-                       &annotations = list_of(all, "annotations", path);
-  for (size_t i = 0; i < images.size(); ++i)
-    attempt([&] {
-      const std::string where = text(path, " image ", i);
-      const int64_t id = number_of(images[i], "id", where);
-      const std::string name = file_name_of(images[i], where);
-      if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " occurs twice");
-      set.paths.push_back(name);
-    });
   set.captions.resize(set.paths.size());
-  for (size_t i = 0; i < annotations.size(); ++i)
-    attempt([&] {
-      const std::string where = text(path, " annotation ", i);
-      const int64_t id = number_of(annotations[i], "image_id", where);
-      const auto found = places.find(id);
-      if (found == places.end())
-        fail(where, " is a caption of image ", id, ", which is not among the images");
-      std::vector<std::string> captions = captions_of_json(annotations[i], where);
-      if (captions.size() != 1 || captions[0].empty()) fail(where, " has an empty caption, or none");
-      set.captions[found->second].push_back(std::move(captions[0]));
-    });
+  for (size_t i = 0; i < annotations.size(); ++i) try {
+      add_caption(annotations[i], text(path, " annotation ", i), places, set);
+    } catch (const Error& wrong) {
+      problems.add(wrong.what());
+    }
   for (size_t i = 0; i < set.paths.size(); ++i)
     if (set.captions[i].empty()) problems.add(path, ": ", printable(set.paths[i]), " has no caption");
   set.labels.assign(set.paths.size(), 0);

@@ -205,6 +205,53 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
                ": if these are the classes, give one folder as the data and one as the validation data")};
 }
 
+// Returns the images directly in a folder, which have no labels.
+FileSet flat_set(const std::string& root, bool reports) {
+  FileSet flat;
+  flat.shown = flat.root = root;
+  Seen seen;
+  LeftOut left_out;
+  add_images(root, "", 0, seen, flat.paths, left_out);
+  if (reports) flat.left_out = left_out.text();
+  flat.labels.resize(flat.paths.size(), 0);
+  flat.classes = {""};
+  return flat;
+}
+
+// Compares the class folders of a validation set with the classes of the training set.
+void compare_classes(const std::string& root, const std::vector<std::string>& found,
+                     const std::vector<std::string>& required, ProblemList& missing, ProblemList& unknown) {
+  for (const std::string& name : required)
+    if (!std::ranges::binary_search(found, name))
+      missing.add(root, " has no image of the class '", name, "' of the training set");
+  for (const std::string& name : found)
+    if (std::ranges::count(required, name) == 0)
+      unknown.add(root, "/", name, " is no class of the training set", other_form(name, required));
+}
+
+// Adds the images of the set's classes that have a folder.
+void add_classes(const std::vector<std::string>& found, ProblemList& empty, FileSet& set, LeftOut& left_out) {
+  for (size_t label = 0; label < set.classes.size(); ++label) {
+    const std::string& name = set.classes[label];
+    if (!std::ranges::binary_search(found, name)) continue;
+    const size_t before = set.paths.size();
+    Seen seen;
+    add_images(fs::path(set.root) / name, name + "/", 0, seen, set.paths, left_out);
+    set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
+    if (set.paths.size() == before) empty.add(set.root, "/", name, " is an empty class: no image in it");
+  }
+}
+
+// Counts the runs and images next to the class folders.
+void count_strays(const std::string& root, LeftOut& left_out) {
+  for (const std::string& name :
+       list(root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
+    if (std::error_code error; fs::is_directory(fs::path(root) / name, error))
+      left_out.add_run();
+    else if (is_image_file((fs::path(root) / name).string()))
+      left_out.add_stray_image();
+}
+
 class FolderSource final : public FileSource {
  public:
   using FileSource::FileSource;
@@ -220,19 +267,12 @@ bool is_folder_path(const std::string& path) {
 
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   const FolderPlace place = find_folder(config, split);
-  if (list(place.root, is_folder).empty()) {
-    FileSet flat;
-    flat.shown = flat.root = place.root;
-    Seen seen;
-    LeftOut left_out;
-    add_images(place.root, "", 0, seen, flat.paths, left_out);
-    if (split == Split::train || !place.by_share) flat.left_out = left_out.text();
-    flat.labels.resize(flat.paths.size(), 0);
-    flat.classes = {""};
-    const bool found = !flat.paths.empty();
-    if (found && place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
-    if (found) return without_labels(std::make_unique<FolderSource>(std::move(flat)));
-  }
+  const bool reports = split == Split::train || !place.by_share;  // once per folder
+  if (list(place.root, is_folder).empty())
+    if (FileSet flat = flat_set(place.root, reports); !flat.paths.empty()) {
+      if (place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
+      return without_labels(std::make_unique<FolderSource>(std::move(flat)));
+    }
   const auto found = class_folders(place.root);
   ProblemList problems, warnings;
   LeftOut left_out;
@@ -243,35 +283,14 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   const bool held_out = split == Split::validation && !place.by_share && !config.path.empty();
   if (held_out) {
     if (const auto required = required_classes(config); !required.empty()) set.classes = required;
-    for (const std::string& name : set.classes)
-      if (!std::ranges::binary_search(found, name))
-        warnings.add(place.root, " has no image of the class '", name, "' of the training set");
-    for (const std::string& name : found)
-      if (std::ranges::count(set.classes, name) == 0)
-        (config.reads_classes ? problems : warnings)
-            .add(place.root, "/", name, " is no class of the training set", other_form(name, set.classes));
+    compare_classes(place.root, found, set.classes, warnings, config.reads_classes ? problems : warnings);
   }
-  for (size_t label = 0; label < set.classes.size(); ++label) {
-    const std::string& name = set.classes[label];
-    if (!std::ranges::binary_search(found, name)) continue;
-    const size_t before = set.paths.size();
-    Seen seen;
-    add_images(fs::path(place.root) / name, name + "/", 0, seen, set.paths, left_out);
-    set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
-    if (set.paths.size() == before)
-      (held_out || !config.reads_classes ? warnings : problems)
-          .add(place.root, "/", name, " is an empty class: no image in it");
-  }
-  for (const std::string& name :
-       list(place.root, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
-    if (std::error_code error; fs::is_directory(fs::path(place.root) / name, error))
-      left_out.add_run();
-    else if (is_image_file((fs::path(place.root) / name).string()))
-      left_out.add_stray_image();
-  if (split == Split::train || !place.by_share) set.left_out = left_out.text();  // once per folder
+  add_classes(found, held_out || !config.reads_classes ? warnings : problems, set, left_out);
+  count_strays(place.root, left_out);
+  if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines(), set.warnings = warnings.lines();
-  if (split == Split::train || !place.by_share)
+  if (reports)
     for (std::string& line : level_warnings(place.root, found)) set.warnings.push_back(std::move(line));
   return std::make_unique<FolderSource>(std::move(set));
 }

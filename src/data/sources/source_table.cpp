@@ -73,6 +73,19 @@ struct Columns {
   std::vector<size_t> classes;  // columns of 0 and 1
 };
 
+// Returns the columns of a table without titles: path and label.
+Columns without_titles(const std::vector<std::string>& titles, bool has_label, const std::string& name) {
+  if (has_label && !has_picture_extension(titles[0]))
+    fail(name, " starts with titles, '", printable(titles[0], 60),
+         "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
+  if (titles.size() != 2)
+    fail(name, " has ", titles.size(),
+         " columns and no title 'path'; must have two (path, label) or such a header");
+  Columns columns;
+  columns.header = false;
+  return columns;
+}
+
 Columns find_columns(const CsvRow& first, const std::string& name) {
   Columns columns;
   std::vector<std::string> titles;
@@ -81,17 +94,7 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   columns.path = find_column(titles, {"path", "file", "filename", "file_name", "filepath", "file_path",
                                       "image", "image_path", "img"});
   const auto label = find_column(titles, {"label", "labels", "class", "class_name", "category", "target"});
-  if (columns.path == kNone) {
-    if (label != kNone && !has_picture_extension(titles[0]))
-      fail(name, " starts with titles, '", printable(titles[0], 60),
-           "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
-    if (titles.size() != 2)
-      fail(name, " has ", titles.size(),
-           " columns and no title 'path'; must have two (path, label) or such a header");
-    columns = {};
-    columns.header = false;
-    return columns;
-  }
+  if (columns.path == kNone) return without_titles(titles, label != kNone, name);
   columns.label = label;
   columns.split = find_column(titles, {"split"});
   columns.caption = find_column(titles, {"caption", "captions"});
@@ -149,6 +152,37 @@ char separator_of(const std::string& path, std::string_view content) {
   return usual;
 }
 
+// Returns a line of the table, or nothing if it is broken, which is added to the problems.
+std::optional<Row> read_row(const CsvRow& row, const Columns& columns, const std::string& path,
+                            Table& table) {
+  Row entry;
+  entry.where = text(path, " line ", row.line);
+  if (row.fields.size() != columns.count) {
+    table.problems.add(entry.where, " has ", row.fields.size(), " columns, must have ", columns.count);
+    return std::nullopt;
+  }
+  entry.path = row.fields[columns.path];
+  if (table.captioned) {
+    entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
+    if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
+  }
+  if (table.has_split) entry.split = parse_split(row.fields[columns.split]);
+  if (table.has_split && !entry.split) {
+    table.problems.add(entry.where, ": split is '", row.fields[columns.split],
+                       "', must be train, val or test");
+    return std::nullopt;
+  }
+  if (!columns.classes.empty()) {
+    auto marked = marked_classes(row, columns, table, entry.where);
+    if (!marked) return std::nullopt;
+    entry.labels = std::move(*marked);
+  } else if (table.labelled) {
+    entry.labels = label_words(row.fields[columns.label]);
+    if (row.fields[columns.label].find('|') != std::string::npos) table.multi = true;
+  }
+  return entry;
+}
+
 Table read_csv(const std::string& path) {
   std::string content = read_list_text(path, kMostTableBytes);
   if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
@@ -161,35 +195,8 @@ Table read_csv(const std::string& path) {
   table.labelled = columns.label != kNone || !columns.classes.empty();
   table.captioned = columns.caption != kNone;
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
-  for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i) {
-    const CsvRow& row = rows[i];
-    Row entry;
-    entry.where = text(path, " line ", row.line);
-    if (row.fields.size() != columns.count) {
-      table.problems.add(entry.where, " has ", row.fields.size(), " columns, must have ", columns.count);
-      continue;
-    }
-    entry.path = row.fields[columns.path];
-    if (table.captioned) {
-      entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
-      if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
-    }
-    if (table.has_split) entry.split = parse_split(row.fields[columns.split]);
-    if (table.has_split && !entry.split) {
-      table.problems.add(entry.where, ": split is '", row.fields[columns.split],
-                         "', must be train, val or test");
-      continue;
-    }
-    if (!columns.classes.empty()) {
-      auto marked = marked_classes(row, columns, table, entry.where);
-      if (!marked) continue;
-      entry.labels = std::move(*marked);
-    } else if (table.labelled) {
-      entry.labels = label_words(row.fields[columns.label]);
-      if (row.fields[columns.label].find('|') != std::string::npos) table.multi = true;
-    }
-    table.rows.push_back(std::move(entry));
-  }
+  for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
+    if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
   return table;
 }
 
@@ -375,6 +382,21 @@ std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig
   return ClassNames(classes_of_numbers(std::move(numbers)));
 }
 
+// Returns the classes of one split's table: its own, or those of the training set, which also decides on `multi_label`.
+ClassNames classes_of_split(const Table& table, const SourceConfig& config, Split split, bool& multi_label) {
+  const std::string& path = path_of(config, split);
+  if (!table.labelled) return ClassNames({""});
+  const std::string& other = split == Split::train ? config.val_path : config.path;
+  if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) return *both;
+  if (split == Split::train || !has_training_path(config)) return classes_of(table, config);
+  const auto train = open_source_with_problems(config, Split::train);
+  const ClassLabels& labels = require_labels(*train, path);
+  multi_label = labels.multi_label();
+  if (table.multi && !multi_label)
+    fail(path, " has several labels an image, ", train->describe(), " has one");
+  return ClassNames(labels.class_names());
+}
+
 int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes, bool chosen) {
   if (const auto number = chosen ? parse_int(label) : std::nullopt; number && *number >= 0) {
     const int64_t found = class_of_number(*number, classes.names(), chosen);
@@ -426,22 +448,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   set.multi_label = table.multi;
   set.shown = path;
   set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
-  ClassNames classes;
-  const std::string& other = split == Split::train ? config.val_path : config.path;
-  if (!table.labelled) {
-    classes = ClassNames({""});
-  } else if (const auto both = is_list(path) ? classes_of_both(table, config, other) : std::nullopt) {
-    classes = *both;
-  } else if (split == Split::train || !has_training_path(config)) {
-    classes = classes_of(table, config);
-  } else {
-    const auto train = open_source_with_problems(config, Split::train);
-    const ClassLabels& labels = require_labels(*train, path);
-    classes = ClassNames(labels.class_names());
-    set.multi_label = labels.multi_label();
-    if (table.multi && !set.multi_label)
-      fail(path, " has several labels an image, ", train->describe(), " has one");
-  }
+  const ClassNames classes = classes_of_split(table, config, split, set.multi_label);
   const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
   if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
   // If a table has a separate path and no rows for this split, all of it is used.

@@ -15,7 +15,6 @@
 #include "data/base/info.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
-#include "io/images/damage.h"
 #include "io/images/image.h"
 
 #define XXH_INLINE_ALL
@@ -42,6 +41,29 @@ struct Look {
   std::vector<std::string> captions;  // their problems
 };
 
+// Measures the image of a sample.
+void look_at_image(const RawSample& sample, Look& look) {
+  const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+  XXH128_hash_t hash{};
+  if (bytes != nullptr) {
+    const ImageInfo info = image_info(*bytes, sample.name);
+    look.format = info.format, look.oriented = info.orientation != 1;
+    hash = XXH3_128bits(bytes->data(), bytes->size());
+  }
+  const Image image =
+      bytes != nullptr ? decode_image(*bytes, sample.name, look.damage) : decode_sample(sample);
+  if (bytes == nullptr) {
+    look.format = "pixels";
+    hash =
+        XXH3_128bits_withSeed(image.pixels.data(), image.pixels.size(), static_cast<uint64_t>(image.width));
+  }
+  look.low = hash.low64;
+  look.high = hash.high64;
+  look.constant = nearly_constant(image);
+  look.width = image.width;
+  look.height = image.height;
+}
+
 Look look_at(const Source& source, const Annotations& annotations, int64_t index) {
   Look look;
   try {
@@ -54,26 +76,7 @@ Look look_at(const Source& source, const Annotations& annotations, int64_t index
     }
     look.captions = annotations.problems_of(index, sample);
     look.without_image = sample.without_image;
-    if (look.without_image) return look;
-    const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
-    XXH128_hash_t hash{};
-    if (bytes != nullptr) {
-      const ImageInfo info = image_info(*bytes, sample.name);
-      look.format = info.format, look.oriented = info.orientation != 1;
-      hash = XXH3_128bits(bytes->data(), bytes->size());
-    }
-    const Image image =
-        bytes != nullptr ? decode_image(*bytes, sample.name, look.damage) : decode_sample(sample);
-    if (bytes == nullptr) {
-      look.format = "pixels";
-      hash =
-          XXH3_128bits_withSeed(image.pixels.data(), image.pixels.size(), static_cast<uint64_t>(image.width));
-    }
-    look.low = hash.low64;
-    look.high = hash.high64;
-    look.constant = nearly_constant(image);
-    look.width = image.width;
-    look.height = image.height;
+    if (!look.without_image) look_at_image(sample, look);
   } catch (const Error& error) {
     look.error = error.what();
   }

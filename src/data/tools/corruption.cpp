@@ -283,6 +283,33 @@ class AffineMap {
   double area_ = 1;
 };
 
+// Returns smooth random shifts of all pixels along one axis.
+Plane shifts_of(const Work& work, const std::vector<double>& draws) {
+  Plane shifts(work.image.height, work.image.width);
+  need(draws, shifts.values.size(), "shifts");
+  shifts.values = draws;
+  shifts = gaussian(shifts, work.c[1], 3, Edge::mirror);
+  for (double& shift : shifts.values) shift *= work.c[0];
+  return shifts;
+}
+
+// Takes each pixel of the three channels from place_of(y, x).
+template <class PlaceOf>
+void move_pixels(Work& work, Edge edge, const PlaceOf& place_of) {
+  const int height = work.image.height, width = work.image.width;
+  const Interpolator between(height, width, edge);
+  Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};
+  for (int y = 0; y < height; ++y) {
+    const std::array<double*, 3> rows = {out[0].row(y), out[1].row(y), out[2].row(y)};
+    for (int x = 0; x < width; ++x) {
+      const Place wanted = place_of(y, x);
+      const Interpolator::Place place = between.at(wanted.y, wanted.x);
+      for (size_t k = 0; k < 3; ++k) rows[k][x] = place.of(work.x[k]);
+    }
+  }
+  work.x = std::move(out);
+}
+
 // c: size and smoothness (standard deviation) of the per-pixel shifts, range of the affine map's shifts, in
 // pixels.
 void elastic_transform(Work& work) {
@@ -295,33 +322,11 @@ void elastic_transform(Work& work) {
   for (size_t i = 0; i < 3; ++i)
     to[i].x += work.c[2] * work.draws.affine[i][0], to[i].y += work.c[2] * work.draws.affine[i][1];
   const AffineMap back(to, from);
-  const auto field = [&](const std::vector<double>& draws) {
-    Plane shifts(height, width);
-    need(draws, shifts.values.size(), "shifts");
-    shifts.values = draws;
-    shifts = gaussian(shifts, work.c[1], 3, Edge::mirror);
-    for (double& shift : shifts.values) shift *= work.c[0];
-    return shifts;
-  };
-  const Plane right = field(work.draws.field_x), down = field(work.draws.field_y);
-  // Applies the same map to the three channels.
-  const auto move = [&](Edge edge, const auto& place_of) {
-    const Interpolator between(height, width, edge);
-    Planes out = {Plane(height, width), Plane(height, width), Plane(height, width)};
-    for (int y = 0; y < height; ++y) {
-      const std::array<double*, 3> rows = {out[0].row(y), out[1].row(y), out[2].row(y)};
-      for (int x = 0; x < width; ++x) {
-        const Place wanted = place_of(y, x);
-        const Interpolator::Place place = between.at(wanted.y, wanted.x);
-        for (size_t k = 0; k < 3; ++k) rows[k][x] = place.of(work.x[k]);
-      }
-    }
-    work.x = std::move(out);
-  };
-  move(Edge::mirror_101, [&](int y, int x) { return back(x, y); });
+  const Plane right = shifts_of(work, work.draws.field_x), down = shifts_of(work, work.draws.field_y);
+  move_pixels(work, Edge::mirror_101, [&](int y, int x) { return back(x, y); });
   const double* shift_x = right.values.data();
   const double* shift_y = down.values.data();
-  move(Edge::mirror, [&](int y, int x) {
+  move_pixels(work, Edge::mirror, [&](int y, int x) {
     const ptrdiff_t cell = static_cast<ptrdiff_t>(y) * width + x;
     return Place{x + shift_x[cell], y + shift_y[cell]};
   });

@@ -237,6 +237,21 @@ std::vector<std::string> detail(const Facts& facts, RandomStream& random) {
   return {drawn(kAsksForDetail, random), answer};
 }
 
+// Compares the numbers of two kinds of things.
+std::vector<std::string> comparison(const std::vector<std::pair<std::string, int64_t>>& counts,
+                                    RandomStream& random) {
+  const auto order = random.permutation(std::ssize(counts));
+  const auto &a = counts[static_cast<size_t>(order[0])], &b = counts[static_cast<size_t>(order[1])];
+  const std::string numbers =
+      sentence("there " + std::string(a.second == 1 ? "is " : "are ") + counted_things(a.second, a.first) +
+               " and " + counted_things(b.second, b.first));
+  return {"Are there more " + plural(a.first) + " than " + plural(b.first) + "? Explain.",
+          numbers + " So " +
+              (a.second > b.second   ? "yes."
+               : a.second < b.second ? "no."
+                                     : "no, they are as many.")};
+}
+
 std::vector<std::string> reasoning(const Facts& facts, RandomStream& random) {
   std::vector<std::vector<std::string>> able;
   const auto counts = counts_of(facts.things);
@@ -247,18 +262,7 @@ std::vector<std::string> reasoning(const Facts& facts, RandomStream& random) {
                         percent_of(largest.share) +
                         " of the image, more than any other, and what is near looks large."});
   }
-  if (counts.size() >= 2) {
-    const auto order = random.permutation(std::ssize(counts));
-    const auto &a = counts[static_cast<size_t>(order[0])], &b = counts[static_cast<size_t>(order[1])];
-    const std::string numbers =
-        sentence("there " + std::string(a.second == 1 ? "is " : "are ") + counted_things(a.second, a.first) +
-                 " and " + counted_things(b.second, b.first));
-    able.push_back({"Are there more " + plural(a.first) + " than " + plural(b.first) + "? Explain.",
-                    numbers + " So " +
-                        (a.second > b.second   ? "yes."
-                         : a.second < b.second ? "no."
-                                               : "no, they are as many.")});
-  }
+  if (counts.size() >= 2) able.push_back(comparison(counts, random));
   if (facts.things.size() == 1) {
     const Thing& only = facts.things[0];
     constexpr double kLarge = 0.2;

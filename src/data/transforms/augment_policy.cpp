@@ -304,6 +304,29 @@ Policy parse_named(const std::vector<std::string>& parts, const std::string& des
   return policy;
 }
 
+// Adds the operations of a set, each with the settings of `model`.
+void add_set(const std::string& set, bool increasing, PolicyOp model, const std::string& description,
+             Policy& policy) {
+  if (!set.empty() && set != "3a" && set != "3aw" && set != "weights")
+    fail_usage("augmentation '", description, "': the set '", set,
+               "' is unknown, must be 3a, 3aw or weights");
+  const auto add = [&](const std::string& name) {
+    model.name = name;
+    policy.choices.push_back({model});
+  };
+  if (set != "3aw" && set != "weights") {
+    for (const std::string& name : set == "3a" ? kThree : increasing ? kIncreasing : kPlain) add(name);
+    return;
+  }
+  for (const Weighted& op : set == "3aw" ? kThreeWeighted : kWeighted) {
+    add(op.name);
+    policy.weights.push_back(op.weight);
+  }
+  if (policy.layers > static_cast<int>(policy.choices.size()))
+    fail_usage("augmentation '", description, "': n is more than the ", policy.choices.size(),
+               " operations of the set");
+}
+
 Policy parse_rand(const std::vector<std::string>& parts, const std::string& description) {
   Policy policy;
   policy.layers = 2;
@@ -332,24 +355,7 @@ Policy parse_rand(const std::vector<std::string>& parts, const std::string& desc
       fail_usage("augmentation '", description, "': '", key,
                  "' is unknown, must be m, n, p, mstd, mmax, inc or t");
   }
-  if (!set.empty() && set != "3a" && set != "3aw" && set != "weights")
-    fail_usage("augmentation '", description, "': the set '", set,
-               "' is unknown, must be 3a, 3aw or weights");
-  const auto add = [&](const std::string& name) {
-    model.name = name;
-    policy.choices.push_back({model});
-  };
-  if (set == "3aw" || set == "weights") {
-    for (const Weighted& op : set == "3aw" ? kThreeWeighted : kWeighted) {
-      add(op.name);
-      policy.weights.push_back(op.weight);
-    }
-    if (policy.layers > static_cast<int>(policy.choices.size()))
-      fail_usage("augmentation '", description, "': n is more than the ", policy.choices.size(),
-                 " operations of the set");
-  } else {
-    for (const std::string& name : set == "3a" ? kThree : increasing ? kIncreasing : kPlain) add(name);
-  }
+  add_set(set, increasing, model, description, policy);
   return policy;
 }
 

@@ -75,6 +75,24 @@ struct AxisTables {
   std::vector<double> exact;
 };
 
+// Sets the weights of output i, centred on the input at `centre`.
+template <class Filter>
+void weigh(AxisTables& axis, size_t i, double centre, double inverse) {
+  const int taps = axis.view.taps;
+  double sum = 0;
+  for (int t = 0; t < axis.count[i]; ++t)
+    sum += axis.exact[static_cast<size_t>(t)] = Filter::at((t + axis.first[i] - centre + 0.5) * inverse);
+  // Near the end, padded taps would exceed the input, so they begin earlier.
+  const int shift = axis.view.padded ? std::max(0, axis.first[i] + taps - axis.view.inputs) : 0;
+  int32_t* weights = axis.weights.data() + i * static_cast<size_t>(taps) + shift;
+  for (int t = 0; t < axis.count[i]; ++t) {
+    const double w = axis.exact[static_cast<size_t>(t)] / (sum != 0.0 ? sum : 1.0) * (1 << kResampleBits);
+    weights[t] = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
+  }
+  axis.first[i] -= shift;
+  axis.count[i] += shift;
+}
+
 template <class Filter>
 void fill(AxisTables& axis, float low, float high, int outputs, const Range& range) {
   const int inputs = axis.view.inputs;
@@ -102,21 +120,7 @@ void fill(AxisTables& axis, float low, float high, int outputs, const Range& ran
   axis.view.taps = taps;
   axis.exact.resize(static_cast<size_t>(taps));
   axis.weights.assign(n * static_cast<size_t>(taps), 0);
-  for (size_t i = 0; i < n; ++i) {
-    const double centre = centre_of(i);
-    double sum = 0;
-    for (int t = 0; t < axis.count[i]; ++t)
-      sum += axis.exact[static_cast<size_t>(t)] = Filter::at((t + axis.first[i] - centre + 0.5) * inverse);
-    // Near the end, padded taps would exceed the input, so they begin earlier.
-    const int shift = axis.view.padded ? std::max(0, axis.first[i] + taps - inputs) : 0;
-    int32_t* weights = axis.weights.data() + i * static_cast<size_t>(taps) + shift;
-    for (int t = 0; t < axis.count[i]; ++t) {
-      const double w = axis.exact[static_cast<size_t>(t)] / (sum != 0.0 ? sum : 1.0) * (1 << kResampleBits);
-      weights[t] = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
-    }
-    axis.first[i] -= shift;
-    axis.count[i] += shift;
-  }
+  for (size_t i = 0; i < n; ++i) weigh<Filter>(axis, i, centre_of(i), inverse);
 }
 
 // Splits the weights for narrow multipliers.

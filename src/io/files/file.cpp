@@ -23,7 +23,6 @@
 #include "core/text.h"
 #include "io/files/file_faults.h"
 #include "io/files/path.h"
-#include "io/files/replaced_files.h"
 
 namespace tessera {
 namespace {

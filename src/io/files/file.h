@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+struct stat;
 
 namespace tessera {
 
@@ -119,6 +122,17 @@ void remove_all(const std::string& path);
 // Returns the number removed.
 int remove_stale_temporaries(const std::string& directory);
 bool file_exists(const std::string& path);  // a file or a directory
+
+// Files that this process will replace, and therefore must not read.
+
+// Registers an existing regular file that this process will replace. MappedFile, read_file and read_text then
+// throw the usage error `refusal(path)` for it and for links to it. If a caller catches this error,
+// AtomicFile throws it again. Call it before other threads read.
+void refuse_to_read(const std::string& path, std::function<std::string(const std::string& path)> refusal);
+// Throws the usage error for such a file.
+void check_not_replaced(const struct stat& status, const std::string& path);
+// Throws the error of an earlier attempt to read the file at `path`. Otherwise unregisters the file.
+void begin_replacing(const std::string& path);
 
 std::string checksum_of(std::span<const std::byte> bytes);  // XXH3-64, 16 hex digits
 uint64_t free_disk_bytes(const std::string& path);          // on the file system of `path` (or its parent)

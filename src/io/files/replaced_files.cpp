@@ -1,4 +1,4 @@
-#include "io/files/replaced_files.h"
+#include "io/files/file.h"
 
 #include <atomic>
 #include <deque>

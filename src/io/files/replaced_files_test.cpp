@@ -1,4 +1,4 @@
-#include "io/files/replaced_files.h"
+#include "io/files/file.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "io/files/file.h"
 #include "io/files/io_testing.h"
 
 namespace tessera {

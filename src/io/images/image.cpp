@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/images/damage.h"
 #include "io/images/image_codec.h"
 
 namespace tessera {

@@ -68,6 +68,11 @@ ImageInfo image_info(std::span<const std::byte> bytes, const std::string& name);
 Image decode_image(std::span<const std::byte> bytes, const std::string& name,
                    const DecodeOptions& options = {});
 
+// The same with the default options. Sets `damage` to the cause if parts of a JPEG are missing or broken, such as rows of a
+// file that was cut and closed again: libjpeg, and so every program on it, replaces them by gray. Else sets it to "".
+// Other formats are whole or throw.
+Image decode_image(std::span<const std::byte> bytes, const std::string& name, std::string& damage);
+
 // Equals decode_image followed by a crop to `box` (in pixels of the unscaled image, oriented if the options
 // set it). Decodes only the needed part and one more iMCU on each side. At scale s the result covers the
 // scaled pixels from floor(left / s) to ceil((left + width) / s), and likewise vertically (before orienting).

@@ -44,29 +44,35 @@ std::array<uint32_t, 3> masks_of(Bytes bytes, const Header& header, size_t size)
   return masks;
 }
 
-Header read_header(Bytes bytes, const std::string& name) {
-  check(bytes.size() >= kFileHeader + 12, name, ": truncated BMP, the file ends in its headers");
-  const size_t size = little32(bytes, kFileHeader);
+// Reads the fields with places that depend on the header's size.
+Header read_fields(Bytes bytes, size_t size, const std::string& name) {
   Header header;
-  header.pixels = little32(bytes, 10);
   if (size == 12) {
     header.width = static_cast<int>(little16(bytes, 18));
     header.height = static_cast<int>(little16(bytes, 20));
     header.bits = static_cast<int>(little16(bytes, 24));
     header.entry_bytes = 3;
-  } else {
-    check(size == 40 || size == 52 || size == 56 || size == 64 || size == 108 || size == 124, name,
-          ": broken BMP (a header of ", size, " bytes)");
-    check(bytes.size() >= kFileHeader + size, name, ": truncated BMP, the file ends in its headers");
-    header.width = static_cast<int>(little32(bytes, 18));
-    const auto height = int64_t{static_cast<int32_t>(little32(bytes, 22))};
-    header.from_top = height < 0;
-    check(height > INT32_MIN, name, ": broken BMP (", height, " rows)");
-    header.height = static_cast<int>(std::abs(height));
-    header.bits = static_cast<int>(little16(bytes, 28));
-    header.compression = little32(bytes, 30);
-    header.entries = little32(bytes, 46);
+    return header;
   }
+  check(size == 40 || size == 52 || size == 56 || size == 64 || size == 108 || size == 124, name,
+        ": broken BMP (a header of ", size, " bytes)");
+  check(bytes.size() >= kFileHeader + size, name, ": truncated BMP, the file ends in its headers");
+  header.width = static_cast<int>(little32(bytes, 18));
+  const auto height = int64_t{static_cast<int32_t>(little32(bytes, 22))};
+  header.from_top = height < 0;
+  check(height > INT32_MIN, name, ": broken BMP (", height, " rows)");
+  header.height = static_cast<int>(std::abs(height));
+  header.bits = static_cast<int>(little16(bytes, 28));
+  header.compression = little32(bytes, 30);
+  header.entries = little32(bytes, 46);
+  return header;
+}
+
+Header read_header(Bytes bytes, const std::string& name) {
+  check(bytes.size() >= kFileHeader + 12, name, ": truncated BMP, the file ends in its headers");
+  const size_t size = little32(bytes, kFileHeader);
+  Header header = read_fields(bytes, size, name);
+  header.pixels = little32(bytes, 10);
   const int bits = header.bits;
   const bool indexed = bits == 1 || bits == 4 || bits == 8;
   const bool known = header.compression == kPlain  ? indexed || bits == 16 || bits == 24 || bits == 32
@@ -175,6 +181,13 @@ class RunLengths {
   std::vector<uint8_t> out_;
 };
 
+// Returns a pixel of two to four bytes.
+uint32_t pixel_at(Bytes bytes, size_t at, size_t count) {
+  uint32_t pixel = 0;
+  for (size_t b = 0; b < count; ++b) pixel |= uint32_t{byte_at(bytes, at + b)} << 8 * b;
+  return pixel;
+}
+
 }  // namespace
 
 ImageInfo bmp_info(Bytes bytes, const std::string& name) {
@@ -206,9 +219,7 @@ void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out
     for (int k = 0; k < box.width; ++k, to += 3) {
       const auto x = static_cast<size_t>(box.left + k);
       if (bits > 8) {
-        uint32_t pixel = 0;
-        for (size_t b = 0; b < bytes_a_pixel; ++b)
-          pixel |= uint32_t{byte_at(bytes, row + x * bytes_a_pixel + b)} << 8 * b;
+        const uint32_t pixel = pixel_at(bytes, row + x * bytes_a_pixel, bytes_a_pixel);
         for (size_t c = 0; c < 3; ++c) to[c] = parts[c].of(pixel);
         continue;
       }

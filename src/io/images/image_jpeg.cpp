@@ -404,6 +404,16 @@ void decode_jpeg(Bytes bytes, const std::string& name, const Box& box, const Dec
 }  // namespace tessera::codec
 
 namespace tessera {
+namespace {
+
+void write_orientation(jpeg_compress_struct& info, int orientation) {
+  const auto exif = codec::exif_block(orientation);
+  std::array<JOCTET, 6 + exif.size()> marker{'E', 'x', 'i', 'f'};
+  std::copy(exif.begin(), exif.end(), marker.begin() + 6);
+  jpeg_write_marker(&info, JPEG_APP0 + 1, marker.data(), marker.size());
+}
+
+}  // namespace
 
 std::vector<std::byte> encode_jpeg(const Image& image, int quality, int orientation) {
   check(image.width > 0 && image.height > 0 && image.width <= 65500 && image.height <= 65500, "cannot write ",
@@ -427,12 +437,7 @@ std::vector<std::byte> encode_jpeg(const Image& image, int quality, int orientat
     jpeg_set_defaults(&info);  // 4:2:0 for colour
     jpeg_set_quality(&info, quality, TRUE);
     jpeg_start_compress(&info, TRUE);
-    if (orientation != 1) {
-      const auto exif = codec::exif_block(orientation);
-      std::array<JOCTET, 6 + exif.size()> marker{'E', 'x', 'i', 'f'};
-      std::copy(exif.begin(), exif.end(), marker.begin() + 6);
-      jpeg_write_marker(&info, JPEG_APP0 + 1, marker.data(), marker.size());
-    }
+    if (orientation != 1) write_orientation(info, orientation);
     while (info.next_scanline < info.image_height) {
       JSAMPROW row = const_cast<JSAMPROW>(image.row(static_cast<int>(info.next_scanline)));
       jpeg_write_scanlines(&info, &row, 1);

@@ -14,8 +14,8 @@
 #include "core/random.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
-#include "io/images/damage.h"
 #include "io/images/image_codec.h"
+#include "io/images/image_testing.h"
 #include "io/weights/safetensors.h"
 
 namespace tessera {
@@ -32,26 +32,6 @@ void expect_same(const Image& got, const TensorView* want, const std::string& wh
   const auto* pixels = reinterpret_cast<const uint8_t*>(want->bytes.data());
   for (size_t i = 0; i < got.pixels.size(); ++i)
     ASSERT_EQ(int{got.pixels[i]}, int{pixels[i]}) << what << " at byte " << i;
-}
-
-void expect_same(const Image& got, const Image& want, const std::string& what) {
-  ASSERT_EQ(got.width, want.width) << what;
-  ASSERT_EQ(got.height, want.height) << what;
-  ASSERT_TRUE(got.pixels == want.pixels) << what;
-}
-
-// Smooth colour, edges and noise.
-Image scene(int width, int height, int channels, uint64_t seed) {
-  RandomStream random(seed, "scene");
-  Image image(width, height, channels);
-  for (int y = 0; y < height; ++y)
-    for (int x = 0; x < width; ++x)
-      for (int c = 0; c < channels; ++c) {
-        const double v = 127 + 90 * std::sin(x / 9.0 + c) * std::cos(y / (6.0 + c)) + (x > 2 * y ? 50 : 0);
-        image.row(y)[x * channels + c] =
-            static_cast<uint8_t>(std::clamp(v + random.normal() * 12, 0.0, 255.0));
-      }
-  return image;
 }
 
 struct JpegKind {
@@ -469,53 +449,6 @@ TEST(ImageHuffman, LeavesDamagedDataToLibjpeg) {
     }
   }
   EXPECT_GT(use.left - left, 100);
-}
-
-TEST(ImageEncode, PngKeepsEveryPixel) {
-  for (const int channels : {1, 3}) {
-    const Image image = scene(37, 21, channels, 6);
-    const Image back = decode_image(encode_png(image), "a.png");
-    ASSERT_EQ(back.channels, 3);
-    for (int y = 0; y < 21; ++y)
-      for (int x = 0; x < 37; ++x)
-        for (int c = 0; c < 3; ++c)
-          ASSERT_EQ(back.row(y)[3 * x + c], image.row(y)[x * channels + c % channels]);
-  }
-}
-
-TEST(ImageEncode, JpegIsCloseAndSubsampled) {
-  const Image image = scene(64, 48, 3, 7);
-  const Bytes good = encode_jpeg(image, 95), poor = encode_jpeg(image, 20);
-  EXPECT_LT(poor.size(), good.size());
-  const Image back = decode_image(good, "a.jpg");
-  double error = 0;
-  for (size_t i = 0; i < image.pixels.size(); ++i) error += std::abs(image.pixels[i] - back.pixels[i]);
-  EXPECT_LT(error / static_cast<double>(image.pixels.size()), 12);  // chroma noise is lost
-  const Bytes gray = encode_jpeg(scene(64, 48, 1, 7));
-  EXPECT_EQ(decode_image(gray, "g.jpg").channels, 3);
-  EXPECT_NE(error_of([&] { encode_jpeg(image, 0); }), "");
-  EXPECT_NE(error_of([&] { encode_jpeg(Image(3, 3, 2)); }), "");
-}
-
-TEST(ImageEncode, TheOrientationIsWrittenAndChangesNoPixel) {
-  const Image image = scene(13, 7, 3, 9);
-  for (int orientation = 1; orientation <= 8; ++orientation) {
-    const Bytes jpeg = encode_jpeg(image, 90, orientation), png = encode_png(image, orientation);
-    EXPECT_EQ(image_info(jpeg, "a.jpg").orientation, orientation);
-    EXPECT_EQ(image_info(png, "a.png").orientation, orientation);
-    const DecodeOptions as_stored{.apply_exif = false};
-    EXPECT_EQ(decode_image(jpeg, "a.jpg", as_stored).pixels,
-              decode_image(encode_jpeg(image), "b.jpg").pixels);
-    EXPECT_EQ(decode_image(png, "a.png", as_stored).pixels, image.pixels);
-    EXPECT_EQ(decode_image(png, "a.png").pixels, orient(image, orientation).pixels);
-  }
-}
-
-TEST(ImageOrient, UndoesItself) {
-  const Image image = scene(7, 5, 3, 8);
-  const int inverse[9] = {0, 1, 2, 3, 4, 5, 8, 7, 6};
-  for (int orientation = 1; orientation <= 8; ++orientation)
-    expect_same(orient(orient(image, orientation), inverse[orientation]), image, text(orientation));
 }
 
 }  // namespace

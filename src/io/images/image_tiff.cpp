@@ -157,13 +157,19 @@ class Reader {
   }
 
   void read_layout() {
+    const bool separate = field(TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE;
+    read_colours(separate);
+    read_blocks(separate);
+  }
+
+  // Reads the numbers of a pixel and their meaning.
+  void read_colours(bool separate) {
     const uint16_t compression = field(TIFFTAG_COMPRESSION);
     check(known_compression(compression), name_, ": a TIFF with compression ", compression,
           " is not supported");
     bits_ = field(TIFFTAG_BITSPERSAMPLE), samples_ = field(TIFFTAG_SAMPLESPERPIXEL);
     photometric_ = PHOTOMETRIC_MINISBLACK;
     TIFFGetField(tiff_.get(), TIFFTAG_PHOTOMETRIC, &photometric_);
-    const bool separate = field(TIFFTAG_PLANARCONFIG) == PLANARCONFIG_SEPARATE;
     if (photometric_ == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG && !separate) {
       TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
       photometric_ = PHOTOMETRIC_RGB;
@@ -191,7 +197,10 @@ class Reader {
     TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_EXTRASAMPLES, &extras, &kinds);
     multiplied_ = rgb && extras > 0 && kinds[0] == EXTRASAMPLE_ASSOCALPHA && samples_ > 3;
     if (palette) read_palette();
+  }
 
+  // Reads the sizes of the strips or tiles.
+  void read_blocks(bool separate) {
     planes_ = separate ? samples_ : 1;
     buffers_.resize(static_cast<size_t>(planes_));
     tiled_ = TIFFIsTiled(tiff_.get()) != 0;

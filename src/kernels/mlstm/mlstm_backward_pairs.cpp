@@ -7,7 +7,7 @@
 // that produced h. The exception is a row's input from the state, which only forward rounds, with a relative
 // error of 2^-9.
 #include "kernels/mlstm/mlstm_backward_walk.h"
-#include "kernels/mlstm/mlstm_pair_rows.h"
+#include "kernels/pair_tiles.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {

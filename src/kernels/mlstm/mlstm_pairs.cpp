@@ -1,8 +1,8 @@
 // mLSTM forward on pairs of bfloat16 (AMX, AVX512_BF16): q, k times its column's factor, v, the weights and
 // the state's reads are rounded to bfloat16; sums, the normaliser and the state between chunks are floats.
 // Built once for each, on top of AVX-512.
-#include "kernels/mlstm/mlstm_pair_rows.h"
 #include "kernels/mlstm/mlstm_walk.h"
+#include "kernels/pair_tiles.h"
 
 namespace tessera::kernels::TESSERA_ISA {
 namespace {

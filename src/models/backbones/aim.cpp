@@ -8,7 +8,7 @@
 //
 // Pre-training predicts each patch from those before it. A prefix of random length is seen by all tokens
 // (prefix_bias), so that the trunk works without a mask afterwards.
-#include "models/backbones/aim.h"
+#include "models/backbones/baselines.h"
 
 #include <algorithm>
 #include <limits>

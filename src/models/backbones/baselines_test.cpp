@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "models/backbones/aim.h"
+#include "models/backbones/baselines.h"
 #include "models/backbones/models_testing.h"
-#include "models/backbones/vanillanet.h"
 #include "models/base/encoder.h"
 #include "nn/named_tensors.h"
 

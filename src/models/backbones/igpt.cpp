@@ -1,5 +1,5 @@
 // iGPT (Chen et al. 2020, "Generative pretraining from pixels"): GPT-2's decoder on the colours of an image's pixels.
-// Sizes and names are those of OpenAI's files in transformers (weights/names/igpt_names.cpp).
+// Sizes and names are those of OpenAI's files in transformers (weights/names/baseline_names.cpp).
 //
 //   a_i  = argmin_k |pixel_i - palette_k|^2
 //   x_0  = wte[a] + wpe

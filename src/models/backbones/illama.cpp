@@ -7,7 +7,7 @@
 //   scores = head(rms(x_L)[last token])
 // S is the lower triangle, or softly alpha + (1 - alpha) * lower triangle early in training. The published
 // code applies it after the softmax; mask = "before" is the paper's Softmax(A + M).
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 
 #include "core/error.h"
 #include "core/text.h"

@@ -1,5 +1,5 @@
 #include "core/error.h"
-#include "models/backbones/illama.h"
+#include "models/backbones/baselines.h"
 
 namespace tessera::models {
 

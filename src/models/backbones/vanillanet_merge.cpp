@@ -1,4 +1,4 @@
-#include "models/backbones/vanillanet.h"
+#include "models/backbones/baselines.h"
 
 #include <map>
 #include <string>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "core/error.h"
@@ -113,6 +114,31 @@ struct Group {
   }
 };
 
+// Returns the best caption of one image's groups. Groups that are not done finish with their beams.
+Ids best_of(std::span<Group> groups, int64_t width) {
+  const std::pair<double, Ids>* best = nullptr;
+  for (Group& group : groups) {
+    if (!group.finished.done)
+      for (size_t b = 0; b < group.beams.size(); ++b)
+        group.finished.add(group.beams[b], group.sums[b], group.beams[b].size(), static_cast<size_t>(width));
+    for (const auto& caption : group.finished.captions)
+      if (!best || caption.first >= best->first) best = &caption;
+  }
+  return best->second;
+}
+
+// Returns captions of one length: with the end token if it fits, then padding.
+torch::Tensor padded(std::vector<Ids> captions, const CaptionSearch& options) {
+  size_t longest = 0;
+  for (const Ids& caption : captions) longest = std::max(longest, caption.size());
+  const size_t size = std::min(longest + 1, static_cast<size_t>(options.longest));
+  for (Ids& caption : captions) {
+    if (caption.size() < size) caption.push_back(options.end);
+    caption.resize(size, options.pad);
+  }
+  return as_tensor(captions);
+}
+
 torch::Tensor beams(int64_t images, const CaptionSearch& options, const NextToken& next) {
   const int64_t width = options.beams / options.groups;
   std::vector<Group> groups(static_cast<size_t>(images * options.groups));
@@ -138,27 +164,9 @@ torch::Tensor beams(int64_t images, const CaptionSearch& options, const NextToke
           scores.slice(0, static_cast<int64_t>(i) * width, static_cast<int64_t>(i + 1) * width), options);
   }
   std::vector<Ids> captions;
-  for (int64_t image = 0; image < images; ++image) {
-    const std::pair<double, Ids>* best = nullptr;
-    for (int64_t g = image * options.groups; g < (image + 1) * options.groups; ++g) {
-      Group& group = groups[static_cast<size_t>(g)];
-      if (!group.finished.done)
-        for (size_t b = 0; b < group.beams.size(); ++b)
-          group.finished.add(group.beams[b], group.sums[b], group.beams[b].size(),
-                             static_cast<size_t>(width));
-      for (const auto& caption : group.finished.captions)
-        if (!best || caption.first >= best->first) best = &caption;
-    }
-    captions.push_back(best->second);
-  }
-  size_t longest = 0;
-  for (const Ids& caption : captions) longest = std::max(longest, caption.size());
-  const size_t size = std::min(longest + 1, static_cast<size_t>(options.longest));
-  for (Ids& caption : captions) {
-    if (caption.size() < size) caption.push_back(options.end);
-    caption.resize(size, options.pad);
-  }
-  return as_tensor(captions);
+  for (size_t first = 0; first < groups.size(); first += static_cast<size_t>(options.groups))
+    captions.push_back(best_of(std::span(groups).subspan(first, static_cast<size_t>(options.groups)), width));
+  return padded(std::move(captions), options);
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "ops/roi_align.h"
-#include "tasks/base/bert_weights.h"
 #include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/text_input.h"
 #include "tasks/dense/object_task.h"
+#include "weights/language_files.h"
 
 namespace tessera::tasks {
 namespace {
@@ -160,7 +160,7 @@ class Glip final : public ObjectTask {
       return head;
     });
     if (setup.draws() && !config_.text_weights.empty() && setup.opener)
-      begin_bert(*text_, config_.text_weights, *setup.opener, "task.text");
+      train::begin_bert(*text_, WeightFile(setup.opener->file_of(config_.text_weights)), "task.text");
     if (setup.draws()) prompt();
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "core/error.h"
 #include "core/memory.h"
@@ -47,52 +48,73 @@ WindowPlan plan_of(const PixelModel& model, const SegmentInference& how) {
   return {static_cast<int>(how.crop), static_cast<int>(how.stride), how.fading, model.unit};
 }
 
+// Sums of scores and of weights, [1, channels, rows, width], for the rows from `top` on.
+struct Band {
+  torch::Tensor sum, count;
+  int top = 0;
+
+  // Drops the rows above `from`, and appends empty ones up to `height` rows.
+  void move_to(int from, int height) {
+    for (torch::Tensor* rows : {&sum, &count}) {
+      const int64_t kept = rows->size(2) - (from - top);
+      const torch::Tensor next = torch::zeros({1, rows->size(1), height, rows->size(3)}, rows->options());
+      next.narrow(2, 0, kept).copy_(rows->narrow(2, from - top, kept));
+      *rows = next;
+    }
+    top = from;
+  }
+};
+
+Band empty_band(const PixelModel& model, int height, int width) {
+  const auto options =
+      model.options.dtype(model.options.dtype() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
+  return {torch::zeros({1, model.classes, height, width}, options),
+          torch::zeros({1, 1, height, width}, options)};
+}
+
+// Scores windows of one size in one batch.
+torch::Tensor score_windows(const PixelModel& model, const Image& picture,
+                            std::span<const eval::Window> windows) {
+  std::vector<torch::Tensor> crops;
+  for (const eval::Window& w : windows)
+    crops.push_back(to_input(model, cut(picture, {w.left, w.top, w.right - w.left, w.bottom - w.top})));
+  return model.score(torch::cat(crops));
+}
+
 // Keeps sums only for rows that later windows still cover; writes the other rows.
 Image in_bands(const PixelModel& model, const Image& picture, const SegmentInference& how, bool& finite) {
   const WindowPlan plan = plan_of(model, how);
   const auto windows = plan.windows(picture.height, picture.width);
   Image mask(picture.width, picture.height, 1);
-  torch::Tensor sum, count;  // for rows from `top` on
-  int top = 0;
+  Band band;
   for (size_t first = 0; first < windows.size();) {
     size_t end = first;
     while (end < windows.size() && windows[end].top == windows[first].top) ++end;
     const eval::Window& row = windows[first];
     const int height = row.bottom - row.top;
-    if (!sum.defined()) {
-      const auto options =
-          model.options.dtype(model.options.dtype() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32);
-      sum = torch::zeros({1, model.classes, height, picture.width}, options);
-      count = torch::zeros({1, 1, height, picture.width}, options);
-    } else if (row.top > top) {  // rows above are finished
-      const int done = row.top - top;
-      write_classes(sum.narrow(2, 0, done) / count.narrow(2, 0, done), top, mask, finite);
-      for (torch::Tensor* band : {&sum, &count}) {
-        const int64_t kept = band->size(2) - done;
-        const torch::Tensor next = torch::zeros({1, band->size(1), height, picture.width}, band->options());
-        next.narrow(2, 0, kept).copy_(band->narrow(2, done, kept));
-        *band = next;
-      }
-      top = row.top;
+    if (!band.sum.defined()) {
+      band = empty_band(model, height, picture.width);
+    } else if (row.top > band.top) {  // rows above are finished
+      const int done = row.top - band.top;
+      write_classes(band.sum.narrow(2, 0, done) / band.count.narrow(2, 0, done), band.top, mask, finite);
+      band.move_to(row.top, height);
     }
     while (first < end) {
       if (interrupted()) throw Error(ErrorKind::interrupted, "interrupted");
-      std::vector<torch::Tensor> crops;
       const size_t last = std::min(end, end_of_equal_windows(windows, first, how.at_once));
-      for (size_t i = first; i < last; ++i)
-        crops.push_back(to_input(model, cut(picture, {windows[i].left, windows[i].top,
-                                                      windows[i].right - windows[i].left, height})));
-      const torch::Tensor scored = model.score(torch::cat(crops)).to(sum.scalar_type());
+      const torch::Tensor scored =
+          score_windows(model, picture, std::span(windows).subspan(first, last - first))
+              .to(band.sum.scalar_type());
       for (size_t i = first; i < last; ++i) {
         const int left = windows[i].left, width = windows[i].right - left;
         plan.add(scored.narrow(0, static_cast<int64_t>(i - first), 1),
-                 plan.weights(windows[i], picture.height, picture.width, sum.options()),
-                 sum.narrow(3, left, width), count.narrow(3, left, width));
+                 plan.weights(windows[i], picture.height, picture.width, band.sum.options()),
+                 band.sum.narrow(3, left, width), band.count.narrow(3, left, width));
       }
       first = last;
     }
   }
-  write_classes(sum / count, top, mask, finite);
+  write_classes(band.sum / band.count, band.top, mask, finite);
   return mask;
 }
 

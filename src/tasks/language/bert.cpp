@@ -7,7 +7,6 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
-#include "tasks/base/bert_weights.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/score_accumulator.h"
 #include "tasks/base/task_kind.h"
@@ -15,6 +14,7 @@
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
 #include "text/conversation.h"
+#include "weights/language_files.h"
 
 namespace tessera::tasks {
 
@@ -145,7 +145,7 @@ class BertTask final : public Task {
       return model;
     });
     if (setup.draws() && !config_.weights.empty() && setup.opener)
-      begin_bert(*model_, config_.weights, *setup.opener, "task.encoder");
+      train::begin_bert(*model_, WeightFile(setup.opener->file_of(config_.weights)), "task.encoder");
     train_ = source_of(setup.train), validation_ = source_of(setup.validation);
   }
 

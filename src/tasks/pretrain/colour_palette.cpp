@@ -1,4 +1,4 @@
-#include "tasks/pretrain/colour_palette.h"
+#include "tasks/pretrain/igpt.h"
 
 #include <cstring>
 #include <limits>

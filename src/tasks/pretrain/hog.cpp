@@ -1,4 +1,4 @@
-#include "tasks/pretrain/hog.h"
+#include "tasks/pretrain/maskfeat.h"
 
 #include <numbers>
 

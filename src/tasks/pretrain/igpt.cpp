@@ -13,7 +13,6 @@
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/pretrain/colour_palette.h"
 
 namespace tessera::tasks {
 namespace {

@@ -9,7 +9,6 @@
 #include "io/files/io_testing.h"
 #include "io/weights/array_file.h"
 #include "models/backbones/igpt.h"
-#include "tasks/pretrain/colour_palette.h"
 #include "tasks/pretrain/igpt.h"
 
 namespace tessera::tasks {

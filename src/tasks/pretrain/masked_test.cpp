@@ -9,7 +9,6 @@
 #include "core/value.h"
 #include "models/base/patch_mask.h"
 #include "tasks/pretrain/beit.h"
-#include "tasks/pretrain/hog.h"
 #include "tasks/pretrain/masked_patches.h"
 #include "tasks/pretrain/maskfeat.h"
 #include "tasks/pretrain/mvp.h"

@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "tasks/base/task_kind.h"
-#include "tasks/pretrain/hog.h"
 #include "tasks/pretrain/masked_patches.h"
 
 namespace tessera::tasks {

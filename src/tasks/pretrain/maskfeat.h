@@ -4,7 +4,7 @@
 //   rectangles of patches are masked until a share mask_ratio is
 //   y = W norm(map) + b for each masked patch, map after the last block
 //   loss = mean over masked patches of mean over numbers of (y - t)^2
-// t are the histograms of all cells of a patch (hog.h), or its pixels less their mean, divided by their deviation.
+// t are the histograms of all cells of a patch, or its pixels less their mean, divided by their deviation.
 //
 // A sample is an image. The head's parameters have the names of the published code.
 #pragma once
@@ -44,6 +44,18 @@ struct MaskFeatConfig {
     v("window", window, between(0, 65536), "hog: side of a Gaussian window over the magnitudes, 0 = none");
   }
 };
+
+// Histograms of oriented gradients (Dalal & Triggs 2005) as MaskFeat's code computes them.
+struct HogOptions {
+  int64_t bins = 9;    // of unsigned orientations
+  int64_t cell = 8;    // side of a cell in pixels
+  int64_t window = 0;  // side of a Gaussian window (deviation: window / 2) on the magnitudes; 0 = none
+};
+
+// Returns histograms of each channel of images [batch, channels, height, width], sides whole cells:
+// [batch, channels, bins, height / cell, width / cell]. Gradients are Sobel's, with reflected borders. A pixel
+// counts for one bin; each histogram has length 1, or is 0. Throws Error for smaller images.
+torch::Tensor hog(const torch::Tensor& images, const HogOptions& options);
 
 // Returns the targets [batch, rows * columns, numbers] of patches of `patch` pixels: histograms in the order channel,
 // bin, row, column of the cell; pixels in the order channel, row, column.

@@ -1,15 +1,24 @@
-// Training of iLLaMA in addition to the model: schedules of a rate (its soft mask, its dropout), and initial
-// weights selected from a larger model.
+// Parts of the baselines that other files call: the mask of AIM's pre-training (aim.cpp), the merged form of VanillaNet
+// (vanillanet_merge.cpp), and iLLaMA's training in addition to the model (illama_training.cpp): schedules of a rate (its
+// soft mask, its dropout), and initial weights selected from a larger model.
 #pragma once
-
-#include "ops/torch.h"
 
 #include <cstdint>
 #include <vector>
 
 #include "core/config.h"
+#include "nn/named_tensors.h"
 
 namespace tessera::models {
+
+// Returns the bias of attention [batch, 1, tokens, tokens] if a token sees itself, the tokens before it and all
+// tokens of its image's prefix: 0 for these, -infinity for the others. `in_prefix`: bool [batch, tokens].
+torch::Tensor prefix_bias(const torch::Tensor& in_prefix);
+
+// Returns the tensors of the merged form (`model.merged`) from all tensors of the training form: each batch norm goes
+// into the layer before it, and each pair of layers without an activation in between becomes one. Computes in float64,
+// returns the dtype of the weights. Throws Error if a tensor is missing, or if the slope of the leaky ReLU is not 1.
+NamedTensors merged_vanillanet(const NamedTensors& trained);
 
 // When a rate is non-zero: before the cut-off (soft), throughout (standard), or from the cut-off on (late).
 // For dropout, the published code calls soft "early".

@@ -1,4 +1,4 @@
-// A small strict parser of XML annotation files.
+// Parsers of label files: small strict XML (Pascal VOC), and the keys of YOLO's data.yaml that name images and classes.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,22 @@ inline constexpr uint64_t kMostXmlBytes = uint64_t{4} << 20;  // bytes
 // Parses the root element of a file's content. Skips attributes, comments and processing instructions. Refuses document
 // types, unknown entities and elements nested deeper than 16: an error has the file `where` and the line.
 XmlElement parse_xml(std::string content, const std::string& where);
+
+// A text in a file, with its line; "" and 0 if the key is missing.
+struct YamlText {
+  std::string value = {};
+  int64_t line = 0;
+};
+
+struct YoloYaml {
+  YamlText path, train, val, test;
+  std::vector<std::string> names;  // by class number
+};
+
+inline constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;  // bytes
+
+// Parses the usual forms of YAML: `key: value`, and names as `[a, b]`, `{0: a, 1: b}`, a list of lines `- a` or of lines
+// `0: a`. Skips other keys along with their indented lines. An error has the file `where` and the line.
+YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where);
 
 }  // namespace tessera::data
