@@ -102,6 +102,8 @@ TEST_F(HubConfigTest, ClassifiersOfTransformersAreSettings) {
       "id2label": {"0": "LABEL_0"}, "problem_type": "multi_label_classification")");
   EXPECT_EQ(*swin.settings.find("dims"), Value(Value::Array{8, 16}));
   EXPECT_EQ(*swin.settings.find("form"), Value("timm"));
+  EXPECT_EQ(*swin.settings.find("block_norm_eps"), Value(1e-5));
+  EXPECT_EQ(*of("ConvNextModel", R"("layer_norm_eps": 1e-12)").settings.find("last_norm_eps"), Value(1e-12));
   EXPECT_TRUE(swin.class_names.empty());
   EXPECT_TRUE(swin.multi_label);
   EXPECT_EQ(*of("BeitForImageClassification", R"("use_mean_pooling": false)").settings.find("global_pool"),
@@ -121,10 +123,6 @@ TEST_F(HubConfigTest, WhatNoClassifierHereComputesIsRefusedByName) {
             "hidden_act is gelu, must be relu");
   EXPECT_EQ(refused("ResNetForImageClassification", R"("downsample_in_first_stage": true)"),
             "downsample_in_first_stage is true, must be false");
-  EXPECT_EQ(refused("ConvNextForImageClassification", R"("layer_norm_eps": 0.01)"),
-            "layer_norm_eps is 0.01, must be at most 1e-06");
-  EXPECT_EQ(refused("SwinForImageClassification", R"("layer_norm_eps": 0.01)"),
-            "layer_norm_eps is 0.01, must be 1e-05");
   EXPECT_EQ(refused("ViTForImageClassification", R"("image_size": [32, 48])"),
             "image_size is [32, 48], must be the side of a square");
   EXPECT_EQ(refused("ViTForImageClassification", R"("problem_type": "regression")"),

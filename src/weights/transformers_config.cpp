@@ -156,6 +156,7 @@ Value beit_keys(const ImageConfig& config, const std::string& where) {
   settings.set("relative_table", config.use_relative_position_bias);
   settings.set("shared_table", config.use_shared_relative_position_bias);
   settings.set("init_values", std::max(0.0, config.layer_scale_init_value));
+  settings.set("last_norm_eps", config.layer_norm_eps);
   settings.set("global_pool", config.use_mean_pooling ? "avg" : "token");
   return settings;
 }
@@ -175,10 +176,7 @@ std::string swin_form(const ImageConfig& config, int64_t image, int64_t patch, c
 }
 
 Value swin_keys(const ImageConfig& config, const std::string& where) {
-  constexpr double kSwinEps = 1e-5;  // of the norms outside of blocks
   require_activation(config, "gelu", where);
-  if (config.layer_norm_eps != kSwinEps)
-    refuse_key(where, "layer_norm_eps", text(config.layer_norm_eps), text(kSwinEps));
   const int64_t image = square_side(config.image_size, where, "image_size"),
                 patch = square_side(config.patch_size, where, "patch_size");
   if (config.depths.size() > 8)
@@ -194,6 +192,7 @@ Value swin_keys(const ImageConfig& config, const std::string& where) {
                         {"window_size", config.window_size},
                         {"mlp_ratio", config.mlp_ratio},
                         {"qkv_bias", config.qkv_bias},
+                        {"block_norm_eps", config.layer_norm_eps},
                         {"positions", config.use_absolute_embeddings ? "learned" : "none"},
                         {"form", swin_form(config, image, patch, where)}});
 }
@@ -204,12 +203,9 @@ Value stage_keys(const ImageConfig& config) {
                         {"depths", Value::Array(config.depths.begin(), config.depths.end())}});
 }
 
-// The key is the eps of the last norm; the others have ours. A smaller one makes no difference in float.
+// The key is the eps of the last norm; the others have 1e-6.
 Value convnext_keys(const ImageConfig& config, const std::string& where) {
-  constexpr double kLargestEps = 1e-6;
   require_activation(config, "gelu", where);
-  if (config.layer_norm_eps > kLargestEps)
-    refuse_key(where, "layer_norm_eps", text(config.layer_norm_eps), text("at most ", kLargestEps));
   Value settings = stage_keys(config);
   settings.set("patch_size", square_side(config.patch_size, where, "patch_size"));
   settings.set("init_values", std::max(0.0, config.layer_scale_init_value));

@@ -35,7 +35,7 @@ struct Config : DropPathSettings {
   int64_t in_channels = 3;
   int64_t patch_size = 4;
   std::vector<int64_t> dims = {96, 192, 384, 768}, depths = {3, 3, 9, 3};
-  double init_values = 1e-6;
+  double init_values = 1e-6, last_norm_eps = 1e-6;
   bool response_norm = false;
 
   Config() { drop_path_decay = true; }
@@ -48,6 +48,8 @@ struct Config : DropPathSettings {
     v("dims", dims, kWidth, "channels of a stage");
     v("depths", depths, kDepth, "blocks of a stage");
     v("init_values", init_values, at_least(0), "first values of layer scale, 0 = none");
+    v("last_norm_eps", last_norm_eps, above(0),
+      "eps of the norm before the head (transformers' layer_norm_eps)");
     v("response_norm", response_norm, "global response normalisation inside each block (V2)");
     visit_drop_path(v);
   }
@@ -149,7 +151,8 @@ class ConvNext final : public PyramidBackbone {
     for (size_t stage = 0; stage < config.dims.size(); ++stage)
       list->push_back(make_stage(stage, rates, index));
     norm_ = register_module("head", std::make_shared<torch::nn::Module>())
-                ->register_module("norm", nn::LayerNorm(config.dims.back()));
+                ->register_module("norm", nn::LayerNorm(config.dims.back(),
+                                                        nn::LayerNormOptions{.eps = config.last_norm_eps}));
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
