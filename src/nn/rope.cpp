@@ -7,7 +7,7 @@
 #include "core/random.h"
 #include "nn/rotation_tables.h"
 #include "ops/attention.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::nn {
 namespace {

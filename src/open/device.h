@@ -45,4 +45,7 @@ std::string why_no_gpu();
 // Returns the same if the machine has NVIDIA's driver, so that a GPU is expected; empty without a driver.
 std::string why_gpu_is_idle();
 
+// Returns the form of each operator's kernel on the first GPU, or why there is none, for `tessera doctor`.
+std::string gpu_kernels();
+
 }  // namespace tessera::train

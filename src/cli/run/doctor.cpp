@@ -14,7 +14,6 @@
 #include "io/files/file.h"
 #include "kernels/linear/linear.h"
 #include "open/device.h"
-#include "open/gpu_kernels.h"
 
 namespace tessera::cli {
 namespace {
