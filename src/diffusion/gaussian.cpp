@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "core/error.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::diffusion {
 namespace {

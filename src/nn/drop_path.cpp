@@ -2,8 +2,12 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <algorithm>
+#include <mutex>
+#include <tuple>
+
 #include "core/random.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::nn {
 namespace {
@@ -29,6 +33,59 @@ std::vector<int64_t> kept_samples(int64_t batch, double rate, int64_t layer, con
 
 namespace {
 
+torch::Tensor as_index(const std::vector<int64_t>& places) { return torch::tensor(places, torch::kInt64); }
+
+// The kept samples of all branches of a step in one copy to a device: at its first branch, those of the branches that the
+// step before had are drawn together.
+class StepDraws {
+ public:
+  torch::Tensor kept(torch::Device device, int64_t batch, double rate, int64_t layer,
+                     const Context& context) {
+    const Branch branch{layer, batch, rate};
+    const Key key{device.type(), device.index(), context.seed, context.step, context.first_sample};
+    const std::lock_guard lock(mutex_);
+    if (key != key_) {
+      key_ = key;
+      send(device, context);
+    }
+    const auto known = std::find(sent_.begin(), sent_.end(), branch);
+    if (known != sent_.end()) {
+      if (std::find(asked_.begin(), asked_.end(), branch) == asked_.end()) asked_.push_back(branch);
+      return indices_[static_cast<size_t>(known - sent_.begin())];
+    }
+    asked_.push_back(branch), sent_.push_back(branch);
+    return indices_.emplace_back(ops::sent_to(device, as_index(kept_samples(batch, rate, layer, context))));
+  }
+
+ private:
+  using Branch = std::tuple<int64_t, int64_t, double>;  // layer, batch, rate
+  using Key = std::tuple<torch::DeviceType, int, uint64_t, uint64_t, int64_t>;
+
+  void send(torch::Device device, const Context& context) {
+    sent_ = std::exchange(asked_, {});
+    indices_.clear();
+    std::vector<int64_t> all, ends;
+    for (const auto& [layer, batch, rate] : sent_) {
+      const std::vector<int64_t> kept = kept_samples(batch, rate, layer, context);
+      all.insert(all.end(), kept.begin(), kept.end());
+      ends.push_back(static_cast<int64_t>(all.size()));
+    }
+    if (sent_.empty()) return;
+    const torch::Tensor block = ops::sent_to(device, as_index(all));
+    int64_t begin = 0;
+    for (const int64_t end : ends) indices_.push_back(block.slice(0, begin, end)), begin = end;
+  }
+
+  std::mutex mutex_;
+  Key key_{};
+  std::vector<Branch> asked_, sent_;  // by this step; in indices_
+  std::vector<torch::Tensor> indices_;
+};
+StepDraws& step_draws() {
+  static auto* const it = new StepDraws;  // outlives LibTorch's devices
+  return *it;
+}
+
 // x + branch(kept samples of x, their indices), for training with a rate above 0.
 template <class Branch>
 torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const Context& context,
@@ -37,7 +94,8 @@ torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const
   const double scale = 1 / (1 - rate);
   if (kept.empty()) return x;
   if (static_cast<int64_t>(kept.size()) == x.size(0)) return torch::add(x, branch(x, torch::Tensor()), scale);
-  const torch::Tensor index = ops::sent_to(x.device(), torch::tensor(kept, torch::kInt64));
+  const torch::Tensor index =
+      x.is_cpu() ? as_index(kept) : step_draws().kept(x.device(), x.size(0), rate, layer, context);
   return x.index_add(0, index, branch(x.index_select(0, index), index).to(x.scalar_type()), scale);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "nn/init.h"
+#include "ops/linear.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
 
@@ -112,7 +113,8 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
 
 torch::Tensor SwiGluImpl::forward(const DeferredNorm& in, const Epilogue& epilogue) {
   const auto [x, norm] = up_->seen(gate_->seen(in));
-  if (up_->quantised()) return down_->forward(torch::silu(gate_(x)) * up_(x), epilogue);
+  if (up_->quantised())
+    return down_->forward(ops::activation(ops::ActivationKind::silu, gate_(x), up_(x)), epilogue);
   ops::LinearParameters parameters = up_->parameters_for(x);  // gate_ sees the same x
   parameters.activation = kernels::Activation::silu_gate;
   parameters.gate = gate_->parameters_for(x).weight;
@@ -126,7 +128,7 @@ PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
 
 torch::Tensor PackedSwiGluImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
   const std::vector<torch::Tensor> halves = w12_(x).chunk(2, -1);
-  return w3_->forward(torch::silu(halves[0]) * halves[1], epilogue);
+  return w3_->forward(ops::activation(ops::ActivationKind::silu, halves[0], halves[1]), epilogue);
 }
 
 AnyMlpImpl::AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bias) : kind_(kind) {
@@ -142,10 +144,11 @@ torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogu
   if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
   const torch::Tensor hidden = fc1_->forward(x);
   if (kind_ == MlpForm::relu) return fc2_->forward(torch::relu(hidden), epilogue);
-  if (kind_ == MlpForm::silu) return fc2_->forward(torch::silu(hidden), epilogue);
+  if (kind_ == MlpForm::silu)
+    return fc2_->forward(ops::activation(ops::ActivationKind::silu, hidden), epilogue);
   if (kind_ == MlpForm::quick_gelu) return fc2_->forward(hidden * torch::sigmoid(1.702 * hidden), epilogue);
   const std::vector<torch::Tensor> halves = hidden.chunk(2, -1);
-  return fc2_->forward(torch::silu(halves[0]) * halves[1], epilogue);
+  return fc2_->forward(ops::activation(ops::ActivationKind::silu, halves[0], halves[1]), epilogue);
 }
 
 }  // namespace tessera::nn

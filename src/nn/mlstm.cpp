@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 #include "ops/mlstm_mixer.h"
 
 namespace tessera::nn {

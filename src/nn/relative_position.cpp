@@ -7,7 +7,7 @@
 #include "nn/init.h"
 #include "nn/position.h"
 #include "nn/rope.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::nn {
 namespace {

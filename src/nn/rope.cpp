@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "ops/attention.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::nn {
 namespace {

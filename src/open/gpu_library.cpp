@@ -68,6 +68,9 @@ std::string gpu_kernels() {
   if (!why_no_kernels().empty()) return "LibTorch's alone (" + why_no_kernels() + ")";
   const kernels::gpu::Table& table = *kernels::gpu::table();
   const int capability = table.capability(0);
+  if (kernels::gpu::usable_capability(table, 0) < 0)
+    return text("LibTorch's alone (libtessera_gpu.so has code for compute capabilities ", table.images,
+                ", this GPU has ", capability / 10, ".", capability % 10, ")");
   return text(kernels::gpu::describe_forms(table, capability), " for compute capability ", capability / 10,
               ".", capability % 10, " (TESSERA_GPU chooses another form)");
 }

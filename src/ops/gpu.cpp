@@ -9,12 +9,12 @@
 namespace tessera::ops {
 namespace {
 
-// Returns the compute capability of a device, read once.
+// Returns the compute capability of a device that the library has code for, or -1; read once.
 int capability_of(const kernels::gpu::Table& table, int device) {
   constexpr int kMost = 64;
   static std::array<std::atomic<int>, kMost> known{};
-  if (table.on_host || device < 0 || device >= kMost) return table.capability(device);
-  if (known[device] == 0) known[device] = table.capability(device);
+  if (table.on_host || device < 0 || device >= kMost) return kernels::gpu::usable_capability(table, device);
+  if (known[device] == 0) known[device] = kernels::gpu::usable_capability(table, device);
   return known[device];
 }
 
@@ -28,7 +28,9 @@ std::optional<GpuPlace> gpu_place(const torch::Tensor& x) {
   if (type != torch::kFloat32 && type != torch::kBFloat16) return {};
   const bool autocast = at::autocast::is_autocast_enabled(x.device().type());
   if (autocast && at::autocast::get_autocast_dtype(x.device().type()) != torch::kBFloat16) return {};
-  return GpuPlace{x.device(), capability_of(*table, x.device().index()), autocast ? torch::kBFloat16 : type};
+  const int capability = capability_of(*table, x.device().index());
+  if (capability < 0) return {};
+  return GpuPlace{x.device(), capability, autocast ? torch::kBFloat16 : type};
 }
 
 torch::Tensor aligned(const torch::Tensor& x) {

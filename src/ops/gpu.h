@@ -5,7 +5,9 @@
 
 #include <c10/core/DeviceGuard.h>
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "kernels/gpu/library.h"
 #include "ops/inference.h"
@@ -20,7 +22,7 @@ struct GpuPlace {
 };
 
 // Returns the place of x if it is on a GPU, the kernels' library is loaded, and the settings allow fused forms; none
-// for other types than float32 and bfloat16, or under autocast to fp16. Next to fused_arithmetic(x), for GPUs.
+// for other types than float32 and bfloat16, under autocast to fp16, or if the library has no code for the GPU. Next to fused_arithmetic(x), for GPUs.
 std::optional<GpuPlace> gpu_place(const torch::Tensor& x);
 
 // Returns x, or a copy if its rows do not start on 16-byte boundaries: gradients may come as any view.
@@ -37,5 +39,22 @@ void run_on_gpu(const char* operation, const GpuPlace& place, const kernels::gpu
   const c10::DeviceGuard guard(place.device);
   kernels::gpu::run_form(operation, form, call, stream_of(place.device));
 }
+
+// Tables and indices that are made on the host and used on another device: copied once, not in every pass. A copy from
+// pageable memory stops the host until the device has caught up, and a graph cannot contain it.
+
+// Returns make(host) for a table of the main memory, on `device`: kept for the next call with an equal table,
+// purpose and factor. On the CPU, and for tables with gradients, on another device or of over a million numbers, calls make each time.
+// `purpose` is a literal. Up to 64 results of 64 MiB together are kept; those unused for longest are dropped. May be
+// called from several threads, and in inference mode.
+std::vector<torch::Tensor> kept_on(
+    torch::Device device, const char* purpose, const torch::Tensor& host, double factor,
+    const std::function<std::vector<torch::Tensor>(const torch::Tensor&)>& make);
+
+// Returns the table itself on a device, kept likewise.
+torch::Tensor kept_on(torch::Device device, const torch::Tensor& host);
+
+// Starts the copy of a table that differs in every pass, without stopping the host: through pinned memory to a GPU.
+torch::Tensor sent_to(torch::Device device, const torch::Tensor& host);
 
 }  // namespace tessera::ops

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 
-#include "ops/kept.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
@@ -210,6 +209,73 @@ TEST(GpuOperations, MlstmLayerIsAsExactAsItsComposition) {
   }
 }
 
+// The gradients of a layer with respect to u and all parameters.
+std::vector<Tensor> layer_gradients(const Tensor& u_in, MlstmMixerParameters p, torch::ScalarType type,
+                                    const MlstmMixerOptions& options) {
+  const Tensor u = u_in.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+  std::vector<Tensor> inputs = {u};
+  kernels::visit_mixer_parameters(
+      {},
+      [&](const char*, bool, const kernels::ParameterShape&, Tensor& t) {
+        if (t.defined()) inputs.push_back(t = t.to(type, false, /*copy=*/true).requires_grad_());
+      },
+      p);
+  return with_gradients(inputs, [&] { return mlstm_mixer_unfused(u, p, options).to(torch::kFloat64); });
+}
+
+TEST(GpuOperations, MlstmLayerTrainsAsExactlyAsItsComposition) {
+  struct Case {
+    int64_t tokens, dim, heads;
+    bool reverse, grid;
+    std::vector<std::string> kernels;
+  };
+  const Case cases[] = {
+      {40, 48, 2, false, false, {"mlstm (tile48)", "mlstm backward (tile48)"}},
+      {36, 64, 1, true, true, {"mlstm (tile64)", "mlstm backward (tile64)"}},
+      {270, 48, 1, true, false, {"mlstm states (rows48)", "mlstm (tile48)", "mlstm backward (tile48)"}}};
+  for (const Case& c : cases) {
+    const int64_t inner = c.dim * c.heads;
+    MlstmMixerOptions options;
+    options.heads = c.heads, options.rows = c.grid ? 6 : 1, options.columns = c.tokens / options.rows;
+    options.reverse = c.reverse;
+    MlstmMixerParameters p = converted(drawn_mixer(inner, c.heads), torch::kBFloat16);
+    if (c.grid) p.conv_weight = (torch::randn({inner, 1, 3, 3}) * 0.4).to(torch::kBFloat16);
+    const Tensor u = torch::randn({2, c.tokens, 2 * inner}).to(torch::kBFloat16);
+    const auto exact = layer_gradients(u, p, torch::kFloat64, options);
+    // The composition's cell computes in float. Sums of the gates' gradients keep the rounding of the states.
+    const double states = c.tokens > 256 ? 1.5e-2 : 2e-3;
+    // Gradients of gates' biases are sums that cancel: their terms are as large as others.
+    double largest = 0;
+    for (const Tensor& each : exact) largest = std::max(largest, each.norm().item<double>());
+    const auto error = [&](const std::vector<Tensor>& got, size_t i) {
+      return (got[i].to(torch::kFloat64) - exact[i]).norm().item<double>() /
+             (exact[i].norm().item<double>() + 0.01 * largest);
+    };
+    const auto composed = layer_gradients(u, p, torch::kBFloat16, options);
+    const Emulated emulated;
+    const Runs runs("mlstm");
+    const auto by_kernels = layer_gradients(u, p, torch::kBFloat16, options);
+    EXPECT_EQ(runs.names(), c.kernels);
+    for (size_t i = 0; i < exact.size(); ++i)
+      EXPECT_LE(error(by_kernels, i), 2 * error(composed, i) + states) << "tensor " << i << " of D " << c.dim;
+  }
+}
+
+// The state after a sequence, for streaming after it.
+TEST(GpuOperations, MlstmLayerLeavesItsLastState) {
+  const torch::NoGradGuard no_grad;
+  const MlstmMixerParameters half = converted(drawn_mixer(96, 2), torch::kBFloat16);
+  const Tensor u = torch::randn({2, 40, 192}).to(torch::kBFloat16);
+  MlstmState want, got;
+  MlstmMixerOptions options;
+  options.heads = 2, options.last = &want;
+  mlstm_mixer_unfused(u, half, options);
+  const Emulated emulated;
+  options.last = &got;
+  mlstm_mixer_unfused(u, half, options);
+  expect_close({got.c, got.n, got.m}, {want.c, want.n, want.m}, 1e-2);
+}
+
 // Equal tables are made once for a device; others, changed ones and those of the CPU each time.
 TEST(KeptTables, AreMadeOnceForEqualContents) {
   int made = 0;
@@ -232,6 +298,58 @@ TEST(KeptTables, AreMadeOnceForEqualContents) {
   EXPECT_EQ(made, 5);
   table(host, torch::kCPU), table(host, torch::kCPU);
   EXPECT_EQ(made, 7);
+}
+
+// A result that was made in inference mode serves a training as well, and a changed table of that mode is made again.
+TEST(KeptTables, AreUsableOutsideOfInferenceMode) {
+  const auto table = [](const Tensor& host) {
+    return kept_on(torch::kMeta, "Inference", host, 1, [](const Tensor& t) {
+      return std::vector<Tensor>{t.to(torch::kMeta) * t.sum().item<double>()};
+    })[0];
+  };
+  Tensor kept;
+  {
+    const c10::InferenceMode inference;
+    const Tensor host = torch::ones({3}, torch::kFloat64);
+    kept = table(host);
+    EXPECT_TRUE(table(host).is_same(kept));
+    host.add_(1);
+    EXPECT_FALSE(table(host).is_same(kept));
+  }
+  EXPECT_FALSE(kept.is_inference());
+  const Tensor x =
+      torch::ones({3}, torch::TensorOptions(torch::kFloat64).device(torch::kMeta)).requires_grad_();
+  EXPECT_NO_THROW((x * kept).sum().backward());
+}
+
+// Results are bounded by their bytes, and one that makes another is no deadlock.
+TEST(KeptTables, AreBoundedAndMadeWithoutALock) {
+  int made = 0;
+  const auto table = [&](double value) {
+    const Tensor host = torch::full({int64_t{1} << 20}, value, torch::kFloat64);  // 8 MiB
+    kept_on(torch::kMeta, "Bounded", host, 1, [&](const Tensor& t) {
+      ++made;
+      kept_on(torch::kMeta, torch::full({3}, value));
+      return std::vector<Tensor>{t.to(torch::kMeta)};
+    });
+  };
+  for (int i = 0; i < 9; ++i) table(i);
+  EXPECT_EQ(made, 9);
+  table(8), table(7);
+  EXPECT_EQ(made, 9);
+  table(0);
+  EXPECT_EQ(made, 10);
+}
+
+TEST(GpuOperations, AConvolutionMayWalkBackwards) {
+  torch::manual_seed(5);
+  const Tensor x = torch::randn({2, 12, 8}), bias = torch::randn({8});
+  for (const Tensor& weight : {torch::randn({8, 1, 3, 3}), torch::randn({8, 1, 4}), torch::randn({8, 1, 5})})
+    for (const bool causal : {true, false}) {
+      if (!causal && weight.size(-1) == 4) continue;
+      const Tensor want = sequence_conv(x.flip(1), weight, bias, 3, 4, causal).flip(1);
+      expect_close({sequence_conv(x, weight, bias, 3, 4, causal, /*reverse=*/true)}, {want}, 1e-6);
+    }
 }
 
 }  // namespace

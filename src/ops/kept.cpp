@@ -1,4 +1,4 @@
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 namespace tessera::ops {
 namespace {
 
-constexpr size_t kMost = 64;
+constexpr size_t kMost = 64, kMostBytes = size_t{64} << 20;
 constexpr int64_t kMostNumbers = int64_t{1} << 20;
 
 struct Kept {
@@ -18,27 +18,36 @@ struct Kept {
   torch::Tensor host;
   int64_t version;  // of host when it was read
   std::vector<torch::Tensor> results;
+
+  size_t bytes() const {
+    size_t sum = 0;
+    for (const torch::Tensor& result : results) sum += result.nbytes();
+    return sum;
+  }
 };
 
 struct Cache {
   std::mutex mutex;
   std::list<Kept> entries;  // the last one used is first
+
+  // Drops the entries that were unused for longest, except for the last one used.
+  void shrink() {
+    size_t bytes = 0, count = 0;
+    for (auto at = entries.begin(); at != entries.end();) {
+      bytes += at->bytes(), ++count;
+      at = count > 1 && (count > kMost || bytes > kMostBytes) ? entries.erase(at) : std::next(at);
+    }
+  }
 };
 Cache& cache() {
   static Cache* const it = new Cache;  // outlives LibTorch's devices
   return *it;
 }
 
-// Returns the count of changes of a tensor; -1 for one of inference mode, which has none.
-int64_t version_of(const torch::Tensor& t) {
-  return t.is_inference() ? -1 : static_cast<int64_t>(t._version());
-}
-
 // True if the table is the very tensor, unchanged, or if it has equal contents.
 bool holds(const Kept& kept, const torch::Tensor& host) {
-  const int64_t now = version_of(kept.host);
-  if (kept.version != now) return false;
-  if (kept.host.is_same(host) && now >= 0) return true;
+  if (kept.version != static_cast<int64_t>(kept.host._version())) return false;
+  if (kept.host.is_same(host)) return true;
   return kept.host.scalar_type() == host.scalar_type() && kept.host.sizes() == host.sizes() &&
          torch::equal(kept.host, host);
 }
@@ -51,21 +60,30 @@ std::vector<torch::Tensor> kept_on(
   if (device.is_cpu() || !host.is_cpu() || host.requires_grad() || host.numel() > kMostNumbers)
     return make(host);
   Cache& all = cache();
-  const std::lock_guard lock(all.mutex);
-  const auto matches = [&](const Kept& kept) {
-    return kept.device == device && kept.factor == factor && std::strcmp(kept.purpose, purpose) == 0;
+  const auto found = [&]() -> const Kept* {
+    for (const bool same : {true, false})  // the very tensor first: its contents need no look
+      for (auto at = all.entries.begin(); at != all.entries.end(); ++at) {
+        if (at->device != device || at->factor != factor || std::strcmp(at->purpose, purpose) != 0) continue;
+        if (at->host.is_same(host) != same || !holds(*at, host)) continue;
+        all.entries.splice(all.entries.begin(), all.entries, at);
+        return &all.entries.front();
+      }
+    return nullptr;
   };
-  for (const bool same : {true, false})  // the very tensor first: its contents need no look
-    for (auto at = all.entries.begin(); at != all.entries.end(); ++at) {
-      if (!matches(*at) || at->host.is_same(host) != same || !holds(*at, host)) continue;
-      all.entries.splice(all.entries.begin(), all.entries, at);
-      at->host = host, at->version = version_of(host);
-      return at->results;
-    }
+  {
+    const std::lock_guard lock(all.mutex);
+    if (const Kept* kept = found()) return kept->results;
+  }
+  // Results outlive a scope of inference mode, whose tensors no gradient can pass. A table of one counts no changes.
+  const c10::InferenceMode usual(false);
   const torch::NoGradGuard no_grad;
-  all.entries.push_front({device, purpose, factor, host, version_of(host), make(host)});
-  if (all.entries.size() > kMost) all.entries.pop_back();
-  return all.entries.front().results;
+  const torch::Tensor table = host.is_inference() ? host.clone() : host;
+  const std::vector<torch::Tensor> results = make(table);
+  const std::lock_guard lock(all.mutex);
+  if (const Kept* kept = found()) return kept->results;  // another thread was faster
+  all.entries.push_front({device, purpose, factor, table, static_cast<int64_t>(table._version()), results});
+  all.shrink();
+  return results;
 }
 
 torch::Tensor kept_on(torch::Device device, const torch::Tensor& host) {

@@ -122,12 +122,13 @@ namespace {
 // The products of int8 with a fixed scale of x, in ATen operations: x W^T + b with x and each row of W rounded to integers.
 torch::Tensor product_in_int8(const torch::Tensor& x, const LinearParameters& p) {
   const auto [low, high] = quantised_range(8, true);
-  const torch::Tensor steps = p.weight_log_step.defined()
-                                  ? p.weight_log_step.exp()
-                                  : (p.weight.abs().amax(1) / static_cast<double>(high)).clamp_min(1e-12);
+  const torch::Tensor rounded = rounded_weight(p);
+  // Step sizes of more than 8 bits would clip the weight: it takes those of its own range, as packed layers do.
+  const bool learned = p.weight_log_step.defined() && p.weight_bits <= 8;
+  const torch::Tensor steps = learned ? p.weight_log_step.exp()
+                                      : (rounded.abs().amax(1) / static_cast<double>(high)).clamp_min(1e-12);
   const torch::Tensor none = torch::zeros({steps.size(0)}, torch::kInt32);
-  const torch::Tensor weight =
-      at::fake_quantize_per_channel_affine(rounded_weight(p).t(), steps, none, 1, -low, high);
+  const torch::Tensor weight = at::fake_quantize_per_channel_affine(rounded.t(), steps, none, 1, -low, high);
   const torch::Tensor step = p.input_log_step.exp();
   const torch::Tensor y = torch::matmul(
       at::fake_quantize_per_tensor_affine(x, step, torch::zeros({1}, torch::kInt32), -low, high), weight);

@@ -97,10 +97,4 @@ torch::Tensor first_step_size(const torch::Tensor& x, const QuantisedRange& rang
   return x.abs().mean(axes, /*keepdim=*/true) * scale;
 }
 
-torch::Tensor first_zero_point(const torch::Tensor& x, const torch::Tensor& step_size,
-                               const torch::Tensor& zero_point, const QuantisedRange& range) {
-  const torch::NoGradGuard no_grad;
-  return zero_point * 0.9 + (x.min() + step_size * static_cast<double>(range.low)) * 0.1;
-}
-
 }  // namespace tessera::ops

@@ -42,8 +42,4 @@ torch::Tensor zero_point_quantise(const torch::Tensor& x, const torch::Tensor& s
 // x[i], in a shape that broadcasts.
 torch::Tensor first_step_size(const torch::Tensor& x, const QuantisedRange& range, bool per_channel);
 
-// Returns Q-ViT's first zero point from one before it: 0.9 zero_point + 0.1 (min(x) + Qn s).
-torch::Tensor first_zero_point(const torch::Tensor& x, const torch::Tensor& step_size,
-                               const torch::Tensor& zero_point, const QuantisedRange& range);
-
 }  // namespace tessera::ops

@@ -10,7 +10,7 @@
 //   h_t = (q_t c_t / sqrt(d)) / (max(|q_t . n_t / sqrt(d)|, exp(-m_t)) + eps)
 // The chunkwise form is the parallel one inside a chunk and the recurrence between chunks.
 //
-// All consist of ATen operations: any floating dtype, any device, gradients by autograd.
+// The three forms consist of ATen operations: any floating dtype, any device, gradients by autograd.
 #pragma once
 
 #include "ops/torch.h"
@@ -58,5 +58,24 @@ MlstmResult mlstm_chunkwise(const torch::Tensor& q, const torch::Tensor& k, cons
 MlstmResult mlstm_step(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                        const torch::Tensor& input_gate, const torch::Tensor& forget_gate,
                        const MlstmState& before, const MlstmOptions& options = {});
+
+// The cell, norm, skip and gate of a Vision-LSTM layer by a GPU's kernels.
+struct MlstmGpuInputs {
+  torch::Tensor q, k, v;                      // [batch, tokens, heads d]
+  torch::Tensor i, f;                         // preactivations, [batch, heads, tokens]
+  torch::Tensor a, z;                         // [batch, tokens, heads d]
+  torch::Tensor norm_scale, norm_bias, skip;  // [heads d]; the bias may be undefined
+  int64_t heads = 1;
+  double eps = 1e-6, norm_eps = 1e-5;
+  bool reverse = false;        // walks from the last token to the first
+  MlstmState* last = nullptr;  // receives the state after the last token of the walk
+};
+// y = (norm(h) norm_scale + norm_bias + skip a) silu(z); h alone, with gradients, if they are wanted or if no kernel
+// has the rest; both undefined if none has the cell: off the GPU, for other types than bfloat16 and other head dims, for
+// `last` with gradients.
+struct MlstmGpuResult {
+  torch::Tensor y, h;  // [batch, tokens, heads d]
+};
+MlstmGpuResult mlstm_on_gpu(const MlstmGpuInputs& inputs);
 
 }  // namespace tessera::ops

@@ -9,9 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/error.h"
+#include "ops/gpu.h"
 #include "ops/inference.h"
-#include "ops/kept.h"
-#include "ops/mlstm_gpu.h"
 
 namespace tessera::ops {
 
@@ -26,13 +25,16 @@ torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weigh
   return bias.defined() ? y + bias : y;
 }
 
-torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                            int64_t rows, int64_t columns, bool causal) {
-  const int64_t batch = x.size(0), tokens = x.size(1), inner = x.size(2), kernel = weight.size(-1);
+torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight_in, const torch::Tensor& bias,
+                            int64_t rows, int64_t columns, bool causal, bool reverse) {
+  const int64_t batch = x.size(0), tokens = x.size(1), inner = x.size(2), kernel = weight_in.size(-1);
+  torch::Tensor weight = weight_in;
+  if (reverse) weight = weight.dim() == 3 ? weight.flip(2) : weight.flip({2, 3});
   if (weight.dim() == 3) {
     check(causal || kernel % 2 == 1, "a non-causal convolution needs an odd kernel, not ", kernel);
-    const int64_t before = causal ? kernel - 1 : kernel / 2;
-    const torch::Tensor padded = torch::constant_pad_nd(x.transpose(1, 2), {before, kernel - 1 - before});
+    const int64_t earlier = causal ? kernel - 1 : kernel / 2, later = kernel - 1 - earlier;
+    const torch::Tensor padded =
+        torch::constant_pad_nd(x.transpose(1, 2), {reverse ? later : earlier, reverse ? earlier : later});
     return torch::conv1d(padded, weight, bias, at::IntArrayRef{1}, at::IntArrayRef{0}, at::IntArrayRef{1},
                          inner)
         .transpose(1, 2);
@@ -54,21 +56,22 @@ torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::
 
 namespace {
 
-// Returns conv(x) of the sequence in walking order.
+// Returns conv(x) of the sequence; its tokens are in walking order if `walked`, else as in u.
 torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                        const MlstmMixerOptions& options) {
+                        const MlstmMixerOptions& options, bool walked) {
+  const bool reverse = options.reverse && !walked;
   if (!weight.defined()) return x;
   if (weight.dim() == 3 || options.off_grid.empty())
-    return sequence_conv(x, weight, bias, options.rows, options.columns, options.causal);
+    return sequence_conv(x, weight, bias, options.rows, options.columns, options.causal, reverse);
   const int64_t tokens = x.size(1);
   std::vector<int64_t> on_grid;
   for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t place = options.reverse ? tokens - 1 - t : t;
+    const int64_t place = options.reverse && walked ? tokens - 1 - t : t;
     if (!std::binary_search(options.off_grid.begin(), options.off_grid.end(), place)) on_grid.push_back(t);
   }
   const torch::Tensor patches = kept_on(x.device(), torch::tensor(on_grid, torch::kInt64));
   const torch::Tensor seen =
-      sequence_conv(x.index_select(1, patches), weight, bias, options.rows, options.columns);
+      sequence_conv(x.index_select(1, patches), weight, bias, options.rows, options.columns, true, reverse);
   return x.index_copy(1, patches, seen.to(x.scalar_type()));
 }
 
@@ -78,22 +81,23 @@ torch::Tensor widened(const torch::Tensor& t) {
   return half ? t.to(torch::kFloat32) : t;
 }
 
-// The cell's inputs and the skip input, tokens in walking order.
+// The cell's inputs and the skip input.
 struct CellInputs {
   torch::Tensor q, k, v;  // [batch, tokens, inner]
   torch::Tensor i, f;     // [batch, heads, tokens]
   torch::Tensor a, z;     // [batch, tokens, inner]
 };
 
-CellInputs cell_inputs(const torch::Tensor& u, const MlstmMixerParameters& p,
-                       const MlstmMixerOptions& options) {
-  const int64_t inner = u.size(2) / 2, heads = options.heads;
-  const torch::Tensor walked = options.reverse ? u.flip(1) : u;
-  const torch::Tensor x = walked.slice(2, 0, inner).contiguous(), z = walked.slice(2, inner);
-  const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options));
+// Tokens are in walking order if `walked`, else as in u.
+CellInputs cell_inputs(const torch::Tensor& u_in, const MlstmMixerParameters& p,
+                       const MlstmMixerOptions& options, bool walked = true) {
+  const int64_t inner = u_in.size(2) / 2, heads = options.heads;
+  const torch::Tensor u = options.reverse && walked ? u_in.flip(1) : u_in;
+  const torch::Tensor x = u.slice(2, 0, inner).contiguous(), z = u.slice(2, inner);
+  const torch::Tensor a = torch::silu(convolved(x, p.conv_weight, p.conv_bias, options, walked));
   // k and v read the same convolution of x, or each their own.
   const auto read = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
-    return weight.defined() ? torch::silu(convolved(x, weight, bias, options)) : a;
+    return weight.defined() ? torch::silu(convolved(x, weight, bias, options, walked)) : a;
   };
   const torch::Tensor q = headwise_linear(a, p.q_weight, p.q_bias);
   // The cell divides keys by sqrt(d), including the bias.
@@ -114,11 +118,15 @@ torch::Tensor by_head(const torch::Tensor& t, int64_t heads) {
   return widened(t).view({t.size(0), t.size(1), heads, t.size(2) / heads}).transpose(1, 2);
 }
 
-// The cell and all after it by a GPU's kernels, as far as there are any.
+// The cell and all after it by a GPU's kernels, as far as there are any. They walk over tokens as in u.
 MlstmGpuResult on_gpu(const CellInputs& in, const MlstmMixerParameters& p, const MlstmMixerOptions& options) {
-  if (options.paper_cell || options.last || !p.skip.defined()) return {};
+  if (options.paper_cell || !p.skip.defined()) return {};
   return mlstm_on_gpu({in.q, in.k, in.v, in.i, in.f, in.a, in.z, p.norm_weight + 1, p.norm_bias, p.skip,
-                       options.heads, options.cell_eps, options.norm_eps});
+                       options.heads, options.cell_eps, options.norm_eps, options.reverse, options.last});
+}
+
+CellInputs flipped(const CellInputs& in) {
+  return {in.q.flip(1), in.k.flip(1), in.v.flip(1), in.i.flip(2), in.f.flip(2), in.a.flip(1), in.z.flip(1)};
 }
 
 MlstmOptions cell_options(const MlstmMixerOptions& options) {
@@ -132,11 +140,13 @@ constexpr int64_t kComposedChunk = 256;  // tokens
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& p,
                                   const MlstmMixerOptions& options) {
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2;
-  const CellInputs in = cell_inputs(u, p, options);
-  const MlstmGpuResult by_kernels = on_gpu(in, p, options);
-  if (by_kernels.y.defined()) return options.reverse ? by_kernels.y.flip(1) : by_kernels.y;
+  bool walked = u.scalar_type() != torch::kBFloat16 || !gpu_place(u);
+  CellInputs in = cell_inputs(u, p, options, walked);
+  const MlstmGpuResult by_kernels = walked ? MlstmGpuResult{} : on_gpu(in, p, options);
+  if (by_kernels.y.defined()) return by_kernels.y;
   torch::Tensor h = by_kernels.h;
   if (!h.defined()) {
+    if (options.reverse && !walked) in = flipped(in), walked = true;
     const torch::Tensor q = by_head(in.q, options.heads), k = by_head(in.k, options.heads),
                         v = by_head(in.v, options.heads);
     const MlstmOptions cell = cell_options(options);
@@ -156,7 +166,7 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
   torch::Tensor y = headwise_norm(h, options.heads, p.norm_weight + 1, p.norm_bias, options.norm_eps);
   if (p.skip.defined()) y = y + p.skip * in.a;
   y = y * (options.paper_cell ? torch::sigmoid(in.z) : torch::silu(in.z));
-  return options.reverse ? y.flip(1) : y;
+  return options.reverse && walked ? y.flip(1) : y;
 }
 
 torch::Tensor mlstm_mixing(const torch::Tensor& u, const MlstmMixerParameters& p,

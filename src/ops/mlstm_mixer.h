@@ -63,9 +63,10 @@ torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weigh
 
 // Depthwise convolution of a token sequence [batch, tokens, inner]. Weight [inner, 1, k, k] covers the rows x
 // columns grid, padded with zeros. Weight [inner, 1, k] covers the last k tokens up to each one or, if not
-// causal (k odd), tokens on both sides.
+// causal (k odd), tokens on both sides. `reverse` walks from the last token to the first: the result of flipped tokens,
+// flipped back.
 torch::Tensor sequence_conv(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                            int64_t rows, int64_t columns, bool causal = true);
+                            int64_t rows, int64_t columns, bool causal = true, bool reverse = false);
 
 // Layer norm over each head's channels of the last axis.
 torch::Tensor headwise_norm(const torch::Tensor& h, int64_t heads, const torch::Tensor& scale,

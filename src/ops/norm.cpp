@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
 #include "ops/inference.h"
-#include "ops/norm_gpu.h"
 #include "ops/samples.h"
 
 namespace tessera::ops {

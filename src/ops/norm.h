@@ -20,4 +20,8 @@ torch::Tensor norm(const torch::Tensor& x, const NormParameters& parameters);
 // Throws if the weight, or a given bias, does not have a number for each entry of x's last axis.
 void check_norm(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);
 
+// The same by a GPU's kernels: with gradients if they are recorded; undefined if no kernel takes it: off the GPU, for
+// weights of each sample or in other types than float32, and for widths that are no multiples of 8.
+torch::Tensor norm_on_gpu(const torch::Tensor& x, const NormParameters& parameters);
+
 }  // namespace tessera::ops

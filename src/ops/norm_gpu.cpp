@@ -1,4 +1,4 @@
-#include "ops/norm_gpu.h"
+#include "ops/norm.h"
 
 #include <torch/csrc/autograd/custom_function.h>
 

@@ -81,6 +81,25 @@ void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, dou
       torch::where(present < allowed, torch::ones_like(present), allowed / present.clamp_min(1e-6)));
 }
 
+// The p-norm of all tensors of one device, as a number there.
+torch::Tensor norm_there(const std::vector<torch::Tensor>& tensors, double norm_type) {
+  std::vector<torch::Tensor> norms;
+  for (const torch::Tensor& norm : at::_foreach_norm(tensors, norm_type))
+    norms.push_back(norm.to(torch::kFloat64).to(tensors[0].device()));
+  return at::linalg_vector_norm(torch::stack(norms), norm_type);
+}
+
+// The modes that treat each gradient by itself, without reading anything back.
+void clip_each(const ClipConfig& config, const std::vector<torch::Tensor>& parameters) {
+  if (config.mode == "value") {
+    for (torch::Tensor gradient : gradients_of(parameters)) gradient.clamp_(-config.value, config.value);
+  } else if (config.mode == "agc") {
+    for (const torch::Tensor& parameter : parameters)
+      if (parameter.grad().defined())
+        clip_adaptively(parameter.detach(), parameter.grad(), config.value, config.norm_type);
+  }
+}
+
 }  // namespace
 
 void ClipConfig::check(const std::string& where) const {
@@ -101,10 +120,7 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
   Partial total{norm_type};
   total.add(plain_partial(flat, norm_type));
   if (!others.empty()) {
-    std::vector<torch::Tensor> norms;
-    for (const torch::Tensor& norm : at::_foreach_norm(others, norm_type))
-      norms.push_back(norm.to(torch::kFloat64).to(others[0].device()));
-    const auto norm = at::linalg_vector_norm(torch::stack(norms), norm_type).item<double>();
+    const auto norm = norm_there(others, norm_type).item<double>();
     total.add(norm_type == 2 ? norm * norm : norm);
   }
   return norm_type == 2 ? std::sqrt(total.value) : total.value;
@@ -127,14 +143,32 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
     for (torch::Tensor gradient : gradients)
       if (const double norm = gradient_norm({gradient}); norm + 1e-6 > config.value)
         gradient.mul_(config.value / (norm + 1e-6));
-  } else if (config.mode == "value") {
-    for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
-  } else if (config.mode == "agc") {
-    for (const torch::Tensor& parameter : parameters)
-      if (parameter.grad().defined())
-        clip_adaptively(parameter.detach(), parameter.grad(), config.value, config.norm_type);
   }
+  clip_each(config, parameters);
   return clipped;
+}
+
+ClippedThere clip_gradients_there(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
+                                  const std::vector<torch::Tensor>& unclipped, const torch::Tensor& loss) {
+  config.check();
+  const torch::NoGradGuard no_grad;
+  const auto gradients = gradients_of(parameters);
+  auto all = gradients;
+  for (const torch::Tensor& gradient : gradients_of(unclipped)) all.push_back(gradient);
+  std::erase_if(all, [](const torch::Tensor& gradient) { return gradient.numel() == 0; });
+  const torch::Tensor own = loss.detach().to(torch::kFloat64);
+  const torch::Tensor norm = all.empty() ? torch::zeros_like(own) : norm_there(all, config.norm_type);
+  torch::Tensor scale = torch::ones_like(norm);
+  if (config.mode == "norm") scale = (config.value / (norm + 1e-6)).clamp_max(1);
+  if (config.mode == "each" && !gradients.empty()) {
+    std::vector<torch::Tensor> factors;
+    for (const torch::Tensor& each : at::_foreach_norm(gradients, 2))
+      factors.push_back((config.value / (each + 1e-6)).clamp_max(1));
+    at::_foreach_mul_(gradients, factors);
+  }
+  clip_each(config, parameters);
+  // Nothing times zero is nothing, except for infinity and NaN.
+  return {norm, (scale + 0 * (norm + own)).to(torch::kFloat32)};
 }
 
 }  // namespace tessera::train

@@ -26,6 +26,14 @@ struct Clipped {
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
                        const std::vector<torch::Tensor>& unclipped = {});
 
+// The same on one device without reading anything back: [] float64 norm, and [] float32 scale of the gradients, which is
+// not finite if the norm or `loss`, a number there, is not.
+struct ClippedThere {
+  torch::Tensor norm, scale;
+};
+ClippedThere clip_gradients_there(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
+                                  const std::vector<torch::Tensor>& unclipped, const torch::Tensor& loss);
+
 // Returns the p-norm of all tensors together, (sum |x|^p)^(1/p); for infinity the largest magnitude. The
 // result does not depend on the number of threads.
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type = 2);

@@ -116,7 +116,32 @@ std::vector<torch::Tensor> Optimiser::parameters() const {
   return all;
 }
 
+bool Optimiser::kernel_takes(const Slot& slot) const {
+  const auto fits = [&](const torch::Tensor& t) {
+    return t.scalar_type() == torch::kFloat32 && t.is_non_overlapping_and_dense() &&
+           plain::same_layout(t, slot.parameter);
+  };
+  return !composition_ && has_kernel(slot) && fits(slot.parameter) &&
+         std::all_of(slot.state.begin(), slot.state.end(), fits);
+}
+
+bool Optimiser::updates_there() const {
+  return !slots_.empty() && std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.parameter.numel() == 0 || kernel_takes(slot);
+  });
+}
+
 void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
+  step(lr, gradient_scale, {}, decay_factor);
+}
+
+void Optimiser::step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor) {
+  check(updates_there(), "optimiser: no kernel for a step with its factor on the device");
+  step(lr, 1, gradient_scale, decay_factor);
+}
+
+void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scale_there,
+                     double decay_factor) {
   const torch::NoGradGuard no_grad;
   ++steps_;
   const auto fits = [&](const Slot& slot) {
@@ -125,7 +150,7 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
       return plain::is_plain(state) && plain::same_layout(state, slot.parameter);
     });
   };
-  Slots all, flat, others;
+  Slots all, there, flat, others;
   for (Slot& slot : slots_) {
     slot.weight_decay = slot.first_decay * decay_factor;
     slot.gradient = slot.parameter.grad();
@@ -134,17 +159,23 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
           "' is sparse");
     ++slot.updates;
     all.push_back(&slot);
-    if (!fits(slot)) {
+    const bool by_kernel = kernel_takes(slot);
+    if (!by_kernel && !fits(slot)) {
       others.push_back(&slot);
       continue;
     }
-    flat.push_back(&slot);
+    (by_kernel ? there : flat).push_back(&slot);
     // The loops run along memory, so a gradient in another memory order is first copied into its parameter's
     // order.
-    if (!plain::same_layout(slot.gradient, slot.parameter))
+    if (!plain::same_layout(slot.gradient, slot.parameter) || slot.gradient.scalar_type() != torch::kFloat32)
       slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
   }
-  const double scale = rescale(all, gradient_scale);
+  if (!there.empty())
+    update_there(there, lr, decay_factor,
+                 scale_there.defined()
+                     ? scale_there
+                     : torch::full({}, gradient_scale, there[0]->parameter.detach().options()));
+  const double scale = there.size() < all.size() ? rescale(all, gradient_scale) : 1;
   if (!flat.empty()) update_plain(flat, lr, scale);
   // On the CPU one by one, since temporaries as large as the model cost more than calls; elsewhere all at
   // once.
@@ -157,6 +188,7 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
   if (!elsewhere.empty()) update_tensors(elsewhere, lr, scale);
   // The loops bypass the tensors' methods, but the version counter must still change for views and saved
   // graphs.
+  flat.insert(flat.end(), there.begin(), there.end());
   for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
   for (Slot* slot : all) slot->gradient.reset();
 }

@@ -61,6 +61,11 @@ class Optimiser {
   // Updates with the gradients times `gradient_scale` (from clipping by norm). A group's rate is lr *
   // lr_scale, its weight decay is multiplied by `decay_factor`. Skips parameters without a gradient.
   void step(double lr, double gradient_scale = 1, double decay_factor = 1);
+  // The same with a [] float32 factor on the parameters' GPU, which nothing reads back. If it is not finite, no tensor
+  // changes, but the step counts in the bias corrections. Throws Error unless updates_there().
+  void step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor);
+  // True if the kernels of a GPU update all parameters.
+  bool updates_there() const;
   // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
 
@@ -100,8 +105,16 @@ class Optimiser {
   virtual void update_tensors(const Slots& slots, double lr, double gradient_scale) = 0;
   // The same on contiguous float32 in main memory, in one pass, divided among the threads.
   virtual void update_plain(const Slots& slots, double lr, double gradient_scale) = 0;
+  // True if update_there() takes a parameter, which is float32 on a GPU with kernels.
+  virtual bool has_kernel(const Slot&) const { return false; }
+  // The same by a kernel, with the factor on the device; weight decay is first_decay * decay_factor.
+  virtual void update_there(const Slots&, double /*lr*/, double /*decay_factor*/,
+                            const torch::Tensor& /*scale*/) {}
 
  private:
+  bool kernel_takes(const Slot& slot) const;
+  void step(double lr, double gradient_scale, const torch::Tensor& scale_there, double decay_factor);
+
   std::vector<ParameterGroup> groups_;
   std::vector<Slot> slots_;
   int64_t steps_ = 0;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gpu/calls.h"
 #include "optim/optimiser_kind.h"
 
 namespace tessera::train {
@@ -44,6 +45,8 @@ class Adam : public Optimiser {
 
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override;
   void update_plain(const Slots& slots, double lr, double gradient_scale) override;
+  bool has_kernel(const Slot& slot) const override;
+  void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale) override;
 
  private:
   double beta1() const { return config_.betas[0]; }
@@ -56,6 +59,9 @@ class Adam : public Optimiser {
   static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
 
   AdamConfig config_;
+  // The kernel's table and its copy on the device, which is made again only if it changes.
+  std::vector<kernels::gpu::AdamTensor> table_;
+  torch::Tensor table_there_;
 };
 
 }  // namespace tessera::train

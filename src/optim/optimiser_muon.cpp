@@ -120,6 +120,10 @@ class Muon final : public Adam<true> {
     });
   }
 
+  bool has_kernel(const Slot& slot) const override {
+    return slot.state_names.front() != kMean && Adam::has_kernel(slot);
+  }
+
   static std::pair<Slots, Slots> split(const Slots& slots) {
     std::pair<Slots, Slots> both;
     for (Slot* slot : slots) (slot->state_names.front() == kMean ? both.first : both.second).push_back(slot);

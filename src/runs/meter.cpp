@@ -11,26 +11,27 @@ Meter::Meter(std::vector<std::string> names, torch::Device device, bool with_gra
 }
 
 Meter::Sums Meter::zero() const {
-  const auto count = static_cast<int64_t>(names_.size());
-  return {torch::zeros({count}, torch::TensorOptions(torch::kFloat64).device(device_)), 0, 0};
+  const auto count = static_cast<int64_t>(names_.size()) + 1;
+  return {torch::zeros({count}, torch::TensorOptions(torch::kFloat64).device(device_)), 0};
 }
 
 Meter::Sums Meter::reduced(const Sums& sums, const Reduce& reduce) {
   if (!reduce) return sums;
-  const torch::Tensor packed = torch::cat(
-      {sums.values.to(torch::kCPU), torch::tensor({sums.gradient_norm, sums.steps}, torch::kFloat64)});
+  const torch::Tensor packed =
+      torch::cat({sums.values.to(torch::kCPU), torch::tensor({sums.steps}, torch::kFloat64)});
   reduce(packed);
   const int64_t count = sums.values.numel();
-  return {packed.narrow(0, 0, count).to(sums.values.device()), packed[count].item<double>(),
-          packed[count + 1].item<double>()};
+  return {packed.narrow(0, 0, count).to(sums.values.device()), packed[count].item<double>()};
 }
 
-void Meter::add(const StepMeans& means, double gradient_norm) {
+void Meter::add(const StepMeans& means, const torch::Tensor& gradient_norm, const torch::Tensor& counts) {
   std::vector<torch::Tensor> values = {means.loss.detach().to(torch::kFloat64)};
   if (means.loss_share != means.share) values[0] = values[0] * (means.loss_share / means.share);
   for (const torch::Tensor& term : means.terms) values.push_back(term.to(torch::kFloat64));
-  interval_.values.add_(torch::stack(values), means.share);
-  interval_.gradient_norm += gradient_norm * means.share;
+  values.push_back(gradient_norm);
+  torch::Tensor all = torch::stack(values);
+  if (counts.defined()) all = torch::where(counts, all, 0.0);
+  interval_.values.add_(all, means.share);
   interval_.steps += means.share;
 }
 
@@ -40,21 +41,18 @@ Metrics Meter::means(const Sums& sums) const {
   const torch::Tensor values = sums.values.to(torch::kCPU);
   for (size_t i = 0; i < names_.size(); ++i)
     means.emplace_back(names_[i], values[static_cast<int64_t>(i)].item<double>() / sums.steps);
-  if (with_gradient_norm_) means.emplace_back("grad_norm", sums.gradient_norm / sums.steps);
+  if (with_gradient_norm_) means.emplace_back("grad_norm", values[-1].item<double>() / sums.steps);
   return means;
 }
 
 Metrics Meter::interval(const Reduce& reduce) const { return means(reduced(interval_, reduce)); }
 
 Metrics Meter::epoch(const Reduce& reduce) const {
-  return means(reduced({before_.values + interval_.values, before_.gradient_norm + interval_.gradient_norm,
-                        before_.steps + interval_.steps},
-                       reduce));
+  return means(reduced({before_.values + interval_.values, before_.steps + interval_.steps}, reduce));
 }
 
 void Meter::new_interval() {
   before_.values += interval_.values;
-  before_.gradient_norm += interval_.gradient_norm;
   before_.steps += interval_.steps;
   interval_ = zero();
 }
@@ -67,10 +65,10 @@ void Meter::new_epoch() {
 Value Meter::state_of(const Sums& sums) const {
   const torch::Tensor values = sums.values.to(torch::kCPU);
   Value::Array list;
-  for (int64_t i = 0; i < values.numel(); ++i) list.emplace_back(values[i].item<double>());
+  for (int64_t i = 0; i + 1 < values.numel(); ++i) list.emplace_back(values[i].item<double>());
   Value state;
   state.set("values", std::move(list));
-  state.set("gradient_norm", sums.gradient_norm);
+  state.set("gradient_norm", values[-1].item<double>());
   state.set("steps", sums.steps);
   return state;
 }
@@ -88,8 +86,8 @@ Meter::Sums Meter::sums_of(const Value& state) const {
     check(value.is_number(), "checkpoint: the running means hold ", value.type_name());
     numbers.push_back(value.as_double());
   }
+  numbers.push_back(norm->as_double());
   sums.values.copy_(torch::tensor(numbers, torch::kFloat64));
-  sums.gradient_norm = norm->as_double();
   sums.steps = steps->as_double();
   return sums;
 }

@@ -30,7 +30,11 @@ class Meter {
   // `names`: the task's terms; "loss" comes before them, and "grad_norm" after them if measured.
   Meter(std::vector<std::string> names, torch::Device device, bool with_gradient_norm);
 
-  void add(const StepMeans& means, double gradient_norm);
+  // gradient_norm: [] float64 on the device. `counts`: [] bool there, false: the values are left out, and drop() must
+  // follow when the host reads it.
+  void add(const StepMeans& means, const torch::Tensor& gradient_norm, const torch::Tensor& counts = {});
+  // Takes back the count of such a step, by its share.
+  void drop(double share) { interval_.steps -= share; }
   // Returns means since the last new_interval(); waits for the device. Empty before the first add().
   Metrics interval(const Reduce& reduce = {}) const;
   // Returns means over the epoch so far, including the current interval.
@@ -44,9 +48,8 @@ class Meter {
 
  private:
   struct Sums {
-    torch::Tensor values;  // [names] float64
-    double gradient_norm = 0;
-    double steps = 0;  // each of several processes has only a share
+    torch::Tensor values;  // [names + 1] float64, the gradient's norm at the end
+    double steps = 0;      // each of several processes has only a share
   };
   Sums zero() const;
   static Sums reduced(const Sums& sums, const Reduce& reduce);

@@ -160,11 +160,16 @@ void Trainer::train_step() {
   const models::TrainingStep step{state_.step, setup_.plan.steps, setup_.plan.steps_per_epoch};
   for (const tasks::BackbonePart& part : task_.backbones()) part.model->before_step(step);
   task_.before_step(step);
-  const std::vector<torch::Tensor> running = statistics();
+  const std::vector<torch::Tensor>& running = statistics();
   std::vector<torch::Tensor> before;  // the step
   for (const torch::Tensor& tensor : running) before.push_back(tensor.clone());
   const StepMeans means = compute_gradients(inputs);
   if (world_.size() > 1) average(running, share);
+  if (ends_steps_there()) {
+    finish_there(step, means, running, before);
+    interval_.add({steady_seconds() - began, seconds_waited() - waited, whole});
+    return;
+  }
   loss_scale_.unscale(optimisation_.trained);
   if (setup_.recipe.train.noise_scale) measure_noise(whole);
   const Clipped clipped = clip_gradients(optimisation_.clip, optimisation_.clipped, optimisation_.unclipped);
@@ -176,7 +181,7 @@ void Trainer::train_step() {
                                   optimisation_.schedule->decay_factor(state_.step));
     if (optimisation_.ema) optimisation_.ema->update(model_.state);
     task_.after_step(step);
-    meter_.add(means, clipped.norm);
+    meter_.add(means, torch::full({}, clipped.norm, means.loss.options().dtype(torch::kFloat64)));
   }
   optimisation_.optimiser->zero_grad();
   ++state_.step;
@@ -184,24 +189,24 @@ void Trainer::train_step() {
     for (size_t i = 0; i < before.size(); ++i) running[i].copy_(before[i]);
     ++state_.skipped;
   }
-  count_skipped(finite, means);
+  count_skipped(finite, state_.step, finite || std::isfinite(means.loss.item<double>()));
   interval_.add({steady_seconds() - began, seconds_waited() - waited, whole});
   if (finite) prove_checkpoint();
 }
 
 // In fp16, overflowing gradients only lower the loss scale, as long as it can fall; they do not mean
 // divergence.
-void Trainer::count_skipped(bool finite, const StepMeans& means) {
+void Trainer::count_skipped(bool finite, int64_t step, bool loss_is_finite) {
   const bool scale_fell = loss_scale_.update(finite) && !finite;
-  if (scale_fell && !world_.any(!std::isfinite(means.loss.item<double>())))
-    return note(text("step ", state_.step, " skipped: its gradient is beyond fp16; the loss scale is now ",
+  if (scale_fell && !world_.any(!loss_is_finite))
+    return note(text("step ", step, " skipped: its gradient is beyond fp16; the loss scale is now ",
                      loss_scale_.scale()));
   state_.skipped_in_row = finite ? 0 : state_.skipped_in_row + 1;
   if (finite) return;
   if (state_.skipped_in_row > setup_.recipe.train.max_skipped)
     stop_for_good(text("the loss or its gradient is not finite in ", state_.skipped_in_row,
                        state_.skipped_in_row == 1 ? " step" : " steps in a row"));
-  note(text("step ", state_.step, " skipped: the loss or its gradient is not finite"));
+  note(text("step ", step, " skipped: the loss or its gradient is not finite"));
 }
 
 // Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total
@@ -282,8 +287,9 @@ void Trainer::average(const std::vector<torch::Tensor>& statistics, double share
 }
 
 // Returns the running means and variances of batch norms.
-std::vector<torch::Tensor> Trainer::statistics() const {
-  std::vector<torch::Tensor> found;
+const std::vector<torch::Tensor>& Trainer::statistics() {
+  if (statistics_) return *statistics_;
+  auto& found = statistics_.emplace();
   for (const auto& [name, tensor] : model_.state)
     if (name.ends_with(".running_mean") || name.ends_with(".running_var")) found.push_back(tensor);
   return found;
@@ -320,16 +326,19 @@ void Trainer::after_step() {
     // Logs small sets at least once per epoch.
     const bool logging =
         state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
+    if (logging) settle(/*all=*/true);
     tell_progress(logging);
     if (logging) log();
     if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();
   }
+  if (ended() || evaluation_due()) settle(/*all=*/true);
   check_not_astray(/*stop=*/false);
   if (evaluation_due()) {
     check_weights();
     evaluate();
   }
   const bool stop = stopping();
+  if (stop || checkpoint_due()) settle(/*all=*/true);
   check_not_astray(stop);
   if (stop || world_.any(leader() && checkpoint_due())) checkpoint();
   if (last_evaluation_ && saved_step_ == state_.step) prove_checkpoint();

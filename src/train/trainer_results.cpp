@@ -176,6 +176,7 @@ void Trainer::evaluate() {
 }
 
 void Trainer::checkpoint() {
+  settle(/*all=*/true);
   check_weights();
   collect_bad_pictures();
   state_.position = loaders_[0]->position();

@@ -2,7 +2,10 @@
 // evaluation, output and reports.
 #pragma once
 
+#include <c10/core/Event.h>
 #include <torch/csrc/autograd/profiler_legacy.h>
+
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -37,6 +40,22 @@ struct StepTime {
   }
 };
 
+// Numbers that a device computes in each step and the host reads two steps later, so that it never waits.
+class LaterNumbers {
+ public:
+  // Starts the copy of a [] float32 number.
+  void push(const torch::Tensor& number);
+  // Returns the oldest number if two newer ones follow, or, waiting for it, if `all`.
+  std::optional<double> pop(bool all);
+
+ private:
+  struct Waiting {
+    torch::Tensor host;
+    std::shared_ptr<c10::Event> copied;  // null on the CPU
+  };
+  std::deque<Waiting> waiting_;
+};
+
 class Trainer {
  public:
   Trainer(Setup setup, const TrainOptions& options, parallel::World& world);
@@ -60,13 +79,17 @@ class Trainer {
   // The loop.
   void train_step();
   void average(const std::vector<torch::Tensor>& statistics, double share);
-  std::vector<torch::Tensor> statistics() const;
+  const std::vector<torch::Tensor>& statistics();
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
   void measure_piece(double factor, int64_t samples);
   void measure_noise(int64_t samples);
   double norm_of_gradients() const;
-  void count_skipped(bool finite, const StepMeans& means);
+  void count_skipped(bool finite, int64_t step, bool loss_is_finite);
+  bool ends_steps_there() const;
+  void finish_there(const models::TrainingStep& step, const StepMeans& means,
+                    const std::vector<torch::Tensor>& running, const std::vector<torch::Tensor>& before);
+  void settle(bool all);
   bool all_finite(const StepMeans& means, const Clipped& clipped);
   void after_step();
   void log();
@@ -136,6 +159,13 @@ class Trainer {
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;
   std::optional<tasks::Findings> last_evaluation_;  // with the current weights
+  LaterNumbers outcomes_;                           // scales of the gradients; not finite: skipped
+  struct Unsettled {
+    int64_t step;
+    double share;
+  };
+  std::deque<Unsettled> unsettled_;                       // steps of these outcomes
+  std::optional<std::vector<torch::Tensor>> statistics_;  // found once
   StepProgress progress_;
   StepTime total_, interval_;
   std::map<std::string, parallel::Traffic> traffic_;  // at the start of the interval

@@ -92,17 +92,23 @@ class Quantised {
   int64_t bits_;
 };
 
+// Q-ViT's first zero point from one before it, which only its code needs: 0.9 zero_point + 0.1 (min(x) + Qn s).
+Tensor first_zero_point(const Tensor& x, const Tensor& step, const Tensor& zero_point,
+                        const ops::QuantisedRange& range) {
+  return zero_point * 0.9 + (x.min() + step * static_cast<double>(range.low)) * 0.1;
+}
+
 NamedOutputs first_numbers(const Tensor& x, const Tensor& weight, int64_t bits) {
   const bool with_sign = x.min().item<double>() < -1e-5;
   const auto range = ops::quantised_range(bits, with_sign);
   const Tensor step = ops::first_step_size(x, range, false);
   const Tensor features = torch::ones({x.size(-1)}, x.options().requires_grad(false));
   const Tensor weight_step = ops::first_step_size(weight, ops::quantised_range(bits, true), false);
-  return {{"alpha", step * features},
-          {"zero_point",
-           ops::first_zero_point(x.detach(), step, torch::zeros({1}, step.options()), range) * features},
-          {"signed", torch::full({1}, with_sign ? 1.0 : 0.0, step.options())},
-          {"weight_alpha", weight_step.expand({weight.size(0)})}};
+  return {
+      {"alpha", step * features},
+      {"zero_point", first_zero_point(x.detach(), step, torch::zeros({1}, step.options()), range) * features},
+      {"signed", torch::full({1}, with_sign ? 1.0 : 0.0, step.options())},
+      {"weight_alpha", weight_step.expand({weight.size(0)})}};
 }
 
 std::vector<Tensor> layers_of(const Tensor& all) { return all.unbind(0); }

@@ -1,7 +1,7 @@
 // The forms of activations.
 #include "kernels/activation/activation.cuh"
 
-#include "kernels/gpu/forms.h"
+#include "kernels/gpu/table.h"
 
 namespace tessera::kernels::gpu {
 namespace {

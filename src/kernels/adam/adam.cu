@@ -1,7 +1,7 @@
 // The form of Adam's step.
 #include "kernels/adam/adam.cuh"
 
-#include "kernels/gpu/forms.h"
+#include "kernels/gpu/table.h"
 
 namespace tessera::kernels::gpu {
 namespace {

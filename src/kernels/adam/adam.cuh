@@ -31,22 +31,23 @@ struct AdamKernel {
     const AdamTensor& t = call.tensors[tensor_of(call, at.x)];
     const int64_t begin = (at.x - t.first) * kAdamBlock;
     const int64_t end = begin + kAdamBlock < t.count ? begin + kAdamBlock : t.count;
-    for (int64_t i = begin + thread(); i < end; i += kThreads) update(call, t, i, scale);
-  }
-
-  static TESSERA_DEVICE void update(const Call& call, const AdamTensor& t, int64_t i, float scale) {
-    float p = t.p[i];
-    const float g = t.g[i] * scale + t.l2 * p;
-    p *= t.decay;
-    const float m = call.beta1 * t.m[i] + call.rest1 * g;
-    const float v = call.beta2 * t.v[i] + call.rest2 * g * g;
-    t.m[i] = m, t.v[i] = v;
-    float root = v;
-    if (t.largest) t.largest[i] = root = fmaxf(t.largest[i], v);
-    p -= t.step * m / (sqrtf(root) / t.root + call.eps);
-    t.p[i] = p;
-    if (t.half) t.half[i] = to_bf16(p).bits;
-    if (t.average) t.average[i] = call.average_decay * t.average[i] + call.average_rest * p;
+    const float root = t.correction == 0 ? call.root : t.root;
+    const float step = call.lr * t.rate * (t.correction == 0 ? call.correction : t.correction);
+    const float shrink = call.lr * call.decay_factor * t.decay, l2 = call.decay_factor * t.l2;
+    for (int64_t i = begin + thread(); i < end; i += kThreads) {
+      float p = t.p[i];
+      const float g = t.g[i] * scale + l2 * p;
+      p -= shrink * p;
+      const float m = call.beta1 * t.m[i] + call.rest1 * g;
+      const float v = call.beta2 * t.v[i] + call.rest2 * g * g;
+      t.m[i] = m, t.v[i] = v;
+      float largest = v;
+      if (t.largest) t.largest[i] = largest = fmaxf(t.largest[i], v);
+      p -= step * m / (sqrtf(largest) / root + call.eps);
+      t.p[i] = p;
+      if (t.half) t.half[i] = to_bf16(p).bits;
+      if (t.average) t.average[i] = call.average_decay * t.average[i] + call.average_rest * p;
+    }
   }
 };
 

@@ -8,7 +8,8 @@ namespace {
 
 using namespace gpu_testing;
 
-constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kAverage = 0.9998, kScale = 0.5;
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8, kAverage = 0.9998, kScale = 0.5, kRate = 0.01,
+                 kFactor = 0.5;
 
 // A tensor with everything that a step reads and writes.
 struct Parameter {
@@ -24,16 +25,21 @@ struct Parameter {
     of.p = p.as<float>(), of.g = g.as<float>(), of.m = m.as<float>(), of.v = v.as<float>();
     of.largest = amsgrad ? largest.as<float>() : nullptr;
     of.half = half.as<uint16_t>(), of.average = average.as<float>(), of.count = count;
-    of.decay = 0.99f, of.l2 = amsgrad ? 0.1f : 0, of.step = 0.01f, of.root = 0.3f;
+    of.rate = 0.5f, of.decay = amsgrad ? 0 : 0.1f, of.l2 = amsgrad ? 0.1f : 0;
+    of.correction = count % 2 ? 3 : 0,
+    of.root = count % 2 ? 0.2f : 0;  // some have updates of their own count
   }
   void expect_step() const {
     std::vector<double> want_p, want_m, want_v, want_average;
     for (size_t i = 0; i < before[0].size(); ++i) {
-      const double g0 = before[1][i] * kScale + of.l2 * before[0][i];
+      const double g0 = before[1][i] * kScale + kFactor * of.l2 * before[0][i];
       const double m1 = kBeta1 * before[2][i] + (1 - kBeta1) * g0;
       const double v1 = kBeta2 * before[3][i] + (1 - kBeta2) * g0 * g0;
       const double most = of.largest ? std::max(before[4][i], v1) : v1;
-      const double p1 = before[0][i] * of.decay - of.step * m1 / (std::sqrt(most) / of.root + kEps);
+      const double step = kRate * of.rate * (of.correction == 0 ? 2 : of.correction);
+      const double root = of.correction == 0 ? 0.3f : of.root;
+      const double p1 =
+          before[0][i] * (1 - kRate * kFactor * of.decay) - step * m1 / (std::sqrt(most) / root + kEps);
       want_p.push_back(p1), want_m.push_back(m1), want_v.push_back(v1);
       want_average.push_back(kAverage * before[5][i] + (1 - kAverage) * p1);
     }
@@ -58,6 +64,7 @@ std::deque<Parameter> parameters(bool amsgrad, gpu::AdamStep& call, std::vector<
   }
   const auto f = [](double x) { return static_cast<float>(x); };
   call = {table.data(), static_cast<int64_t>(table.size()), blocks};
+  call.lr = f(kRate), call.decay_factor = f(kFactor), call.correction = 2, call.root = 0.3f;
   call.beta1 = f(kBeta1), call.rest1 = f(1 - kBeta1), call.beta2 = f(kBeta2), call.rest2 = f(1 - kBeta2);
   call.eps = f(kEps), call.average_decay = f(kAverage), call.average_rest = f(1 - kAverage);
   return all;

@@ -59,13 +59,16 @@ struct AdamTensor {
   uint16_t* half;  // the new p in bfloat16, or null
   float* average;  // a moving average of p, or null
   int64_t count;
-  int64_t first;                // blocks of kAdamBlock numbers before this tensor
-  float decay, l2, step, root;  // p <- decay p;  g <- g + l2 p;  step size;  sqrt(1 - beta2^t)
+  int64_t first;           // blocks of kAdamBlock numbers before this tensor
+  float rate, decay, l2;   // step size lr rate;  p <- p - lr decay p;  g <- g + l2 p
+  float correction, root;  // as in AdamStep, for a count of updates of its own; 0: the call's
 };
 constexpr int64_t kAdamBlock = 2048;
 struct AdamStep {
-  const AdamTensor* tensors = nullptr;  // on the device
+  const AdamTensor* tensors = nullptr;  // on the device: equal in every step if gradients keep their memory
   int64_t count = 0, blocks = 0;
+  float lr = 0, decay_factor = 1;  // decay_factor: of decay and l2
+  float correction = 1, root = 1;  // 1 / (1 - beta1^t), sqrt(1 - beta2^t)
   // rest: 1 - decay, which floats would round.
   float beta1 = 0, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, average_decay = 0, average_rest = 0;
   const float* scale = nullptr;  // factor of gradients, on the device; not finite: nothing changes
@@ -84,6 +87,7 @@ struct MlstmCell {
   const uint16_t* c = nullptr;                       // bfloat16 (B,H,chunks,K,V)
   const float *n = nullptr, *m = nullptr;            // (B,H,chunks,K), (B,H,chunks)
   uint16_t* h = nullptr;                             // bfloat16 (B,T,H,V), or null if there is y
+  uint16_t* h_rest = nullptr;                        // what h's rounding left, for the gradients, or null
   float *normaliser = nullptr, *row_sign = nullptr;  // (B,H,T), in memory order, or null
   // After the cell; null y: nothing.
   const uint16_t *act = nullptr, *z = nullptr;                                // bfloat16 (B,T,H,V)
@@ -102,6 +106,27 @@ struct MlstmStates {
   float *n = nullptr, *m = nullptr;
   float *last_c = nullptr, *last_n = nullptr, *last_m = nullptr;  // as c0, or null
 };
+// The gradients of the cell's h. Overwrites the outputs; scratch has any contents.
+struct MlstmGradients {
+  int64_t batch = 0, heads = 0, tokens = 0, key_dim = 0, value_dim = 0, chunk = 0;
+  bool reverse = false;
+  const uint16_t *q = nullptr, *k = nullptr, *v = nullptr;
+  const float *igate = nullptr, *fgate = nullptr;
+  const uint16_t* c = nullptr;  // as in MlstmCell
+  const float *n = nullptr, *m = nullptr;
+  const uint16_t *h = nullptr, *h_rest = nullptr;          // of MlstmCell, and the two after them
+  const float *normaliser = nullptr, *row_sign = nullptr;  // (B,H,T)
+  const uint16_t* dh = nullptr;                            // bfloat16 (B,T,H,V)
+  uint16_t *dq = nullptr, *dk = nullptr, *dv = nullptr;    // bfloat16, as q, k, v
+  float *digate = nullptr, *dfgate = nullptr;              // (B,H,T)
+  // Scratch: (B,H,T), 2 mlstm_slices(K) (B,H,T), and with c: its size, the size of n, (B,H,chunks) of
+  // mlstm_slices(K)^2.
+  float *row_gradient = nullptr, *dots = nullptr;
+  uint16_t* dc = nullptr;
+  float *dn = nullptr, *crossing = nullptr;
+};
+// Returns the most slices of a head that blocks of their own compute.
+constexpr int64_t mlstm_slices(int64_t dim) { return (dim + 63) / 64; }
 constexpr int64_t chunks_of(int64_t tokens, int64_t chunk) { return (tokens + chunk - 1) / chunk; }
 
 }  // namespace tessera::kernels::gpu

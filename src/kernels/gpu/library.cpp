@@ -64,6 +64,22 @@ void use_table(const Table* table) {
   in_use = table;
 }
 
+bool has_image(const std::string& images, int capability) {
+  int last = 0;
+  bool only = false;
+  for (const std::string& image : split(images, ';')) {
+    only = image.ends_with('a');
+    last = std::atoi(image.c_str());
+    if (only ? last == capability : last / 10 == capability / 10 && last <= capability) return true;
+  }
+  return !only && last > 0 && last <= capability;
+}
+
+int usable_capability(const Table& table, int device) {
+  const int capability = table.capability(device);
+  return capability >= 0 && has_image(table.images, capability) ? capability : -1;
+}
+
 std::string describe_forms(const Table& table, int capability) {
   const std::string forced = forced_form();
   std::string out;

@@ -21,6 +21,12 @@ const Table* table();
 // process, before other threads; tests use the emulator's table.
 void use_table(const Table* table);
 
+// True if code for `images` ("80;90a;100;120") runs on a GPU of this compute capability: code of the same major and no
+// higher minor number, "90a" on 90 alone, and the last one's intermediate code on later GPUs.
+bool has_image(const std::string& images, int capability);
+// Returns the compute capability of a device; -1 if the library has no code for it, or there is no such device.
+int usable_capability(const Table& table, int device);
+
 // Returns TESSERA_GPU as it was: "composition", the name of a form, or empty.
 const std::string& forced_form();
 // Returns "norm rows, activation vectors, …": the best form of each operator on a GPU of this capability.

@@ -91,6 +91,21 @@ TEST(GpuLibrary, FormsAreChosenByCapabilityAndName) {
   EXPECT_EQ(name(90), "tile384");
 }
 
+TEST(GpuLibrary, AGpuWithoutCodeHasNoCapability) {
+  const std::string images = "80;90a;100;120";
+  for (const int capability : {80, 86, 89, 90, 100, 103, 120, 121, 130})
+    EXPECT_TRUE(has_image(images, capability));
+  for (const int capability : {70, 75, 110}) EXPECT_FALSE(has_image(images, capability)) << capability;
+  EXPECT_FALSE(has_image("90a", 91));
+  EXPECT_FALSE(has_image("", 90));
+  Table table = *tessera_gpu_table();
+  EXPECT_EQ(usable_capability(table, 0), 90);
+  table.images = "100;120";
+  EXPECT_EQ(usable_capability(table, 0), -1);
+  table.capability = [](int) { return -1; };
+  EXPECT_EQ(usable_capability(table, 0), -1);
+}
+
 TEST(GpuLibrary, AnUnknownFormIsAUsageError) {
   setenv("TESSERA_GPU", "row", 1);
   try {

@@ -3,6 +3,7 @@
 
 extern "C" const tessera::kernels::gpu::Table* tessera_gpu_table(void) {
   using namespace tessera::kernels::gpu;
-  static Table table = {kTableVersion - 1, kTableLayout, 0, nullptr, nullptr, {}, {}, {}, {}, {}, {}, {}};
+  static Table table;
+  table.version = kTableVersion - 1, table.layout = kTableLayout;
   return &table;
 }

@@ -1,5 +1,9 @@
 // The table of the library, and of the emulator.
-#include "kernels/gpu/forms.h"
+#include "kernels/gpu/table.h"
+
+#ifndef TESSERA_GPU_IMAGES
+#define TESSERA_GPU_IMAGES "80;90a;100;120"
+#endif
 
 namespace tessera::kernels::gpu {
 namespace {
@@ -31,12 +35,14 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               kOnHost,
                               error_text,
                               capability,
+                              TESSERA_GPU_IMAGES,
                               norm_forms(),
                               norm_backward_forms(),
                               activation_forms(),
                               activation_backward_forms(),
                               adam_forms(),
                               mlstm_forms(),
-                              mlstm_states_forms()};
+                              mlstm_states_forms(),
+                              mlstm_backward_forms()};
   return &table;
 }

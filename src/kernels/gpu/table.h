@@ -43,6 +43,7 @@ struct Table {
   int32_t on_host;          // 1: the emulator, for tests; pointers are the host's
   const char* (*error_text)(int error);
   int (*capability)(int device);  // 10 x major + minor, or below zero
+  const char* images;             // what the library has code for: "80;90a;100;120"
   Forms<NormForward> norm;
   Forms<NormBackward> norm_backward;
   Forms<ActivationForward> activation;
@@ -50,20 +51,44 @@ struct Table {
   Forms<AdamStep> adam;
   Forms<MlstmCell> mlstm;
   Forms<MlstmStates> mlstm_states;
+  Forms<MlstmGradients> mlstm_backward;
 
   template <class Visitor>
   void visit(Visitor visitor) const {
     visitor("norm", norm), visitor("norm backward", norm_backward), visitor("activation", activation);
     visitor("activation backward", activation_backward), visitor("adam", adam);
     visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
+    visitor("mlstm backward", mlstm_backward);
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 1;
+constexpr int32_t kTableVersion = 2;
+template <class... Part>
+constexpr int32_t sizes_of() {
+  uint32_t mixed = 0;
+  ((mixed = 31 * mixed + static_cast<uint32_t>(sizeof(Part))), ...);
+  return static_cast<int32_t>(mixed & 0x7fffffff);
+}
 constexpr int32_t kTableLayout =
-    sizeof(Table) + 7 * (sizeof(NormForward) + 7 * (sizeof(NormBackward) + 7 * sizeof(ActivationForward))) +
-    11 * (sizeof(ActivationBackward) +
-          11 * (sizeof(AdamStep) + 11 * (sizeof(MlstmCell) + sizeof(MlstmStates))));
+    sizes_of<Table, NormForward, NormBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep,
+             MlstmCell, MlstmStates, MlstmGradients>();
+
+// The forms of each operator, from its .cu file.
+Forms<NormForward> norm_forms();
+Forms<NormBackward> norm_backward_forms();
+Forms<ActivationForward> activation_forms();
+Forms<ActivationBackward> activation_backward_forms();
+Forms<AdamStep> adam_forms();
+Forms<MlstmCell> mlstm_forms();
+Forms<MlstmStates> mlstm_states_forms();
+Forms<MlstmGradients> mlstm_backward_forms();
+
+// True if loads of 16 bytes are aligned; null is.
+inline bool vectors(const void* p) { return (uintptr_t)p % 16 == 0; }
+template <class Pointer>
+bool vectors(const RowsOf<Pointer>& rows) {
+  return vectors(rows.data) && rows.row % 8 == 0;
+}
 
 }  // namespace tessera::kernels::gpu
 

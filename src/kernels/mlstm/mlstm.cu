@@ -1,19 +1,10 @@
 // The forms of the mLSTM cell and its states, by head dims.
-#include "kernels/gpu/forms.h"
+#include "kernels/gpu/table.h"
 #include "kernels/mlstm/mlstm_cell.cuh"
 #include "kernels/mlstm/mlstm_states.cuh"
 
 namespace tessera::kernels::gpu {
 namespace {
-
-constexpr int64_t kMostBlocks = 65535;  // of a grid's y and z
-
-template <class Call>
-bool fits(const Call& call) {
-  return call.batch > 0 && call.tokens > 0 && call.batch * call.heads <= kMostBlocks &&
-         call.chunk >= kTileRows && call.chunk <= kMostChunk && call.chunk % kTileRows == 0 &&
-         vectors(call.k) && vectors(call.v) && vectors(call.c);
-}
 
 template <int kKey, int kValue, bool kState, bool kAfter>
 int run(const MlstmCell& call, Stream stream) {

@@ -1,8 +1,8 @@
 // The mLSTM cell on a GPU: 64 tokens of one head, against all earlier tokens of their chunk and its first state.
 //
 //   h = (P v + r q C) / (max(|sum P + r q n|, exp(-F - M)) + eps),   P_ts = exp(a_s - M_t) q_t . k_s / sqrt(K)
-// where r = exp(m - M) / sqrt(K); see mlstm_tile.cuh. P is rounded to bfloat16 for its product with v, its sums
-// are of the unrounded numbers. After it, in registers, the norm of the head, skip and gate. Tiles of keys and
+// where r = exp(m - M) / sqrt(K); see mlstm_tile.cuh. P is rounded to bfloat16 before its product with v and before its
+// sum: where one token has nearly all of a row's weight, h is its v, and the gradients cancel. After it, in registers, the norm of the head, skip and gate. Tiles of keys and
 // values are copied while the ones before are used.
 #pragma once
 
@@ -69,9 +69,10 @@ struct MlstmCellKernel {
       wait_copies<1>();
       barrier();
       float p[8][4] = {};
-      scores(p, keys + (j & 1) * kTileRows * kKeyPitch);
-      weigh(p, j);
-      add_values(p, values + (j & 1) * kTileRows * kValuePitch);
+      uint32_t weights[8][2];
+      add_scores<kKey>(p, queries, keys + (j & 1) * kTileRows * kKeyPitch);
+      weigh(weights, p, j);
+      add_weighted(out, weights, values + (j & 1) * kTileRows * kValuePitch);
       barrier();
     }
     if (kState) add_state(before);
@@ -89,26 +90,15 @@ struct MlstmCellKernel {
                       rows);
   }
 
-  TESSERA_DEVICE void scores(float (&p)[8][4], const bf16* k) {
-    TESSERA_UNROLL for (int d = 0; d < kKey; d += 16) {
-      uint32_t a[4], b[4];
-      fragment_a(a, queries, kKeyPitch, warp() * 16, d);
-      TESSERA_UNROLL for (int n = 0; n < 4; ++n) {
-        fragment_b(b, k, kKeyPitch, 16 * n, d);
-        multiply_add(p[2 * n], a, b[0], b[1]);
-        multiply_add(p[2 * n + 1], a, b[2], b[3]);
-      }
-    }
-  }
-
-  // Multiplies the scores of tile j by the weights of gates and mask, and adds their sums.
-  TESSERA_DEVICE void weigh(float (&p)[8][4], int j) {
+  // Multiplies the scores of tile j by the weights of gates and mask, rounds, and adds their sums.
+  TESSERA_DEVICE void weigh(uint32_t (&weights)[8][2], const float (&p)[8][4], int j) {
     const float scale = inverse_sqrt((float)kKey);
     const float reference = gates.m[j * kTileRows + kTileRows - 1];
     TESSERA_UNROLL for (int half = 0; half < 2; ++half) {
       const float of_row = scale * exp2_fast(reference - m_row[half]);
       const int row = row0 + 8 * half;
       TESSERA_UNROLL for (int n = 0; n < 8; ++n) {
+        float x[2];
         TESSERA_UNROLL for (int i = 0; i < 2; ++i) {
           const int s = j * kTileRows + 8 * n + 2 * (lane() & 3) + i;
           float weight;
@@ -116,22 +106,10 @@ struct MlstmCellKernel {
             weight = gates.column[s] * of_row;
           else
             weight = s <= row ? scale * exp2_fast(gates.a[s] - m_row[half]) : 0;
-          p[n][2 * half + i] = weight == 0 ? 0 : p[n][2 * half + i] * weight;
-          sum[half] += p[n][2 * half + i];
+          x[i] = weight == 0 ? 0 : p[n][2 * half + i] * weight;
         }
-      }
-    }
-  }
-
-  TESSERA_DEVICE void add_values(const float (&p)[8][4], const bf16* v) {
-    TESSERA_UNROLL for (int s = 0; s < 4; ++s) {
-      const uint32_t a[4] = {pack(p[2 * s][0], p[2 * s][1]), pack(p[2 * s][2], p[2 * s][3]),
-                             pack(p[2 * s + 1][0], p[2 * s + 1][1]), pack(p[2 * s + 1][2], p[2 * s + 1][3])};
-      TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
-        uint32_t b[4];
-        fragment_b_transposed(b, v, kValuePitch, 16 * s, 16 * n);
-        multiply_add(out[2 * n], a, b[0], b[1]);
-        multiply_add(out[2 * n + 1], a, b[2], b[3]);
+        weights[n][half] = pack(x[0], x[1]);
+        sum[half] += low(weights[n][half]) + high(weights[n][half]);
       }
     }
   }
@@ -172,11 +150,6 @@ struct MlstmCellKernel {
     }
   }
 
-  static TESSERA_DEVICE float quad_sum(float x) {  // sum over a row's four lanes
-    x += shuffle_xor(x, 1);
-    return x + shuffle_xor(x, 2);
-  }
-
   TESSERA_DEVICE void finish() {
     TESSERA_UNROLL for (int half = 0; half < 2; ++half) {
       const int row = row0 + 8 * half;
@@ -211,7 +184,10 @@ struct MlstmCellKernel {
   TESSERA_DEVICE void store(const float (&x)[kTiles][2], float mean, float factor, int64_t at) {
     TESSERA_UNROLL for (int n = 0; n < kTiles; ++n) {
       const int c = 8 * n + 2 * (lane() & 3);
-      if (call.h) *(uint32_t*)(call.h + at + c) = pack(x[n][0], x[n][1]);
+      const uint32_t rounded = pack(x[n][0], x[n][1]);
+      if (call.h) *(uint32_t*)(call.h + at + c) = rounded;
+      if (call.h_rest)
+        *(uint32_t*)(call.h_rest + at + c) = pack(x[n][0] - low(rounded), x[n][1] - high(rounded));
       if (!kAfter) continue;
       const uint32_t act = *(const uint32_t*)(call.act + at + c), z = *(const uint32_t*)(call.z + at + c);
       float y[2];

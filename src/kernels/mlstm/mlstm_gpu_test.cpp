@@ -1,6 +1,8 @@
 // The mLSTM cell and its states for GPUs on the emulator, against the definition in double.
 #include "kernels/mlstm/mlstm_gpu_testing.h"
 
+#include <numeric>
+
 namespace tessera::kernels {
 namespace {
 
@@ -29,7 +31,7 @@ const CellCase kCases[] = {
 
 // h is rounded to bfloat16 (1.6e-3 by itself), its scores and states before the products too; a single row may
 // be four times worse than all. Sums of strong gates reach hundreds, and their last bits are factors.
-constexpr double kAll = 4e-3, kRow = 1.6e-2;
+constexpr double kAll = 4e-3, kRow = 1.6e-2, kGradient = 5e-3;
 
 TEST(MlstmOnGpu, CellIsTheDefinition) {
   for (const CellCase& c : kCases) {
@@ -68,6 +70,38 @@ TEST(MlstmOnGpu, StatesAreTheDefinition) {
       };
       EXPECT_LT(row_errors(last(p.last_c, c.dim * c.dim), want.c, c.dim * c.dim).all, kAll);
       EXPECT_LT(row_errors(last(p.last_n, c.dim), want.n, c.dim).all, kAll);
+    }
+  }
+}
+
+// Each gradient is rounded, and so are its weights before the product. A forget gate's is a difference of terms as large
+// as the input gates'.
+TEST(MlstmOnGpu, GradientsAreTheDefinition) {
+  for (const CellCase& c : kCases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    CellProblem p(c);
+    if (p.has_states())
+      run_emulated(&gpu::Table::mlstm_states, p.states(), {&p.states_c, &p.states_n, &p.states_m});
+    run_emulated(&gpu::Table::mlstm, p.cell(), {&p.h, &p.normaliser});
+    run_emulated(&gpu::Table::mlstm_backward, p.gradients(), {&p.dq, &p.dk, &p.dv, &p.digate, &p.dfgate});
+    for (int64_t item = 0; item < p.items; ++item) {
+      const auto want = mlstm_head_backward(p.head(item), p.walked(p.dh, item), false, {});
+      const auto norm = [](const std::vector<double>& x) {
+        return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+      };
+      // The second part: eps as a constant, which is all of a single token's gradient, and terms that cancel.
+      const auto check = [&](const char* name, const std::vector<double>& got, const std::vector<double>& of,
+                             double terms) {
+        double error = 0;
+        for (size_t i = 0; i < of.size(); ++i) error += std::pow(got[i] - of[i], 2);
+        EXPECT_LE(std::sqrt(error), kGradient * norm(of) + terms) << name;
+      };
+      const double least = 1e-5 * std::sqrt(static_cast<double>(c.tokens));
+      check("dq", p.walked(p.dq, item), want.dq, least);
+      check("dk", p.walked(p.dk, item), want.dk, least);
+      check("dv", p.walked(p.dv, item), want.dv, least);
+      check("digate", p.walked_gate(p.digate, item), want.digate, least);
+      check("dfgate", p.walked_gate(p.dfgate, item), want.dfgate, least + 4e-3 * norm(want.digate));
     }
   }
 }

@@ -41,6 +41,7 @@ struct CellProblem {
         act(Element::bf16, normal(rows * c.dim, 4)),
         z(Element::bf16, normal(rows * c.dim, 5)),
         h(Element::bf16, rows * c.dim),
+        h_rest(Element::bf16, rows * c.dim),
         y(Element::bf16, rows * c.dim),
         igate(Element::f32, normal(rows, 6, c.input_gate, c.spread)),
         fgate(Element::f32, normal(rows, 7, c.forget_gate, c.spread)),
@@ -57,7 +58,18 @@ struct CellProblem {
         states_m(Element::f32, items * chunks),
         last_c(Element::f32, items * c.dim * c.dim),
         last_n(Element::f32, items * c.dim),
-        last_m(Element::f32, items) {}
+        last_m(Element::f32, items),
+        dh(Element::bf16, normal(rows * c.dim, 14)),
+        dq(Element::bf16, rows * c.dim),
+        dk(Element::bf16, rows * c.dim),
+        dv(Element::bf16, rows * c.dim),
+        digate(Element::f32, rows),
+        dfgate(Element::f32, rows),
+        row_gradient(Element::f32, rows),
+        dots(Element::f32, 2 * gpu::mlstm_slices(c.dim) * rows),
+        dc(Element::bf16, items * chunks * c.dim * c.dim),
+        dn(Element::f32, items * chunks * c.dim),
+        crossing(Element::f32, items * chunks * gpu::mlstm_slices(c.dim) * gpu::mlstm_slices(c.dim)) {}
 
   bool has_states() const { return chunks > 1 || c.initial; }
   gpu::MlstmCell cell() {
@@ -65,7 +77,7 @@ struct CellProblem {
     call.batch = c.batch, call.heads = c.heads, call.tokens = c.tokens, call.key_dim = call.value_dim = c.dim;
     call.chunk = c.chunk, call.reverse = c.reverse;
     call.q = q.as<uint16_t>(), call.k = k.as<uint16_t>(), call.v = v.as<uint16_t>(),
-    call.h = h.as<uint16_t>();
+    call.h = h.as<uint16_t>(), call.h_rest = h_rest.as<uint16_t>();
     call.igate = igate.as<float>(), call.fgate = fgate.as<float>();
     call.normaliser = normaliser.as<float>(), call.row_sign = row_sign.as<float>();
     if (has_states())
@@ -86,6 +98,25 @@ struct CellProblem {
     if (c.initial) call.c0 = c0.as<float>(), call.n0 = n0.as<float>(), call.m0 = m0.as<float>();
     call.c = states_c.as<uint16_t>(), call.n = states_n.as<float>(), call.m = states_m.as<float>();
     call.last_c = last_c.as<float>(), call.last_n = last_n.as<float>(), call.last_m = last_m.as<float>();
+    return call;
+  }
+
+  // After cell().
+  gpu::MlstmGradients gradients() {
+    gpu::MlstmGradients call;
+    call.batch = c.batch, call.heads = c.heads, call.tokens = c.tokens, call.key_dim = call.value_dim = c.dim;
+    call.chunk = c.chunk, call.reverse = c.reverse;
+    call.q = q.as<uint16_t>(), call.k = k.as<uint16_t>(), call.v = v.as<uint16_t>();
+    call.igate = igate.as<float>(), call.fgate = fgate.as<float>();
+    call.h = h.as<uint16_t>(), call.h_rest = h_rest.as<uint16_t>(), call.dh = dh.as<uint16_t>();
+    call.normaliser = normaliser.as<float>(), call.row_sign = row_sign.as<float>();
+    if (has_states()) {
+      call.c = states_c.as<uint16_t>(), call.n = states_n.as<float>(), call.m = states_m.as<float>();
+      call.dc = dc.as<uint16_t>(), call.dn = dn.as<float>(), call.crossing = crossing.as<float>();
+    }
+    call.row_gradient = row_gradient.as<float>(), call.dots = dots.as<float>();
+    call.dq = dq.as<uint16_t>(), call.dk = dk.as<uint16_t>(), call.dv = dv.as<uint16_t>();
+    call.digate = digate.as<float>(), call.dfgate = dfgate.as<float>();
     return call;
   }
 
@@ -140,8 +171,9 @@ struct CellProblem {
 
   CellCase c;
   int64_t items, rows, chunks;
-  DeviceArray q, k, v, act, z, h, y, igate, fgate, weight, bias, skip, normaliser, row_sign, c0, n0, m0,
-      states_c, states_n, states_m, last_c, last_n, last_m;
+  DeviceArray q, k, v, act, z, h, h_rest, y, igate, fgate, weight, bias, skip, normaliser, row_sign, c0, n0,
+      m0, states_c, states_n, states_m, last_c, last_n, last_m, dh, dq, dk, dv, digate, dfgate, row_gradient,
+      dots, dc, dn, crossing;
 };
 
 // The relative errors, by Euclidean norm, of all rows and of the worst one. NaN counts as infinite.

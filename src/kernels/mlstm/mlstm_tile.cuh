@@ -13,6 +13,15 @@ namespace tessera::kernels::gpu {
 // Rows of a tile, threads of a block (four warps of 16 rows), padding of a row, and a chunk's most tokens.
 constexpr int kTileRows = 64, kCellThreads = 128, kTilePad = 8, kMostChunk = 256;
 
+// True if the kernels take a call's chunks, and its tensors' places in memory.
+template <class Call>
+bool fits(const Call& call) {
+  constexpr int64_t kMostBlocks = 65535;  // of a grid's y and z
+  return call.batch > 0 && call.tokens > 0 && call.batch * call.heads <= kMostBlocks &&
+         call.chunk >= kTileRows && call.chunk <= kMostChunk && call.chunk % kTileRows == 0 &&
+         vectors(call.k) && vectors(call.v) && vectors(call.c);
+}
+
 // Starts the copy of a tile: rows [0, rows) and columns [0, columns) of `from`, zeros elsewhere.
 template <int kWidth>
 TESSERA_DEVICE void load_tile(bf16* to, const bf16* from, int64_t stride, int rows, int columns = kWidth) {
@@ -41,6 +50,40 @@ TESSERA_DEVICE void fragment_b(uint32_t (&b)[4], const bf16* tile, int pitch, in
 TESSERA_DEVICE void fragment_b_transposed(uint32_t (&b)[4], const bf16* tile, int pitch, int k, int n) {
   load_matrices_transposed(b,
                            tile + (k + (lane() >> 3 & 1) * 8 + (lane() & 7)) * pitch + n + (lane() >> 4) * 8);
+}
+
+// p += A B^T for this warp's 16 rows of the tile A and all 64 of B, over kWidth columns.
+template <int kWidth>
+TESSERA_DEVICE void add_scores(float (&p)[8][4], const bf16* rows, const bf16* columns) {
+  TESSERA_UNROLL for (int d = 0; d < kWidth; d += 16) {
+    uint32_t a[4], b[4];
+    fragment_a(a, rows, kWidth + kTilePad, warp() * 16, d);
+    TESSERA_UNROLL for (int n = 0; n < 4; ++n) {
+      fragment_b(b, columns, kWidth + kTilePad, 16 * n, d);
+      multiply_add(p[2 * n], a, b[0], b[1]);
+      multiply_add(p[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+}
+// out += P V for P (16,64) and a tile V of 8 kTiles columns. P is rounded: weights[n][half] has the two numbers of this
+// lane in columns 8 n … of row half of its rows.
+template <int kTiles>
+TESSERA_DEVICE void add_weighted(float (&out)[kTiles][4], const uint32_t (&weights)[8][2], const bf16* v) {
+  TESSERA_UNROLL for (int s = 0; s < 4; ++s) {
+    const uint32_t a[4] = {weights[2 * s][0], weights[2 * s][1], weights[2 * s + 1][0],
+                           weights[2 * s + 1][1]};
+    TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
+      uint32_t b[4];
+      fragment_b_transposed(b, v, 8 * kTiles + kTilePad, 16 * s, 16 * n);
+      multiply_add(out[2 * n], a, b[0], b[1]);
+      multiply_add(out[2 * n + 1], a, b[2], b[3]);
+    }
+  }
+}
+// Returns the sum over the four lanes that have a row's numbers.
+TESSERA_DEVICE float quad_sum(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
 }
 
 // Replaces the block's 256 values, two a thread, by their inclusive sums or maxima. `warps`: four floats.
@@ -77,7 +120,8 @@ struct ChunkGates {
 
   // Fills all from `length` preactivations, `step` apart; `before` is the state's m or -infinity. Returns F at
   // the chunk's last token.
-  TESSERA_DEVICE float fill(const float* igate, const float* fgate, int64_t step, int length, float before) {
+  TESSERA_DEVICE float fill(const float* igate, const float* fgate, int64_t step, int length,
+                            float before) const {
     const int s = 2 * thread();
     float f0 = s < length ? log_sigmoid(fgate[step * s]) : 0;
     float f1 = s + 1 < length ? log_sigmoid(fgate[step * (s + 1)]) : 0;

@@ -1,7 +1,7 @@
 // The forms of LayerNorm and RMSNorm, by the width of a row.
 #include "kernels/norm/norm.cuh"
 
-#include "kernels/gpu/forms.h"
+#include "kernels/gpu/table.h"
 
 namespace tessera::kernels::gpu {
 namespace {

@@ -22,6 +22,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
+#include "ops/linear.h"
 
 namespace tessera::models {
 
@@ -180,10 +181,10 @@ class EvaFeedForward : public torch::nn::Module {
     if (kind_ == EvaMlp::gelu) return fc1_->forward_gelu(given);
     if (fc1_) {
       const auto parts = fc1_(given).chunk(2, -1);
-      return torch::silu(parts[0]) * parts[1];
+      return ops::activation(ops::ActivationKind::silu, parts[0], parts[1]);
     }
     const torch::Tensor x = given;
-    return torch::silu(gate_(x)) * up_(x);
+    return ops::activation(ops::ActivationKind::silu, gate_(x), up_(x));
   }
 
   EvaMlp kind_;

@@ -19,6 +19,7 @@
 #include "models/base/pyramid.h"
 #include "nn/convolution.h"
 #include "nn/init.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 
@@ -150,7 +151,7 @@ torch::Tensor adaptive_maxima(const torch::Tensor& x, int64_t axis, int64_t side
     std::vector<int64_t> places;
     for (size_t bin = 0; bin < first.size(); ++bin)
       places.push_back(std::min(first[bin] + offset, last[bin]));
-    taken.push_back(x.index_select(axis, torch::tensor(places, torch::kInt64).to(x.device())));
+    taken.push_back(x.index_select(axis, ops::kept_on(x.device(), torch::tensor(places, torch::kInt64))));
   }
   return torch::stack(taken, 0).amax(0);
 }

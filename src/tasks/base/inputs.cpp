@@ -48,11 +48,32 @@ torch::Tensor adopt(const data::Column& column, int64_t batch) {
                           torch::TensorOptions(scalar_type(column.field.dtype)));
 }
 
-torch::Tensor on_device(const torch::Tensor& values, torch::Device device, Precision precision) {
+torch::Tensor in_precision(const torch::Tensor& values, Precision precision) {
   const bool wide = precision == Precision::fp64 && values.is_floating_point();
-  const torch::ScalarType type = wide ? torch::kFloat64 : values.scalar_type();
-  if (device.is_cpu()) return values.to(type);
-  return values.pin_memory().to(torch::TensorOptions(device).dtype(type), /*non_blocking=*/true);
+  return wide ? values.to(torch::kFloat64) : values;
+}
+
+// Returns the tensors on a device by one copy, which does not stop the host: through a pinned block, which LibTorch uses
+// again when the copy has ended.
+std::vector<torch::Tensor> sent_together(const std::vector<torch::Tensor>& values, torch::Device device) {
+  constexpr int64_t kBoundary = 64;  // bytes
+  std::vector<int64_t> begins;
+  int64_t bytes = 0;
+  for (const torch::Tensor& each : values) {
+    begins.push_back(bytes);
+    bytes += (static_cast<int64_t>(each.nbytes()) + kBoundary - 1) / kBoundary * kBoundary;
+  }
+  const torch::Tensor block =
+      torch::empty({bytes}, torch::TensorOptions(torch::kUInt8).pinned_memory(device.is_cuda()));
+  const auto part = [&](const torch::Tensor& of, size_t i) {
+    const auto size = static_cast<int64_t>(values[i].nbytes());
+    return of.narrow(0, begins[i], size).view(values[i].scalar_type()).view(values[i].sizes());
+  };
+  for (size_t i = 0; i < values.size(); ++i) part(block, i).copy_(values[i]);
+  const torch::Tensor there = block.to(device, /*non_blocking=*/true);
+  std::vector<torch::Tensor> parts;
+  for (size_t i = 0; i < values.size(); ++i) parts.push_back(part(there, i));
+  return parts;
 }
 
 }  // namespace
@@ -99,9 +120,12 @@ Inputs Inputs::piece(int64_t index, int64_t count) const {
 StreamInputs to_device(const data::Batch& batch, const std::string& stream, torch::Device device,
                        Precision precision) {
   StreamInputs out{stream, batch.size, batch.first, batch.whole, {}};
-  for (const data::Column& column : batch.columns)
+  std::vector<torch::Tensor> values;
+  for (const data::Column& column : batch.columns) values.push_back(adopt(column, batch.size));
+  if (!device.is_cpu()) values = sent_together(values, device);
+  for (size_t i = 0; i < values.size(); ++i)
     out.fields.push_back(
-        {column.field.name, on_device(adopt(column, batch.size), device, precision), column.offsets});
+        {batch.columns[i].field.name, in_precision(values[i], precision), batch.columns[i].offsets});
   return out;
 }
 

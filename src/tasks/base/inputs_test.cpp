@@ -35,6 +35,16 @@ TEST(ToDevice, FloatsBecomeDoublesWhereThatIsAsked) {
   EXPECT_EQ(inputs.at("label").scalar_type(), torch::kInt64);
 }
 
+// All fields in one copy; a part of it is a field.
+TEST(ToDevice, FieldsShareABlockOnADevice) {
+  const StreamInputs inputs = to_device(two_samples(), "train", torch::kMeta, Precision::fp32);
+  EXPECT_EQ(inputs.at("image").sizes(), (std::vector<int64_t>{2, 3, 1, 1}));
+  EXPECT_EQ(inputs.at("image").scalar_type(), torch::kFloat32);
+  EXPECT_EQ(inputs.at("label").scalar_type(), torch::kInt64);
+  EXPECT_EQ(inputs.at("label").storage_offset() * 8, 64);
+  EXPECT_TRUE(inputs.at("image").is_alias_of(inputs.at("label")));
+}
+
 TEST(Inputs, PiecesAreItsSamplesInOrder) {
   Inputs inputs;
   inputs.streams.push_back({"train", 7, 3, 20, {{"label", torch::arange(7)}}});

@@ -163,6 +163,8 @@ class Task {
   virtual bool whole_batch() const { return false; }
   virtual void before_step(const models::TrainingStep&) {}
   virtual void after_step(const models::TrainingStep&) {}
+  // True if after_step() must not run after a skipped step, so that each step ends with a wait for the device.
+  virtual bool reads_steps() const { return false; }
   // State needed to continue a run, in addition to the tensors of the parts.
   virtual Value state() const { return {}; }
   virtual void load_state(const Value&) {}

@@ -13,6 +13,7 @@
 #include "models/base/family.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
+#include "ops/gpu.h"
 #include "tasks/base/exported.h"
 #include "tasks/base/layer_features.h"
 #include "tasks/base/task_kind.h"
@@ -288,7 +289,7 @@ void Segment::prepare(std::span<data::Batch> batches, const StepKey&) const {
 torch::Tensor Segment::pixel_loss(const torch::Tensor& scores, const torch::Tensor& labels) const {
   torch::Tensor weights;
   if (!config_.class_weights.empty())
-    weights = torch::tensor(config_.class_weights, torch::kFloat64).to(scores.device());
+    weights = ops::kept_on(scores.device(), torch::tensor(config_.class_weights, torch::kFloat64));
   const torch::Tensor losses = pixel_cross_entropy(scores, labels, data::kIgnoredPixel, weights);
   if (config_.hard_pixels == 0) return losses.sum();
   const torch::Tensor plain =

@@ -95,6 +95,7 @@ class Dino final : public Task {
   void before_step(const models::TrainingStep& step) override;
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   void after_step(const models::TrainingStep& step) override;
+  bool reads_steps() const override { return true; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override;
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 

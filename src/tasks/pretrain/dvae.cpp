@@ -107,6 +107,7 @@ class Dvae final : public Task, public models::DecodesTokens {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   void before_step(const models::TrainingStep& step) override { step_ = step.step; }
   void after_step(const models::TrainingStep& step) override;
+  bool reads_steps() const override { return true; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });

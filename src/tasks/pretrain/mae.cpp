@@ -12,6 +12,7 @@
 #include "models/base/family.h"
 #include "models/base/model.h"
 #include "nn/patch_embed.h"
+#include "ops/gpu.h"
 #include "tasks/base/exported.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/base/sample_rows.h"
@@ -198,7 +199,8 @@ MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, con
   const models::Encoded encoded = encoder.encode(encoder.keep(tokens, order.narrow(1, 0, visible)), context);
   torch::Tensor front;
   if (const std::vector<int64_t> others = encoded.others(); !others.empty())
-    front = encoded.tokens.index_select(1, torch::tensor(others, torch::kInt64).to(encoded.tokens.device()));
+    front = encoded.tokens.index_select(
+        1, ops::kept_on(encoded.tokens.device(), torch::tensor(others, torch::kInt64)));
   if (decoder.class_token().defined()) {
     const torch::Tensor late = encoder.last_norm(decoder.class_token().to(encoded.last.scalar_type()))
                                    .expand({images.size(0), -1, -1});

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "models/base/capability.h"
+#include "ops/gpu.h"
 
 namespace tessera::tasks {
 
@@ -71,7 +72,9 @@ torch::Tensor PatchTokens::operator()(const torch::Tensor& images, int64_t rows,
 namespace {
 
 torch::Tensor channels(const std::vector<double>& values, const torch::Tensor& like) {
-  return torch::tensor(values, torch::kFloat64).to(like.device(), like.scalar_type()).view({3, 1, 1});
+  return ops::kept_on(like.device(), torch::tensor(values, torch::kFloat64))
+      .to(like.scalar_type())
+      .view({3, 1, 1});
 }
 
 }  // namespace

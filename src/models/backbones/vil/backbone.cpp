@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "nn/position.h"
-#include "ops/kept.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 namespace {

@@ -1,0 +1,123 @@
+// Optimisers and clipping for a GPU, which the emulator runs on tensors of the CPU, against their compositions.
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+#include "ops/torch.h"
+
+#include <cmath>
+
+#include "core/value.h"
+#include "kernels/gpu/library.h"
+#include "optim/clip.h"
+#include "optim/optimiser.h"
+
+namespace tessera::train {
+namespace {
+
+struct Emulated {
+  Emulated() { kernels::gpu::use_table(tessera_gpu_table()); }
+  ~Emulated() { kernels::gpu::use_table(nullptr); }
+};
+
+// Counts numbers that are read back.
+int reads = 0;
+struct CountedReads {
+  CountedReads() {
+    reads = 0;
+    handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) {
+      reads += std::string(f.name()) == "aten::_local_scalar_dense";
+      return std::unique_ptr<at::ObserverContext>();
+    }));
+  }
+  ~CountedReads() { at::removeCallback(handle); }
+  at::CallbackHandle handle;
+};
+
+std::unique_ptr<Optimiser> drawn(const std::string& settings) {
+  torch::manual_seed(1);
+  const auto parameter = [](std::vector<int64_t> shape) { return torch::randn(shape).requires_grad_(); };
+  torch::Tensor channels_last = torch::randn({4, 3, 5, 5}).contiguous(torch::MemoryFormat::ChannelsLast);
+  return make_optimiser(
+      resolve_optimiser(parse_toml(settings, "test")),
+      {{{{"w", parameter({50, 97})}, {"conv", channels_last.requires_grad_()}}, 1, 0.05},
+       {{{"b", parameter({17})}, {"none", parameter({0, 4})}, {"late", parameter({9})}}, 0.5, 0}});
+}
+
+void draw_gradients(const Optimiser& optimiser, uint64_t step) {
+  torch::manual_seed(step);
+  const auto parameters = optimiser.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (step > 1 || i + 1 < parameters.size())  // the last one gets its first gradient later
+      torch::Tensor(parameters[i]).mutable_grad() = torch::randn(parameters[i].sizes());
+}
+
+TEST(OptimiserOnGpu, TheKernelIsTheComposition) {
+  for (const char* settings : {"name = 'adamw'", "name = 'adam'\nbetas = [0.8, 0.9]\neps = 1e-6",
+                               "name = 'adamw'\namsgrad = true", "name = 'muon'"}) {
+    const auto by_kernel = drawn(settings), composed = drawn(settings);
+    composed->use_composition(true);
+    const Emulated emulated;
+    for (uint64_t step = 0; step < 4; ++step) {
+      draw_gradients(*by_kernel, step), draw_gradients(*composed, step);
+      by_kernel->step(0.01, 0.75, 0.5), composed->step(0.01, 0.75, 0.5);
+      by_kernel->zero_grad(), composed->zero_grad();
+    }
+    for (size_t i = 0; i < by_kernel->parameters().size(); ++i)
+      EXPECT_TRUE(torch::allclose(by_kernel->parameters()[i], composed->parameters()[i], 1e-5, 1e-6))
+          << settings << ", parameter " << i;
+  }
+}
+
+TEST(OptimiserOnGpu, AFactorThatIsNotFiniteChangesNothing) {
+  const auto optimiser = drawn("name = 'adamw'");
+  EXPECT_FALSE(optimiser->updates_there());
+  const Emulated emulated;
+  ASSERT_TRUE(optimiser->updates_there());
+  EXPECT_FALSE(drawn("name = 'lamb'")->updates_there());
+  EXPECT_FALSE(drawn("name = 'muon'")->updates_there());
+  draw_gradients(*optimiser, 2);
+  std::vector<torch::Tensor> before;
+  for (const torch::Tensor& p : optimiser->parameters()) before.push_back(p.detach().clone());
+  const CountedReads counted;
+  for (const double factor : {std::nan(""), HUGE_VAL})
+    optimiser->step_there(0.01, torch::full({}, factor), 1);
+  EXPECT_EQ(reads, 0);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(optimiser->parameters()[i], before[i]));
+  optimiser->step_there(0.01, torch::ones({}), 1);
+  EXPECT_FALSE(torch::equal(optimiser->parameters()[0], before[0]));
+}
+
+TEST(ClipOnGpu, IsClippingWithoutReading) {
+  for (const char* mode : {"none", "norm", "each", "value", "agc"})
+    for (const double size : {0.01, 3.0}) {
+      const auto parameters_of = [&] {
+        torch::manual_seed(3);
+        std::vector<torch::Tensor> parameters;
+        for (const auto& shape : std::vector<std::vector<int64_t>>{{20, 31}, {5}, {0, 3}}) {
+          parameters.push_back(torch::randn(shape).requires_grad_());
+          parameters.back().mutable_grad() = torch::randn(shape) * size;
+        }
+        return parameters;
+      };
+      auto here = parameters_of(), there = parameters_of();
+      const ClipConfig config{mode, 0.5, 2};
+      const Clipped want = clip_gradients(config, here);
+      const CountedReads counted;
+      const ClippedThere got = clip_gradients_there(config, there, {}, torch::ones({}));
+      EXPECT_EQ(reads, 0) << mode;
+      EXPECT_NEAR(got.norm.item<double>(), want.norm, 1e-5 * want.norm) << mode;
+      EXPECT_NEAR(got.scale.item<double>(), want.scale, 1e-5) << mode;
+      for (size_t i = 0; i < here.size(); ++i)
+        EXPECT_TRUE(torch::allclose(here[i].grad(), there[i].grad(), 1e-5, 1e-7))
+            << mode << ", gradient " << i;
+      // A loss or a gradient that is not finite is visible in the factor.
+      for (const double loss : {std::nan(""), HUGE_VAL})
+        EXPECT_FALSE(std::isfinite(
+            clip_gradients_there(config, there, {}, torch::full({}, loss)).scale.item<double>()));
+      there[1].mutable_grad()[2] = HUGE_VAL;
+      EXPECT_FALSE(
+          std::isfinite(clip_gradients_there(config, there, {}, torch::ones({})).scale.item<double>()));
+    }
+}
+
+}  // namespace
+}  // namespace tessera::train
