@@ -243,7 +243,7 @@ TEST(GpuOperations, MlstmLayerTrainsAsExactlyAsItsComposition) {
     const Tensor u = torch::randn({2, c.tokens, 2 * inner}).to(torch::kBFloat16);
     const auto exact = layer_gradients(u, p, torch::kFloat64, options);
     // The composition's cell computes in float. Sums of the gates' gradients keep the rounding of the states.
-    const double states = c.tokens > 256 ? 1.5e-2 : 2e-3;
+    const double states = c.tokens > 256 ? 1.5e-2 : 5e-3;
     // Gradients of gates' biases are sums that cancel: their terms are as large as others.
     double largest = 0;
     for (const Tensor& each : exact) largest = std::max(largest, each.norm().item<double>());
