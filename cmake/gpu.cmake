@@ -40,6 +40,13 @@ if(NOT tessera_nvcc)
   message(STATUS "no library of GPU kernels is built: GPUs compute with LibTorch's alone")
 endif()
 
+# nvcc takes minutes, so only a machine with a GPU builds the library along with the program.
+set(tessera_has_gpu OFF)
+if(TESSERA_CUDA OR EXISTS /dev/nvidiactl)
+  set(tessera_has_gpu ON)
+endif()
+option(TESSERA_GPU_KERNELS "build the library of GPU kernels with the program (OFF: only by `ninja tessera_gpu`)" ${tessera_has_gpu})
+
 # tessera_gpu_library(NAME SOURCES…): the library lib<NAME>.so next to the program, and the compiler's report of
 # registers and memory next to each object (make cuda-check).
 function(tessera_gpu_library name)
@@ -72,6 +79,9 @@ function(tessera_gpu_library name)
   list(GET tessera_cudart 0 cudart)
   add_library(${name} SHARED ${objects})
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+  if(NOT TESSERA_GPU_KERNELS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   target_link_libraries(${name} PRIVATE ${cudart})
 endfunction()

@@ -36,7 +36,7 @@ if(TARGET tessera)
   endif()
   set_target_properties(tessera_program PROPERTIES INSTALL_RPATH "${torch_rpath}")
   install(TARGETS tessera tessera_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  if(TARGET tessera_gpu)  # the program looks for it in its own folder
+  if(TARGET tessera_gpu AND TESSERA_GPU_KERNELS)  # the program looks for it in its own folder
     add_dependencies(tessera_program tessera_gpu)
     install(TARGETS tessera_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -10,7 +10,7 @@
 namespace tessera::ops {
 namespace {
 
-float* floats_to(const torch::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+float* floats_or_null(const torch::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 kernels::gpu::NormForward forward_call(const torch::Tensor& x, const torch::Tensor& weight,
                                        const torch::Tensor& bias, double eps, bool centred) {
@@ -61,7 +61,8 @@ struct GpuNormNode : torch::autograd::Function<GpuNormNode> {
     if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = torch::empty_like(weight);
     if (dweight.defined() || dbias.defined())
       partial = torch::empty({kernels::gpu::norm_parts(call.rows), 2, call.width}, weight.options());
-    call.dweight = floats_to(dweight), call.dbias = floats_to(dbias), call.partial = floats_to(partial);
+    call.dweight = floats_or_null(dweight), call.dbias = floats_or_null(dbias),
+    call.partial = floats_or_null(partial);
     const auto* form =
         kernels::gpu::choose_form(kernels::gpu::table()->norm_backward, place.capability, call);
     check(form != nullptr, "norm: no kernel for the gradient of rows of ", call.width,
