@@ -41,7 +41,7 @@ build: configure  ## the program, at build/tessera
 demo: build  ## train on the built-in pictures, print the accuracy, classify one, write a report
 	tools/demo $(abspath $(BUILD))/tessera
 
-# OpenMPI and qemu must be installed before CMake runs. They enable tests of a run over several processes, and
+# mpirun and qemu must be installed before CMake runs. They enable tests of a run over several processes, and
 # of the kernels on older processors.
 test: packages-mpi packages-qemu configure  ## build everything and run every test
 	@cmake $(BUILD) >/dev/null
@@ -87,9 +87,10 @@ clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI)
 export-check: build  ## exported files of all families and tasks in onnxruntime and OpenVINO, in EXPORTS=FOLDER
 	tests/export/run $(abspath $(BUILD))/tessera $(EXPORTS)
 
-soak: configure  ## kill training CRASHES=500 times and resume it; end `tessera serve` under load STOPS=50 times
-	$(COMPILE) crash_test tessera
+soak: configure  ## kill training CRASHES=500 times and resume it, and 100 times one of its processes; end `tessera serve` under load STOPS=50 times
+	$(COMPILE) crash_test parallel_test tessera
 	TESSERA_CRASHES=$(CRASHES) $(BUILD)/tests/fault/crash_test
+	TESSERA_CRASHES=100 $(BUILD)/tests/parallel/parallel_test --gtest_filter='*LosesProcesses*'
 	tests/fault/serve_soak $(BUILD)/tessera $(STOPS)
 
 SANITIZED := core_test io_files_test io_images_test io_onnx_test io_weights_test kernels_test serve_hostile_test

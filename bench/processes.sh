@@ -4,7 +4,7 @@
 #
 #   bench/processes.sh BUILD [DATA]
 #
-# BUILD contains tessera with MPI; DATA: shards of CIFAR-10 (default: the built-in images).
+# BUILD contains tessera; DATA: shards of CIFAR-10 (default: the built-in images).
 # TESSERA_BENCH_ROUNDS (5).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "parallel/world.h"
 #include "tasks/base/task.h"
+
+namespace tessera::parallel {
+class World;
+}
 
 namespace tessera::train {
 

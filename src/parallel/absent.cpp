@@ -1,30 +1,16 @@
-// Replaces mpi_backend.cpp in a build without MPI, and nccl.cpp in one without NCCL.
-#include <cstdlib>
-
+// Replaces nccl.cpp in a build without NCCL.
 #include "core/error.h"
-#include "parallel/group.h"
+#include "parallel/meeting_place.h"
 #include "parallel/world.h"
 
 namespace tessera::parallel {
 
-#ifndef TESSERA_HAS_MPI
-Launched launch_mpi(const std::shared_ptr<CollectiveLog>&) {
-  fail(
-      "this process was started by a launcher (mpirun, srun), but this build is without MPI: install OpenMPI "
-      "(libopenmpi-dev) and build again");
-}
-void leave_mpi() {}
-void abort_mpi(int exit_code) { std::_Exit(exit_code); }
-#endif
-
 #ifndef USE_C10D_NCCL
 bool has_nccl() { return false; }
 std::string name_of_gpu(int) { return ""; }
-c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store>, int, int, int,
-                                            std::shared_ptr<CollectiveLog>) {
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store>, int, int, int) {
   fail("this build is without NCCL: several processes train on the CPU, with --device cpu");
 }
-void collect_nccl(c10d::Backend&) {}
 #endif
 
 }  // namespace tessera::parallel

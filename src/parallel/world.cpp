@@ -1,6 +1,8 @@
 #include "parallel/world.h"
 
+#include <c10/util/Logging.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <unistd.h>
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -16,8 +19,8 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "parallel/group.h"
-#include "parallel/started.h"
+#include "parallel/engines.h"
+#include "parallel/launcher.h"
 
 namespace tessera::parallel {
 namespace {
@@ -32,7 +35,7 @@ std::string bytes_of(const torch::Tensor& tensor, int64_t size) {
   return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<size_t>(size)};
 }
 
-// Prints a line if MPI does not connect the processes within some seconds.
+// Prints a line if the processes do not meet within some seconds.
 class JoinNote {
  public:
   JoinNote() : thread_([this] { run(); }) {}
@@ -52,7 +55,7 @@ class JoinNote {
     std::unique_lock lock(mutex_);
     if (ready_.wait_for(lock, kPatience, [this] { return joined_; })) return;
     std::cerr << text("tessera: waits for the other processes, ", started_processes(),
-                      " were started: all of them must be the same `tessera train`\n")
+                      " were started: all of them must be the same tessera\n")
               << std::flush;
   }
   std::mutex mutex_;
@@ -61,16 +64,21 @@ class JoinNote {
   std::thread thread_;
 };
 
-Launched launch(const std::shared_ptr<CollectiveLog>& log) {
-  const JoinNote note;
-  return launch_mpi(log);
+// Equal in processes that can work together.
+std::string name_of_program() {
+  std::error_code none;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", none).filename().string();
+  return text(program, " ", TESSERA_VERSION, " with LibTorch ", TORCH_VERSION);
+}
+
+void check_programs(const std::vector<std::string>& programs) {
+  for (size_t rank = 1; rank < programs.size(); ++rank)
+    if (programs[rank] != programs[0])
+      fail_usage("process 0 is ", printable(programs[0]), ", process ", rank, " is ",
+                 printable(programs[rank]), ": start the same program everywhere");
 }
 
 }  // namespace
-
-World::World() = default;
-
-std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World()); }
 
 std::string name_of_machine() {
   std::array<char, 256> name = {};
@@ -78,35 +86,132 @@ std::string name_of_machine() {
   return name.data();
 }
 
+World::World() : machines_{name_of_machine()} {
+  for (size_t i = 0; i < kAxes; ++i) axes_.emplace_back(name_of(static_cast<AxisName>(i)));
+}
+
+std::unique_ptr<World> World::alone() { return std::unique_ptr<World>(new World()); }
+
 std::unique_ptr<World> World::join() {
   std::unique_ptr<World> world = alone();
-  if (!launched()) return world;  // without a launcher MPI is never started
-  auto log = std::make_shared<CollectiveLog>();
-  Launched mpi = launch(log);
-  refuse_lonely(mpi.size);
-  world->rank_ = mpi.rank, world->size_ = mpi.size;
-  world->local_rank_ = mpi.local_rank, world->local_size_ = mpi.local_size;
-  auto processes = c10::make_intrusive<c10d::ProcessGroup>(mpi.rank, mpi.size);
-  processes->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, mpi.gradients);
-  processes->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
-  processes->setGroupName("tessera");
-  world->group_ =
-      std::make_unique<Group>(Group{std::move(processes), std::move(mpi.others), nullptr, std::move(log)});
+  const std::optional<Start> start = read_start();
+  if (!start) return world;
+  FLAGS_caffe2_log_level = 3;  // errors of the store and of Gloo become our own lines
+  const JoinNote note;
+  auto group = std::make_unique<Group>(MeetingPlace(*start));
+  check_programs(group->place.exchange("program", name_of_program()));
+  world->machines_ = group->place.exchange("machine", name_of_machine());
+  world->launcher_ = start->launcher;
+  world->rank_ = static_cast<int>(start->rank), world->size_ = static_cast<int>(start->size);
+  world->name_machines();
+  if (start->local_rank >= 0 && start->local_size > 0) {
+    world->local_rank_ = static_cast<int>(start->local_rank);
+    world->local_size_ = static_cast<int>(start->local_size);
+  }
+  group->local = world->local_size_ == world->size_;
+  group->shared.log = std::make_shared<ExchangeLog>();
+  const MeetingPlace& place = group->place;
+  group->shared.watch = std::make_shared<Watch>([&place] { return place.connect(); }, world->rank_,
+                                                world->size_, start->served);
+  world->group_ = std::move(group);
+  world->mesh_ = Mesh(world->size_);
+  world->make_axes();
   return world;
+}
+
+void World::name_machines() {
+  const std::string& mine = machines_[static_cast<size_t>(rank_)];
+  local_size_ = static_cast<int>(std::count(machines_.begin(), machines_.end(), mine));
+  local_rank_ = static_cast<int>(std::count(machines_.begin(), machines_.begin() + rank_, mine));
 }
 
 World::~World() {
   if (!group_) return;
-  if (group_->nccl) group_->nccl->shutdown();
-  group_.reset();
-  leave_mpi();
+  group_->shared.watch->stop();
+  group_->place.leave();
+  for (const auto* known : {&group_->engines, &group_->gradient_engines})
+    for (const auto& [members, engines] : *known)
+      if (engines.gpu) engines.gpu->shutdown();
 }
 
-void World::sum(const torch::Tensor& values) {
-  if (!group_) return;
-  std::vector<torch::Tensor> tensors = {values};
-  group_->backend->allreduce(tensors, {})->wait();
+// --- axes
+
+const World::Group::Engines& World::Group::find_engines(std::map<std::vector<int>, Engines>& known,
+                                                        const std::string& name,
+                                                        const std::vector<int>& members, int rank) {
+  Engines& found = known[members];
+  std::string key = name;
+  for (const int member : members) key += "." + std::to_string(member);
+  const auto size = static_cast<int>(members.size());
+  if (!found.cpu) found.cpu = make_gloo(place.part("gloo/" + key), rank, size, local);
+  if (gpu >= 0 && !found.gpu) found.gpu = make_nccl(place.part("nccl/" + key), rank, size, gpu);
+  return found;
 }
+
+Axis World::make_axis(const std::string& name, const std::vector<int>& members) {
+  if (members.size() == 1) return Axis(name);
+  const auto rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
+  const Group::Engines& engines = group_->find_engines(group_->engines, "tensors", members, rank);
+  const auto channel = [&](const c10::intrusive_ptr<c10d::Backend>& engine) {
+    return engine ? c10::make_intrusive<Channel>(name, kSum, members, engine, group_->shared) : nullptr;
+  };
+  auto channels = std::make_shared<Channels>(Channels{channel(engines.cpu), channel(engines.gpu)});
+  group_->channels.push_back(channels);
+  return {name, members, rank, std::move(channels)};
+}
+
+void World::make_axes() {
+  std::vector<int> everyone(static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) everyone[static_cast<size_t>(rank)] = rank;
+  group_->channels.clear();
+  all_ = make_axis("all", everyone);
+  for (size_t i = 0; i < kAxes; ++i) {
+    const auto axis = static_cast<AxisName>(i);
+    axes_[i] = make_axis(tessera::name_of(axis), mesh_.group_of(rank_, {axis}));
+  }
+  const int64_t replicate = mesh_.degree(AxisName::replicate), shard = mesh_.degree(AxisName::shard);
+  samples_ = shard == 1 ? axis(AxisName::replicate)
+             : replicate == 1
+                 ? axis(AxisName::shard)
+                 : make_axis("samples", mesh_.group_of(rank_, {AxisName::replicate, AxisName::shard}));
+  group_->make_gradients(samples_);
+}
+
+void World::Group::make_gradients(const Axis& samples) {
+  if (samples.size() == 1) {
+    gradients = nullptr, processes = nullptr;
+    return;
+  }
+  const Engines& found = find_engines(gradient_engines, "gradients", samples.members(), samples.rank());
+  const auto channel = [&](const c10::intrusive_ptr<c10d::Backend>& engine) {
+    return c10::make_intrusive<Channel>(samples.name(), kGradients, samples.members(), engine, shared);
+  };
+  gradients = std::make_shared<Channels>();
+  processes = c10::make_intrusive<c10d::ProcessGroup>(samples.rank(), samples.size());
+  const auto custom = c10d::ProcessGroup::BackendType::CUSTOM;
+  gradients->cpu = channel(found.cpu);
+  processes->setBackend(c10::DeviceType::CPU, custom, gradients->cpu);
+  if (found.gpu) {
+    gradients->gpu = channel(found.gpu);
+    processes->setBackend(c10::DeviceType::CUDA, custom, gradients->gpu);
+  }
+  processes->setDefaultBackend(custom);
+  processes->setGroupName("tessera");
+}
+
+void World::lay_out(const ParallelConfig& config) {
+  Mesh mesh(config, size_);
+  if (!group_) return;
+  bool same = true;
+  for (size_t i = 0; i < kAxes; ++i) {
+    const auto axis = static_cast<AxisName>(i);
+    same = same && mesh.degree(axis) == mesh_.degree(axis);
+  }
+  mesh_ = mesh;
+  if (!same) make_axes();
+}
+
+// --- exchanges
 
 bool World::any(bool mine) {
   if (!group_) return mine;
@@ -118,65 +223,62 @@ bool World::any(bool mine) {
 std::string World::broadcast(const std::string& bytes) {
   if (!group_) return bytes;
   torch::Tensor size = torch::tensor(static_cast<int64_t>(bytes.size()), torch::kInt64);
-  std::vector<torch::Tensor> tensors = {size};
-  group_->backend->broadcast(tensors, {})->wait();
+  all_.start_broadcast(size)();
   const auto count = size.item<int64_t>();
-  tensors = {leader() ? tensor_of(bytes, count) : torch::zeros({count}, torch::kUInt8)};
-  if (count > 0) group_->backend->broadcast(tensors, {})->wait();
-  return bytes_of(tensors[0], count);
+  const torch::Tensor content = leader() ? tensor_of(bytes, count) : torch::zeros({count}, torch::kUInt8);
+  if (count > 0) all_.start_broadcast(content)();
+  return bytes_of(content, count);
 }
 
 std::vector<std::string> World::gather(const std::string& bytes) {
   if (!group_) return {bytes};
-  const torch::Tensor sizes = torch::zeros({size_}, torch::kInt64);
-  sizes[rank_] = static_cast<int64_t>(bytes.size());
-  sum(sizes);
-  const auto largest = sizes.max().item<int64_t>();
-  std::vector<torch::Tensor> mine = {tensor_of(bytes, largest)};
-  std::vector<std::vector<torch::Tensor>> all(1);
-  for (int rank = 0; rank < size_; ++rank) all[0].push_back(torch::empty({largest}, torch::kUInt8));
-  if (largest > 0) group_->backend->allgather(all, mine, {})->wait();
+  const auto mine = static_cast<int64_t>(bytes.size());
+  const torch::Tensor sizes = all_.gather_counts({mine});
+  const std::vector<int64_t> counts(sizes.const_data_ptr<int64_t>(), sizes.const_data_ptr<int64_t>() + size_);
+  const torch::Tensor whole = all_.gather(tensor_of(bytes, mine), counts);
   std::vector<std::string> out;
-  for (int rank = 0; rank < size_; ++rank)
-    out.push_back(bytes_of(all[0][static_cast<size_t>(rank)], sizes[rank].item<int64_t>()));
+  int64_t begin = 0;
+  for (const int64_t count : counts) {
+    out.push_back(bytes_of(whole.slice(0, begin, begin + count), count));
+    begin += count;
+  }
   return out;
-}
-
-std::function<void()> World::pass_on(const torch::Tensor& rows, const torch::Tensor& into) {
-  check(group_ != nullptr, "a process that is alone has no next one");
-  std::vector<int64_t> sent(static_cast<size_t>(size_)), received(static_cast<size_t>(size_));
-  sent[static_cast<size_t>((rank_ + 1) % size_)] = rows.size(0);
-  received[static_cast<size_t>((rank_ + size_ - 1) % size_)] = into.size(0);
-  torch::Tensor from = rows, to = into;
-  return [work = group_->backend->alltoall_base(to, from, received, sent, {})] { work->wait(); };
 }
 
 std::vector<Traffic> World::traffic() const {
   if (!group_) return {};
-  if (group_->nccl) collect_nccl(*group_->nccl);
-  return group_->log->traffic();
+  const auto collect = [](const std::shared_ptr<Channels>& channels) {
+    if (channels && channels->gpu) channels->gpu->collect();
+  };
+  for (const auto& channels : group_->channels) collect(channels);
+  collect(group_->gradients);
+  return group_->shared.log->traffic();
 }
 
 void World::start_recording() {
   if (!group_) return;
-  if (group_->nccl) collect_nccl(*group_->nccl);  // excludes earlier collectives
-  group_->log->start_recording();
+  traffic();  // excludes earlier exchanges of GPUs
+  group_->shared.log->start_recording();
 }
 
 std::vector<Collective> World::stop_recording() {
   if (!group_) return {};
-  if (group_->nccl) collect_nccl(*group_->nccl);
-  return group_->log->stop_recording();
+  traffic();
+  return group_->shared.log->stop_recording();
 }
 
 void World::take_gpu(int index) {
   check(group_ != nullptr, "a process that is alone takes any GPU without the others");
-  group_->nccl = make_nccl(meet(*this), rank_, size_, index, group_->log);
-  group_->processes->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, group_->nccl);
+  group_->gpu = index;
+  make_axes();
 }
 
-void World::abort(int exit_code) {
-  if (group_) abort_mpi(exit_code);
+void World::blame(const std::string& line) {
+  if (group_) group_->shared.watch->publish_failure(line);
+}
+
+void World::end(int exit_code) {
+  std::cout.flush();
   std::_Exit(exit_code);
 }
 

@@ -22,6 +22,11 @@ Chip this_cpu() {
   return {"cpu", Generation::cpu, kCoreFlops * cores, memory, kCoreBytes * cores, 5e9, 1e9, 1};
 }
 
+const std::vector<std::string>& generation_names() {
+  static const std::vector<std::string> names = {"ampere", "hopper", "cpu"};
+  return names;
+}
+
 std::vector<std::string> names_of(const std::vector<Chip>& known) {
   std::vector<std::string> names;
   for (const Chip& chip : known) names.push_back(chip.name);
@@ -45,7 +50,7 @@ Chip chip_of(const std::string& name, const Value& table) {
       fail_usage("unknown key '", name, ".", key, "'", did_you_mean(key, keys));
   Chip chip{.name = name};
   if (const Value* generation = table.find("generation")) {
-    const std::vector<std::string> names = {"ampere", "hopper", "cpu"};
+    const std::vector<std::string>& names = generation_names();
     const auto found = generation->is_string()
                            ? std::find(names.begin(), names.end(), generation->as_string())
                            : names.end();
@@ -118,6 +123,53 @@ Cluster parse_cluster(const std::string& name, const std::vector<Chip>& known) {
   cluster.chips = *chips_asked;
   cluster.per_machine = std::min(*per_machine, cluster.chips);
   return cluster;
+}
+
+namespace {
+
+int64_t count_of(Value& file, const std::string& key) {
+  const Value* value = file.find(key);
+  if (!value || !value->is_int() || value->as_int() < 1 || value->as_int() > (1 << 20))
+    fail_usage(key, " must be a number from 1 to 1048576");
+  const int64_t count = value->as_int();
+  std::erase_if(file.as_table(), [&](const auto& entry) { return entry.first == key; });
+  return count;
+}
+
+}  // namespace
+
+Cluster read_cluster(const std::string& path) {
+  Value file = parse_toml(read_text(path, uint64_t{1} << 20), path);
+  try {
+    Cluster cluster;
+    cluster.chips = count_of(file, "chips"), cluster.per_machine = count_of(file, "per_machine");
+    if (file.as_table().size() != 1) fail_usage("there are ", file.as_table().size(), " chips, must be one");
+    const auto& [name, table] = file.as_table()[0];
+    cluster.chip = chip_of(name, table);
+    cluster.per_machine = std::min(cluster.per_machine, cluster.chips);
+    return cluster;
+  } catch (const Error& error) {
+    throw Error(error.kind, path + ": " + error.what());
+  }
+}
+
+std::string cluster_toml(const Cluster& cluster) {
+  const Chip& chip = cluster.chip;
+  const auto quantity = [](double value, const char* unit) {
+    return text(shortest(value / 1e9), " G", unit);
+  };
+  Value file;
+  file.set("chips", cluster.chips), file.set("per_machine", cluster.per_machine);
+  Value table;
+  table.set("generation", generation_names().at(static_cast<size_t>(chip.generation)));
+  table.set("flops", quantity(chip.flops, "FLOP/s"));
+  table.set("memory", quantity(chip.memory_bytes, "B"));
+  table.set("memory_rate", quantity(chip.memory_bytes_per_s, "B/s"));
+  table.set("link", quantity(chip.link_bytes_per_s, "B/s"));
+  table.set("network", quantity(chip.network_bytes_per_s, "B/s"));
+  table.set("power", chip.power);
+  file.as_table().emplace_back(chip.name, table);
+  return write_toml(file);
 }
 
 double parse_quantity(const std::string& quantity, const std::string& unit, const std::string& where) {

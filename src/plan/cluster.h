@@ -40,6 +40,12 @@ std::vector<Chip> read_chips(const std::string& path);
 // Reads "h100x64", or "h100x64/4" for machines of four chips. Throws a usage error for anything else.
 Cluster parse_cluster(const std::string& name, const std::vector<Chip>& known = chips());
 
+// Reads the file that `tessera doctor --cluster` wrote: `chips`, `per_machine` and one chip as in read_chips().
+// Throws a usage error for anything else.
+Cluster read_cluster(const std::string& path);
+// Returns text that read_cluster() reads.
+std::string cluster_toml(const Cluster& cluster);
+
 // Returns a value in base units of "989 TFLOP/s", "80 GB" or "3350 GB/s"; `unit`: "FLOP/s", "B" or "B/s".
 double parse_quantity(const std::string& quantity, const std::string& unit, const std::string& where);
 

@@ -24,6 +24,28 @@ Transformer gpt(int64_t width, int64_t heads, int64_t layers, int64_t sequence =
   return {"gpt", width, heads, heads, layers, 4 * width, 51200, sequence, true};
 }
 
+TEST(Cluster, AMeasuredOneIsReadBack) {
+  const std::string file = testing::TempDir() + "/cluster.toml";
+  Cluster cluster{find_chip("h100-500w"), 16, 8};
+  cluster.chip.link_bytes_per_s = 1.23456e8, cluster.chip.network_bytes_per_s = 7e9;
+  write_text_atomic(file, cluster_toml(cluster));
+  const Cluster read = read_cluster(file);
+  EXPECT_EQ(read.chips, 16);
+  EXPECT_EQ(read.per_machine, 8);
+  EXPECT_EQ(read.chip.name, "h100-500w");
+  EXPECT_EQ(read.chip.generation, Generation::hopper);
+  EXPECT_DOUBLE_EQ(read.chip.flops, cluster.chip.flops);
+  EXPECT_DOUBLE_EQ(read.chip.memory_bytes, cluster.chip.memory_bytes);
+  EXPECT_DOUBLE_EQ(read.chip.link_bytes_per_s, 1.23456e8);
+  EXPECT_DOUBLE_EQ(read.chip.network_bytes_per_s, 7e9);
+  EXPECT_DOUBLE_EQ(read.chip.power, cluster.chip.power);
+  for (const char* wrong :
+       {"per_machine = 1\n", "chips = 0\nper_machine = 1\n", "chips = 1\nper_machine = 1\n"}) {
+    write_text_atomic(file, wrong);
+    EXPECT_THROW(read_cluster(file), Error) << wrong;
+  }
+}
+
 TEST(Shape, AttentionOverPixelsPatchesAndWindows) {
   // 128 x 128 pixels, 48 layers of 16 heads in float: one example.
   EXPECT_DOUBLE_EQ(4 * 48 * 16 * score_entries(128, 128) / kGiB, 768);

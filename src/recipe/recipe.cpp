@@ -28,10 +28,11 @@ void for_each_section(R& recipe, F&& f) {
   f("augment", recipe.augment);
   f("quantization", recipe.quantization);
   f("train", recipe.train);
+  f("parallel", recipe.parallel);
 }
 
 constexpr std::array kSections = {"model",        "data",      "preprocess", "augment", "task",
-                                  "quantization", "optimiser", "schedule",   "train"};
+                                  "quantization", "optimiser", "schedule",   "train",   "parallel"};
 
 // Keys that affect output paths, intervals, speed, or when to give up, but not the result.
 constexpr std::array kFreeKeys = {
@@ -230,6 +231,7 @@ Recipe read_recipe(const Value& stored, const std::string& where) {
     if (const Value* section = table.find("task"))
       recipe.task = tasks::resolve_task(with_pretrained_task(*section, pretrained_task));
     check_train(recipe.train);
+    parallel::check_degrees(recipe.parallel);
     check_quantization(recipe.quantization);
     require(recipe.preprocess.size >= 1 && recipe.preprocess.size <= 16384, "preprocess.size",
             recipe.preprocess.size, "1 to 16384");
@@ -305,6 +307,7 @@ Value computed_part(const Recipe& recipe) {
   Value::Table& train = table.find("train")->as_table();
   for (const std::string free : kFreeKeys)
     std::erase_if(train, [&](const auto& entry) { return "train." + entry.first == free; });
+  std::erase_if(table.as_table(), [](const auto& entry) { return entry.first == "parallel"; });
   return table;
 }
 

@@ -17,6 +17,7 @@
 #include "models/base/model.h"
 #include "optim/optimiser.h"
 #include "optim/schedule.h"
+#include "parallel/mesh.h"
 #include "tasks/base/registry.h"
 #include "weights/quantise.h"
 
@@ -87,6 +88,7 @@ struct Recipe {
   OptimiserSpec optimiser = resolve_optimiser({});
   Value schedule = resolve_schedule({});  // complete: every key of the schedule named by "name"
   TrainConfig train;
+  parallel::ParallelConfig parallel;  // does not affect the result
 };
 
 // Reads a file with its bases and overlays `overrides` ("section.key=value"). Usage errors name file and key:

@@ -1,89 +1,57 @@
+#include "parallel/collectives.h"
 #include "train/trainer_run.h"
-
-#include <torch/csrc/autograd/custom_function.h>
 
 namespace tessera::train {
 namespace {
 
-torch::Tensor summed(parallel::World& world, const torch::Tensor& values) {
-  torch::Tensor sum = values.to(torch::kCPU).contiguous();
-  if (sum.is_same(values)) sum = sum.clone();
-  world.sum(sum);
-  return sum.to(values.device());
-}
+class AxisCollective final : public tasks::Collective {
+ public:
+  explicit AxisCollective(const parallel::Axis& axis) : axis_(axis) {}
 
-// Forward: every process places its rows among zeros, and the sum is the whole tensor. Backward: each row's
-// gradient is the sum over all processes.
-struct GatherRows : torch::autograd::Function<GatherRows> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& rows,
-                               int64_t first, int64_t whole, int64_t world) {
-    context->saved_data["first"] = first;
-    context->saved_data["count"] = rows.size(0);
-    context->saved_data["world"] = world;
+  // Processes have different numbers of rows. Rows of other pieces of the step are zero.
+  torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) override {
+    if (axis_.size() == 1) return rows;
+    const torch::Tensor places = axis_.gather_counts({first, rows.size(0)});  // [size, 2]
+    const auto place = places.accessor<int64_t, 2>();
+    std::vector<int64_t> counts;
+    int64_t end = 0;
+    bool complete = true;
+    for (int64_t rank = 0; rank < places.size(0); ++rank) {
+      complete = complete && place[rank][0] == end;
+      end = place[rank][0] + place[rank][1];
+      counts.push_back(place[rank][1]);
+    }
+    const torch::Tensor all = parallel::gather_over(rows, counts, axis_);
+    if (complete && end == whole) return all;
+    std::vector<torch::Tensor> indices;
+    for (int64_t rank = 0; rank < places.size(0); ++rank)
+      indices.push_back(torch::arange(place[rank][0], place[rank][0] + place[rank][1]));
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = whole;
-    torch::Tensor all = torch::zeros(shape, rows.options());
-    all.narrow(0, first, rows.size(0)).copy_(rows);
-    return summed(*reinterpret_cast<parallel::World*>(world), all);
+    return torch::zeros(shape, rows.options()).index_copy(0, torch::cat(indices).to(rows.device()), all);
   }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    auto& world = *reinterpret_cast<parallel::World*>(context->saved_data["world"].toInt());
-    const torch::Tensor sum = summed(world, gradients[0]);
-    const torch::Tensor own =
-        sum.narrow(0, context->saved_data["first"].toInt(), context->saved_data["count"].toInt());
-    return {own.clone(), torch::Tensor(), torch::Tensor(), torch::Tensor()};
-  }
-};
-
-// The gradient of each term is the sum of all processes' gradients.
-struct SumOfAll : torch::autograd::Function<SumOfAll> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& values,
-                               int64_t world) {
-    context->saved_data["world"] = world;
-    return summed(*reinterpret_cast<parallel::World*>(world), values);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    auto& world = *reinterpret_cast<parallel::World*>(context->saved_data["world"].toInt());
-    return {summed(world, gradients[0]), torch::Tensor()};
-  }
-};
-
-class WorldCollective final : public tasks::Collective {
- public:
-  explicit WorldCollective(parallel::World& world) : world_(world) {}
-
-  torch::Tensor gather(const torch::Tensor& rows, int64_t first, int64_t whole) override {
-    if (world_.size() == 1) return rows;
-    return GatherRows::apply(rows, first, whole, reinterpret_cast<int64_t>(&world_));
-  }
-  torch::Tensor sum(const torch::Tensor& values) override {
-    if (world_.size() == 1) return values;
-    return SumOfAll::apply(values, reinterpret_cast<int64_t>(&world_));
-  }
-  int64_t rank() const override { return world_.rank(); }
-  int64_t size() const override { return world_.size(); }
+  torch::Tensor sum(const torch::Tensor& values) override { return parallel::sum_over(values, axis_); }
+  int64_t rank() const override { return axis_.rank(); }
+  int64_t size() const override { return axis_.size(); }
   std::function<torch::Tensor()> pass_on(const torch::Tensor& rows, int64_t count) override {
-    const torch::Tensor sent = rows.detach().to(torch::kCPU).contiguous();
+    const torch::Tensor sent = rows.detach().contiguous();
     std::vector<int64_t> shape = rows.sizes().vec();
     shape[0] = count;
     const torch::Tensor into = torch::empty(shape, sent.options());
-    return [wait = world_.pass_on(sent, into), into, device = rows.device()] {
+    return [wait = axis_.start_shift(sent, into), into] {
       wait();
-      return into.to(device);
+      return into;
     };
   }
 
  private:
-  parallel::World& world_;
+  const parallel::Axis& axis_;
 };
 
 }  // namespace
 
-std::unique_ptr<tasks::Collective> make_collective(parallel::World& world) {
-  return std::make_unique<WorldCollective>(world);
+std::unique_ptr<tasks::Collective> make_collective(const parallel::Axis& axis) {
+  return std::make_unique<AxisCollective>(axis);
 }
 
 }  // namespace tessera::train

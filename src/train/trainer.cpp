@@ -57,7 +57,7 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
       meter_(names_of_metrics(task_.step_metrics()), setup_.compute.device,
              optimisation_.clip.mode != "none"),
       loss_scale_(setup_.recipe.train.precision == RunPrecision::fp16),
-      collective_(make_collective(world)) {}
+      collective_(make_collective(world.samples())) {}
 
 RunSummary Trainer::run() {
   start();
@@ -107,7 +107,7 @@ void Trainer::end_profile() {
 std::unique_ptr<data::Loader> Trainer::open_loader(const tasks::StreamSpec& stream, bool training,
                                                    data::LoaderPosition start) {
   data::LoaderConfig config = loader_config(setup_.recipe.train, stream, training);
-  config.rank = world_.rank(), config.world_size = world_.size();
+  config.rank = world_.samples().rank(), config.world_size = world_.samples().size();
   const int64_t side = training ? input_size(setup_.recipe, setup_.plan, state_.position.epoch)
                                 : setup_.recipe.preprocess.size;
   return std::make_unique<data::Loader>(*stream.source, stream.transform(side), config, start);
@@ -218,7 +218,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   double all = static_cast<double>(inputs.main().whole);
   if (!task_.weight_counts_samples()) {
     const torch::Tensor weight = torch::tensor({own}, torch::kFloat64);
-    if (world_.size() > 1) world_.sum(weight);
+    if (world_.size() > 1) world_.samples().sum(weight);
     all = weight.item<double>();
   }
   StepMeans means;
@@ -239,7 +239,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     }
     const torch::Tensor mean = weight > 0 ? loss.sum / weight : loss.sum;
     const double part = own > 0 ? weight / own : 0;
-    const double factor = part * means.loss_share * static_cast<double>(world_.size());
+    const double factor = part * means.loss_share * static_cast<double>(world_.samples().size());
     const torch::Tensor scaled = factor == 1 ? mean : mean * factor;
     if (i + 1 == pieces) mean_.prepare(scaled);
     (loss_scale_.on() ? scaled * loss_scale_.scale() : scaled).backward();
@@ -260,11 +260,11 @@ void Trainer::measure_piece(double factor, int64_t samples) {
 // averaged.
 void Trainer::measure_noise(int64_t samples) {
   const double norm = norm_of_gradients();
-  if (world_.size() > 1) {
+  const parallel::Axis& all = world_.samples();
+  if (all.size() > 1) {
     const torch::Tensor sums = torch::tensor({piece_square_, piece_samples_}, torch::kFloat64);
-    world_.sum(sums);
-    piece_square_ = sums[0].item<double>() / world_.size(),
-    piece_samples_ = sums[1].item<double>() / world_.size();
+    all.sum(sums);
+    piece_square_ = sums[0].item<double>() / all.size(), piece_samples_ = sums[1].item<double>() / all.size();
   }
   noise_scale_.add(piece_square_, piece_samples_, norm * norm, static_cast<double>(samples));
 }
@@ -280,8 +280,8 @@ double Trainer::norm_of_gradients() const {
 void Trainer::average(const std::vector<torch::Tensor>& statistics, double share) {
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& tensor : statistics) {
-    const torch::Tensor sum = (tensor * share).to(torch::kCPU).contiguous();
-    world_.sum(sum);
+    const torch::Tensor sum = (tensor * share).contiguous();
+    world_.samples().sum(sum);
     tensor.copy_(sum);
   }
 }
@@ -367,7 +367,7 @@ void Trainer::log() {
 
 // Adds each kind of collective's traffic since the previous line.
 void Trainer::add_traffic(Metrics& values) {
-  for (const parallel::Traffic& now : world_.traffic()) {
+  for (const parallel::Traffic& now : parallel::by_kind(world_.traffic())) {
     parallel::Traffic& before = traffic_[now.kind];
     values.emplace_back(now.kind + "_exchanges", static_cast<double>(now.calls - before.calls));
     values.emplace_back(now.kind + "_bytes", static_cast<double>(now.bytes - before.bytes));
@@ -460,6 +460,12 @@ void keep_orientation(Recipe& recipe, std::vector<std::string>& notes) {
   notes.emplace_back("images are read as stored, without their EXIF orientation, as the run began");
 }
 
+// True if torchrun chose one thread for each process, as it does unless the user chose a number.
+bool set_by_torchrun() {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  return std::getenv("TORCHELASTIC_RUN_ID") && threads && std::string(threads) == "1";
+}
+
 }  // namespace
 
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
@@ -470,19 +476,26 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   parallel::World& world = options.world ? *options.world : *alone;
   // Checked first, since "auto" means the model of an existing run, which other weights may not match.
   if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
+  parallel::require_replicate_only(recipe.parallel);
+  world.lay_out(recipe.parallel);
+  parallel::require_replicate_only(world.mesh());
   Recipe shared = recipe;
   // Processes share their available cores; a launcher may have assigned separate cores to each.
   if (recipe.train.threads == 0 && world.size() > 1) {
     const std::string mine = parallel::name_of_machine() + core_mask();
     const std::vector<std::string> all = world.gather(mine);
     const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
-    shared.train.threads = std::max(1, available_cores() / sharing);
+    shared.train.threads = set_by_torchrun() ? 1 : std::max(1, available_cores() / sharing);
   }
   std::vector<std::string> notes;
   if (world.size() > 1)
     shared.train.device = choose_device(recipe.train.device, world, notes).str();
   else if (const std::string why = recipe.train.device == "auto" ? why_gpu_is_idle() : ""; !why.empty())
     notes.push_back("training on the CPU: " + why);
+  if (world.size() > 1 && recipe.train.threads == 0 && set_by_torchrun())
+    notes.emplace_back(
+        "each process computes with one thread, as torchrun set OMP_NUM_THREADS=1: set "
+        "OMP_NUM_THREADS or train.threads for more");
   if (continued) keep_orientation(shared, notes);
   Setup setup = make_setup(shared, continued, world.size());
   setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own

@@ -13,10 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/world.h"
+#include "parallel/traffic.h"
 #include "recipe/recipe.h"
 #include "runs/run_directory.h"
 #include "tasks/base/task.h"
+
+namespace tessera::parallel {
+class World;
+}
 
 namespace tessera::train {
 

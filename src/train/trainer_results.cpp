@@ -311,7 +311,7 @@ RunSummary Trainer::summarise() {
   summary.seconds = seconds();
   summary.images_per_second = total_.images_per_second();
   summary.wait_share = total_.wait_share();
-  summary.exchanges = world_.traffic();
+  summary.exchanges = parallel::by_kind(world_.traffic());
   summary.bad_images = static_cast<int64_t>(state_.bad_pictures.size() + bad_validation_.size());
   return summary;
 }

@@ -65,6 +65,7 @@ class Trainer {
   // Before the first step.
   void start();
   void check_profile() const;
+  void check_shared_directory();
   void check_same_everywhere();
   void share_first_weights();
   void claim_directory();
@@ -135,7 +136,7 @@ class Trainer {
   bool leader() const { return world_.leader(); }
   Meter::Reduce reduce() const {
     if (world_.size() == 1) return {};
-    return [this](const torch::Tensor& values) { world_.sum(values); };
+    return [this](const torch::Tensor& values) { world_.samples().sum(values); };
   }
 
   Setup setup_;
@@ -177,8 +178,8 @@ class Trainer {
   double began_ = steady_seconds(), seconds_before_ = 0, saved_at_ = 0, read_at_ = 0, profile_began_ = 0;
 };
 
-// `world` must outlive it.
-std::unique_ptr<tasks::Collective> make_collective(parallel::World& world);
+// `axis` has the processes that divide a batch, and must outlive it.
+std::unique_ptr<tasks::Collective> make_collective(const parallel::Axis& axis);
 
 // Returns the first pictures of a batch (at most `count`), augmented and mixed, in rows of eight.
 // `preprocess` is their normalisation.

@@ -1,8 +1,10 @@
 // Before the first step of a run: claims its folder, finds the checkpoint to continue from, and agrees with
 // the other processes.
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -84,10 +86,42 @@ void Trainer::share_first_weights() {
   if (optimisation_.ema) optimisation_.ema->load_state(0, model_.state);
 }
 
+// Every process must read the first one's file in the run directory.
+void Trainer::check_shared_directory() {
+  constexpr int kTries = 50;  // a network file system may show a new file late
+  const std::string file = directory_.file(".token");
+  std::string token;
+  if (leader()) {
+    token = checksum_of(as_bytes(text(directory_.path(), " ", steady_seconds())));
+    write_text_atomic(file, token);
+  }
+  token = world_.broadcast(token);
+  const auto sees_token = [&] {
+    try {
+      return read_text(file, 256) == token;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  bool seen = sees_token();
+  for (int i = 0; i < kTries && !seen; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    seen = sees_token();
+  }
+  const std::vector<std::string> all = world_.gather(seen ? "" : parallel::name_of_machine());
+  if (leader()) remove_all(file);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty())
+      fail_usage("process ", rank, " on machine '", printable(all[rank]),
+                 "' does not see the run directory '", directory_.path(),
+                 "' of the first process: --output must be in a folder that all machines share");
+}
+
 void Trainer::start() {
   if (world_.size() > 1) check_same_everywhere();
   if (leader()) check_profile();
   if (leader()) claim_directory();
+  if (world_.size() > 1) check_shared_directory();
   for (const std::string& line : model_.notes) note(line);
   const auto stored = agreed_checkpoint();
   if (stored)

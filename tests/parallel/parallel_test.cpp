@@ -196,11 +196,6 @@ TEST_F(ParallelTest, TheLogHoldsEachKindOfCollective) {
     EXPECT_NE(out.find(std::string("exchange ") + kind + ": "), std::string::npos) << out;
 }
 
-// What NCCL needs before its first collective: one store for all, found over MPI. And rows that go round as a ring.
-TEST_F(ParallelTest, ProcessesMeetInAStoreAndHandRowsRound) {
-  EXPECT_EQ(exit_code(start_words(path("meeting"), mpirun(3, {TESSERA_MEETING}))), 0) << log("meeting");
-}
-
 TEST_F(ParallelTest, WithoutAGpuEachTheCpuIsTakenOrTheRequestRefused) {
   EXPECT_EQ(run(2, "auto", {"train.device=auto", "train.steps=4"}), 0) << log("auto");
   EXPECT_NE(log("auto").find("on cpu in 2 processes"), std::string::npos) << log("auto");

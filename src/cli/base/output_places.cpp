@@ -15,7 +15,7 @@
 #include "data/base/source.h"
 #include "io/files/file.h"
 #include "io/files/path.h"
-#include "parallel/started.h"
+#include "parallel/launcher.h"
 
 namespace tessera::cli {
 namespace {

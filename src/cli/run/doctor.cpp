@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
+#include "cli/run/doctor_cluster.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
@@ -86,15 +87,26 @@ Facts facts() {
 }
 
 struct DoctorOptions {
-  bool json = false;
+  bool json = false, cluster = false;
+  ClusterOptions measured{.device = "cpu", .output = "cluster.toml", .chip = "cpu"};
 
   template <class V>
   void visit(V& v) {
+    v("cluster", cluster, "measure the exchanges between the processes of a launcher");
+    v("set", measured.settings, "with --cluster, their axes: --set parallel.tensor=2");
+    v("device", measured.device, "with --cluster: cpu, cuda or auto");
+    v("chip", measured.chip, "with --cluster: the chip of a process, as in tessera plan");
+    v("output", measured.output, {.names = "-o"}, "with --cluster: file for tessera plan --cluster");
     v("json", json, "one JSON object");
   }
 };
 
 void doctor(const DoctorOptions& options) {
+  if (options.cluster) {
+    ClusterOptions measured = options.measured;
+    measured.json = options.json;
+    return examine_cluster(measured);
+  }
   nlohmann::ordered_json object;
   for (const auto& [name, value] : facts())
     if (options.json)

@@ -1,14 +1,13 @@
 // `tessera train RECIPE...`: trains, shows the progress, and writes the report at the end.
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <thread>
 
 #include "cli/base/command.h"
 #include "cli/base/common.h"
+#include "cli/run/together.h"
 #include "core/config.h"
 #include "core/control_characters.h"
 #include "core/error.h"
@@ -347,32 +346,6 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
   if (world.leader()) print_summary(summary, write_training_report(summary), recipe, options.json);
 }
 
-// If one process fails, all end. Most failures happen in all processes: the leader gets time to report it
-// once.
-[[noreturn]] void end_together(parallel::World& world, const std::string& line, int exit_code) {
-  if (!world.leader()) std::this_thread::sleep_for(std::chrono::seconds(2));
-  std::cout.flush();
-  // Prints immediately, since the launcher of the processes writes to the same place.
-  std::cerr << text("tessera: process ", world.rank(), " of ", world.size(), ": ", one_line(line), "\n")
-            << std::flush;
-  world.abort(exit_code);
-}
-
-void train_together(const TrainOptions& options, const Given& given, std::unique_ptr<parallel::World> world) {
-  try {
-    train_here(options, given, *world);
-  } catch (const Error& error) {
-    if (error.kind != ErrorKind::interrupted)
-      end_together(*world, error.what(), error.kind == ErrorKind::usage ? 2 : 1);
-    if (world->leader()) throw;
-    world.reset();
-    std::exit(130);  // the leader reports it for all processes
-  } catch (const std::exception& error) {
-    const std::string message = error.what();
-    end_together(*world, message.substr(0, message.find('\n')), 1);
-  }
-}
-
 void run(const TrainOptions& asked, const Given& given) {
   const TrainOptions options = with_run(asked);
   if (options.keys) {
@@ -385,11 +358,7 @@ void run(const TrainOptions& asked, const Given& given) {
         fail_usage("tessera train: '", setting, "' is among the values of --set: put RECIPE first");
     fail_usage("tessera train: RECIPE is missing, for example recipes/demo.toml");
   }
-  auto world = parallel::World::join();
-  if (world->size() > 1)
-    train_together(options, given, std::move(world));
-  else
-    train_here(options, given, *world);
+  run_together(parallel::World::join(), [&](parallel::World& world) { train_here(options, given, world); });
 }
 
 }  // namespace

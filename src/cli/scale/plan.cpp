@@ -30,7 +30,8 @@ struct PlanOptions {
   template <class V>
   void visit(V& v) {
     v("recipes", recipes, {.argument = "RECIPES"}, "TOML files; later ones override earlier ones");
-    v("cluster", cluster, "CHIPxCOUNT: h100x64, or h100x64/4 for machines of four chips");
+    v("cluster", cluster,
+      "CHIPxCOUNT: h100x64, h100x64/4 for machines of four chips, or cluster.toml of tessera doctor");
     v("chips", chips, "TOML file with more chips");
     v("set", settings, "override keys of the recipe: --set model.depth=6");
     v("batch_size", batch_size, {.range = between(1, 1 << 20), .sets = "train.batch_size"},
@@ -138,12 +139,14 @@ void make_plan(const PlanOptions& options, const Given& given) {
   AnalysisWriter writer(options.output);
   const std::vector<plan::Chip> known =
       options.chips.empty() ? plan::chips() : plan::read_chips(options.chips);
-  PlanInput input{.cluster = plan::parse_cluster(options.cluster, known)};
+  const bool measured = options.cluster.ends_with(".toml");
+  PlanInput input{.cluster = measured ? plan::read_cluster(options.cluster)
+                                      : plan::parse_cluster(options.cluster, known)};
   std::vector<std::string> settings = options.settings;
   for (const std::string& setting : given.recipe_settings()) settings.push_back(setting);
   train::check_one_length(settings);
   const train::CountedRun run = train::count_run(train::load_recipe(options.recipes, settings));
-  if (input.cluster.chip.name == "cpu" && options.chips.empty())
+  if (input.cluster.chip.name == "cpu" && options.chips.empty() && !measured)
     share_machine(input.cluster, run.recipe.train.threads);
   input.shape = run.shape, input.arithmetic = run.arithmetic;
   if (input.shape.all_parameters() == 0) fail_usage(options.recipes[0], ": its model has no parameters");

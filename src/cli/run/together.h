@@ -1,0 +1,15 @@
+// Private to this folder: work that all processes of a launcher do together.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "parallel/world.h"
+
+namespace tessera::cli {
+
+// Runs `body` in each process and then leaves. If several processes take part and one fails, each prints a line
+// with its rank and ends at once: with 75 if another process was lost, otherwise with the error's own code.
+void run_together(std::unique_ptr<parallel::World> world, const std::function<void(parallel::World&)>& body);
+
+}  // namespace tessera::cli

@@ -1,0 +1,188 @@
+#include "parallel/measure.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "core/error.h"
+#include "core/progress.h"
+
+namespace tessera::parallel {
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Wakes every few milliseconds and adds up the time by which it woke too late.
+class Pulse {
+ public:
+  Pulse() : thread_([this] { run(); }) {}
+  ~Pulse() {
+    stopping_ = true;
+    thread_.join();
+  }
+  Pulse(const Pulse&) = delete;
+  // The share of the time so far during which this process was stopped for longer than a busy scheduler explains.
+  double still() const {
+    const double all = steady_seconds() - began_;
+    return all > 0 ? still_ / all : 0;
+  }
+
+ private:
+  void run() {
+    constexpr double kNap = 2e-3, kLate = 25e-3;
+    while (!stopping_) {
+      const double before = steady_seconds();
+      std::this_thread::sleep_for(std::chrono::duration<double>(kNap));
+      const double late = steady_seconds() - before - kNap;
+      if (late > kLate) still_ = still_ + late;
+    }
+  }
+  const double began_ = steady_seconds();
+  std::atomic<double> still_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
+};
+
+// Returns the processor seconds of a fixed piece of arithmetic: slow cores take longer, busy ones do not.
+double work_seconds() {
+  const auto processor_seconds = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  std::vector<double> rounds;
+  volatile double kept = 0;
+  for (int round = 0; round < 5; ++round) {
+    const double before = processor_seconds();
+    double x = 1;
+    for (int i = 0; i < 4000000; ++i) x = x * 0.999999 + 1e-6;
+    kept = x;
+    rounds.push_back(processor_seconds() - before);
+  }
+  (void)kept;
+  return *std::min_element(rounds.begin(), rounds.end());
+}
+
+// One kind of exchange of tensors of a size: how it starts, and whether its result is right.
+struct Trial {
+  const char* kind;
+  std::function<Axis::Wait()> start;
+  std::function<bool()> right;
+  std::function<void()> prepare;  // before each start
+};
+
+// Process r has the value r + 1 everywhere.
+std::vector<Trial> trials_of(const Axis& axis, int64_t bytes, torch::Device device) {
+  const int64_t n = axis.size(), rank = axis.rank(), rows = std::max<int64_t>(1, bytes / 4 / n);
+  const auto options = torch::TensorOptions(torch::kFloat32).device(device);
+  const auto value = [](int64_t r) { return static_cast<double>(r + 1); };
+  const torch::Tensor own = torch::full({rows, 1}, value(rank), options), part = torch::empty_like(own),
+                      whole = torch::full({rows * n, 1}, value(rank), options),
+                      into = torch::empty_like(whole);
+  const std::vector<int64_t> counts(static_cast<size_t>(n), rows);
+  const double total = static_cast<double>(n * (n + 1)) / 2;
+  const auto is = [](const torch::Tensor& tensor, double want) { return tensor.eq(want).all().item<bool>(); };
+  const auto is_each = [=] {
+    bool right = true;
+    for (int64_t r = 0; r < n; ++r) right = right && is(into.narrow(0, r * rows, rows), value(r));
+    return right;
+  };
+  const auto nothing = [] {};
+  const auto fill = [=] { into.fill_(value(rank)); };
+  return {
+      {kSum, [=, &axis] { return axis.start_sum(into); }, [=] { return is(into, total); }, fill},
+      {kGather, [=, &axis] { return axis.start_gather(own, into, counts); }, is_each, nothing},
+      {kScatter, [=, &axis] { return axis.start_scatter_sum(whole, part, counts); },
+       [=] { return is(part, total); }, nothing},
+      {kExchange, [=, &axis] { return axis.start_exchange(whole, counts, into, counts); }, is_each, nothing},
+      {kRing, [=, &axis] { return axis.start_shift(whole, into); },
+       [=] { return is(into, value((rank + n - 1) % n)); }, nothing},
+      {kBroadcast, [=, &axis] { return axis.start_broadcast(into); }, [=] { return is(into, value(0)); },
+       fill}};
+}
+
+// A GPU has ended when the host has seen it.
+void settle(torch::Device device) {
+  if (device.is_cuda()) torch::zeros({1}, device).item<float>();
+}
+
+MeasuredExchange measure(World& world, const Axis& axis, const Trial& trial, int64_t bytes,
+                         const MeasureOptions& options) {
+  const auto once = [&] {
+    trial.prepare();
+    settle(options.device);
+    const double before = steady_seconds();
+    trial.start()();
+    settle(options.device);
+    return steady_seconds() - before;
+  };
+  const torch::Tensor first = torch::tensor({once(), trial.right() ? 0.0 : 1.0}, torch::kFloat64);
+  world.sum(first);
+  const double expected = first[0].item<double>() / world.size();
+  const auto rounds = static_cast<int>(std::clamp(options.seconds / std::max(expected, 1e-6), 3.0, 200.0));
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) times.push_back(once());
+  const torch::Tensor mean = torch::tensor({median(times), trial.right() ? 0.0 : 1.0}, torch::kFloat64);
+  world.sum(mean);
+  return {axis.name(),
+          trial.kind,
+          axis.size(),
+          bytes,
+          mean[0].item<double>() / world.size(),
+          first[1].item<double>() + mean[1].item<double>() == 0};
+}
+
+std::vector<const Axis*> axes_of(const World& world) {
+  std::vector<const Axis*> axes;
+  for (size_t i = 0; i < kAxes; ++i)
+    if (const Axis& axis = world.axis(static_cast<AxisName>(i)); axis.size() > 1) axes.push_back(&axis);
+  std::set<std::string> names;
+  for (const Axis* axis : axes) names.insert(axis->name());
+  if (const Axis& samples = world.samples(); samples.size() > 1 && !names.contains(samples.name()))
+    axes.push_back(&samples);
+  return axes;
+}
+
+// Marks processes that are far above the median: by a fifth in arithmetic, or still for a tenth of the time more.
+void mark_slow(std::vector<MeasuredProcess>& processes) {
+  std::vector<double> still, work;
+  for (const MeasuredProcess& one : processes) still.push_back(one.still), work.push_back(one.work_seconds);
+  const double usual_still = median(still), usual_work = median(work);
+  for (MeasuredProcess& one : processes)
+    one.slow = one.still > usual_still + 0.15 || one.work_seconds > 1.5 * usual_work;
+}
+
+}  // namespace
+
+MeasuredCluster measure_cluster(World& world, const MeasureOptions& options) {
+  MeasuredCluster out;
+  double still = 0;
+  const double work = work_seconds();
+  {
+    const Pulse pulse;
+    for (const Axis* axis : axes_of(world))
+      for (const int64_t bytes : options.sizes)
+        for (const Trial& trial : trials_of(*axis, bytes, options.device))
+          out.exchanges.push_back(measure(world, *axis, trial, bytes, options));
+    still = pulse.still();
+  }
+  const torch::Tensor all = torch::zeros({world.size(), 2}, torch::kFloat64);
+  all[world.rank()][0] = still, all[world.rank()][1] = work;
+  world.sum(all);
+  for (int rank = 0; rank < world.size(); ++rank)
+    out.processes.push_back({rank, world.machines().at(static_cast<size_t>(rank)),
+                             all[rank][0].item<double>(), all[rank][1].item<double>(), false});
+  mark_slow(out.processes);
+  return out;
+}
+
+}  // namespace tessera::parallel

@@ -1,0 +1,76 @@
+#include "parallel/mesh.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/core_testing.h"
+#include "core/random.h"
+
+namespace tessera::parallel {
+namespace {
+
+ParallelConfig degrees(Value replicate, Value shard, Value context, Value tensor, Value pipeline) {
+  return {std::move(replicate), std::move(shard), std::move(context), std::move(tensor), std::move(pipeline)};
+}
+
+TEST(Mesh, TensorIsInnermostAndPipelineOutermost) {
+  const Mesh mesh(degrees(2, 1, 1, 3, 2), 12);
+  EXPECT_EQ(mesh.group_of(0, {AxisName::tensor}), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(mesh.group_of(4, {AxisName::replicate}), (std::vector<int>{1, 4}));
+  EXPECT_EQ(mesh.group_of(5, {AxisName::pipeline}), (std::vector<int>{5, 11}));
+  EXPECT_EQ(mesh.group_of(7, {AxisName::shard}), (std::vector<int>{7}));
+  EXPECT_EQ(mesh.group_of(1, {AxisName::replicate, AxisName::shard}), (std::vector<int>{1, 4}));
+}
+
+// The groups of each axis divide the processes: everybody is in one, and its members agree on it.
+TEST(Mesh, GroupsDivideTheProcesses) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    RandomStream random(seed, "mesh", 0);
+    std::array<int64_t, kAxes> d = {};
+    int64_t all = 1;
+    for (int64_t& one : d) all *= one = 1 + static_cast<int64_t>(random.below(3));
+    const Mesh mesh(degrees(d[0], d[1], d[2], d[3], d[4]), all);
+    for (size_t axis = 0; axis < kAxes; ++axis) {
+      std::multiset<int> seen;
+      for (int rank = 0; rank < all; ++rank) {
+        const auto members = mesh.group_of(rank, {static_cast<AxisName>(axis)});
+        EXPECT_EQ(static_cast<int64_t>(members.size()), mesh.degree(static_cast<AxisName>(axis)));
+        EXPECT_EQ(members[static_cast<size_t>(mesh.place_of(rank)[axis])], rank);
+        for (const int member : members)
+          EXPECT_EQ(mesh.group_of(member, {static_cast<AxisName>(axis)}), members);
+        seen.insert(rank);
+      }
+      EXPECT_EQ(static_cast<int64_t>(seen.size()), all);
+    }
+  }
+}
+
+TEST(Mesh, AutoTakesTheRest) {
+  EXPECT_EQ(Mesh(ParallelConfig{}, 6).degree(AxisName::replicate), 6);
+  EXPECT_EQ(Mesh(degrees(2, "auto", 1, 1, 1), 6).degree(AxisName::shard), 3);
+  EXPECT_EQ(Mesh(degrees("auto", 2, 1, 1, 1), 2).degree(AxisName::replicate), 1);
+}
+
+TEST(Mesh, WrongDegreesAreRefusedInOneLine) {
+  const auto why = [](const ParallelConfig& config, int64_t processes) {
+    return error_of([&] { Mesh(config, processes); });
+  };
+  EXPECT_EQ(why(degrees(2, 3, 1, 1, 1), 4),
+            "[parallel] divides processes as replicate 2 x shard 3, and there are 4: start 6 processes, or "
+            "change a degree");
+  EXPECT_EQ(why(degrees("auto", 3, 1, 1, 1), 4),
+            "[parallel] divides processes as shard 3 x auto, and there are 4: start 3 processes, or change a "
+            "degree");
+  EXPECT_EQ(why(degrees("auto", "auto", 1, 1, 1), 4),
+            "parallel.replicate and parallel.shard are both \"auto\": one of them may be");
+  EXPECT_EQ(why(degrees(0, 1, 1, 1, 1), 1), "parallel.replicate = 0, must be 1 to 1048576 or \"auto\"");
+  EXPECT_EQ(why(degrees("all", 1, 1, 1, 1), 1),
+            "parallel.replicate is 'all', must be a number of processes or \"auto\"");
+  EXPECT_EQ(why(degrees(1, 1, 1, 1 << 20, 1 << 20), 1), "[parallel] needs more than 1048576 processes");
+  EXPECT_EQ(error_of([] { require_replicate_only(Mesh(degrees(2, 1, 1, 2, 1), 4)); }),
+            "parallel.tensor = 2: training divides processes over parallel.replicate only; leave it at 1");
+}
+
+}  // namespace
+}  // namespace tessera::parallel
