@@ -81,6 +81,24 @@ void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, dou
       torch::where(present < allowed, torch::ones_like(present), allowed / present.clamp_min(1e-6)));
 }
 
+// Limits the norm of each gradient to `largest`. The host waits for no gradient on a device.
+void clip_each(const std::vector<torch::Tensor>& gradients, double largest, double power) {
+  std::vector<torch::Tensor> others;
+  for (torch::Tensor gradient : gradients) {
+    if (gradient.numel() == 0) continue;
+    if (!plain::is_plain(gradient)) {
+      others.push_back(gradient);
+    } else if (const double norm = gradient_norm({gradient}, power); norm + 1e-6 > largest) {
+      gradient.mul_(largest / (norm + 1e-6));
+    }
+  }
+  if (others.empty()) return;
+  std::vector<torch::Tensor> factors;
+  for (const torch::Tensor& norm : at::_foreach_norm(others, power))
+    factors.push_back((largest / (norm + 1e-6)).clamp_max(1));
+  at::_foreach_mul_(others, factors);
+}
+
 }  // namespace
 
 void ClipConfig::check(const std::string& where) const {
@@ -124,9 +142,7 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
     if (std::isnan(clipped.norm))
       clipped.scale = clipped.norm;  // as the quotient would be: NaNs stay visible
   } else if (config.mode == "each") {
-    for (torch::Tensor gradient : gradients)
-      if (const double norm = gradient_norm({gradient}); norm + 1e-6 > config.value)
-        gradient.mul_(config.value / (norm + 1e-6));
+    clip_each(gradients, config.value, config.norm_type);
   } else if (config.mode == "value") {
     for (torch::Tensor gradient : gradients) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {
