@@ -174,8 +174,8 @@ void Trainer::train_step() {
     RECORD_USER_SCOPE("optimiser and moving average");
     optimisation_.optimiser->step(progress_.learning_rate, clipped.scale,
                                   optimisation_.schedule->decay_factor(state_.step));
+    task_.after_step(step);  // a momentum teacher follows before it is averaged
     if (optimisation_.ema) optimisation_.ema->update(model_.state);
-    task_.after_step(step);
     meter_.add(means, clipped.norm);
   }
   optimisation_.optimiser->zero_grad();
