@@ -15,7 +15,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$1 data=$2 output=$3
 shift 3
 for seed in "${@:-0}"; do
-  for model in ${TESSERA_COMPARE:-vit vil illama visionllama_plain visionllama_pyramid}; do
+  for model in ${TESSERA_COMPARE:-vit vil vil_pyramid vim vrwkv illama visionllama_plain visionllama_pyramid poolformer vanillanet}; do
     run=$output/$model/seed-$seed
     [ -e "$run/report.html" ] || "$build/tessera" train "$here/../recipes/compare/$model.toml" --data "$data" \
       --output "$run" --resume auto --set "train.seed=$seed" ${TESSERA_COMPARE_SET:-} >&2

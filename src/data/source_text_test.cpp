@@ -163,10 +163,34 @@ TEST(TextSource, LinesWithLabelsHaveClasses) {
     EXPECT_EQ(texts[1], text("a pair ", number));
     EXPECT_EQ(labels.label(i), number % 2 == 0 ? 1 : 0);
   }
-  folder.write("bad.jsonl", "{\"text\": \"a\", \"label\": []}\n");
-  EXPECT_THROW(open_texts("classes," + folder.path("bad.jsonl")), Error);
+}
+
+TEST(TextSource, LinesWithoutALabelAreNamedAndLeftOut) {
+  const TemporaryFolder folder;
+  folder.write("some.jsonl",
+               "{\"text\": \"a\", \"label\": []}\n{\"text\": \"b\", \"label\": \"x\"}\n"
+               "{\"text\": \"c\"}\n{\"text\": \"d\", \"label\": \"y\"}\n");
+  const auto some = open_source_with_problems(
+      {.path = "text:classes," + folder.path("some.jsonl"), .val_share = 0}, Split::train);
+  ASSERT_EQ(some->size(), 2);
+  EXPECT_EQ(words(*some, 1), "d");
+  ASSERT_EQ(some->problems().size(), 2U);
+  EXPECT_TRUE(some->problems()[1].ends_with("some.jsonl line 3: 'label' must be a class name or an integer"));
+  EXPECT_EQ(error_of([&] { open_texts("classes," + folder.path("some.jsonl")); }, &folder),
+            "DIR/some.jsonl line 1: 'label' must be a class name or an integer (and 1 more)");
   folder.write("a.txt", "a document");
-  EXPECT_THROW(open_texts("classes," + folder.path("a.txt")), Error);
+  EXPECT_EQ(error_of([&] { open_texts("classes," + folder.path("a.txt")); }, &folder),
+            "DIR/a.txt: has no class: it must be a line of a .jsonl file with 'label'");
+}
+
+TEST(TextSource, ConversationsInATemplateCanHaveClasses) {
+  const TemporaryFolder folder;
+  folder.write("talk.jsonl",
+               "{\"question\": \"what?\", \"answers\": [\"a bell\"], \"label\": \"thing\"}\n"
+               "{\"question\": \"who?\", \"answers\": [\"a cat\"], \"label\": \"animal\"}\n");
+  const auto source = open_texts("template=short,classes," + folder.path("talk.jsonl"));
+  EXPECT_EQ(words(*source, 0), "USER: what? ASSISTANT: a bell");
+  EXPECT_EQ(require_labels(*source, "test").class_names(), (std::vector<std::string>{"animal", "thing"}));
 }
 
 }  // namespace

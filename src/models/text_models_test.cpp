@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "models/language/caption_search.h"
+#include "models/pairs/bert_tower.h"
 #include "models/pairs/coca.h"
 #include "models/pairs/simvlm.h"
 
@@ -65,6 +66,27 @@ TEST(TextTower, TooLongATextIsRefused) {
   const Tensor ids = torch::arange(10, torch::kInt64).unsqueeze(0);
   EXPECT_NO_THROW(tower->forward(ids.slice(1, 0, 9)));
   EXPECT_THROW(tower->forward(ids), Error);
+}
+
+// Padding changes nothing; every token of the text counts.
+TEST(BertTower, ReadsTheWholeTextWithoutItsPadding) {
+  BertTowerConfig config{.context_length = 9, .embed_dim = 8};
+  config.bert = {.vocabulary = 20, .dim = 16, .depth = 2, .heads = 2, .context = 9};
+  const auto tower = ready(std::make_shared<BertTower>(config));
+  const Tensor ids = some_ids(), read = tower->forward(ids);
+  EXPECT_EQ(read.sizes(), (std::vector<int64_t>{3, 8}));
+  EXPECT_LT(
+      (tower->forward(ids.slice(0, 0, 1).slice(1, 0, 4)) - read.slice(0, 0, 1)).abs().max().item<double>(),
+      1e-12);
+  for (int64_t place = 0; place < 6; ++place) {
+    Tensor other = ids.clone();
+    other[1][place] = 18;
+    EXPECT_GT((tower->forward(other)[1] - read[1]).abs().max().item<double>(), 1e-6) << place;
+  }
+  EXPECT_EQ(tower->vocabulary(), 20);
+  EXPECT_THROW(tower->forward(torch::zeros({1, 10}, torch::kInt64)), Error);
+  config.context_length = 10;
+  EXPECT_THROW(BertTower{config}, Error);
 }
 
 TEST(Coca, TheDecoderSeesNoLaterToken) {

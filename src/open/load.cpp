@@ -75,7 +75,7 @@ void describe(LoadReport& report, const WeightFile& file, const tasks::Task& tas
     report.lines.push_back(text("kept the file's ", task.outputs(), " (", some_of(report.kept_outputs),
                                 "), since the number of outputs is the same; the file does not name them"));
   if (!report.neutral.empty())
-    report.lines.push_back("not in the file, of no effect at first: " + some_of(report.neutral));
+    report.lines.push_back("not in the file, first values kept: " + some_of(report.neutral));
   if (!report.interpolated.empty())
     report.lines.push_back("positions interpolated: " + some_of(report.interpolated));
   if (!report.left_over.empty())

@@ -13,16 +13,16 @@
 namespace tessera::train {
 
 struct LoadReport {
-  int64_t loaded = 0;                     // tensors taken from the file
-  std::vector<std::string> fresh;         // parameters that kept their initial values (such as a new head)
-  std::vector<std::string> reshaped;      // `fresh` ones, except outputs, that have another shape in the file
-  std::vector<std::string> neutral;       // parameters missing in the file that have no effect at first
+  int64_t loaded = 0;                 // tensors taken from the file
+  std::vector<std::string> fresh;     // parameters that kept their initial values (such as a new head)
+  std::vector<std::string> reshaped;  // `fresh` ones, except outputs, that have another shape in the file
+  std::vector<std::string> neutral;   // parameters missing in the file, as models::NeutralParameters allows
   std::vector<std::string> kept_outputs;  // parameters of an old head that were loaded: their shapes match
   std::vector<std::string> left_over;     // tensors of the file that were not used
   std::vector<std::string> interpolated;  // "pos_embed [1, 197, 384] to [1, 65, 384]"
   // For people: "loaded 150 tensors from F (safetensors)", "new head for 2 classes (cat, dog): head.weight,
   // head.bias", "initialised, of another shape in the file: …", "positions interpolated: …", "not in the file,
-  // of no effect at first: …", "not used: …".
+  // first values kept: …", "not used: …".
   std::vector<std::string> lines;
 };
 
@@ -38,7 +38,7 @@ std::vector<const StoredTensor*> match_weights(const tasks::Task& task, const St
 LoadReport load_weights(tasks::Task& task, const WeightFile& file);
 
 // Loads weights for fine-tuning. Positions are interpolated to this model's grid. The file must have all
-// other parameters of the backbones, except those that have no effect at first (models::NeutralParameters).
+// other parameters of the backbones, except those that models::NeutralParameters names.
 // The task's additions to them are loaded if the file has them for the same outputs. Otherwise they keep
 // their initial values.
 LoadReport load_pretrained(tasks::Task& task, const WeightFile& file);

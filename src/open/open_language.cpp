@@ -91,7 +91,12 @@ OpenedLanguage open_run(const LanguageSource& source, torch::ScalarType dtype) {
   tasks::set_training(opened.task->parts(), false);
   OpenedLanguage out;
   out.language = model.language;
-  note_extent(out);
+  out.encoder_decoder = model.encoder_decoder;
+  if (out.language) note_extent(out);
+  if (out.encoder_decoder) {
+    out.vocabulary = model.vocabulary, out.start_token = model.start;
+    out.end_tokens = {model.end};
+  }
   out.images = model.images;
   out.tokeniser = model.tokeniser;
   out.preprocess = opened.info.preprocess;

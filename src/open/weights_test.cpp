@@ -228,7 +228,7 @@ TEST_F(WeightsTest, FineTuningAddsWhatHasNoEffectAtFirst) {
   const LoadReport report = load_pretrained(*task, file);
   ASSERT_EQ(report.neutral.size(), 1u);
   EXPECT_EQ(report.neutral[0], "blocks.0.attn.relative_position_bias_table");
-  EXPECT_EQ(report.lines.back(), "not in the file, of no effect at first: " + report.neutral[0]);
+  EXPECT_EQ(report.lines.back(), "not in the file, first values kept: " + report.neutral[0]);
   const torch::Tensor images = torch::ones({2, 3, 32, 32});
   const torch::Tensor before = open_task(path("m.safetensors")).task->classifier()->forward(images);
   task->classifier()->backbone->eval();

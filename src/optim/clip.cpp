@@ -89,9 +89,29 @@ torch::Tensor norm_there(const std::vector<torch::Tensor>& tensors, double norm_
   return at::linalg_vector_norm(torch::stack(norms), norm_type);
 }
 
-// The modes that treat each gradient by itself, without reading anything back.
+// Limits the norm of each gradient to `largest`. The host waits for no gradient on a device.
+void limit_norms(const std::vector<torch::Tensor>& gradients, double largest, double power) {
+  std::vector<torch::Tensor> others;
+  for (torch::Tensor gradient : gradients) {
+    if (gradient.numel() == 0) continue;
+    if (!plain::is_plain(gradient)) {
+      others.push_back(gradient);
+    } else if (const double norm = gradient_norm({gradient}, power); norm + 1e-6 > largest) {
+      gradient.mul_(largest / (norm + 1e-6));
+    }
+  }
+  if (others.empty()) return;
+  std::vector<torch::Tensor> factors;
+  for (const torch::Tensor& norm : at::_foreach_norm(others, power))
+    factors.push_back((largest / (norm + 1e-6)).clamp_max(1));
+  at::_foreach_mul_(others, factors);
+}
+
+// The modes that treat each gradient by itself, without reading anything back from a GPU.
 void clip_each(const ClipConfig& config, const std::vector<torch::Tensor>& parameters) {
-  if (config.mode == "value") {
+  if (config.mode == "each") {
+    limit_norms(gradients_of(parameters), config.value, config.norm_type);
+  } else if (config.mode == "value") {
     for (torch::Tensor gradient : gradients_of(parameters)) gradient.clamp_(-config.value, config.value);
   } else if (config.mode == "agc") {
     for (const torch::Tensor& parameter : parameters)
@@ -139,10 +159,6 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))
       clipped.scale = clipped.norm;  // as the quotient would be: NaNs stay visible
-  } else if (config.mode == "each") {
-    for (torch::Tensor gradient : gradients)
-      if (const double norm = gradient_norm({gradient}); norm + 1e-6 > config.value)
-        gradient.mul_(config.value / (norm + 1e-6));
   }
   clip_each(config, parameters);
   return clipped;
@@ -160,12 +176,6 @@ ClippedThere clip_gradients_there(const ClipConfig& config, const std::vector<to
   const torch::Tensor norm = all.empty() ? torch::zeros_like(own) : norm_there(all, config.norm_type);
   torch::Tensor scale = torch::ones_like(norm);
   if (config.mode == "norm") scale = (config.value / (norm + 1e-6)).clamp_max(1);
-  if (config.mode == "each" && !gradients.empty()) {
-    std::vector<torch::Tensor> factors;
-    for (const torch::Tensor& each : at::_foreach_norm(gradients, 2))
-      factors.push_back((config.value / (each + 1e-6)).clamp_max(1));
-    at::_foreach_mul_(gradients, factors);
-  }
   clip_each(config, parameters);
   // Nothing times zero is nothing, except for infinity and NaN.
   return {norm, (scale + 0 * (norm + own)).to(torch::kFloat32)};

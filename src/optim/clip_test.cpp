@@ -57,16 +57,22 @@ TEST(Clip, ValueBoundsEveryElement) {
   EXPECT_TRUE(torch::equal(all_gradients(parameters), before.clamp(-0.5, 0.5)));
 }
 
+// In the plain loops (float32) and in tensor operations, as on a device.
 TEST(Clip, EachGradientHasABoundOfItsOwn) {
-  const auto parameters = some_parameters(torch::kFloat64);
-  std::vector<torch::Tensor> before;
-  for (const torch::Tensor& p : parameters)
-    if (p.grad().defined()) before.push_back(p.grad().clone());
-  EXPECT_EQ(clip_gradients({"each", 0.5, 2}, parameters).scale, 1);
-  for (size_t i = 0; i < before.size(); ++i) {
-    const double norm = before[i].norm().item<double>();
-    EXPECT_TRUE(torch::allclose(parameters[i].grad(), before[i] * std::min(1.0, 0.5 / (norm + 1e-6)))) << i;
-  }
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64})
+    for (const double type : {1.0, 2.0, 3.0, HUGE_VAL}) {
+      const auto parameters = some_parameters(dtype);
+      std::vector<torch::Tensor> before;
+      for (const torch::Tensor& p : parameters)
+        if (p.grad().defined()) before.push_back(p.grad().clone());
+      EXPECT_EQ(clip_gradients({"each", 0.5, type}, parameters).scale, 1);
+      for (size_t i = 0; i < before.size(); ++i) {
+        if (before[i].numel() == 0) continue;
+        const double norm = at::linalg_vector_norm(before[i].to(torch::kFloat64), type).item<double>();
+        EXPECT_TRUE(torch::allclose(parameters[i].grad(), before[i] * std::min(1.0, 0.5 / (norm + 1e-6))))
+            << type << " " << i;
+      }
+    }
 }
 
 TEST(Clip, AdaptiveClippingBoundsEachRowByItsParameters) {

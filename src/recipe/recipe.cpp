@@ -88,9 +88,10 @@ void check_train(const TrainConfig& t) {
   if (t.clip_grad == 0 && t.clip_mode != ClipMode::norm)
     fail_usage("train.clip_mode = \"", name_of(t.clip_mode),
                "\" does nothing with train.clip_grad = 0: give a bound");
-  if (t.clip_norm_type != 2 && (t.clip_grad == 0 || t.clip_mode != ClipMode::norm))
+  const bool has_norm = t.clip_mode == ClipMode::norm || t.clip_mode == ClipMode::each;
+  if (t.clip_norm_type != 2 && (t.clip_grad == 0 || !has_norm))
     fail_usage("train.clip_norm_type = ", shortest(t.clip_norm_type),
-               " goes with train.clip_grad above 0 and train.clip_mode = \"norm\"");
+               " goes with train.clip_grad above 0 and train.clip_mode = \"norm\" or \"each\"");
   if (!t.device.starts_with("cuda:") && t.device != "auto" && t.device != "cpu" && t.device != "cuda")
     fail_usage("train.device = \"", printable(t.device), "\", must be auto, cpu, cuda, cuda:N",
                did_you_mean(t.device, std::vector<std::string>{"auto", "cpu", "cuda"}));

@@ -179,8 +179,8 @@ void Trainer::train_step() {
     RECORD_USER_SCOPE("optimiser and moving average");
     optimisation_.optimiser->step(progress_.learning_rate, clipped.scale,
                                   optimisation_.schedule->decay_factor(state_.step));
+    task_.after_step(step);  // a momentum teacher follows before it is averaged
     if (optimisation_.ema) optimisation_.ema->update(model_.state);
-    task_.after_step(step);
     meter_.add(means, torch::full({}, clipped.norm, means.loss.options().dtype(torch::kFloat64)));
   }
   optimisation_.optimiser->zero_grad();
@@ -402,47 +402,6 @@ bool Trainer::checkpoint_due() const {
   if (astray()) return false;  // weights that may have diverged must not replace a good checkpoint
   if (train.checkpoint_steps > 0 && state_.step % train.checkpoint_steps == 0) return true;
   return train.checkpoint_seconds > 0 && steady_seconds() - saved_at_ >= train.checkpoint_seconds;
-}
-
-// True if the current weights may have diverged, judged by their evaluation if there is one, else by skipped
-// steps.
-bool Trainer::astray() const {
-  return last_evaluation_ ? !tasks::gives_numbers(*last_evaluation_, task_.main_metric())
-                          : state_.skipped_in_row > 0;
-}
-
-// A run that ends or is stopped by a signal (`stop`) must not replace good weights with diverged ones.
-void Trainer::check_not_astray(bool stop) const {
-  const bool ends = ended();
-  const std::string streak =
-      text("the loss or its gradient is not finite in the last ",
-           state_.skipped_in_row == 1 ? "step" : text(state_.skipped_in_row, " steps"));
-  if (ends && state_.skipped_in_row > 0) stop_for_good(streak);
-  if (ends && astray()) stop_for_good("the loss on the validation set is not finite");
-  if (stop && astray())
-    throw Error(ErrorKind::interrupted,
-                text("interrupted after step ", state_.step, " of ", setup_.plan.steps, ", not saved since ",
-                     last_evaluation_ ? "the loss on the validation set is not finite" : streak, "; ",
-                     newest_good()));
-}
-
-// An overflowing gradient spoils the weights one step before the loss shows it; such weights are not saved.
-void Trainer::check_weights() const {
-  for (const auto& [name, tensor] : model_.state)
-    if (tensor.is_floating_point() && !torch::isfinite(tensor).all().item<bool>())
-      stop_for_good(text("'", name, "' is no longer finite"));
-}
-
-std::string Trainer::newest_good() const {
-  if (saved_step_ < 0) return "nothing was saved";
-  if (proven_step_ < 0 || proven_step_ == saved_step_)
-    return "the newest checkpoint is " + store_.directory_of(saved_step_);
-  return "the newest checkpoint with a finite loss is " + store_.directory_of(proven_step_);
-}
-
-void Trainer::stop_for_good(const std::string& what) const {
-  fail(what, " after step ", state_.step, " (epoch ", fixed(epoch(), 2), "); training stopped, ",
-       newest_good(), ". A lower optimiser.lr, or train.clip_grad, may keep it finite");
 }
 
 namespace {

@@ -54,7 +54,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
     {"data/detection", {"sources"}}, {"data/tools", {"sources", "transforms"}},
     {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}},
-    {"models/backbones", {"heads"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {}},
+    {"models/backbones", {"heads"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {"language"}},
     {"tasks/base", {}}, {"tasks/classify", {}}, {"tasks/pretrain", {}}, {"tasks/generate", {}}, {"tasks/dense", {}},
     {"tasks/pairs", {}}, {"tasks/language", {}},
     {"weights/base", {}}, {"weights/names", {}},

@@ -16,6 +16,7 @@
 #include "cli/base/real_labels.h"
 #include "cli/measure/eval_rows.h"
 #include "cli/measure/eval_setups.h"
+#include "cli/measure/eval_shots.h"
 #include "core/control_characters.h"
 #include "core/error.h"
 #include "core/progress.h"
@@ -23,7 +24,6 @@
 #include "data/base/class_names.h"
 #include "data/loading/loader.h"
 #include "data/sources/conversations.h"
-#include "data/tools/corruption.h"
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/ready_task.h"
@@ -41,6 +41,7 @@ struct EvalOptions : MeasureOptions {
   SetupRequest setups;
   std::string split = "validation", predictions, class_names, class_order, keep, scales;
   AnalysisOutput output;
+  ShotsOptions shots;
   PredictionSettings measured;
   double crop = 0;
   int64_t crops = 1;
@@ -76,6 +77,7 @@ struct EvalOptions : MeasureOptions {
     v("class_order", class_order, {.choices = {"alphabetical", "natural"}},
       "order of classes that folders or a table name (default: the run's)");
     v("bits", bits, "generators: also bits per dimension of every image, some hundred passes each");
+    v("shots", shots, "");
     v("per_class", per_class,
       "a table by class: precision, recall and F1, IoU, or AP; for objects also by size");
     v("measures", measures,
@@ -123,16 +125,6 @@ bool asks_its_own(const EvalOptions& options, const std::string& weights, const 
   const data::SourceConfig own = data_of_run(weights, info);
   return !(options.data.val_path.empty() || same_path(options.data.val_path, own.val_path)) ||
          !(options.data.path.empty() || same_path(options.data.path, own.path));
-}
-
-// A folder of corruptions contains sets, not classes.
-void refuse_corruptions(const std::string& path) {
-  for (const std::string& name : data::corruption_names())
-    if (std::filesystem::is_directory(std::filesystem::path(path) / name / "1"))
-      fail_usage(path,
-                 " holds corruptions with their severities, as ImageNet-C does: measure it by `tessera "
-                 "analyse robustness --corrupted ",
-                 shell_quoted(path), "`");
 }
 
 // A trained task and its capabilities for evaluation; null if it lacks one.
@@ -249,20 +241,6 @@ void check_task(const EvalOptions& options, const train::OpenedTask& opened) {
   check_beams(options.beams);
   if (options.beams.beams > 1) train::require<tasks::Captioner>(opened, "--beams");
   if (!options.templates.empty()) train::require<tasks::PairedEmbedding>(opened, "--templates");
-}
-
-// Notes that a set with a single class cannot show whether a model separates classes.
-void note_one_class(const EvaluatedTask& opened, const data::Source& source) {
-  const data::ClassLabels* labels = source.class_labels();
-  if (!opened.classes || !labels || labels->multi_label() || source.size() < 2) return;
-  const int64_t first = labels->label(0);
-  for (int64_t i = 1; i < source.size(); ++i)
-    if (labels->label(i) != first) return;
-  std::cerr << one_line(text("all ", source.size(), " images are of the class '",
-                             labels->class_names().at(static_cast<size_t>(first)),
-                             "': an accuracy on them is how often the weights name it, not how well it "
-                             "separates classes"))
-            << "\n";
 }
 
 // Adds findings of tasks with one class per image: intervals, correct images, measures of all scores.
@@ -395,7 +373,7 @@ class Evaluation {
     const data::ClassLabels* const labels = source_->class_labels();
     if (!options_.templates.empty() && (!labels || labels->multi_label() || labels->class_names().size() < 2))
       fail_usage("--templates: ", source_->describe(), " has no classes with different names");
-    if (rows_.empty()) note_one_class(opened, *source_);
+    if (rows_.empty() && opened.classes) note_one_class(*source_);
     const bool by_number =
         opened.classes && (options_.classes_in_order || opened.classes->class_mapping() == "in their order");
     if (rows_.empty() && by_number) note_class_order(*source_);
@@ -486,6 +464,20 @@ class Evaluation {
 };
 
 void evaluate(const EvalOptions& options) {
+  if (options.shots.given()) {
+    EvalOptions given = options, usual;
+    refuse_other_options(option_fields(given), option_fields(usual));
+    train::use_threads(options.threads);
+    const Interruptible stretch;
+    return evaluate_shots({.shots = options.shots,
+                           .weights = options.weights,
+                           .data = {.path = options.data.path, .val_path = options.data.val_path},
+                           .device = options.device,
+                           .precision = options.precision,
+                           .seed = options.measured.draws(),
+                           .json = options.json,
+                           .output = options.output});
+  }
   check_options(options);
   train::use_threads_beside(options.loader_threads, options.threads);
   const Interruptible stretch;

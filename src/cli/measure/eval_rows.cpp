@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 
@@ -10,6 +11,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_kinds.h"
+#include "data/tools/corruption.h"
 
 namespace tessera::cli {
 namespace {
@@ -189,6 +191,28 @@ std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows,
 
 eval::Interval interval_of_share(double share, int64_t samples) {
   return eval::wilson(std::llround(share * static_cast<double>(samples)), samples);
+}
+
+void refuse_corruptions(const std::string& path) {
+  for (const std::string& name : data::corruption_names())
+    if (std::filesystem::is_directory(std::filesystem::path(path) / name / "1"))
+      fail_usage(path,
+                 " holds corruptions with their severities, as ImageNet-C does: measure it by `tessera "
+                 "analyse robustness --corrupted ",
+                 shell_quoted(path), "`");
+}
+
+void note_one_class(const data::Source& source) {
+  const data::ClassLabels* labels = source.class_labels();
+  if (!labels || labels->multi_label() || source.size() < 2) return;
+  const int64_t first = labels->label(0);
+  for (int64_t i = 1; i < source.size(); ++i)
+    if (labels->label(i) != first) return;
+  std::cerr << one_line(text("all ", source.size(), " images are of the class '",
+                             labels->class_names().at(static_cast<size_t>(first)),
+                             "': an accuracy on them is how often the weights name it, not how well it "
+                             "separates classes"))
+            << "\n";
 }
 
 void note_class_order(const data::Source& source) {

@@ -67,6 +67,12 @@ std::vector<AnalysisSection> row_sections(const std::vector<EvaluatedRow>& rows,
 // Returns Wilson's interval of a share of samples, at 95 %.
 eval::Interval interval_of_share(double share, int64_t samples);
 
+// Throws a usage error for a folder of corruptions, which contains sets, not classes.
+void refuse_corruptions(const std::string& path);
+
+// Notes that a set with a single class cannot show whether a model separates classes.
+void note_one_class(const data::Source& source);
+
 // Prints the order of the classes if the weights lack their names: a wrong order makes all numbers wrong.
 void note_class_order(const data::Source& source);
 

@@ -59,8 +59,9 @@ models::LoraConfig lora_of(const Value& task) {
 
 void save(const SaveOptions& options) {
   const train::OpenedTask opened = train::open_task(options.weights);
-  train::write_adapter(*train::require_answers(opened).answering_model().language, lora_of(opened.info.task),
-                       opened.file, options.output);
+  const auto language = train::require_answers(opened).answering_model().language;
+  if (!language) fail_usage(opened.file, " is an encoder-decoder: adapters are for decoders");
+  train::write_adapter(*language, lora_of(opened.info.task), opened.file, options.output);
   people(options.json) << "written " << one_line(options.output)
                        << ": adapter_config.json, adapter_model.safetensors\n";
   print_outcome(options.json, {{"output", options.output},

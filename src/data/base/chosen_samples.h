@@ -1,6 +1,7 @@
-// A subset of another source.
+// Subsets of another source.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -36,6 +37,23 @@ class ChosenSamples final : public LabelledSource {
   const ClassLabels& labels_;
   std::vector<int64_t> indices_;
   std::string description_;
+};
+
+// The first `count` samples of another source, under the same indices; all of it if it has fewer.
+class FirstSamples final : public Source {
+ public:
+  FirstSamples(std::shared_ptr<const Source> whole, int64_t count)
+      : whole_(std::move(whole)), size_(std::min(count, whole_->size())) {}
+
+  int64_t size() const override { return size_; }
+  RawSample read(int64_t index) const override { return whole_->read(index); }
+  const ClassLabels* class_labels() const override { return whole_->class_labels(); }
+  uint64_t fingerprint() const override { return whole_->fingerprint() + static_cast<uint64_t>(size_); }
+  std::string describe() const override { return whole_->describe(); }
+
+ private:
+  std::shared_ptr<const Source> whole_;
+  int64_t size_;
 };
 
 }  // namespace tessera::data

@@ -20,5 +20,16 @@ TEST(ChosenSamples, AreThoseOfTheWholeInTheirOrder) {
   EXPECT_THROW(chosen.read(2), std::out_of_range);
 }
 
+TEST(FirstSamples, AreTheBeginningOfTheWhole) {
+  const std::shared_ptr<const Source> whole =
+      open_source({.path = "shapes:train=8,val=6"}, Split::validation);
+  const FirstSamples first(whole, 4);
+  ASSERT_EQ(first.size(), 4);
+  EXPECT_EQ(first.read(3).name, whole->read(3).name);
+  EXPECT_EQ(first.class_labels(), whole->class_labels());
+  EXPECT_NE(first.fingerprint(), whole->fingerprint());
+  EXPECT_EQ(FirstSamples(whole, 60).size(), 6);
+}
+
 }  // namespace
 }  // namespace tessera::data

@@ -2,7 +2,8 @@
 // - a document (.txt, .md)
 // - a .jsonl file of documents: {"text": …} per line, or captions, or a conversation with its turns as lines;
 //   with `text:template=NAME,PATH`, each round of a conversation is a document in that template; with
-//   `text:classes,PATH` each line also has "label", a class name or a number, and optionally "pair", a second text
+//   `text:classes,PATH` or `text:template=NAME,classes,PATH` each line also has "label", a class name or a number, and
+//   optionally "pair", a second text
 // - shards with .txt and .md members
 // - a folder of any of these, read recursively, or several paths in braces
 //
@@ -35,7 +36,7 @@ constexpr uint64_t kMostBytes = uint64_t{8} << 30;  // all documents, which stay
 constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 16, .max_keys = 4096};
 
 struct Document {
-  std::string name, content;
+  std::string name = {}, content = {};
   std::string label = {}, pair = {};  // "" = none
 };
 struct Documents {
@@ -111,22 +112,20 @@ class DocumentReader {
     for (const std::string& line : split(without_mark(read_text(path, kMostBytes)), '\n')) {
       const std::string where = text(path, " line ", ++number);
       if (trim(line).empty()) continue;
-      std::vector<std::string> contents;
       try {
-        contents = texts_of(line, where);
+        const nlohmann::json record = parse_json(line, where, kLineLimits);
+        const std::vector<std::string> contents = texts_of(record, where);
+        const Document labels = classes_ ? labels_of(record, where) : Document();
+        for (const std::string& content : contents) add(where, content, labels);
       } catch (const Error& error) {
         read_.problems.emplace_back(error.what());
-      }
-      for (std::string& content : contents) {
-        const size_t before = read_.all.size();
-        add(where, std::move(content));
-        if (classes_ && read_.all.size() > before) add_label(line, where, read_.all.back());
       }
     }
   }
 
-  void add_label(const std::string& line, const std::string& where, Document& document) {
-    const nlohmann::json record = parse_json(line, where, kLineLimits);
+  // Returns a document with the label and the second text of a line.
+  static Document labels_of(const nlohmann::json& record, const std::string& where) {
+    Document document;
     if (const auto pair = record.find("pair"); pair != record.end() && pair->is_string())
       document.pair = pair->get<std::string>();
     const auto label = record.find("label");
@@ -135,10 +134,10 @@ class DocumentReader {
     else if (label != record.end() && label->is_number_integer())
       document.label = std::to_string(label->get<int64_t>());
     check(!trim(document.label).empty(), where, ": 'label' must be a class name or an integer");
+    return document;
   }
 
-  std::vector<std::string> texts_of(const std::string& line, const std::string& where) const {
-    const nlohmann::json record = parse_json(line, where, kLineLimits);
+  std::vector<std::string> texts_of(const nlohmann::json& record, const std::string& where) const {
     check(record.is_object(), where, " is no JSON object");
     if (chat_ && (record.contains("conversations") || record.contains("question")))
       return rounds_in(*chat_, conversation_turns(record, where));
@@ -155,14 +154,16 @@ class DocumentReader {
     fail(where, " has neither 'text' nor captions nor a conversation");
   }
 
-  void add(const std::string& name, std::string content) {
+  void add(const std::string& name, std::string content, Document labels = {}) {
     if (!is_utf8(content)) {
       read_.problems.push_back(name + " is not UTF-8 text");
       return;
     }
     bytes_ += content.size();
     check(bytes_ <= kMostBytes, name, ": the texts up to here are more than ", human_bytes(kMostBytes));
-    if (!trim(content).empty()) read_.all.push_back({name, std::move(content)});
+    if (trim(content).empty()) return;
+    labels.name = name, labels.content = std::move(content);
+    read_.all.push_back(std::move(labels));
   }
 
   const ChatTemplate* chat_;
@@ -343,7 +344,7 @@ std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
   }
   if (path.starts_with(kClasses)) {
     path.erase(0, kClasses.size());
-    return classed_texts(config, split, path, DocumentReader(nullptr, true).read(path));
+    return classed_texts(config, split, path, DocumentReader(chat, true).read(path));
   }
   Documents documents = DocumentReader(chat).read(path);
   if (config.val_path.empty())

@@ -58,6 +58,27 @@ class JoinedTransform final : public Transform {
   std::vector<Field> fields_;
 };
 
+class DecodedOnce final : public Transform {
+ public:
+  DecodedOnce(std::shared_ptr<const Transform> reader, bool apply_exif) : reader_(std::move(reader)) {
+    decode_.apply_exif = apply_exif;
+  }
+  const std::vector<Field>& fields() const override { return reader_->fields(); }
+
+  void apply(const RawSample& sample, RandomStream& random, std::span<const Slot> out) const override {
+    const auto* bytes = std::get_if<std::vector<std::byte>>(&sample.picture);
+    if (!bytes || sample.without_image) return reader_->apply(sample, random, out);
+    RawSample decoded{.name = sample.name};
+    decoded.annotation = sample.annotation;
+    decoded.picture = decode_image(*bytes, sample.name, decode_);
+    reader_->apply(decoded, random, out);
+  }
+
+ private:
+  std::shared_ptr<const Transform> reader_;
+  DecodeOptions decode_;
+};
+
 }  // namespace
 
 std::shared_ptr<const Transform> make_label_transform(int64_t classes, bool multi_label) {
@@ -89,6 +110,10 @@ std::shared_ptr<const Transform> join_views(std::vector<std::shared_ptr<const Tr
       fields.push_back(std::move(field));
     }
   return std::make_shared<JoinedTransform>(std::move(views), std::move(fields));
+}
+
+std::shared_ptr<const Transform> decode_once(std::shared_ptr<const Transform> reader, bool apply_exif) {
+  return std::make_shared<DecodedOnce>(std::move(reader), apply_exif);
 }
 
 }  // namespace tessera::data

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "data/base/geometry.h"
 #include "data/transforms/augment.h"
+#include "data/transforms/view_augment.h"
 #include "io/files/file.h"
 #include "io/weights/safetensors.h"
 
@@ -55,6 +56,30 @@ std::vector<float> normalised(const Image& image, const Preprocess& p, bool mirr
                       static_cast<float>(p.std[static_cast<size_t>(c)]));
       }
   return out;
+}
+
+// Bit by bit, whatever the orientation of the file; a decoded image is unchanged.
+TEST(DecodeOnce, ChangesNoView) {
+  Preprocess p;
+  p.size = 24;
+  const auto views =
+      join_views({make_view_transform(p, {.scale = {0.05, 0.4}}), make_view_transform(p, {.blur = 1})});
+  const auto once = decode_once(views, p.apply_exif);
+  const Image image = scene(97, 61);
+  for (const int orientation : {1, 3, 6})
+    for (const RawSample& sample :
+         {RawSample{"scene.jpg", encode_jpeg(image, 90, orientation)}, RawSample{"scene", image}})
+      for (const uint64_t seed : {1, 2, 3}) {
+        const auto made = [&](const Transform& transform) {
+          std::vector<float> out(2 * static_cast<size_t>(transform.fields()[0].numel()));
+          const std::array slots = {Slot{reinterpret_cast<std::byte*>(out.data()), nullptr},
+                                    Slot{reinterpret_cast<std::byte*>(out.data() + out.size() / 2), nullptr}};
+          RandomStream random(seed, "test");
+          transform.apply(sample, random, slots);
+          return out;
+        };
+        EXPECT_EQ(made(*once), made(*views)) << orientation << " " << seed;
+      }
 }
 
 TEST(EvalTransform, GivesTimmsTensors) {

@@ -38,4 +38,7 @@ std::shared_ptr<const Transform> make_view_transform(const Preprocess& preproces
 // Makes each view of a sample with its own draws; fields "image_0", "image_1", ….
 std::shared_ptr<const Transform> join_views(std::vector<std::shared_ptr<const Transform>> views);
 
+// Decodes each image once, for a `reader` that would decode parts of it several times, exactly. The result is the same.
+std::shared_ptr<const Transform> decode_once(std::shared_ptr<const Transform> reader, bool apply_exif);
+
 }  // namespace tessera::data

@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "models/base/capability.h"
 #include "models/base/codebook.h"
 #include "models/base/family.h"
 #include "nn/drop_path.h"
@@ -117,7 +118,7 @@ struct Embedding : torch::nn::Module {
   torch::Tensor weight;
 };
 
-class Igpt final : public CausalBackbone, public ReadsColours {
+class Igpt final : public CausalBackbone, public ReadsColours, public NeutralParameters {
  public:
   explicit Igpt(const Config& config)
       : config_(config), rows_(config.grid().height), columns_(config.grid().width) {
@@ -136,6 +137,14 @@ class Igpt final : public CausalBackbone, public ReadsColours {
   int64_t embed_width() const override { return config_.dim; }
   int64_t token_width() const override { return config_.dim; }
   torch::Tensor palette() const override { return palette_; }
+  void set_palette(const torch::Tensor& palette) override {
+    const torch::NoGradGuard no_grad;
+    palette_.copy_(palette);
+    palette_set_ = true;
+  }
+  std::vector<std::string> neutral_names() const override {
+    return palette_set_ ? std::vector<std::string>{"palette"} : std::vector<std::string>{};
+  }
 
   int64_t macs(int64_t height, int64_t width) const override {
     int64_t total = config_.patches(height, width) * palette_.numel();
@@ -230,6 +239,7 @@ class Igpt final : public CausalBackbone, public ReadsColours {
   Config config_;
   int64_t rows_, columns_;
   torch::Tensor palette_;
+  bool palette_set_ = false;
   std::shared_ptr<Embedding> wte_, wpe_;
   std::vector<std::shared_ptr<PixelBlock>> blocks_;
   nn::RmsNorm norm_{nullptr};

@@ -12,8 +12,10 @@ class ReadsColours {
   static constexpr const char* kAbility = "reads the colours of pixels: family igpt";
   virtual ~ReadsColours() = default;
 
-  // The palette [colours, 3], of values from -1 to 1; a buffer that a task may fill.
+  // The palette [colours, 3], of values from -1 to 1.
   virtual torch::Tensor palette() const = 0;
+  // Copies a palette of the same shape. Weights without one, such as published files, then fit the model.
+  virtual void set_palette(const torch::Tensor& palette) = 0;
   // Returns the nearest colours of the cells of images [batch, 3, height, width] in [-1, 1], row by row: int64
   // [batch, rows * columns].
   virtual torch::Tensor colours_of(const torch::Tensor& images) const = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "core/error.h"
 #include "nn/boxes.h"
@@ -16,6 +17,7 @@ using torch::Tensor;
 
 constexpr double kPadding = -1e9;
 constexpr double kBoxWeight = 2;
+constexpr double kInside = 0.01;  // pixels from a positive cell's centre to the nearest side of its object
 constexpr int64_t kCandidates = 1000;  // cells and classes that suppression sees
 
 Tensor centres_of(const Tensor& boxes) {
@@ -37,31 +39,37 @@ Tensor centredness_of(const Tensor& anchors, const Tensor& boxes) {
   return (torch::minimum(low, high) / torch::maximum(low, high)).clamp_min(0).prod(1).sqrt();
 }
 
-// The overlaps of one object with its candidates, and their anchors.
+// The candidates of all objects, on the host.
 struct Candidates {
-  std::vector<int64_t> anchors;
-  std::vector<double> overlaps;
+  Tensor anchors;   // int64 [objects, candidates], over all levels
+  Tensor overlaps;  // double, the same shape
+  Tensor
+      inside;  // double, the same shape: distance of the anchor's centre to the nearest side, below 0 outside
 };
 
-Candidates candidates_of(const std::vector<Tensor>& levels, const Tensor& truth, int64_t nearest) {
-  Candidates out;
+// The `nearest` anchors of each level to the centre of each object.
+Candidates candidates_of(const std::vector<Tensor>& levels, const Tensor& truths, int64_t nearest) {
+  std::vector<Tensor> anchors, overlaps, inside;
   int64_t first = 0;
   for (const Tensor& level : levels) {
-    const Tensor distance = (centres_of(level) - centres_of(truth)).norm(2, {1});
+    const Tensor centres = centres_of(level);
     const Tensor places =
-        std::get<1>(distance.topk(std::min(nearest, level.size(0)), 0, /*largest=*/false, /*sorted=*/true));
-    const Tensor overlaps = nn::pairwise_iou(level.index_select(0, places), truth).squeeze(1);
-    for (int64_t i = 0; i < places.size(0); ++i) {
-      out.anchors.push_back(first + places[i].item<int64_t>());
-      out.overlaps.push_back(overlaps[i].item<double>());
-    }
+        std::get<1>(torch::cdist(centres_of(truths), centres, 2, /*compute_mode=*/2)
+                        .topk(std::min(nearest, level.size(0)), 1, /*largest=*/false, /*sorted=*/true));
+    const Tensor own = centres.index_select(0, places.flatten()).view({places.size(0), places.size(1), 2});
+    const Tensor low = own - truths.slice(1, 0, 2).unsqueeze(1),
+                 high = truths.slice(1, 2, 4).unsqueeze(1) - own;
+    anchors.push_back(places + first);
+    overlaps.push_back(nn::pairwise_iou(truths, level).gather(1, places));
+    inside.push_back(torch::minimum(low, high).amin(2));
     first += level.size(0);
   }
-  return out;
+  return {torch::cat(anchors, 1).contiguous(), torch::cat(overlaps, 1).contiguous(),
+          torch::cat(inside, 1).contiguous()};
 }
 
 // Mean plus standard deviation.
-double overlap_limit(const std::vector<double>& overlaps) {
+double overlap_limit(std::span<const double> overlaps) {
   const auto count = static_cast<double>(overlaps.size());
   const double mean = std::accumulate(overlaps.begin(), overlaps.end(), 0.0) / count;
   double squares = 0;
@@ -69,27 +77,30 @@ double overlap_limit(const std::vector<double>& overlaps) {
   return mean + (count > 1 ? std::sqrt(squares / (count - 1)) : 0);
 }
 
+Tensor index_tensor(const std::vector<int64_t>& values) {
+  return torch::tensor(at::ArrayRef<int64_t>(values), torch::kInt64);
+}
+
 }  // namespace
 
 std::vector<int64_t> atss_matches(const std::vector<Tensor>& levels, const Tensor& truths, int64_t nearest) {
-  const Tensor all = torch::cat(levels);
-  std::vector<int64_t> owner(static_cast<size_t>(all.size(0)), Matches::kBackground);
+  int64_t anchors = 0;
+  for (const Tensor& level : levels) anchors += level.size(0);
+  std::vector<int64_t> owner(static_cast<size_t>(anchors), Matches::kBackground);
+  if (truths.size(0) == 0) return owner;
   std::vector<double> best(owner.size(), -1);
-  const Tensor centres = centres_of(all).to(torch::kFloat64);
+  const Candidates candidates = candidates_of(levels, truths, nearest);
+  const auto count = static_cast<size_t>(candidates.anchors.size(1));
   for (int64_t truth = 0; truth < truths.size(0); ++truth) {
-    const Tensor box = truths.slice(0, truth, truth + 1);
-    const Candidates candidates = candidates_of(levels, box, nearest);
-    const double limit = overlap_limit(candidates.overlaps);
-    const Tensor corners = box[0].to(torch::kFloat64);
-    for (size_t i = 0; i < candidates.anchors.size(); ++i) {
-      const auto anchor = static_cast<size_t>(candidates.anchors[i]);
-      const Tensor centre = centres[candidates.anchors[i]];
-      const double inside = torch::minimum(centre - corners.slice(0, 0, 2), corners.slice(0, 2, 4) - centre)
-                                .min()
-                                .item<double>();
-      if (candidates.overlaps[i] < limit || inside <= 0.01 || candidates.overlaps[i] <= best[anchor])
-        continue;
-      best[anchor] = candidates.overlaps[i], owner[anchor] = truth;
+    const auto row = static_cast<size_t>(truth) * count;
+    const int64_t* anchor = candidates.anchors.const_data_ptr<int64_t>() + row;
+    const double* inside = candidates.inside.const_data_ptr<double>() + row;
+    const std::span overlaps(candidates.overlaps.const_data_ptr<double>() + row, count);
+    const double limit = overlap_limit(overlaps);
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<size_t>(anchor[i]);
+      if (overlaps[i] < limit || inside[i] <= kInside || overlaps[i] <= best[at]) continue;
+      best[at] = overlaps[i], owner[at] = truth;
     }
   }
   return owner;
@@ -179,37 +190,39 @@ GlipHead::Losses GlipHead::losses(const Output& output, const std::vector<GlipTr
                                   const TokenSpans& classes, const Tensor& mask) const {
   const Tensor all = torch::cat(output.anchors);
   const auto options = output.deltas.options().requires_grad(false);
-  Tensor targets = torch::zeros(output.scores.sizes(), torch::kFloat32);  // on the host
   Losses out{.tokens = {}, .boxes = torch::zeros({}, options), .centredness = torch::zeros({}, options)};
+  const int64_t cells_of_image = output.scores.size(1), tokens = output.scores.size(2);
+  std::vector<int64_t> aims;  // places of the scores that should be 1
   for (size_t image = 0; image < truths.size(); ++image) {
     const auto row = static_cast<int64_t>(image);
-    const std::vector<int64_t> owner =
-        atss_matches(output.anchors, truths[image].boxes.to(torch::kFloat64), options_.nearest);
+    const Tensor truth = truths[image].boxes.to(torch::kFloat64),
+                 labels = truths[image].labels.to(torch::kInt64).contiguous();
+    const std::vector<int64_t> owner = atss_matches(output.anchors, truth, options_.nearest);
     std::vector<int64_t> cells, objects;
-    for (size_t i = 0; i < owner.size(); ++i)
-      if (owner[i] >= 0) cells.push_back(static_cast<int64_t>(i)), objects.push_back(owner[i]);
+    for (size_t i = 0; i < owner.size(); ++i) {
+      if (owner[i] < 0) continue;
+      const auto cell = static_cast<int64_t>(i);
+      cells.push_back(cell), objects.push_back(owner[i]);
+      const int64_t label = labels.const_data_ptr<int64_t>()[owner[i]];
+      for (const int64_t token : classes.at(static_cast<size_t>(label)))
+        aims.push_back((row * cells_of_image + cell) * tokens + token);
+    }
     if (cells.empty()) continue;
-    for (size_t i = 0; i < cells.size(); ++i)
-      for (const int64_t token :
-           classes.at(static_cast<size_t>(truths[image].labels[objects[i]].item<int64_t>())))
-        targets[row][cells[i]][token] = 1;
-    const Tensor places = torch::tensor(at::ArrayRef<int64_t>(cells), torch::kInt64);
-    const Tensor wanted = truths[image]
-                              .boxes.to(torch::kFloat64)
-                              .index_select(0, torch::tensor(at::ArrayRef<int64_t>(objects), torch::kInt64));
-    const Tensor anchors = all.index_select(0, places);
-    const Tensor share = centredness_of(anchors, wanted).to(options);
-    const Tensor device_places = places.to(options.device());
+    const Tensor places = index_tensor(cells), wanted = truth.index_select(0, index_tensor(objects)),
+                 anchors = all.index_select(0, places), centredness = centredness_of(anchors, wanted);
+    out.positives += static_cast<double>(cells.size()), out.weight += centredness.sum().item<double>();
+    const Tensor share = centredness.to(options), device_places = places.to(options.device());
     const Tensor boxes =
         coder_.decode(output.deltas[row].index_select(0, device_places), anchors.to(options));
     out.boxes = out.boxes + (nn::box_loss(boxes, wanted.to(options), nn::BoxLoss::generalised) * share).sum();
     out.centredness = out.centredness + at::binary_cross_entropy_with_logits(
                                             output.centredness[row].index_select(0, device_places), share, {},
                                             {}, at::Reduction::Sum);
-    out.positives += static_cast<double>(cells.size()), out.weight += share.sum().item<double>();
   }
   out.boxes = out.boxes * kBoxWeight;
-  out.tokens = token_focal_loss(TokenLoss::binary, output.scores, targets.to(output.scores.device()), mask,
+  const Tensor targets = torch::zeros({output.scores.numel()}, output.scores.options().requires_grad(false));
+  if (!aims.empty()) targets.index_fill_(0, index_tensor(aims).to(targets.device()), 1);
+  out.tokens = token_focal_loss(TokenLoss::binary, output.scores, targets.view(output.scores.sizes()), mask,
                                 options_.alpha, options_.gamma);
   return out;
 }

@@ -13,6 +13,7 @@
 
 #include "core/config.h"
 #include "models/base/model.h"
+#include "models/pairs/text_encoder.h"
 #include "nn/attention.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -74,26 +75,27 @@ struct TextTowerConfig {
 
 // Parameters token_embedding.weight, positional_embedding, cls_emb (class_token), blocks, ln_final,
 // text_projection.
-class TextTower final : public torch::nn::Module {
+class TextTower final : public TextEncoder {
  public:
   explicit TextTower(const TextTowerConfig& config);
   // As OpenCLIP: embeddings 0.02, positions 0.01, the last layers of residual branches smaller with depth.
-  void initialise(uint64_t seed);
+  void initialise(uint64_t seed) override;
 
   // Maps ids int64 or int32 [batch, tokens], at most context_length, to [batch, embed_dim or dim]. If no
   // position sees later ones, positions after the end of every text are not computed.
-  torch::Tensor forward(const torch::Tensor& ids, const Context& context = {});
+  torch::Tensor forward(const torch::Tensor& ids, const Context& context = {}) override;
   // Returns all tokens after ln_final, [batch, tokens, dim]; a class token comes last. `seen` bool [batch,
   // tokens] marks the keys that are attended to; undefined = all.
-  torch::Tensor encode(const torch::Tensor& ids, const torch::Tensor& seen = {}, const Context& context = {});
+  torch::Tensor encode(const torch::Tensor& ids, const torch::Tensor& seen = {},
+                       const Context& context = {}) override;
   // Returns the vectors [batch, embed_dim or dim] of texts `ids` that encode() mapped to `tokens`.
-  torch::Tensor read(const torch::Tensor& tokens, const torch::Tensor& ids) const;
+  torch::Tensor read(const torch::Tensor& tokens, const torch::Tensor& ids) const override;
   // Returns the place that is read, int64 [batch]; for class_token the number of tokens.
   torch::Tensor read_places(const torch::Tensor& ids) const;
   // Returns bool [batch, tokens]: a text's tokens up to the position that is read; if that is the last, all
   // but padding.
-  torch::Tensor text_places(const torch::Tensor& ids) const;
-  torch::Tensor project(const torch::Tensor& x) const {
+  torch::Tensor text_places(const torch::Tensor& ids) const override;
+  torch::Tensor project(const torch::Tensor& x) const override {
     return text_projection_ ? text_projection_->forward(x) : x;
   }
   // For CoCa: the caption's vector after ln_final [batch, dim], and its tokens before that norm [batch,
@@ -105,7 +107,8 @@ class TextTower final : public torch::nn::Module {
   Coca read_coca(const torch::Tensor& ids, const Context& context = {});
 
   const TextTowerConfig& config() const { return config_; }
-  int64_t macs() const;
+  int64_t vocabulary() const override { return config_.vocab_size; }
+  int64_t macs() const override;
   const torch::Tensor& token_weights() const { return token_embedding_->weight; }
 
  private:

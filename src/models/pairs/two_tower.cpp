@@ -24,11 +24,20 @@ TwoTower::TwoTower(const TwoTowerConfig& config) : config_(config) {
                config.image_width, ", not ", config.embed_dim);
   }
   TextTowerConfig text = config.text;
+  if (config.bert) text.dim = config.bert->dim;
   if (!config.text_projection && text.dim != config.embed_dim)
     fail_usage("without a projection of texts the space must be as wide as the text tower, ", text.dim,
                ", not ", config.embed_dim);
   text.embed_dim = config.text_projection ? config.embed_dim : 0;
-  text_ = register_module("text", std::make_shared<TextTower>(text));
+  if (config.bert)
+    text_ = register_module(
+        "text", std::make_shared<BertTower>(BertTowerConfig{.bert = *config.bert,
+                                                            .context_length = text.context_length,
+                                                            .pad_token = text.pad_token,
+                                                            .embed_dim = text.embed_dim,
+                                                            .projection_bias = text.projection_bias}));
+  else
+    text_ = register_module("text", std::make_shared<TextTower>(text));
 }
 
 void TwoTower::initialise(uint64_t seed) {

@@ -8,9 +8,12 @@
 // visual.head.proj, text.*, logit_scale, logit_bias. Other published names: weights/names/tower_names.cpp.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "models/base/model.h"
+#include "models/pairs/bert_tower.h"
 #include "models/pairs/text_tower.h"
 #include "nn/linear.h"
 
@@ -25,6 +28,8 @@ struct TwoTowerConfig {
   bool image_projection = true;  // without it, the backbone's vector must have width embed_dim
   bool text_projection = true;   // without it the text tower must be
   bool logit_bias = false;
+  std::optional<BertConfig> bert =
+      {};  // the text tower is a BERT; of `text` only context length and padding count
   double first_scale = 1 / 0.07, first_bias = -10;  // initial exp(logit_scale) and logit_bias
 };
 
@@ -52,7 +57,7 @@ class TwoTower final : public torch::nn::Module {
 
   // Returns the factor on cosines: exp(logit_scale), a scalar with its graph.
   torch::Tensor scale() const { return logit_scale.exp(); }
-  TextTower& text_tower() { return *text_; }
+  TextEncoder& text_tower() { return *text_; }
   int64_t macs() const { return text_->macs() + (proj_ ? proj_->macs() : 0); }
   // Clamps exp(logit_scale) to 1 … 100; called after every step (Radford et al. 2021, section 2.5).
   void bound_scale();
@@ -62,7 +67,7 @@ class TwoTower final : public torch::nn::Module {
  private:
   TwoTowerConfig config_;
   nn::Linear proj_{nullptr};
-  std::shared_ptr<TextTower> text_;
+  std::shared_ptr<TextEncoder> text_;
 };
 
 // Scales the rows to length 1.

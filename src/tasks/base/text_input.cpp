@@ -47,6 +47,12 @@ Tokeniser learn_tokeniser(const data::Source& source) {
 
 }  // namespace
 
+int32_t masked_token(int32_t token, int32_t mask, int64_t vocabulary, RandomStream& random) {
+  const double kind = random.uniform();
+  if (kind < 0.8) return mask;
+  return kind < 0.9 ? static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary))) : token;
+}
+
 TextInput::TextInput(const std::string& tokenizer, const Value& stored, const data::Source* train) {
   const Value* kept = stored.is_table() ? stored.find("tokenizer") : nullptr;
   if (kept && kept->is_string()) {
@@ -96,6 +102,17 @@ std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const
   }
   if (cut) *cut = left;
   return ids;
+}
+
+std::vector<TokenSpan> TextInput::spans(std::string_view text) const {
+  if (tokeniser_) return tokeniser_->encode_with_offsets(text, /*special=*/false).offsets;
+  std::vector<TokenSpan> bytes;
+  int64_t character = -1;
+  for (const char byte : text) {
+    character += (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+    bytes.push_back({character, character + 1});
+  }
+  return bytes;
 }
 
 std::string TextInput::decode(std::span<const int32_t> ids) const {

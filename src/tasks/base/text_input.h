@@ -13,12 +13,17 @@
 #include <string_view>
 #include <vector>
 
+#include "core/random.h"
 #include "core/value.h"
 #include "data/transforms/transform.h"
 #include "tasks/base/paired.h"
 #include "text/tokeniser.h"
 
 namespace tessera::tasks {
+
+// Returns the id that a model reads in place of a token that it must predict (Devlin et al. 2019): `mask` with
+// probability 0.8, any of `vocabulary` ids with 0.1, else the token itself.
+int32_t masked_token(int32_t token, int32_t mask, int64_t vocabulary, RandomStream& random);
 
 class TextInput {
  public:
@@ -41,6 +46,8 @@ class TextInput {
   // the number of lost tokens. Throws on invalid UTF-8, naming `where`.
   std::vector<int32_t> fit(std::string_view text, int64_t length, const std::string& where,
                            int64_t* cut = nullptr) const;
+  // Returns the characters (Unicode code points) of each token of a text, without the tokens that begin and end it.
+  std::vector<TokenSpan> spans(std::string_view text) const;
   // Returns the text of ids up to the first end, without special tokens.
   std::string decode(std::span<const int32_t> ids) const;
 

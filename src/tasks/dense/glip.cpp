@@ -12,6 +12,7 @@
 #include "tasks/base/task_kind.h"
 #include "tasks/base/text_input.h"
 #include "tasks/dense/object_task.h"
+#include "text/unicode.h"
 #include "weights/language_files.h"
 
 namespace tessera::tasks {
@@ -183,18 +184,7 @@ class Glip final : public ObjectTask {
     return order;
   }
 
-  // Returns the tokens of a text, without those that begin and end it.
-  int64_t tokens_in(const std::string& words) const {
-    int64_t cut = 0;
-    const std::vector<int32_t> ids = input_.fit(words, config_.prompt, "the names of classes", &cut);
-    if (cut > 0)
-      fail_usage("the names of ", classes_.names.size(),
-                 " classes are more than task.prompt = ", config_.prompt,
-                 " tokens: give fewer or shorter ones");
-    return std::ssize(ids) - std::count(ids.begin(), ids.end(), input_.pad()) - 2;
-  }
-
-  // A name begins after the tokens of all before it.
+  // Tokenises the names once. A token belongs to the name that it shares characters with.
   Prompt prompt_of(const std::vector<int64_t>& order) const {
     Prompt out;
     out.classes.resize(classes_.names.size());
@@ -205,20 +195,31 @@ class Glip final : public ObjectTask {
       return out;
     }
     std::string words;
-    int64_t before = 0;
+    std::vector<TokenSpan> places(classes_.names.size());
+    int64_t at = 0;
     for (const int64_t k : order) {
-      words += (words.empty() ? "" : " ") + classes_.names[static_cast<size_t>(k)];
-      const int64_t after = tokens_in(words);
-      for (int64_t token = before; token < after; ++token)
-        out.classes[static_cast<size_t>(k)].push_back(1 + token);
-      if (after <= before)
-        fail_usage("the class '", printable(classes_.names[static_cast<size_t>(k)]), "' has no token");
-      words += ".";
-      before = tokens_in(words);
+      const std::string& name = classes_.names[static_cast<size_t>(k)];
+      TokenSpan& place = places[static_cast<size_t>(k)];
+      place.start = words.empty() ? 0 : at + 1,
+      place.end = place.start + std::ssize(tokens::to_code_points(name, "a class"));
+      words += (words.empty() ? "" : " ") + name + ".";
+      at = place.end + 1;
     }
-    const Tensor ids = input_.encode(std::vector<std::string>{words}, config_.prompt).to(torch::kInt64);
-    out.mask = ids != input_.pad();
-    out.ids = ids;
+    out.ids = input_.encode(std::vector<std::string>{words}, config_.prompt).to(torch::kInt64);
+    out.mask = out.ids != input_.pad();
+    const std::vector<TokenSpan> tokens = input_.spans(words);
+    if (std::ssize(tokens) + 2 > config_.prompt)
+      fail_usage("the names of ", classes_.names.size(), " classes are ", tokens.size() + 2,
+                 " tokens, more than task.prompt = ", config_.prompt, ": give fewer or shorter ones");
+    for (const int64_t k : order) {
+      const TokenSpan& place = places[static_cast<size_t>(k)];
+      std::vector<int64_t>& own = out.classes[static_cast<size_t>(k)];
+      for (size_t i = 0; i < tokens.size(); ++i)
+        if (tokens[i].start < place.end && place.start < tokens[i].end)
+          own.push_back(1 + static_cast<int64_t>(i));
+      if (own.empty())
+        fail_usage("the class '", printable(classes_.names[static_cast<size_t>(k)]), "' has no token");
+    }
     return out;
   }
 

@@ -10,6 +10,7 @@
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/score_accumulator.h"
 #include "tasks/base/task_kind.h"
+#include "tasks/base/text_input.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
@@ -47,11 +48,7 @@ void mask_window(double ratio, const BertTokens& tokens, int64_t vocabulary, Ran
   for (int64_t i = 0; i < masked; ++i) {
     const size_t place = words[static_cast<size_t>(order[static_cast<size_t>(i)])];
     targets[place] = ids[place];
-    const double kind = random.uniform();
-    if (kind < 0.8)
-      ids[place] = tokens.mask;
-    else if (kind < 0.9)
-      ids[place] = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary)));
+    ids[place] = masked_token(ids[place], tokens.mask, vocabulary, random);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
+#include "tasks/language/spans.h"
 #include "text/conversation.h"
 
 namespace tessera::tasks {
@@ -115,12 +116,8 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   }
 
   std::shared_ptr<const PackedTexts> packed(const std::shared_ptr<const data::Source>& texts) const {
-    if (!texts || !tokeniser_) return nullptr;
-    if (texts->size() > 0 && texts->read(0).annotation.captions.empty())
-      fail_usage("task language needs texts, such as data.path = \"text:FOLDER\"; ", texts->describe(),
-                 " has none");
-    return std::make_shared<PackedTexts>(texts, *tokeniser_, separator_of(*tokeniser_, config_.tokenizer),
-                                         config_.length);
+    if (!tokeniser_) return nullptr;
+    return packed_texts(texts, *tokeniser_, separator_of(*tokeniser_, config_.tokenizer), config_.length);
   }
 
   Findings evaluate(const EvaluateOptions& options);
@@ -135,42 +132,38 @@ class Language final : public Task, public Answers, public LanguageBeginner {
 
 Findings Language::evaluate(const EvaluateOptions& options) {
   SampleRows rows(3);  // loss, tokens, right ones
-  Findings out = evaluate_rows(
-      options, validation(), rows,
-      [&](data::Batch& loaded) {
-        const StreamInputs batch = to_device(loaded, options);
-        Scored scored;
-        {
-          const AutocastScope autocast(options.device, options.precision);
-          scored = score(batch.at("ids"));
-        }
-        const torch::Tensor learned = scored.labels >= 0;
-        const torch::Tensor losses =
-            at::cross_entropy_loss(scored.logits.to(torch::kFloat64).flatten(0, 1), scored.labels.flatten(),
-                                   {}, at::Reduction::None, kNotLearned)
-                .view_as(scored.labels);
-        const torch::Tensor right = (scored.logits.argmax(-1) == scored.labels) & learned;
-        return torch::stack(
-            {losses.sum(1), learned.sum(1).to(torch::kFloat64), right.sum(1).to(torch::kFloat64)}, 1);
-      },
-      {"text", "windows"});
-  const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
-  const double total = sums[0].item<double>(), tokens = sums[1].item<double>();
+  Findings out = evaluate_rows(options, validation(), rows,
+                               [&](data::Batch& loaded) {
+                                 const StreamInputs batch = to_device(loaded, options);
+                                 Scored scored;
+                                 {
+                                   const AutocastScope autocast(options.device, options.precision);
+                                   scored = score(batch.at("ids"));
+                                 }
+                                 return token_sums(scored.logits, scored.labels);
+                               },
+                               {"text", "windows"});
+  out.metrics = token_metrics(main_metric(), rows);
   // Tokenisers cover different amounts of text per token; bits per byte are comparable.
+  double total = 0;
+  for (const float loss : rows.column(0)) total += static_cast<double>(loss);
   const double bits = total / std::log(2.0) / static_cast<double>(validation_->bytes());
-  out.metrics = {{main_metric(), std::exp(total / tokens), tokens > 0},
-                 mean_metric({"loss", Unit::number, false}, total, tokens),
-                 {{"bits_per_byte", Unit::number, false}, bits},
-                 mean_metric({"accuracy", Unit::share}, sums[2].item<double>(), tokens)};
+  out.metrics.insert(out.metrics.begin() + 2, {{"bits_per_byte", Unit::number, false}, bits});
   return out;
 }
 
 }  // namespace
 
 TaskKind language_kind() {
-  return task_kind<Language, LanguageTaskConfig>(
-      "language", "language modelling: each token of a text from those before it",
+  TaskKind kind = task_kind<Language, LanguageTaskConfig>(
+      "language", "language modelling: each token of a text from those before it, or missing spans",
       {.command = "chat", .path_keys = {"tokenizer", "language_weights"}});
+  kind.make = [](const TaskSetup& setup) -> std::unique_ptr<Task> {
+    const LanguageTaskConfig config = settings_of(setup);
+    if (config.form == TextForm::seq2seq) return make_span_task(setup, config);
+    return std::make_unique<Language>(setup);
+  };
+  return kind;
 }
 
 }  // namespace tessera::tasks

@@ -1,8 +1,11 @@
 #include "tasks/language/language_part.h"
 
+#include <cmath>
+
 #include "core/error.h"
 #include "io/files/file.h"
 #include "text/bpe_trainer.h"
+#include "text/conversation.h"
 
 namespace tessera::tasks {
 namespace {
@@ -39,6 +42,24 @@ int32_t separator_of(const Tokeniser& tokeniser, const std::string& path) {
     if (id >= 0) return id;
   if (const auto id = tokeniser.find("<|endoftext|>")) return *id;
   fail_usage("task.tokenizer = \"", path, "\" has no token that ends a text, such as <|endoftext|>");
+}
+
+torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels) {
+  const torch::Tensor learned = labels >= 0;
+  const torch::Tensor losses = at::cross_entropy_loss(logits.to(torch::kFloat64).flatten(0, 1),
+                                                      labels.flatten(), {}, at::Reduction::None, kNotLearned)
+                                   .view_as(labels);
+  const torch::Tensor right = (logits.argmax(-1) == labels) & learned;
+  return torch::stack({losses.sum(1), learned.sum(1).to(torch::kFloat64), right.sum(1).to(torch::kFloat64)},
+                      1);
+}
+
+std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows) {
+  const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
+  const double total = sums[0].item<double>(), tokens = sums[1].item<double>();
+  return {{main, std::exp(total / tokens), tokens > 0},
+          mean_metric({"loss", Unit::number, false}, total, tokens),
+          mean_metric({"accuracy", Unit::share}, sums[2].item<double>(), tokens)};
 }
 
 void copy_language_weights(const models::LanguageModel& stored, const Tokeniser& theirs,

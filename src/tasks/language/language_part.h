@@ -8,17 +8,23 @@
 
 #include "models/base/generation.h"
 #include "models/language/language_model.h"
+#include "models/language/seq2seq.h"
+#include "tasks/base/findings.h"
 #include "tasks/base/registry.h"
+#include "tasks/base/sample_rows.h"
 #include "text/tokeniser.h"
 
 namespace tessera::tasks {
 
 // The parts of such a task that a chat program uses.
 struct AnsweringModel {
-  std::shared_ptr<models::LanguageModel> language;
+  std::shared_ptr<models::LanguageModel> language;  // null for an encoder and decoder
   Tokeniser tokeniser;
   std::string chat = {};                            // name of its chat template; "" = plain continuation
   std::optional<models::ImageReading> images = {};  // the image tower; none if the model reads only texts
+  std::shared_ptr<models::Seq2Seq> encoder_decoder =
+      {};  // with its rows, the decoder's first token and its last
+  int64_t vocabulary = 0, start = 0, end = -1;
 };
 class Answers {
  public:
@@ -35,6 +41,12 @@ std::optional<Tokeniser> open_task_tokeniser(const std::string& path, int64_t vo
 // Returns the id that separates documents: the token that ends a text, or else begins one. Throws a usage
 // error if the tokeniser has neither.
 int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
+
+// Returns the loss, the number and the right ones of each sample's tokens, double [batch, 3]: logits [batch, tokens,
+// vocabulary], labels int64 [batch, tokens], kNotLearned for tokens that do not count.
+torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels);
+// Returns perplexity (`main`), loss and accuracy of such rows.
+std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows);
 
 // A task that can initialise its language model from the weights of another.
 class LanguageBeginner {

@@ -79,6 +79,16 @@ std::string PackedTexts::describe() const {
               length_);
 }
 
+std::shared_ptr<const PackedTexts> packed_texts(const std::shared_ptr<const data::Source>& texts,
+                                                const Tokeniser& tokeniser, int32_t separator,
+                                                int64_t length) {
+  if (!texts) return nullptr;
+  if (texts->size() > 0 && texts->read(0).annotation.captions.empty())
+    fail_usage("task language needs texts, such as data.path = \"text:FOLDER\"; ", texts->describe(),
+               " has none");
+  return std::make_shared<PackedTexts>(texts, tokeniser, separator, length);
+}
+
 std::shared_ptr<const data::Transform> make_window_transform(int64_t length) {
   return std::make_shared<WindowTransform>(length);
 }

@@ -39,6 +39,11 @@ class PackedTexts final : public data::Source {
   std::vector<int32_t> ids_;
 };
 
+// The same, or null without texts. Throws a usage error for a set without texts.
+std::shared_ptr<const PackedTexts> packed_texts(const std::shared_ptr<const data::Source>& texts,
+                                                const Tokeniser& tokeniser, int32_t separator,
+                                                int64_t length);
+
 // Field "ids", i32 [length + 1]: the tokens of a window, padded with kNotLearned.
 std::shared_ptr<const data::Transform> make_window_transform(int64_t length);
 

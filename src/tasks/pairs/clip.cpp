@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "data/transforms/view_augment.h"
 #include "models/pairs/two_tower.h"
 #include "nn/checkpoint.h"
 #include "tasks/base/exported.h"
@@ -17,6 +18,7 @@
 #include "tasks/base/zero_shot.h"
 #include "tasks/pairs/caption_model.h"
 #include "tasks/pairs/pair_loss.h"
+#include "weights/language_files.h"
 
 namespace tessera::tasks {
 namespace {
@@ -24,33 +26,18 @@ namespace {
 constexpr const char *kMasked = "masked_tokens", *kTargets = "masked_targets";  // i32 [context_length]
 constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
 
-// DeCLIP's masks need an id after those of the tokeniser.
-bool masks_texts(const ClipConfig& config) { return config.declip.views && config.declip.texts > 0; }
-
-models::TextTowerConfig text_config(const ClipConfig& config, const TextInput& input) {
-  models::TextTowerConfig text;
-  text.vocab_size =
-      (config.vocab_size > 0 ? config.vocab_size : input.size()) + (masks_texts(config) ? 1 : 0);
-  text.context_length = config.context_length;
-  text.dim = config.text_dim, text.depth = config.text_depth, text.heads = config.text_heads;
-  text.hidden = config.text_hidden, text.mlp = config.text_mlp, text.norm_eps = config.text_norm_eps;
-  text.init_values = config.text_init_values;
-  text.causal = config.causal, text.projection_bias = config.text_projection_bias;
-  text.pool = config.text_pool;
-  text.end_token = config.text_end_token >= 0 ? config.text_end_token : input.end();
-  text.pad_token = input.pad();
-  // The largest id ends a text in CLIP's vocabulary, but not in every other.
-  const bool last = config.vocab_size > 0 || input.end() == input.size() - 1;
-  if (text.pool == models::TextPool::largest && (!last || masks_texts(config)))
-    text.pool = models::TextPool::end_token;
-  return text;
-}
-
 // Returns an id computed from the tokens: equal for equal captions, and exact in a float64.
 double group_of(std::span<const int32_t> tokens) {
   uint64_t hash = 14695981039346656037u;
   for (const int32_t token : tokens) hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211u;
   return static_cast<double>(hash >> 12);
+}
+
+// Decodes an image once for several views of it, unless each is decoded at a scale of its own.
+std::shared_ptr<const data::Transform> views_of_one_image(std::shared_ptr<const data::Transform> views,
+                                                          const data::Preprocess& preprocess, bool exact) {
+  const bool once = exact && preprocess.mean.size() == 3;
+  return once ? data::decode_once(std::move(views), preprocess.apply_exif) : views;
 }
 
 class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation, public TextLimit {
@@ -79,17 +66,21 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
           image_token_extent(*backbone_, spec_, setup.sides.empty() ? preprocess_.size : setup.sides.front());
     pair_ = setup.build([&] {
       auto pair = std::make_shared<models::TwoTower>(
-          models::TwoTowerConfig{.text = text_config(config_, input_),
+          models::TwoTowerConfig{.text = config_.text_tower(input_),
                                  .image_width = by_tokens() ? extent_.width : backbone_->embed_width(),
                                  .embed_dim = config_.embed_dim,
                                  .image_projection = config_.image_projection,
                                  .text_projection = config_.text_projection,
                                  .logit_bias = config_.loss == PairLossKind::sigmoid,
+                                 .bert = config_.bert_tower(input_),
                                  .first_scale = 1 / config_.temperature,
                                  .first_bias = config_.first_bias});
       if (setup.draws()) pair->initialise(setup.seed);
       return pair;
     });
+    if (auto* tower = dynamic_cast<models::BertTower*>(&pair_->text_tower());
+        tower && setup.draws() && !config_.text_weights.empty() && setup.opener)
+      train::begin_bert(tower->bert(), WeightFile(setup.opener->file_of(config_.text_weights)), "task.bert");
     build_parts(setup);
     if (!compares_views()) return;
     view_head_ = setup.build([&] {
@@ -125,12 +116,15 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
     StreamSpec pairs =
         training_pairs(train_, preprocess_, augment_, input_, config_.context_length, config_.train_captions);
     if (!compares_views()) return {pairs};
-    pairs.transform = [pair = pairs.transform, preprocess = preprocess_,
-                       augment = config_.views.augment](int64_t side) {
+    pairs.transform = [pair = pairs.transform, preprocess = preprocess_, augment = config_.views.augment,
+                       exact = augment_.decode == "exact" &&
+                               config_.views.augment.decode == "exact"](int64_t side) {
       data::Preprocess sized = preprocess;
       sized.size = side;
-      return data::join_transforms(
-          {pair(side), data::make_views(data::make_train_transform(sized, augment), 2)});
+      return views_of_one_image(
+          data::join_transforms(
+              {pair(side), data::make_views(data::make_train_transform(sized, augment), 2)}),
+          sized, exact);
     };
     return {pairs};
   }
@@ -138,7 +132,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
 
   // Adds group ids: equal captions have equal ones.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
-    if (masks_texts(config_)) add_masks(batches[0], key);
+    if (config_.masks_texts()) add_masks(batches[0], key);
     if (config_.equal_captions == EqualPairs::negatives) return;
     data::Batch& batch = batches[0];
     const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
@@ -268,7 +262,7 @@ void Clip::build_parts(const TaskSetup& setup) {
   if (config_.declip.views)
     declip_ = setup.build([&] {
       auto parts = std::make_shared<DeclipParts>(config_.declip, config_.embed_dim, config_.text_dim,
-                                                 pair_->text_tower().config().vocab_size);
+                                                 pair_->text_tower().vocabulary());
       if (setup.draws()) parts->initialise(setup.seed);
       return parts;
     });
@@ -286,14 +280,16 @@ StreamSpec Clip::declip_stream() const {
                           drawn = config_.train_captions == TrainCaptions::drawn](int64_t side) {
     data::Preprocess sized = preprocess;
     sized.size = side;
-    return data::join_transforms({data::make_views(data::make_train_transform(sized, augment), 2),
-                                  make_changed_text_transform(input, length, drawn, drop)});
+    return views_of_one_image(
+        data::join_transforms({data::make_views(data::make_train_transform(sized, augment), 2),
+                               make_changed_text_transform(input, length, drawn, drop)}),
+        sized, augment.decode == "exact");
   };
   return {.name = "train", .source = train_, .transform = transform, .labelled = false};
 }
 
 void Clip::add_masks(data::Batch& batch, const StepKey& key) const {
-  const int64_t length = config_.context_length, vocabulary = pair_->text_tower().config().vocab_size - 1;
+  const int64_t length = config_.context_length, vocabulary = pair_->text_tower().vocabulary() - 1;
   const TokenMask rule{.ratio = config_.declip.mask_ratio,
                        .start = input_.start(),
                        .end = input_.end(),
@@ -321,7 +317,7 @@ PairOptions Clip::pair_options(const Inputs& inputs, Collective& others) const {
 
 torch::Tensor Clip::form_of_texts(const Inputs& inputs, const char* field, const models::Context& context,
                                   torch::Tensor* masked) const {
-  models::TextTower& tower = pair_->text_tower();
+  models::TextEncoder& tower = pair_->text_tower();
   const torch::Tensor ids = inputs.at(field).to(torch::kInt64);
   if (!masked) return models::normalised_rows(tower.forward(ids, context));
   const torch::Tensor tokens = tower.encode(ids, {}, context);
@@ -342,8 +338,8 @@ Loss Clip::declip_loss(const Inputs& inputs, const models::Context& context, Col
     rows.images[i] = models::normalised_rows(projected[i]);
   }
   torch::Tensor masked = none;
-  rows.texts[0] = form_of_texts(inputs, masks_texts(config_) ? kMasked : "tokens", context,
-                                masks_texts(config_) ? &masked : nullptr);
+  rows.texts[0] = form_of_texts(inputs, config_.masks_texts() ? kMasked : "tokens", context,
+                                config_.masks_texts() ? &masked : nullptr);
   rows.texts[1] = form_of_texts(inputs, "changed_tokens", context, nullptr);
   const PairOptions options = pair_options(inputs, others);
   const torch::Tensor scale = pair_->scale();
@@ -354,7 +350,7 @@ Loss Clip::declip_loss(const Inputs& inputs, const models::Context& context, Col
                         z2 = declip_->project(projected[1], whole_, others);
     siamese = simsiam_sum(declip_->predict(z, whole_, others), declip_->predict(z2, whole_, others), z, z2);
   }
-  if (masks_texts(config_)) {
+  if (config_.masks_texts()) {
     const torch::Tensor chosen =
         others.sum((inputs.at(kTargets) >= 0).sum().to(masked.scalar_type()).view({1}));
     masked = masked * (static_cast<double>(whole_) / chosen.clamp_min(1)).squeeze(0);
@@ -468,24 +464,13 @@ Findings Clip::evaluate(const EvaluateOptions& options) {
 
 }  // namespace
 
-void ClipConfig::check() const {
-  const bool tokens = similarity == PairSimilarity::tokens;
-  if (declip.views && (views.weight > 0 || nclip.enabled() || tokens || loss == PairLossKind::sigmoid))
-    fail_usage("task.declip.views has its own loss of vectors: without ",
-               tokens             ? "task.similarity = \"tokens\""
-               : nclip.enabled()  ? "task.nclip.weight"
-               : views.weight > 0 ? "task.views.weight"
-                                  : "task.loss = \"sigmoid\"");
-  if (declip.views && text_pool == models::TextPool::class_token)
-    fail_usage("task.declip.views reads a text's own tokens: task.text_pool must not be \"class_token\"");
-  if (nclip.enabled() && tokens)
-    fail_usage("task.nclip.weight is for vectors of images and texts: without task.similarity = \"tokens\"");
-}
-
 TaskKind clip_kind() {
   return task_kind<Clip, ClipConfig>(
       "clip", "images and captions in one space: CLIP, SigLIP, LiT, UniCL, SLIP, FILIP, DeCLIP, xCLIP",
-      {.command = "zeroshot", .path_keys = {"tokenizer"}, .tables = {"classes"}, .names_classes = true});
+      {.command = "zeroshot",
+       .path_keys = {"tokenizer", "text_weights"},
+       .tables = {"classes"},
+       .names_classes = true});
 }
 
 }  // namespace tessera::tasks

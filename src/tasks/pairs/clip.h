@@ -14,9 +14,13 @@
 // al. 2021, gradient caching): `piece` samples at a time, with the same gradient.
 #pragma once
 
+#include <optional>
+
+#include "models/language/bert.h"
 #include "models/pairs/text_tower.h"
 #include "tasks/base/paired_findings.h"
 #include "tasks/base/registry.h"
+#include "tasks/base/text_input.h"
 #include "tasks/pairs/declip.h"
 #include "tasks/pairs/nclip.h"
 #include "tasks/pairs/pair_loss.h"
@@ -26,6 +30,7 @@ namespace tessera::tasks {
 
 enum class PairLossKind { softmax, sigmoid };
 enum class PairSimilarity { vectors, tokens };
+enum class TextModel { clip, bert };
 struct ClipConfig {
   PairLossKind loss = PairLossKind::softmax;
   PairSimilarity similarity = PairSimilarity::vectors;
@@ -33,6 +38,9 @@ struct ClipConfig {
   bool image_projection = true, text_projection = true;
   std::string tokenizer = "bytes";
   int64_t vocab_size = 0;
+  TextModel text_model = TextModel::clip;
+  models::BertConfig bert{.vocabulary = 1};
+  std::string text_weights;
   int64_t context_length = 77, text_dim = 512, text_depth = 12, text_heads = 8, text_hidden = 0;
   models::TextMlp text_mlp = models::TextMlp::gelu;
   double text_norm_eps = 1e-5, text_init_values = 0;
@@ -66,6 +74,11 @@ struct ClipConfig {
     v("vocab_size", vocab_size, between(0, 1 << 24),
       "rows of the token embedding, 0 = the tokeniser's number of ids");
     v("context_length", context_length, between(3, 65536), "tokens of a caption, with start and end");
+    v("text_model", text_model, choice<TextModel>(),
+      "the text tower: CLIP's Transformer, set by text_dim and the others, or bert");
+    v("bert", bert, "the text tower of text_model = \"bert\"; vocabulary 1 = the tokeniser's");
+    v("text_weights", text_weights,
+      "bert: its first weights, a run of task bert or a folder of a published BERT; empty: drawn");
     v("text_dim", text_dim, between(1, 65536), "width of the text tower's tokens");
     v("text_depth", text_depth, between(1, 1000), "blocks of the text tower");
     v("text_heads", text_heads, between(1, 1024), "attention heads of the text tower");
@@ -98,6 +111,11 @@ struct ClipConfig {
   }
   // Throws usage errors for parts that exclude each other.
   void check() const;
+  // DeCLIP's masks need an id after those of the tokeniser.
+  bool masks_texts() const { return declip.views && declip.texts > 0; }
+  models::TextTowerConfig text_tower(const TextInput& input) const;
+  // Returns none unless text_model is bert. Throws a usage error for fewer rows than the tokeniser has ids.
+  std::optional<models::BertConfig> bert_tower(const TextInput& input) const;
 };
 
 TaskKind clip_kind();
@@ -111,6 +129,10 @@ struct tessera::EnumNames<tessera::tasks::PairLossKind> {
 template <>
 struct tessera::EnumNames<tessera::tasks::PairSimilarity> {
   static constexpr std::array names = {"vectors", "tokens"};
+};
+template <>
+struct tessera::EnumNames<tessera::tasks::TextModel> {
+  static constexpr std::array names = {"clip", "bert"};
 };
 template <>
 struct tessera::EnumNames<tessera::tasks::EqualPairs> {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/core_testing.h"
 #include "core/error.h"
 #include "io/files/io_testing.h"
 #include "models/base/family.h"
@@ -81,6 +82,40 @@ TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
     for (const int64_t piece : {1, 3, 4, 10})
       expect_same(gradients_of(table({{"loss", loss}, {"piece", piece}, {"chunk", 3}})), whole);
   }
+}
+
+// BERT as the text tower: both losses and FILIP, in pieces too; every tensor of the text side is trained.
+TEST(Clip, BertReadsTheTexts) {
+  const Value bert = table(
+      {{"text_model", "bert"}, {"bert", table({{"dim", 16}, {"depth", 1}, {"heads", 2}, {"context", 12}})}});
+  for (const Value& settings : {table({}), table({{"loss", "sigmoid"}}), table({{"similarity", "tokens"}})}) {
+    Value all = bert;
+    merge(all, settings);
+    const Found whole = gradients_of(all);
+    merge(all, table({{"piece", 3}, {"chunk", 3}}));
+    expect_same(gradients_of(all), whole);
+  }
+  const auto task = make_task(bert);
+  task->loss(some_inputs(6), {.seed = 7}, Collective::alone()).sum.backward();
+  int64_t texts = 0;
+  for (const auto& [name, parameter] : named_parameters(task->parts())) {
+    if (!name.starts_with("text.")) continue;
+    ++texts;
+    EXPECT_TRUE(parameter.grad().defined()) << name;
+  }
+  EXPECT_EQ(texts, 5 + 16 + 1);  // embeddings, a block, the projection
+  const auto refusal = [&](const Value& more) {
+    Value all = bert;
+    merge(all, more);
+    return usage_error_of([&] { make_task(all); });
+  };
+  EXPECT_NE(refusal(table({{"bert", table({{"vocabulary", 100}})}})).find("task.bert.vocabulary = 100"),
+            std::string::npos);
+  EXPECT_NE(refusal(table({{"declip", table({{"views", true}})}})).find("task.declip.texts"),
+            std::string::npos);
+  EXPECT_NE(refusal(table({{"text_model", "clip"}, {"text_weights", "x"}})).find("task.text_weights"),
+            std::string::npos);
+  EXPECT_NE(refusal(table({{"context_length", 13}})).find("longer than the 12 positions"), std::string::npos);
 }
 
 // As in a step: the mean over the batch.

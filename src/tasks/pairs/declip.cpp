@@ -80,11 +80,7 @@ void mask_tokens(const TokenMask& rule, RandomStream& random, std::span<int32_t>
     if (ids[i] == rule.start || ids[i] == rule.end || ids[i] == rule.pad) continue;
     if (!random.chance(rule.ratio)) continue;
     targets[i] = ids[i];
-    const double kind = random.uniform();
-    if (kind < 0.8)
-      ids[i] = rule.mask;
-    else if (kind < 0.9)
-      ids[i] = static_cast<int32_t>(random.below(static_cast<uint64_t>(rule.vocabulary)));
+    ids[i] = masked_token(ids[i], rule.mask, rule.vocabulary, random);
   }
 }
 
@@ -102,11 +98,13 @@ void TextBank::initialise(uint64_t seed) {
 
 torch::Tensor TextBank::nearest(const torch::Tensor& texts, int64_t chunk) const {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor bank = models::normalised_rows(rows_), queries = texts.detach().to(bank.scalar_type());
+  // In half precision many of the rows would be equally near.
+  const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+  const torch::Tensor queries = texts.detach().to(rows_.scalar_type());
   std::vector<torch::Tensor> places;
   for (int64_t first = 0; first < queries.size(0); first += chunk)
-    places.push_back(queries.slice(0, first, first + chunk).mm(bank.t()).argmax(1));
-  return bank.index_select(0, torch::cat(places));
+    places.push_back(queries.slice(0, first, first + chunk).mm(rows_.t()).argmax(1));
+  return rows_.index_select(0, torch::cat(places));
 }
 
 void TextBank::add(const torch::Tensor& texts) {

@@ -48,14 +48,15 @@ struct DeclipConfig {
   }
 };
 
-// Earlier texts, in a ring. Buffers rows [size, width], and pointer [1], the place of the next row.
+// Earlier texts, in a ring. Buffers rows [size, width], of length 1, and pointer [1], the place of the next row.
 class TextBank final : public torch::nn::Module {
  public:
   TextBank(int64_t size, int64_t width);
   void initialise(uint64_t seed);  // unit rows of normal numbers
-  // Returns the most similar rows by cosine, of length 1, [texts, width], without a graph; `chunk` texts at a time.
+  // Returns the most similar rows by cosine, [texts, width], without a graph; `chunk` texts at a time. Compares in the
+  // buffer's precision.
   torch::Tensor nearest(const torch::Tensor& texts, int64_t chunk) const;
-  // Writes rows from the pointer on. Rows that exceed the end are dropped, and the pointer returns to the start.
+  // Writes rows of length 1 from the pointer on. Rows that exceed the end are dropped, and the pointer returns to the start.
   void add(const torch::Tensor& texts);
 
  private:
@@ -103,7 +104,7 @@ std::string changed_text(const std::string& text, double drop_ratio, RandomStrea
 std::shared_ptr<const data::Transform> make_changed_text_transform(const TextInput& input, int64_t length,
                                                                    bool draw, double drop_ratio);
 
-// Masked tokens: of those chosen, 80 % become `mask`, 10 % a token below `vocabulary`, 10 % stay.
+// Tokens that are chosen with probability `ratio` become those of masked_token().
 struct TokenMask {
   double ratio = 0.15;
   int32_t start = 0, end = 0, pad = 0, mask = 0;

@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "models/pairs/two_tower.h"
+#include "tasks/base/inputs.h"
 #include "tasks/base/ring_testing.h"
 #include "tasks/pairs/nclip.h"
 
@@ -39,6 +40,16 @@ TEST(TextBank, ABatchThatReachesTheEndIsCut) {
   // Every row is its own nearest one.
   for (const int64_t chunk : {1, 3, 100})
     EXPECT_LT((bank.nearest(first, chunk) - first).abs().max().item<double>(), 1e-12);
+}
+
+// Rows that are equal in bfloat16.
+TEST(TextBank, ComparesInFullPrecisionUnderAutocast) {
+  torch::manual_seed(4);
+  TextBank bank(200, 6);
+  const Tensor rows = models::normalised_rows(torch::ones({200, 6}) + 0.01 * torch::randn({200, 6}));
+  bank.add(rows);
+  const AutocastScope autocast(torch::kCPU, Precision::bf16);
+  EXPECT_TRUE(torch::equal(bank.nearest(rows, 64), rows));
 }
 
 TEST(ChangedText, HasTheWordsOfTheText) {

@@ -12,21 +12,20 @@
 #include <string>
 
 #include "tasks/base/registry.h"
+#include "tasks/pretrain/masked_patches.h"
 
 namespace tessera::tasks {
 
 struct BeitConfig {
   std::string tokeniser = {};
   int64_t codes = 8192;
-  double mask_ratio = 0.4;
-  int64_t mask_least = 16;
+  MaskedRectangles::Settings masks;
+
   template <class V>
   void visit(V& v) {
     v("tokeniser", tokeniser, "weights of task dvae, or of DALL-E's encoder");
     v("codes", codes, between(2, 1 << 20), "number of codes of that tokeniser");
-    v("mask_ratio", mask_ratio, Range{.low = 0, .high = 1, .without_low = true, .without_high = true},
-      "share of the patches that is masked");
-    v("mask_least", mask_least, between(1, 1 << 20), "patches of the smallest masked rectangle");
+    masks.visit(v);
   }
 };
 

@@ -40,11 +40,12 @@ class NextPixel final : public Task {
     nn::initialise(
         *lm_head_, setup.seed,
         [](const std::string&, const torch::Tensor&, const nn::Filler& fill) { fill.normal(0.02); });
-    const bool begins = setup.train && setup.batch_size > 0 && !setup.continued;
+    // A model that the setup makes gets its weights, trained with a palette, from a file.
+    const bool begins = setup.train && setup.batch_size > 0 && !setup.continued && !setup.make_backbone;
     if (!config_.palette.empty())
-      reader_->palette().copy_(read_palette(config_.palette, colours));
+      reader_->set_palette(read_palette(config_.palette, colours));
     else if (begins)
-      reader_->palette().copy_(kmeans_palette(palette_pixels(setup, *reader_), colours, setup.seed));
+      reader_->set_palette(kmeans_palette(palette_pixels(setup, *reader_), colours, setup.seed));
   }
 
   std::vector<Part> parts() const override { return {{"", backbone_}, {"lm_head.", lm_head_}}; }

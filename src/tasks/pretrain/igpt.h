@@ -36,7 +36,9 @@ struct IgptConfig {
       "predict each pixel from those before it, or masked ones from the others");
     v("mask_ratio", mask_ratio, Range{.low = 0, .high = 1, .without_low = true, .without_high = true},
       "bert: probability that a pixel is masked");
-    v("palette", palette, "colours [n, 3] from -1 to 1 in a .npy; \"\" = k-means over training images");
+    v("palette", palette,
+      "colours [n, 3] from -1 to 1 in a .npy; \"\" = those of pretrained weights, else k-means over training "
+      "images");
   }
 };
 

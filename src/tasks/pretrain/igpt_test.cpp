@@ -9,6 +9,7 @@
 #include "io/files/io_testing.h"
 #include "io/weights/array_file.h"
 #include "models/backbones/igpt.h"
+#include "models/base/capability.h"
 #include "tasks/pretrain/igpt.h"
 
 namespace tessera::tasks {
@@ -129,6 +130,20 @@ TEST(Palettes, KMeansFindsSeparateColours) {
             std::string::npos);
 }
 
+// The fixed point of Lloyd's algorithm: each centre is the mean of the pixels nearest to it.
+TEST(Palettes, CentresAreMeansOfTheirPixels) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    torch::manual_seed(seed);
+    const Tensor pixels = torch::rand({60, 3}) * 2 - 1, found = kmeans_palette(pixels, 4, seed);
+    const Tensor nearest = torch::cdist(pixels, found).argmin(1);
+    for (int64_t k = 0; k < 4; ++k) {
+      const Tensor own = pixels.index({nearest == k});
+      ASSERT_GT(own.size(0), 1) << seed;
+      EXPECT_TRUE(torch::allclose(own.mean(0), found[k], 0, 1e-5)) << seed << " " << k;
+    }
+  }
+}
+
 class PaletteFiles : public TemporaryFolder {
  protected:
   std::string saved(const Tensor& palette) const {
@@ -150,6 +165,30 @@ TEST_F(PaletteFiles, AreRead) {
             std::string::npos);
   std::ofstream(path("broken.npy")) << "no array";
   EXPECT_THROW(read_palette(path("broken.npy"), 20), Error);
+}
+
+// Pretrained weights have been trained with a palette: none is made of the training images.
+TEST_F(PaletteFiles, OfPretrainedWeightsAreNotReplaced) {
+  const auto palette_of = [](const TaskSetup& setup) {
+    const auto task = find_task("igpt").make(setup);
+    const auto model = task->backbones().at(0).model;
+    return std::pair(dynamic_cast<models::ReadsColours&>(*model).palette().clone(),
+                     dynamic_cast<models::NeutralParameters&>(*model).neutral_names());
+  };
+  TaskSetup setup = igpt_setup("", "patch_size = 4\ncolours = 8");
+  const auto [drawn, may_miss_drawn] = palette_of(setup);
+  EXPECT_FALSE(torch::equal(drawn, models::even_palette(8)));
+  setup.make_backbone = [](const models::ModelSpec& spec) {
+    return models::build_backbone(spec, 0, models::Init::skip);
+  };
+  const auto [kept, may_miss_kept] = palette_of(setup);
+  EXPECT_TRUE(torch::equal(kept, models::even_palette(8)));
+  EXPECT_TRUE(may_miss_kept.empty());
+  const Tensor given = models::even_palette(8) / 2;
+  setup.settings.set("palette", saved(given));
+  const auto [read, may_miss_read] = palette_of(setup);
+  EXPECT_TRUE(torch::equal(read, given));
+  EXPECT_EQ(may_miss_read, std::vector<std::string>{"palette"});
 }
 
 TEST(IgptTask, RefusesByName) {

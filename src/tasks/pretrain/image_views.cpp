@@ -41,7 +41,8 @@ std::vector<std::shared_ptr<const data::Transform>> ImageViews::transforms(int64
 
 StreamSpec ImageViews::training() const {
   const auto transform = [views = *this](int64_t side) {
-    return data::join_views(views.transforms(side, views.views_.size()));
+    return data::decode_once(data::join_views(views.transforms(side, views.views_.size())),
+                             views.preprocess_.apply_exif);
   };
   return {.name = "train", .source = train_, .transform = transform, .labelled = false};
 }
@@ -49,8 +50,9 @@ StreamSpec ImageViews::training() const {
 StreamSpec ImageViews::validation(int64_t count) const {
   StreamSpec stream = validation_images(validation_, preprocess_);
   stream.transform = [views = *this, plain = stream.transform, count](int64_t side) {
-    return data::join_transforms(
-        {plain(side), data::join_views(views.transforms(side, static_cast<size_t>(count)))});
+    return data::decode_once(data::join_transforms({plain(side), data::join_views(views.transforms(
+                                                                     side, static_cast<size_t>(count)))}),
+                             views.preprocess_.apply_exif);
   };
   return stream;
 }

@@ -11,6 +11,7 @@
 #include "models/base/encoder.h"
 #include "models/base/family.h"
 #include "models/base/model.h"
+#include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "ops/gpu.h"
 #include "tasks/base/exported.h"
@@ -70,16 +71,32 @@ class Mae final : public Task {
       if (setup.draws()) decoder->initialise(setup.seed);
       return decoder;
     });
+    if (config_.fuse.empty()) return;
+    for (size_t i = 0; i < config_.fuse.size(); ++i)
+      if (config_.fuse[i] + 1 >= backbone_->block_count() ||
+          (i > 0 && config_.fuse[i] <= config_.fuse[i - 1]))
+        fail_usage("task.fuse holds ", config_.fuse[i],
+                   ": it must be rising, of the blocks before the last, 0 to ", backbone_->block_count() - 2);
+    fusion_ = setup.build([&] {
+      auto fusion = std::make_shared<LevelFusion>(config_.fuse, encoder_->token_width());
+      if (setup.draws()) fusion->initialise(setup.seed);
+      return fusion;
+    });
   }
 
-  std::vector<Part> parts() const override { return {{"", backbone_}, {"", decoder_}}; }
+  std::vector<Part> parts() const override {
+    std::vector<Part> parts = {{"", backbone_}, {"", decoder_}};
+    if (fusion_) parts.push_back({"", fusion_});
+    return parts;
+  }
   std::vector<BackbonePart> backbones() const override { return {{"", backbone_, spec_}}; }
   std::vector<ExportedPart> exported(int64_t side) override {
     return {exported_features(backbones()[0], side)};
   }
   // The encoder runs only on the visible patches.
   int64_t macs(int64_t side) const override {
-    return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs();
+    return backbone_->macs(side, side) * visible_ / patches() + decoder_->macs() +
+           (fusion_ ? fusion_->macs(visible_) : 0);
   }
 
   std::vector<StreamSpec> streams() const override {
@@ -106,7 +123,7 @@ class Mae final : public Task {
  private:
   torch::Tensor predict_pixels(const torch::Tensor& images, const torch::Tensor& order,
                                const models::Context& context) {
-    return mae_pass(*encoder_, *decoder_, images, order, visible_, context).predicted;
+    return mae_pass(*encoder_, *decoder_, images, order, visible_, context, fusion_.get()).predicted;
   }
   torch::Tensor each_loss(const torch::Tensor& predicted, const torch::Tensor& images,
                           const torch::Tensor& order) const {
@@ -127,6 +144,7 @@ class Mae final : public Task {
   models::TokenEncoder* encoder_;
   int64_t patch_ = 16, rows_ = 14, columns_ = 14, visible_ = 0;
   std::shared_ptr<models::MaeDecoder> decoder_;
+  std::shared_ptr<LevelFusion> fusion_;  // null without inner blocks
 };
 
 // Masks of validation images depend only on their index, so losses of two steps are comparable.
@@ -193,10 +211,56 @@ report::PicturesBlock Mae::reconstructions(const StreamInputs& batch, const torc
 
 }  // namespace
 
+LevelFusion::LevelFusion(std::vector<int64_t> blocks, int64_t width) : blocks_(std::move(blocks)) {
+  auto layers = register_module("proj_layers", std::make_shared<torch::nn::Module>());
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    layers_.push_back(layers->register_module(std::to_string(i), nn::Linear(width, width)));
+  weights_ = register_parameter("proj_weights", nn::ones({std::ssize(blocks_) + 1}));
+}
+
+void LevelFusion::initialise(uint64_t seed) {
+  nn::initialise(*this, seed, [](const std::string&, const torch::Tensor& parameter, const nn::Filler& fill) {
+    if (parameter.dim() == 2) fill.xavier_uniform();
+  });
+}
+
+torch::Tensor LevelFusion::forward(const std::vector<torch::Tensor>& levels) const {
+  check(std::ssize(levels) == weights_.size(0), levels.size(), " levels of tokens, must be ",
+        weights_.size(0));
+  const torch::Tensor shares = weights_.softmax(0).to(levels.back().scalar_type());
+  torch::Tensor fused = levels.back() * shares[-1];
+  for (size_t i = 0; i < layers_.size(); ++i)
+    fused = fused + layers_[i]->forward(levels[i]) * shares[static_cast<int64_t>(i)];
+  return fused;
+}
+
+int64_t LevelFusion::macs(int64_t tokens) const {
+  int64_t total = 0;
+  for (const nn::Linear& layer : layers_) total += tokens * layer->macs();
+  return total;
+}
+
 MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, const torch::Tensor& images,
-                 const torch::Tensor& order, int64_t visible, const models::Context& context) {
+                 const torch::Tensor& order, int64_t visible, const models::Context& given,
+                 const LevelFusion* fusion) {
+  models::Context context = given;
+  nn::Taps taps;
+  const auto name = [](int64_t block) { return "blocks." + std::to_string(block); };
+  if (fusion) {
+    taps.wanted = [&](const std::string& tapped) {
+      return std::ranges::any_of(fusion->blocks(), [&](int64_t block) { return tapped == name(block); });
+    };
+    context.taps = &taps;
+  }
   const models::Tokens tokens = encoder.tokenise(images, context);
-  const models::Encoded encoded = encoder.encode(encoder.keep(tokens, order.narrow(1, 0, visible)), context);
+  models::Encoded encoded = encoder.encode(encoder.keep(tokens, order.narrow(1, 0, visible)), context);
+  if (fusion) {
+    std::vector<torch::Tensor> levels;
+    for (const int64_t block : fusion->blocks()) levels.push_back(taps.kept.at(name(block)));
+    levels.push_back(encoded.last);
+    encoded.last = fusion->forward(levels);
+    encoded.tokens = encoder.last_norm(encoded.last);
+  }
   torch::Tensor front;
   if (const std::vector<int64_t> others = encoded.others(); !others.empty())
     front = encoded.tokens.index_select(

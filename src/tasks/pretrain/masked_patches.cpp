@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "models/base/capability.h"
 #include "models/base/family.h"
 #include "nn/init.h"
@@ -117,6 +118,45 @@ Findings MaskedPatches::evaluate(const EvaluateOptions& options) {
   out.metrics = {{main_metric(), masked > 0 ? sum / masked : 0}};
   health.finish(options, validation_.get(), out);
   return out;
+}
+
+// --- rectangles
+
+MaskedRectangles::MaskedRectangles(const TaskSetup& setup, const std::string& who, const Settings& settings)
+    : MaskedPatches(setup, who),
+      settings_(settings),
+      masked_(static_cast<int64_t>(static_cast<double>(rows() * columns()) * settings.ratio)) {
+  if (masker().map_stride() != patch())
+    fail_usage(who, " predicts each patch of model.patch_size = ", patch(), ", but the last map of ",
+               spec().name, " has cells of ", masker().map_stride(), " pixels");
+  if (masked_ < 1)
+    fail_usage("task.mask_ratio = ", shortest(settings.ratio), " masks none of the ", rows() * columns(),
+               " patches");
+}
+
+void MaskedRectangles::set_layer(const TaskSetup& setup, const std::string& name, int64_t outputs) {
+  set_head(setup, setup.build([&] {
+    auto head = std::make_shared<MaskedHead>(masker().mask_width());
+    layer_ = head->register_module(name, nn::Linear(masker().map_width(), outputs));
+    return head;
+  }));
+}
+
+std::vector<int64_t> MaskedRectangles::draw_mask(RandomStream& random) const {
+  return rectangle_mask(random, rows(), columns(), masked_, settings_.least);
+}
+
+torch::Tensor MaskedRectangles::predicted(const torch::Tensor& images, const torch::Tensor& mask,
+                                          const models::Context& context) {
+  const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
+  return layer_->forward(map.flatten(2).transpose(1, 2).flatten(0, 1).index_select(0, masked_places(mask)));
+}
+
+torch::Tensor masked_places(const torch::Tensor& mask) { return mask.flatten().nonzero().squeeze(1); }
+
+torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& mask) {
+  return torch::zeros({mask.size(0)}, values.options().requires_grad(false))
+      .index_add(0, masked_places(mask).div(mask.size(1), "floor"), values);
 }
 
 std::vector<int64_t> rectangle_mask(RandomStream& random, int64_t rows, int64_t columns, int64_t count,

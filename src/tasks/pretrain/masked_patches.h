@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "models/base/patch_mask.h"
+#include "nn/linear.h"
 #include "tasks/base/registry.h"
 
 namespace tessera::tasks {
@@ -75,6 +76,42 @@ class MaskedPatches : public Task {
   int64_t patch_ = 0, rows_ = 0, columns_ = 0;
   std::shared_ptr<MaskedHead> head_;
 };
+
+// BEiT and MVP: rectangles of patches are masked, and a linear layer on the last map predicts a target of each.
+class MaskedRectangles : public MaskedPatches {
+ public:
+  struct Settings {
+    double ratio = 0.4;  // share of the patches that is masked
+    int64_t least = 16;  // patches of the smallest rectangle
+
+    template <class V>
+    void visit(V& v) {
+      v("mask_ratio", ratio, Range{.low = 0, .high = 1, .without_low = true, .without_high = true},
+        "share of the patches that is masked");
+      v("mask_least", least, between(1, 1 << 20), "patches of the smallest masked rectangle");
+    }
+  };
+
+ protected:
+  MaskedRectangles(const TaskSetup& setup, const std::string& who, const Settings& settings);
+  // Registers the layer as `name`, with `outputs` numbers for each patch.
+  void set_layer(const TaskSetup& setup, const std::string& name, int64_t outputs);
+  std::vector<int64_t> draw_mask(RandomStream& random) const final;
+  // Returns the layer's outputs of the masked patches alone, [masked patches, outputs], in the order of the mask.
+  torch::Tensor predicted(const torch::Tensor& images, const torch::Tensor& mask,
+                          const models::Context& context);
+  int64_t head_macs() const final { return masked_ * layer_->macs(); }
+
+ private:
+  Settings settings_;
+  int64_t masked_ = 0;
+  nn::Linear layer_{nullptr};
+};
+
+// Returns the places of a mask [batch, patches] that are 1, int64 [masked patches], row after row.
+torch::Tensor masked_places(const torch::Tensor& mask);
+// Adds up values [masked patches] by sample, [batch].
+torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& mask);
 
 // A mask of rectangles (Bao et al. 2022, BEiT, algorithm 1): each covers at least `least` patches and has an aspect
 // ratio of 0.3 to 1/0.3, until `count` patches of the grid are masked.

@@ -1,6 +1,7 @@
 // Masked modelling with mask tokens: SimMIM, MaskFeat and BEiT.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "core/core_testing.h"
@@ -208,16 +209,47 @@ TEST(MaskedTasks, RefuseByName) {
             std::string::npos);
 }
 
+// --- MAE with fused levels
+
+TEST(LevelFusion, IsTheLastLevelIfItHasTheWholeWeight) {
+  const auto settings = "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n";
+  const auto plain = find_task("mae").make(setup_of("mae", settings, kFamilies[0])),
+             fused = find_task("mae").make(setup_of("mae", text(settings, "fuse = [0]"), kFamilies[0]));
+  for (const auto& task : {plain.get(), fused.get()}) move(task->parts(), torch::kCPU, torch::kFloat64);
+  const Inputs inputs = masked_batch(*plain, 1);
+  Inputs wide = inputs;
+  for (FieldTensor& field : wide.streams[0].fields)
+    if (field.name == "image") field.values = field.values.to(torch::kFloat64);
+  const auto tensor = [&](const std::string& name) {
+    for (const auto& [own, parameter] : named_parameters(fused->parts()))
+      if (own == name) return parameter;
+    return Tensor();
+  };
+  const auto loss_of = [&](Task& task) { return task.loss(wide, {}, Collective::alone()).sum; };
+  const double before = loss_of(*plain).item<double>();
+  EXPECT_GT(std::abs(loss_of(*fused).item<double>() - before), 1e-6);
+  loss_of(*fused).backward();
+  for (const char* name : {"proj_layers.0.weight", "proj_layers.0.bias", "proj_weights"})
+    EXPECT_GT(tensor(name).grad().abs().max().item<double>(), 0) << name;
+  const torch::NoGradGuard no_grad;
+  tensor("proj_weights").copy_(torch::tensor({-1e9, 0.0}));
+  EXPECT_NEAR(loss_of(*fused).item<double>(), before, 1e-9 * before);
+  EXPECT_NE(usage_error_of([&] {
+              find_task("mae").make(setup_of("mae", text(settings, "fuse = [1]"), kFamilies[0]));
+            }).find("task.fuse holds 1"),
+            std::string::npos);
+}
+
 // --- MVP
 
 TEST(Mvp, OnlyMaskedPatchesAndTheirAnglesCount) {
   torch::manual_seed(4);
   const Tensor targets = torch::randn({2, 5, 3}, torch::kFloat64);
-  Tensor mask = torch::zeros({2, 5}, torch::kInt64), predicted = targets * 3;
+  Tensor mask = torch::zeros({2, 5}, torch::kInt64);
   mask[0][1] = 1, mask[1][0] = 1, mask[1][4] = 1;
+  Tensor predicted = 3 * torch::stack({targets[0][1], targets[1][0], targets[1][4]});
   EXPECT_LT(mvp_losses(predicted, targets, mask).abs().max().item<double>(), 1e-12);
-  predicted[1][0] = -targets[1][0];
-  predicted[0][0] = -targets[0][0];  // not masked
+  predicted[1] = -targets[1][0];
   const Tensor losses = mvp_losses(predicted, targets, mask);
   EXPECT_NEAR(losses[0].item<double>(), 0, 1e-12);
   EXPECT_NEAR(losses[1].item<double>(), 2, 1e-12);

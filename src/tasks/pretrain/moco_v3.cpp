@@ -1,5 +1,6 @@
 #include "tasks/pretrain/moco_v3.h"
 
+#include "data/base/chosen_samples.h"
 #include "nn/init.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/task_kind.h"
@@ -148,22 +149,20 @@ std::vector<std::unique_ptr<Evaluator>> Moco::evaluators() {
   return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
 }
 
-// The loss among the first validation images, with views that depend only on their index.
+// The loss among the first validation images, with views that depend only on their index. Later images are not decoded.
 Findings Moco::evaluate(const EvaluateOptions& options) {
-  SampleRows samples(1), rows(4 * config_.dim);
+  StreamSpec compared = validation();
+  compared.source = std::make_shared<data::FirstSamples>(validation_, kCompared);
+  SampleRows rows(4 * config_.dim);
   FeatureHealth health(base_->embed_width());
-  Findings out = evaluate_rows(options, validation(), samples, [&](data::Batch& loaded) {
-    if (loaded.first < kCompared) {
-      const StreamInputs batch = to_device(loaded, options);
-      const AutocastScope autocast(options.device, options.precision);
-      const Outputs made = outputs(batch, {}, Collective::alone());
-      rows.add(loaded, torch::cat({made.q1, made.k2, made.q2, made.k1}, 1));
-      health.add(loaded, base_->embed(batch.at("image")));
-    }
-    return torch::zeros({loaded.size, 1});
+  Findings out = evaluate_rows(options, compared, rows, [&](data::Batch& loaded) {
+    const StreamInputs batch = to_device(loaded, options);
+    const AutocastScope autocast(options.device, options.precision);
+    const Outputs made = outputs(batch, {}, Collective::alone());
+    health.add(loaded, base_->embed(batch.at("image")));
+    return torch::cat({made.q1, made.k2, made.q2, made.k1}, 1);
   });
-  rows.collect(options);
-  const std::vector<torch::Tensor> all = rows.rows().slice(0, 0, kCompared).chunk(4, 1);
+  const std::vector<torch::Tensor> all = rows.rows().chunk(4, 1);
   const torch::Tensor losses = moco_losses(all[0], all[1], 0, config_.temperature) +
                                moco_losses(all[2], all[3], 0, config_.temperature);
   out.metrics = {{main_metric(), losses.mean().item<double>()}};

@@ -5,6 +5,7 @@
 //   ctr(q, k) = 2 tau * cross entropy(q k_j / tau over all images j, the own image), q and k of length 1 (eq. 1)
 //   loss = ctr(q_1, k_2) + ctr(q_2, k_1)
 //   theta_m <- m theta_m + (1 - m) theta before the keys, m from `momentum` to 1 by half a cosine
+// A ViT's patch embedding stays at its random first values, as published (section 4.2): stop_grad_conv1.
 #pragma once
 
 #include <cstdint>

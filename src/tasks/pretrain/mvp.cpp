@@ -1,10 +1,7 @@
 #include "tasks/pretrain/mvp.h"
 
 #include "core/error.h"
-#include "core/text.h"
-#include "nn/linear.h"
 #include "tasks/base/task_kind.h"
-#include "tasks/pretrain/masked_patches.h"
 #include "tasks/pretrain/patch_tokens.h"
 
 namespace tessera::tasks {
@@ -15,19 +12,12 @@ torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& ta
     const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
     return wide / wide.norm(2, {-1}, true).clamp_min(1e-12);
   };
-  const torch::Tensor cosine = (unit(predicted) * unit(targets.detach()).to(predicted.device())).sum(-1);
-  return ((1 - cosine) * mask).sum(1);
+  const torch::Tensor masked =
+      targets.detach().to(predicted.device()).flatten(0, 1).index_select(0, masked_places(mask));
+  return sums_by_sample(1 - (unit(predicted) * unit(masked)).sum(-1), mask);
 }
 
 namespace {
-
-class MvpHead final : public MaskedHead {
- public:
-  MvpHead(int64_t token_width, int64_t width, int64_t outputs) : MaskedHead(token_width) {
-    layer = register_module("mvp_head", nn::Linear(width, outputs));
-  }
-  nn::Linear layer{nullptr};
-};
 
 // The trained tower, opened on first use.
 class Tower {
@@ -74,50 +64,29 @@ class Tower {
   std::shared_ptr<models::Backbone> model_;
 };
 
-class Mvp final : public MaskedPatches {
+class Mvp final : public MaskedRectangles {
  public:
-  explicit Mvp(const TaskSetup& setup)
-      : MaskedPatches(setup, "task mvp"),
-        config_(read_task<MvpConfig>(setup.settings)),
-        tower_(setup, config_) {
-    if (config_.teacher.empty())
-      fail_usage("task mvp needs task.teacher: weights with an image tower, such as those of task clip");
-    if (masker().map_stride() != patch())
-      fail_usage("task mvp predicts each patch of model.patch_size = ", patch(), ", but the last map of ",
-                 spec().name, " has cells of ", masker().map_stride(), " pixels");
-    masked_ = static_cast<int64_t>(static_cast<double>(rows() * columns()) * config_.mask_ratio);
-    if (masked_ < 1)
-      fail_usage("task.mask_ratio = ", shortest(config_.mask_ratio), " masks none of the ",
-                 rows() * columns(), " patches");
-    head_ = setup.build([&] {
-      return std::make_shared<MvpHead>(masker().mask_width(), masker().map_width(), config_.width);
-    });
-    set_head(setup, head_);
-  }
+  explicit Mvp(const TaskSetup& setup) : Mvp(setup, read_task<MvpConfig>(setup.settings)) {}
 
   std::vector<std::pair<std::string, std::string>> fingerprints() const override {
     return {{"teacher", tower_.checksum()}};
   }
 
  protected:
-  std::vector<int64_t> draw_mask(RandomStream& random) const override {
-    return rectangle_mask(random, rows(), columns(), masked_, config_.mask_least);
-  }
-
   torch::Tensor losses(const torch::Tensor& images, const torch::Tensor& mask,
                        const models::Context& context) override {
-    const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
-    const torch::Tensor predicted = head_->layer->forward(map.flatten(2).transpose(1, 2));
-    return mvp_losses(predicted, tower_(images, rows(), columns()), mask);
+    return mvp_losses(predicted(images, mask, context), tower_(images, rows(), columns()), mask);
   }
 
-  int64_t head_macs() const override { return rows() * columns() * head_->layer->macs(); }
-
  private:
-  MvpConfig config_;
+  Mvp(const TaskSetup& setup, const MvpConfig& config)
+      : MaskedRectangles(setup, "task mvp", config.masks), tower_(setup, config) {
+    if (config.teacher.empty())
+      fail_usage("task mvp needs task.teacher: weights with an image tower, such as those of task clip");
+    set_layer(setup, "mvp_head", config.width);
+  }
+
   mutable Tower tower_;  // opened on first use
-  int64_t masked_ = 0;
-  std::shared_ptr<MvpHead> head_;
 };
 
 }  // namespace

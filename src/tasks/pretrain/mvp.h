@@ -10,26 +10,25 @@
 #include <string>
 
 #include "tasks/base/registry.h"
+#include "tasks/pretrain/masked_patches.h"
 
 namespace tessera::tasks {
 
 struct MvpConfig {
   std::string teacher;
-  int64_t width = 768, mask_least = 16;
-  double mask_ratio = 0.4;
+  int64_t width = 768;
+  MaskedRectangles::Settings masks;
 
   template <class V>
   void visit(V& v) {
     v("teacher", teacher, "weights with an image tower, such as those of task clip");
     v("width", width, between(1, 1 << 16), "channels of its features");
-    v("mask_ratio", mask_ratio, Range{.low = 0, .high = 1, .without_low = true, .without_high = true},
-      "share of the patches that is masked");
-    v("mask_least", mask_least, between(1, 1 << 20), "patches of a masked rectangle, at least");
+    masks.visit(v);
   }
 };
 
-// Returns the sum over masked patches of 1 - cosine, [batch]; predicted and targets [batch, patches, width], mask 1 =
-// masked.
+// Returns the sum over masked patches of 1 - cosine, [batch]: predicted [masked patches, width] in the order of mask
+// [batch, patches], 1 = masked; targets [batch, patches, width].
 torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& targets,
                          const torch::Tensor& mask);
 

@@ -1,6 +1,9 @@
 // Objectives that compare views with a momentum network: DINO and MoCo v3.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cmath>
+
 #include "core/core_testing.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -196,6 +199,45 @@ TEST(MocoV3, MovesItsMomentumEncoderBeforeTheKeys) {
   EXPECT_TRUE(tensor_of(*task, "predictor.0.weight").grad().defined());
   for (const auto& [name, parameter] : named_parameters(task->parts()))
     EXPECT_FALSE(name.starts_with("momentum_encoder.")) << name;
+}
+
+// A set without end, which counts how often it is read.
+class CountingSource final : public data::Source {
+ public:
+  CountingSource(std::shared_ptr<const data::Source> images, int64_t size)
+      : images_(std::move(images)), size_(size) {}
+  int64_t size() const override { return size_; }
+  data::RawSample read(int64_t index) const override {
+    ++reads;
+    return images_->read(index % images_->size());
+  }
+  uint64_t fingerprint() const override { return 0; }
+  std::string describe() const override { return "counted"; }
+  mutable std::atomic<int64_t> reads = 0;
+
+ private:
+  std::shared_ptr<const data::Source> images_;
+  int64_t size_;
+};
+
+TEST(MocoV3, DecodesOnlyTheImagesThatItCompares) {
+  TaskSetup setup = views_setup("moco_v3", kMoco);
+  const auto counting = std::make_shared<CountingSource>(setup.validation, 1100);
+  setup.validation = counting;
+  const auto task = find_task("moco_v3").make(setup);
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  EvaluateOptions options;
+  options.open = [](const StreamSpec& stream) {
+    return std::make_unique<data::Loader>(
+        *stream.source, stream.transform(32),
+        data::LoaderConfig{.batch_size = 100, .shuffle = false, .drop_last = false});
+  };
+  counting->reads = 0;
+  const Findings findings = task->evaluators().at(0)->run(options);
+  EXPECT_EQ(findings.samples, 1024);
+  EXPECT_EQ(counting->reads, 1024);
+  EXPECT_TRUE(std::isfinite(findings.metric("loss")));
 }
 
 TEST(Views, ComeFromTheSeedAlone) {
