@@ -108,5 +108,33 @@ TEST(Export, FreeDimensionsAreComputedFromTheInput) {
   EXPECT_TRUE(torch::allclose(interpret(graph, {x}).at(0), x * torch::arange(7).reshape({-1, 1, 1})));
 }
 
+// A function of x [batch, tokens, 6], whose tokens are free.
+Function of_tokens(std::function<torch::Tensor(const torch::Tensor&)> run) {
+  const auto example = [](const std::vector<int64_t>& shape, uint64_t draw) {
+    torch::manual_seed(draw);
+    return torch::randn(shape);
+  };
+  return {.inputs = {{"x", {2, 9, 6}, example}},
+          .outputs = {"y"},
+          .run = [run](const auto& in) { return std::vector<torch::Tensor>{run(in[0])}; },
+          .free = {{"batch", {{0, 0}}, {3}}, {"tokens", {{0, 1}}, {12, 20}}}};
+}
+
+// Sizes of an output are free if the traces differ in them, wherever they are.
+TEST(Export, FreeAxesOfOutputsAreThoseThatDiffer) {
+  const auto shape_of = [](std::function<torch::Tensor(const torch::Tensor&)> run) {
+    return export_function(of_tokens(run), {}).model.graph.outputs.at(0).shape;
+  };
+  using Shape = std::vector<OnnxDimension>;
+  EXPECT_EQ(shape_of([](const torch::Tensor& x) { return x.sum(0).unsqueeze(1); }),
+            (Shape{{.name = "tokens"}, {.size = 1}, {.size = 6}}));
+  EXPECT_EQ(shape_of([](const torch::Tensor& x) {
+              return x.slice(1, 2).permute({2, 1, 0});
+            }),
+            (Shape{{.size = 6}, {.name = "y_1"}, {.name = "batch"}}));
+  EXPECT_EQ(shape_of([](const torch::Tensor& x) { return x.mean(1); }),
+            (Shape{{.name = "batch"}, {.size = 6}}));
+}
+
 }  // namespace
 }  // namespace tessera::onnx

@@ -61,6 +61,7 @@ class Lowering {
   friend class Call;
   std::string rule(const Dimension& dimension);
   void lower(const torch::jit::Node& node, const Entries& table);
+  std::string name_of(const Dimension& size, const std::string& otherwise) const;
   bool fold(const torch::jit::Node& node);
   void unpack(const torch::jit::Node& node);
   bool is_constant(const torch::jit::Value* value) const { return constants_.count(value) > 0; }
