@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <limits>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "ops/inference.h"
@@ -50,12 +51,17 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
   return largest;
 }
 
-// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay.
+// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay, as do the
+// scales of quantisations, whose rounding would move every integer.
 void store_half(OnnxGraph& graph) {
   std::unordered_map<std::string, std::string> wide;
   std::vector<OnnxNode> nodes;
   for (OnnxTensor& weight : graph.weights) {
-    if (weight.type != OnnxType::f32 || weight.shape.empty()) continue;
+  std::unordered_set<std::string> scales;
+    if (weight.type != OnnxType::f32 || weight.shape.empty() || scales.count(weight.name) > 0) continue;
+  for (const OnnxNode& node : graph.nodes)
+    if (node.operation == "QuantizeLinear" || node.operation == "DequantizeLinear")
+      scales.insert(node.inputs.at(1));
     const auto half = std::make_shared<torch::Tensor>(
         torch::from_blob(const_cast<std::byte*>(weight.bytes.data()), weight.shape, torch::kFloat32)
             .to(torch::kFloat16));

@@ -120,6 +120,11 @@ Function of_tokens(std::function<torch::Tensor(const torch::Tensor&)> run) {
           .free = {{"batch", {{0, 0}}, {3}}, {"tokens", {{0, 1}}, {12, 20}}}};
 }
 
+int64_t count(const OnnxGraph& graph, const std::string& operation) {
+  return std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                       [&](const OnnxNode& one) { return one.operation == operation; });
+}
+
 // Sizes of an output are free if the traces differ in them, wherever they are.
 TEST(Export, FreeAxesOfOutputsAreThoseThatDiffer) {
   const auto shape_of = [](std::function<torch::Tensor(const torch::Tensor&)> run) {
@@ -134,6 +139,39 @@ TEST(Export, FreeAxesOfOutputsAreThoseThatDiffer) {
             (Shape{{.size = 6}, {.name = "y_1"}, {.name = "batch"}}));
   EXPECT_EQ(shape_of([](const torch::Tensor& x) { return x.mean(1); }),
             (Shape{{.name = "batch"}, {.size = 6}}));
+}
+
+Function rounded_layer(const Small& small, double scale, int zero_point) {
+  return small.function([=](const torch::Tensor& x) {
+    const torch::Tensor steps = torch::full({6}, scale), zeros = torch::zeros({6}, torch::kInt32);
+    const torch::Tensor weight =
+        at::fake_quantize_per_channel_affine((small.weight * scale * 30).t(), steps, zeros, 1, -128, 127);
+    const torch::Tensor in = at::fake_quantize_per_tensor_affine(
+        x, torch::full({1}, 0.02), torch::full({1}, zero_point, torch::kInt32), -128, 127);
+    return in.matmul(weight) + small.bias * scale;
+  });
+}
+
+// In float16, a scale of 1e-6 would be off by a twentieth.
+TEST(Export, ScalesStayInFloatWithHalf) {
+  const Small small;
+  const Exported exported = export_function(rounded_layer(small, 1e-6, 0), {}, {.half = true});
+  EXPECT_LE(exported.difference, 2e-3);
+  std::map<std::string, OnnxType> types;
+  for (const OnnxTensor& weight : exported.model.graph.weights) types[weight.name] = weight.type;
+  EXPECT_EQ(count(exported.model.graph, "DequantizeLinear"), 2);
+  for (const OnnxNode& node : exported.model.graph.nodes)
+    if (node.operation == "DequantizeLinear") {
+      EXPECT_EQ(types.at(node.inputs[1]), OnnxType::f32);
+    }
+}
+
+TEST(Export, ZeroPointsAreRefused) {
+  const Small small;
+  EXPECT_NO_THROW(export_function(rounded_layer(small, 0.01, 0), {}));
+  const std::string message = error_of([&] { export_function(rounded_layer(small, 0.01, 3), {}); });
+  EXPECT_NE(message.find("operation aten::fake_quantize_per_tensor_affine"), std::string::npos) << message;
+  EXPECT_NE(message.find("has a zero point other than 0"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -178,6 +178,8 @@ torch::Tensor reduce(const Step& step, const std::string& operation) {
 
 // The scale of a quantisation, with the axes of x.
 torch::Tensor scale_of(const Step& step) {
+  check(!step.has(2) || step.x(2).count_nonzero().item<int64_t>() == 0, "node '", printable(step.node.name),
+        "' has a zero point other than 0");
   if (step.x(1).dim() == 0) return step.x(1);
   std::vector<int64_t> shape(static_cast<size_t>(step.x().dim()), 1);
   shape.at(static_cast<size_t>(step.attribute<int64_t>("axis", 1))) = -1;
