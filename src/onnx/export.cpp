@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::onnx {
 namespace {
@@ -36,6 +37,7 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
     const std::vector<torch::Tensor> inputs = function.examples(all[i], kUnseen + i);
     const torch::NoGradGuard no_gradients;
     const ops::InferenceScope composed(function.settings);
+    const ops::WholeScans scans;
     const std::vector<torch::Tensor> expected = function.run(inputs), found = interpret(graph, inputs);
     for (size_t output = 0; output < expected.size(); ++output) {
       check(found[output].sizes() == expected[output].sizes(), "the file's output '",
@@ -55,13 +57,13 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
 // scales of quantisations, whose rounding would move every integer.
 void store_half(OnnxGraph& graph) {
   std::unordered_map<std::string, std::string> wide;
-  std::vector<OnnxNode> nodes;
-  for (OnnxTensor& weight : graph.weights) {
   std::unordered_set<std::string> scales;
-    if (weight.type != OnnxType::f32 || weight.shape.empty() || scales.count(weight.name) > 0) continue;
+  std::vector<OnnxNode> nodes;
   for (const OnnxNode& node : graph.nodes)
     if (node.operation == "QuantizeLinear" || node.operation == "DequantizeLinear")
       scales.insert(node.inputs.at(1));
+  for (OnnxTensor& weight : graph.weights) {
+    if (weight.type != OnnxType::f32 || weight.shape.empty() || scales.count(weight.name) > 0) continue;
     const auto half = std::make_shared<torch::Tensor>(
         torch::from_blob(const_cast<std::byte*>(weight.bytes.data()), weight.shape, torch::kFloat32)
             .to(torch::kFloat16));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/core_testing.h"
+#include "ops/bi_wkv.h"
+#include "ops/selective_scan.h"
 
 namespace tessera::onnx {
 namespace {
@@ -123,6 +125,48 @@ Function of_tokens(std::function<torch::Tensor(const torch::Tensor&)> run) {
 int64_t count(const OnnxGraph& graph, const std::string& operation) {
   return std::count_if(graph.nodes.begin(), graph.nodes.end(),
                        [&](const OnnxNode& one) { return one.operation == operation; });
+}
+
+// The definition of a scan, at a length that no trace had.
+void expect_scan(const std::function<torch::Tensor(const torch::Tensor&)>& scan,
+                 const std::function<torch::Tensor(const torch::Tensor&)>& definition) {
+  for (const int64_t opset : {17, 20}) {
+    const OnnxGraph graph = export_function(of_tokens(scan), {}, {.opset = opset}).model.graph;
+    EXPECT_EQ(count(graph, "Scan"), 1);
+    EXPECT_LT(graph.nodes.size(), 40);  // rounds over tokens would be many more
+    EXPECT_EQ(graph.outputs[0].shape,
+              (std::vector<OnnxDimension>{{.name = "batch"}, {.name = "tokens"}, {.size = 6}}));
+    const torch::Tensor x = torch::randn({1, 70, 6});
+    EXPECT_TRUE(torch::allclose(interpret(graph, {x}).at(0), definition(x), 1e-4, 1e-5));
+  }
+}
+
+TEST(Export, SelectiveScansAreOneNodeForAnyLength) {
+  torch::manual_seed(3);
+  const torch::Tensor a = -torch::rand({6, 4}), d = torch::randn({6}), bias = torch::randn({6}),
+                      b = torch::randn({6, 4}), c = torch::randn({6, 4});
+  for (const bool reverse : {false, true}) {
+    const auto inputs = [=](const torch::Tensor& x) {
+      return ops::SelectiveScanInputs{.u = x,
+                                      .delta = x.sin(),
+                                      .a = a,
+                                      .b = x.matmul(b),
+                                      .c = x.matmul(c),
+                                      .d = reverse ? torch::Tensor() : d,
+                                      .z = reverse ? torch::Tensor() : x.cos(),
+                                      .delta_bias = reverse ? torch::Tensor() : bias,
+                                      .reverse = reverse};
+    };
+    expect_scan([=](const torch::Tensor& x) { return ops::selective_scan(inputs(x)).y; },
+                [=](const torch::Tensor& x) { return ops::selective_scan_unfused(inputs(x)).y; });
+  }
+}
+
+TEST(Export, BidirectionalWkvIsOneNodeForAnyLength) {
+  torch::manual_seed(3);
+  const torch::Tensor w = torch::rand({6}) - 0.1, u = torch::randn({6});
+  expect_scan([=](const torch::Tensor& x) { return ops::bi_wkv(w, u, 3 * x, x.cos()); },
+              [=](const torch::Tensor& x) { return ops::bi_wkv_unfused(w, u, 3 * x, x.cos()); });
 }
 
 // Sizes of an output are free if the traces differ in them, wherever they are.

@@ -302,7 +302,7 @@ std::string Lowering::rule(const Dimension& dimension) {
 const Entries& entries() {
   static const Entries table = [] {
     Entries all;
-    add_shape_entries(all), add_arithmetic_entries(all), add_layer_entries(all);
+    add_shape_entries(all), add_arithmetic_entries(all), add_layer_entries(all), add_scan_entries(all);
     return all;
   }();
   return table;

@@ -33,6 +33,7 @@ const Entries& entries();
 void add_shape_entries(Entries& table);
 void add_arithmetic_entries(Entries& table);
 void add_layer_entries(Entries& table);
+void add_scan_entries(Entries& table);
 
 // Builds the graph of a trace. Operations on constants only are evaluated.
 class Lowering {
@@ -60,8 +61,8 @@ class Lowering {
  private:
   friend class Call;
   std::string rule(const Dimension& dimension);
-  void lower(const torch::jit::Node& node, const Entries& table);
   std::string name_of(const Dimension& size, const std::string& otherwise) const;
+  void lower(const torch::jit::Node& node, const Entries& table);
   bool fold(const torch::jit::Node& node);
   void unpack(const torch::jit::Node& node);
   bool is_constant(const torch::jit::Value* value) const { return constants_.count(value) > 0; }

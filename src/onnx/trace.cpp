@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::onnx {
 namespace {
@@ -26,7 +27,6 @@ class QuietTracer {
   const bool before_ = torch::jit::tracer::getTracerStateWarnMode();
 };
 
-std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch::Tensor> inputs) {
 // Adds the sizes of the outputs as outputs, so that the traces are compared in them as well.
 void add_sizes(Graph& graph) {
   const std::vector<Value*> outputs(graph.outputs().begin(), graph.outputs().end());
@@ -38,8 +38,10 @@ void add_sizes(Graph& graph) {
   }
 }
 
+std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch::Tensor> inputs) {
   const torch::NoGradGuard no_gradients;
   const ops::InferenceScope composed(function.settings);
+  const ops::WholeScans scans;
   const QuietTracer quiet;
   torch::jit::Stack stack;
   for (torch::Tensor& input : inputs) stack.emplace_back(std::move(input));
