@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
+#include "open/image_walk.h"
 #include "text/unicode.h"
 #include "weights/adapter_config.h"
 
@@ -62,17 +63,8 @@ torch::Tensor chat_images(const train::OpenedLanguage& opened, const std::string
                           const std::function<data::RawSample(int64_t index)>& sample) {
   if (count == 0) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
-  const auto transform = data::make_eval_transform(opened.preprocess);
-  std::vector<torch::Tensor> pixels;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t side = opened.preprocess.size;
-    torch::Tensor image = torch::empty({3, side, side}, torch::kFloat32);
-    RandomStream none(0, "chat");
-    const data::Slot slot{.data = static_cast<std::byte*>(image.data_ptr())};
-    transform->apply(sample(i), none, std::span(&slot, 1));
-    pixels.push_back(image);
-  }
-  return torch::stack(pixels).to(dtype_of(precision));
+  return train::prepared_images(*data::make_eval_transform(opened.preprocess), count, sample)
+      .to(dtype_of(precision));
 }
 
 Conversation::Conversation(const ChatOptions& options, const train::OpenedLanguage& opened,
