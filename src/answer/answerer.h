@@ -42,6 +42,8 @@ struct OpenRequest {
   int64_t max_pixels = 50'000'000;        // of a decoded image
   std::vector<std::string> gallery = {};  // images or folders that `retrieve` searches
   std::string index = {};                 // file that caches their vectors
+  // True once the weights are no longer needed. Opening a gallery then throws ErrorKind::interrupted.
+  std::function<bool()> stopped = {};
 };
 
 // One kind of answer; `suffix` completes the model's name: "" for the first kind, ".features".

@@ -192,8 +192,8 @@ std::shared_ptr<Answerer> open_chat(const OpenRequest& request, std::vector<std:
   if (!train::choose_device(request.device).is_cpu() && request.device != "auto")
     fail_usage("'", request.weights,
                "' is a language model, which computes on the CPU: --device must be cpu");
-  train::OpenedLanguage opened =
-      open_chat_model({.source = {.weights = request.weights}, .precision = request.precision}, "");
+  train::OpenedLanguage opened = open_chat_model(
+      {.source = {.weights = request.weights, .raw = request.raw}, .precision = request.precision}, "");
   for (const std::string& note : opened.notes) notes.push_back(note);
   return std::make_shared<Chat>(std::move(opened), request);
 }

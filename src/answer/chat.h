@@ -83,10 +83,12 @@ struct ChatWatch {
 // One conversation: its turns so far, and how the next answer is made. Use it within a ChatScope.
 class Conversation {
  public:
-  // `images`: those of chat_images(), which the first question is about.
+  // `images`: those of chat_images(), which the first question is about. The image tower runs for the first answer whose
+  // question fits into the context.
   Conversation(const ChatOptions& options, const train::OpenedLanguage& opened, const torch::Tensor& images);
 
-  // Takes over earlier turns: question, answer, question, ….
+  // Takes over earlier turns: question, answer, question, …. For a model that reads images, answers lose the word
+  // "<image>", which would be read as one.
   void replay(const std::vector<Turn>& turns);
   // A question that cannot be answered leaves the conversation unchanged. An encoder-decoder has no earlier
   // questions.
@@ -102,13 +104,14 @@ class Conversation {
   std::vector<int64_t> end_tokens() const;
   models::GenerationOptions search_options(int64_t room) const;
   models::NextTokenModel model_of(const torch::Tensor& read) const;
-  std::vector<int64_t> tokens_to_read(std::vector<int64_t> ids) const;
+  void check_length(int64_t tokens) const;
+  std::vector<int64_t> tokens_to_read(std::vector<int64_t> ids);
   WrittenText generate(const std::vector<int64_t>& given, const ChatWatch& watch);
 
   const ChatOptions options_;
   const train::OpenedLanguage& opened_;
   const Tokeniser& tokeniser_;
-  torch::Tensor features_;
+  torch::Tensor images_, features_;  // undefined without images; features until they are needed
   const ChatTemplate* template_ = nullptr;
   std::vector<Turn> turns_;
 };

@@ -49,8 +49,7 @@ class Completer final : public Answerer {
     if (prepared->rows > kMostCompletions)
       throw TooLarge(text("a request draws ", prepared->rows, " images, must be at most ", kMostCompletions));
     if (images > 0) {
-      prepared->beginnings = read_prepared(request, *transform_, setup_.max_pixels)
-                                 .slice(0, 0, std::min(images, prepared->options.count));
+      prepared->beginnings = read_prepared(request, *transform_, setup_.max_pixels, prepared->options.count);
       prepared->bytes = prepared->beginnings.nbytes();
     }
     static std::atomic<uint64_t> numbers = 0;

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
+#include "open/image_walk.h"
 #include "text/unicode.h"
 #include "weights/adapter_config.h"
 
@@ -21,6 +22,16 @@ torch::ScalarType dtype_of(const std::string& precision) {
 std::string words_of(const std::vector<Turn>& turns) {
   std::string out;
   for (const Turn& turn : turns) out += turn.text;
+  return out;
+}
+
+// Returns an answer without the word of an image, also where others are cut out of it.
+std::string without_image_words(const std::string& answer) {
+  std::string out;
+  for (const char c : answer) {
+    out += c;
+    if (out.ends_with(kImageWord)) out.resize(out.size() - kImageWord.size());
+  }
   return out;
 }
 
@@ -62,32 +73,24 @@ torch::Tensor chat_images(const train::OpenedLanguage& opened, const std::string
                           const std::function<data::RawSample(int64_t index)>& sample) {
   if (count == 0) return {};
   if (!opened.images) fail_usage(opened.file, " reads no images: --image is for a model with an image tower");
-  const auto transform = data::make_eval_transform(opened.preprocess);
-  std::vector<torch::Tensor> pixels;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t side = opened.preprocess.size;
-    torch::Tensor image = torch::empty({3, side, side}, torch::kFloat32);
-    RandomStream none(0, "chat");
-    const data::Slot slot{.data = static_cast<std::byte*>(image.data_ptr())};
-    transform->apply(sample(i), none, std::span(&slot, 1));
-    pixels.push_back(image);
-  }
-  return torch::stack(pixels).to(dtype_of(precision));
+  return train::prepared_images(*data::make_eval_transform(opened.preprocess), count, sample)
+      .to(dtype_of(precision));
 }
 
 Conversation::Conversation(const ChatOptions& options, const train::OpenedLanguage& opened,
                            const torch::Tensor& images)
-    : options_(options),
-      opened_(opened),
-      tokeniser_(*opened.tokeniser),
-      features_(images.defined() ? opened.images->features(images) : torch::Tensor()) {
+    : options_(options), opened_(opened), tokeniser_(*opened.tokeniser), images_(images) {
   const std::string name = !options.chat.empty() ? options.chat : options.raw ? "" : opened.chat_template;
   if (!name.empty()) template_ = &find_template(name);
 }
 
 void Conversation::replay(const std::vector<Turn>& turns) {
-  for (const Turn& turn : turns)
-    turns_.push_back({turn.user, turn.user && opened_.images ? with_image_words(turn.text) : turn.text});
+  for (const Turn& turn : turns) {
+    const std::string text = !opened_.images ? turn.text
+                             : turn.user     ? with_image_words(turn.text)
+                                             : without_image_words(turn.text);
+    turns_.push_back({turn.user, text});
+  }
 }
 
 WrittenText Conversation::answer(const std::string& question, const ChatWatch& watch) {
@@ -99,7 +102,7 @@ WrittenText Conversation::answer(const std::string& question, const ChatWatch& w
   const std::string text =
       template_ ? conversation_text(*template_, images ? with_images_first(turns) : turns) : words_of(turns);
   WrittenText out = generate(encode_with_images(tokeniser_, text, images), watch);
-  turns.push_back({false, out.text});
+  turns.push_back({false, images ? without_image_words(out.text) : out.text});
   turns_ = std::move(turns);
   return out;
 }
@@ -109,11 +112,11 @@ std::string Conversation::with_image_words(const std::string& question) const {
   int64_t named = 0;
   for (size_t at = 0; (at = question.find(kImageWord, at)) != std::string::npos; at += kImageWord.size())
     ++named;
-  const int64_t images = features_.defined() && turns_.empty() ? features_.size(0) : 0;
+  const int64_t images = images_.defined() && turns_.empty() ? images_.size(0) : 0;
   if (named != 0 && named != images)
     fail_usage("the question holds '<image>' ", counted(named, "time"),
                images == 1 ? ", there is " : ", there are ", counted(images, "image"),
-               features_.defined() && !turns_.empty() ? " more: the first question had them" : "");
+               images_.defined() && !turns_.empty() ? " more: the first question had them" : "");
   std::string out = question;
   for (int64_t i = named; i < images; ++i) out = std::string(kImageWord) + "\n" + out;
   return out;
@@ -183,15 +186,29 @@ models::NextTokenModel Conversation::model_of(const torch::Tensor& read) const {
   return models::next_token_model(*opened_.language, {}, options_.beams);
 }
 
-// Returns the tokens that the model reads, with those of the images in their places.
-std::vector<int64_t> Conversation::tokens_to_read(std::vector<int64_t> ids) const {
-  if (opened_.images) std::replace(ids.begin(), ids.end(), kImageId, opened_.images->image_token);
-  if (features_.defined())
-    ids = models::expand_image_tokens(ids, opened_.images->image_token, opened_.images->places_of(features_));
+void Conversation::check_length(int64_t tokens) const {
+  if (opened_.context > 0 && tokens >= opened_.context)
+    fail_usage("the conversation has ", tokens, " tokens, the model reads ", opened_.context);
+}
+
+// Returns the tokens that the model reads, with those of the images in their places. The first image gives the number of
+// its tokens.
+std::vector<int64_t> Conversation::tokens_to_read(std::vector<int64_t> ids) {
   if (ids.empty()) fail_usage("the prompt is empty");
-  if (opened_.context > 0 && std::ssize(ids) >= opened_.context)
-    fail_usage("the conversation has ", ids.size(), " tokens, the model reads ", opened_.context);
-  return ids;
+  check_length(std::ssize(ids));
+  if (opened_.images) std::replace(ids.begin(), ids.end(), kImageId, opened_.images->image_token);
+  if (!images_.defined()) return ids;
+  const models::ImageReading& reading = *opened_.images;
+  const auto longer = [&](const torch::Tensor& features) {
+    return std::ssize(ids) + images_.size(0) * (reading.places_of(features) - 1);
+  };
+  if (!features_.defined()) {
+    const torch::Tensor first = reading.features(images_.slice(0, 0, 1));
+    check_length(longer(first));
+    features_ = images_.size(0) == 1 ? first : torch::cat({first, reading.features(images_.slice(0, 1))});
+  }
+  check_length(longer(features_));
+  return models::expand_image_tokens(ids, reading.image_token, reading.places_of(features_));
 }
 
 // An answer that grows token by token, up to a stop word.

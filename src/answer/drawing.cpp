@@ -4,6 +4,7 @@
 #include "answer/generate.h"
 #include "core/text.h"
 #include "data/base/image_files.h"
+#include "open/image_walk.h"
 #include "tasks/generate/generator_pictures.h"
 
 namespace tessera::answer {
@@ -13,11 +14,7 @@ namespace {
 torch::Tensor read_start(const std::string& path, const data::Preprocess& preprocess, int64_t height,
                          int64_t width) {
   const auto transform = data::make_eval_transform(preprocess, height, width);
-  torch::Tensor image = torch::empty({1, 3, height, width});
-  RandomStream unused(0, "image to begin with");
-  const data::Slot slot{reinterpret_cast<std::byte*>(image.data_ptr<float>()), nullptr};
-  transform->apply(data::read_image_file(path), unused, {&slot, 1});
-  return image;
+  return train::prepared_images(*transform, 1, [&](int64_t) { return data::read_image_file(path); });
 }
 
 // Returns [1, 1, height, width]: 1 for white, which is regenerated, 0 for black.

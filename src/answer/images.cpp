@@ -8,11 +8,13 @@
 #include "core/text.h"
 #include "data/base/source.h"
 #include "io/files/json.h"
+#include "open/image_walk.h"
 
 namespace tessera::answer {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr int64_t kMostPrepared = int64_t{1} << 30;  // bytes of a request's transformed images
+constexpr int64_t kMostImages = 4;  // decoded images of the largest size that a request may hold
 
 const Array* input_of(const Request& request, const char* name) {
   const auto found = std::ranges::find(request.inputs, name, &Array::name);
@@ -33,6 +35,13 @@ Image image_at(const Array& pixels, int64_t index) {
   std::memcpy(image.pixels.data(), pixels.data.data() + static_cast<size_t>(index) * image.pixels.size(),
               image.pixels.size());
   return image;
+}
+
+// Returns the height and width of a sample that read_samples() checked.
+std::pair<int64_t, int64_t> sides_of(const data::RawSample& sample) {
+  if (const auto* image = std::get_if<Image>(&sample.picture)) return {image->height, image->width};
+  const ImageInfo info = image_info(std::get<std::vector<std::byte>>(sample.picture), sample.name);
+  return {info.height, info.width};
 }
 
 // Returns the values of input `prepared`. The buffer of the request need not be aligned.
@@ -103,26 +112,35 @@ std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pi
   return samples;
 }
 
-std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels) {
+std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels,
+                               const std::function<void(int64_t height, int64_t width)>& check_size) {
+  const std::vector<data::RawSample> samples = read_samples(request, max_pixels);
+  int64_t pixels = 0;
+  for (const data::RawSample& sample : samples) {
+    const auto [height, width] = sides_of(sample);
+    pixels += height * width;
+    if (pixels > kMostImages * max_pixels)
+      throw TooLarge(text("the images have more than ", kMostImages * max_pixels, " pixels together"));
+    check_size(height, width);
+  }
   std::vector<Image> images;
-  for (const data::RawSample& sample : read_samples(request, max_pixels))
+  for (const data::RawSample& sample : samples)
     images.push_back(data::decode_sample(sample, {.max_pixels = max_pixels, .apply_exif = apply_exif}));
   return images;
 }
 
-torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels) {
-  if (const Array* prepared = input_of(request, "prepared")) return prepared_values(*prepared);
+torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels,
+                            int64_t most) {
+  if (const Array* prepared = input_of(request, "prepared"))
+    return prepared_values(*prepared).slice(0, 0, most);
   const std::vector<data::RawSample> samples = read_samples(request, max_pixels);
-  const data::Field& field = transform.fields().at(0);
-  torch::Tensor images =
-      torch::empty({std::ssize(samples), field.shape.at(0), field.shape.at(1), field.shape.at(2)});
-  for (size_t i = 0; i < samples.size(); ++i) {
-    RandomStream unused(0, "test");  // a test transform draws nothing
-    float* row = images.data_ptr<float>() + static_cast<int64_t>(i) * field.numel();
-    const data::Slot slot{reinterpret_cast<std::byte*>(row), nullptr};
-    transform.apply(samples[i], unused, {&slot, 1});
-  }
-  return images;
+  const int64_t count = std::min(std::ssize(samples), most),
+                bytes = transform.fields().at(0).numel() * static_cast<int64_t>(sizeof(float));
+  if (count > kMostPrepared / bytes)
+    throw TooLarge(text("the request has ", count, " images, must have at most ", kMostPrepared / bytes,
+                        " for this model"));
+  return train::prepared_images(transform, count,
+                                [&](int64_t index) { return samples[static_cast<size_t>(index)]; });
 }
 
 Array array_of(const std::string& name, const torch::Tensor& values) {

@@ -3,6 +3,8 @@
 
 #include "ops/torch.h"
 
+#include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,11 +23,14 @@ std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays);
 // Returns the images of a request, still encoded, once their sizes are checked. Throws TooLarge for more than
 // `max_pixels`.
 std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pixels);
-// Decodes the images of a request. Throws TooLarge for more than `max_pixels`, before anything is decoded.
-std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels);
-// The same, transformed into float32 [images, channels, height, width]. Throws a usage error for a value in
-// `prepared` that is not finite.
-torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels);
+// Decodes the images of a request. Before anything is decoded, calls `check_size` for each, and throws TooLarge for more
+// than `max_pixels` of one, or four times as many of all.
+std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels,
+                               const std::function<void(int64_t height, int64_t width)>& check_size);
+// The same for the first `most` images, transformed into float32 [images, channels, height, width]; others are not
+// decoded. Throws TooLarge for more than 1 GB, and a usage error for a value in `prepared` that is not finite.
+torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels,
+                            int64_t most = std::numeric_limits<int64_t>::max());
 
 // Copies a tensor on the CPU into an output.
 Array array_of(const std::string& name, const torch::Tensor& values);

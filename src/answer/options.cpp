@@ -9,6 +9,8 @@
 namespace tessera::answer {
 namespace {
 
+constexpr double kMostBeams = 16;
+
 const char* json_type(OptionField::Kind kind) {
   switch (kind) {
     case OptionField::Kind::flag:
@@ -72,6 +74,33 @@ std::vector<OptionDescription> describe_options(const std::vector<OptionField>& 
       option.standard =
           nlohmann::ordered_json::parse(json_text(Value(Value::Table{{"value", *value}})))["value"];
     out.push_back(std::move(option));
+  }
+  return out;
+}
+
+std::vector<OptionField> request_fields(std::vector<OptionField> fields) {
+  for (OptionField& field : fields)
+    if (field.key == "beams" || field.key == "beam_groups")
+      field.rules.range.high = std::min(field.rules.range.high, kMostBeams);
+  return fields;
+}
+
+std::string in_request_words(const std::string& message, const Description& description) {
+  std::string out;
+  for (size_t at = 0; at < message.size();) {
+    const size_t flag = std::min(message.find("--", at), message.size());
+    out += message.substr(at, flag - at);
+    size_t end = std::min(flag + 2, message.size());
+    while (end < message.size() &&
+           (std::isalnum(static_cast<unsigned char>(message[end])) || message[end] == '-'))
+      ++end;
+    const std::string word = message.substr(flag, end - flag);
+    std::string key = word.substr(std::min<size_t>(2, word.size()));
+    std::ranges::replace(key, '-', '_');
+    const bool option = std::ranges::count(description.options, key, &OptionDescription::key) > 0,
+               input = std::ranges::count(description.inputs, key, &ArrayDescription::name) > 0;
+    out += option ? "option '" + key + "'" : input ? "input '" + key + "'" : word;
+    at = end;
   }
   return out;
 }

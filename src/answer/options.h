@@ -15,16 +15,24 @@ std::vector<OptionDescription> describe_options(const std::vector<OptionField>& 
 // nearest name, and for an invalid value.
 void set_options(const std::vector<OptionField>& fields, const Value& given);
 
+// Returns the fields of a request: beams have a smaller range than on a command line, since their memory is that of all
+// callers.
+std::vector<OptionField> request_fields(std::vector<OptionField> fields);
+
+// Returns a message in which flags of the command line that a request has as options are named as those: "option 'top_p'"
+// instead of "--top-p", "input 'image'" instead of "--image".
+std::string in_request_words(const std::string& message, const Description& description);
+
 template <class Options>
 std::vector<OptionDescription> describe_options() {
   Options options;
-  return describe_options(option_fields(options));
+  return describe_options(request_fields(option_fields(options)));
 }
 
 template <class Options>
 Options read_options(const Value& given) {
   Options options;
-  set_options(option_fields(options), given);
+  set_options(request_fields(option_fields(options)), given);
   return options;
 }
 

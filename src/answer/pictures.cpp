@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "core/text.h"
 #include "data/transforms/mask_labels.h"
+#include "data/transforms/segmentation_crop.h"
 #include "io/images/index_png.h"
 
 namespace tessera::answer {
@@ -15,6 +17,9 @@ namespace {
 constexpr size_t kMostScales = 8;
 constexpr double kMostFactor = 4;
 constexpr int64_t kLeastTile = 32;
+constexpr double kMostViews = 1024;       // tiles and views by a detector, at its usual size
+constexpr double kMostOverlap = 4;        // pixels that windows and views read, in images of the largest size
+constexpr double kMostScores = 1U << 31;  // bytes of the scores of all views
 
 void check_scales(const std::string& list) {
   const std::vector<double> scales = list.empty() ? std::vector<double>() : parse_scales(list);
@@ -25,6 +30,12 @@ void check_scales(const std::string& list) {
     if (factor > kMostFactor)
       throw TooLarge(text("option 'scales' has ", shortest(factor), ", must be at most ", kMostFactor));
   }
+}
+
+// Returns the windows of `side` pixels, `step` apart, over an image.
+double window_count(double height, double width, double side, double step) {
+  const auto along = [&](double extent) { return 1 + std::max(0.0, std::ceil((extent - side) / step)); };
+  return along(height) * along(width);
 }
 
 struct PreparedPictures : Prepared {
@@ -47,7 +58,9 @@ class Pictures : public Answerer {
     check_inputs(request, description_);
     check_options(request.options);
     auto prepared = std::make_unique<PreparedPictures>();
-    prepared->images = read_images(request, model().info().preprocess.apply_exif, setup_.max_pixels);
+    prepared->images =
+        read_images(request, model().info().preprocess.apply_exif, setup_.max_pixels,
+                    [&](int64_t height, int64_t width) { check_views(request.options, height, width); });
     prepared->options = request.options;
     prepared->rows = std::ssize(prepared->images);
     for (const Image& image : prepared->images) prepared->bytes += image.pixels.size();
@@ -72,10 +85,13 @@ class Pictures : public Answerer {
 
  protected:
   virtual void check_options(const Value& options) const = 0;
+  // Throws TooLarge if the windows and views of an image are too many.
+  virtual void check_views(const Value& options, int64_t height, int64_t width) const = 0;
   virtual Reply look(const Image& image, const Value& options) = 0;
   // Joins the replies for a request's images.
   virtual Reply gathered(std::vector<Reply> pieces) const { return joined(std::move(pieces)); }
   const train::ReadyTask& model() const { return *setup_.model; }
+  int64_t max_pixels() const { return setup_.max_pixels; }
   Description description_;
 
  private:
@@ -104,6 +120,34 @@ class Masks final : public Pictures {
                             kLeastTile, " and a quarter of that apart"));
   }
 
+  void check_views(const Value& options, int64_t height, int64_t width) const override {
+    const tasks::SegmentInference how = segmentation_.inference(read_options<SegmentOptions>(options));
+    const auto classes = std::ssize(segmentation_.classes());
+    const bool keeps_all =
+        classes * height * width > how.most_scores;  // the scores of all views, else one after another
+    double pixels = 0, scores = 0;
+    for (const double factor : how.scales) {
+      const auto [rows, columns] = size_at(how, factor, height, width);
+      const double views = how.flip ? 2 : 1, all = rows * columns;
+      const auto side = static_cast<double>(how.crop), step = static_cast<double>(how.stride);
+      const double seen =
+          window_count(rows, columns, side, step) * std::min(side, rows) * std::min(side, columns);
+      pixels += views * (how.slide ? seen : all);
+      const double bytes = all * static_cast<double>(classes) * sizeof(float);
+      scores = keeps_all ? scores + views * bytes : std::max(scores, bytes);
+    }
+    const double most = kMostOverlap * static_cast<double>(max_pixels());
+    if (pixels > most)
+      throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(pixels),
+                          " pixels in its windows and views, must have at most ", std::llround(most),
+                          ": choose fewer scales, or windows that overlap less"));
+    const bool in_bands = how.slide && how.scale.empty() && how.scales == std::vector{1.0} && !how.flip;
+    if (!in_bands && scores > kMostScores)
+      throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(scores),
+                          " bytes of scores in its views, must have at most ", std::llround(kMostScores),
+                          ": give option 'tile'"));
+  }
+
   Reply look(const Image& image, const Value& options) override {
     const Image mask =
         segmentation_.mask(image, segmentation_.inference(read_options<SegmentOptions>(options)));
@@ -127,6 +171,17 @@ class Masks final : public Pictures {
   }
 
  private:
+  // Returns the rows and columns of an image's view.
+  static std::pair<double, double> size_at(const tasks::SegmentInference& how, double factor, int64_t height,
+                                           int64_t width) {
+    if (how.scale.empty()) return {static_cast<double>(height) * factor, static_cast<double>(width) * factor};
+    std::vector<int64_t> scale;
+    for (const int64_t side : how.scale)
+      scale.push_back(std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(side) * factor)));
+    const data::Extent size = data::fit_into({static_cast<int>(height), static_cast<int>(width)}, scale);
+    return {size.height, size.width};
+  }
+
   Segmentation segmentation_;
 };
 
@@ -163,6 +218,22 @@ class Objects final : public Pictures {
     check_scales(read_options<ObjectOptions>(options).scales);
   }
 
+  void check_views(const Value& options, int64_t height, int64_t width) const override {
+    const auto read = read_options<ObjectOptions>(options);
+    double views = 0;
+    for (const tasks::TestView& view : views_of(read.scales, read.flip)) views += view.scale * view.scale;
+    if (views == 0)
+      for (const tasks::TestView& view : own_views_) views += view.scale * view.scale;
+    if (read.tile > 0) {
+      const auto side = static_cast<double>(read.tile);
+      views *= window_count(static_cast<double>(height), static_cast<double>(width), side, side * 3 / 4);
+    }
+    if (views > kMostViews)
+      throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(views),
+                          " tiles and views of the usual size, must have at most ", kMostViews,
+                          ": choose larger tiles or fewer scales"));
+  }
+
   Reply look(const Image& image, const Value& options) override {
     const auto read = read_options<ObjectOptions>(options);
     const double least = read.threshold;
@@ -192,6 +263,7 @@ class Objects final : public Pictures {
 
  private:
   tasks::ObjectFinder& finder_;
+  const std::vector<tasks::TestView> own_views_ = finder_.views();  // the recipe's
 };
 
 }  // namespace

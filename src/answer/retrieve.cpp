@@ -5,6 +5,7 @@
 
 #include "answer/features.h"
 #include "core/text.h"
+#include "core/threads.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/weights/safetensors.h"
@@ -33,13 +34,20 @@ struct PreparedSearch : Prepared {
 class Searches final : public Answerer {
  public:
   Searches(AnswerSetup setup, data::ImageFiles images, const std::string& index,
-           std::vector<std::string>& notes)
+           const std::function<bool()>& stopped, std::vector<std::string>& notes)
       : setup_(std::move(setup)),
         transform_(data::make_eval_transform(setup_.model->info().preprocess)),
         images_(std::move(images)),
         gallery_(*setup_.model, images_, index, [&](const data::Source& source, const auto& see) {
           const train::ImageWalk walk{.batch = setup_.batch,
-                                      .broken = [&](const std::string& why) { notes.push_back(why); }};
+                                      .workers = std::max(1, available_cores()),
+                                      .broken = [&](const std::string& why) { notes.push_back(why); },
+                                      .progress =
+                                          [&](int64_t) {
+                                            if (stopped && stopped())
+                                              throw Error(ErrorKind::interrupted,
+                                                          "the gallery was not opened");
+                                          }};
           return train::for_each_batch(source, *transform_, walk, see);
         }) {
     description_.kind = "retrieve";
@@ -155,33 +163,40 @@ Gallery::Gallery(const train::ReadyTask& model, const data::ImageFiles& images, 
   VectorIndex index(index_file, checksum_of_weights(model.file()));
   std::vector<std::string> fresh;
   std::vector<size_t> places;
+  std::vector<torch::Tensor> rows;  // undefined for images that cannot be read
   for (const std::string& path : images.paths()) {
-    rows_.push_back(index.find(path));
-    if (!rows_.back().defined()) fresh.push_back(path), places.push_back(rows_.size() - 1);
+    rows.push_back(index.find(path));
+    if (!rows.back().defined()) fresh.push_back(path), places.push_back(rows.size() - 1);
   }
-  if (fresh.empty()) return;
-  broken_ = walk(data::ImageFiles(fresh), [&](const train::WalkedBatch& batch) {
-    const torch::Tensor made = picture_vectors(model, batch.images);
-    for (int64_t i = 0; i < batch.size(); ++i) {
-      if (!batch.readable(i)) continue;
-      const auto place = static_cast<size_t>(batch.first + i);
-      rows_[places[place]] = made[i].clone();
-      index.add(fresh[place], rows_[places[place]]);
-    }
-  });
+  if (!fresh.empty())
+    broken_ = walk(data::ImageFiles(fresh), [&](const train::WalkedBatch& batch) {
+      const torch::Tensor made = picture_vectors(model, batch.images);
+      for (int64_t i = 0; i < batch.size(); ++i) {
+        if (!batch.readable(i)) continue;
+        const auto place = static_cast<size_t>(batch.first + i);
+        rows[places[place]] = made[i].clone();
+        index.add(fresh[place], rows[places[place]]);
+      }
+    });
   index.write();
+  std::vector<torch::Tensor> known;
+  for (size_t place = 0; place < rows.size(); ++place)
+    if (rows[place].defined()) places_.push_back(place), known.push_back(rows[place]);
+  if (!known.empty()) rows_ = torch::stack(known);
 }
 
 std::vector<Hit> Gallery::best(const torch::Tensor& query, int64_t top) const {
   std::vector<Hit> hits;
-  for (size_t i = 0; i < rows_.size(); ++i)
-    if (rows_[i].defined())
-      hits.push_back({i, towers_.similarities(query, rows_[i].unsqueeze(0)).item<double>()});
+  if (!rows_.defined()) return hits;
+  const torch::Tensor cosines = towers_.similarities(query, rows_).to(torch::kFloat64).contiguous();
+  for (size_t i = 0; i < places_.size(); ++i)
+    hits.push_back({places_[i], cosines.const_data_ptr<double>()[i]});
   const auto before = [](const Hit& a, const Hit& b) {
     return a.cosine != b.cosine ? a.cosine > b.cosine : a.place < b.place;
   };
-  std::sort(hits.begin(), hits.end(), before);
-  hits.resize(std::min(hits.size(), static_cast<size_t>(top)));
+  const auto best = static_cast<std::ptrdiff_t>(std::min(hits.size(), static_cast<size_t>(top)));
+  std::partial_sort(hits.begin(), hits.begin() + best, hits.end(), before);
+  hits.resize(static_cast<size_t>(best));
   return hits;
 }
 
@@ -201,7 +216,7 @@ std::shared_ptr<Answerer> open_gallery(const AnswerSetup& setup, const OpenReque
   data::ImageFiles images(request.gallery);
   if (images.size() == 0) fail_usage("--gallery ", join(request.gallery, " "), " holds no image");
   for (const std::string& note : images.notes()) notes.push_back(note);
-  return std::make_shared<Searches>(setup, std::move(images), request.index, notes);
+  return std::make_shared<Searches>(setup, std::move(images), request.index, request.stopped, notes);
 }
 
 }  // namespace tessera::answer

@@ -61,7 +61,8 @@ class Gallery {
  private:
   const tasks::PairedEmbedding& towers_;
   const data::ImageFiles& images_;
-  std::vector<torch::Tensor> rows_;  // undefined for images that cannot be read
+  torch::Tensor rows_;          // [readable images, width]
+  std::vector<size_t> places_;  // of each row, among the gallery's images
   int64_t broken_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace tessera::answer {
 namespace {
 
-constexpr size_t kMostNames = 10'000, kMostKept = 16;
+constexpr size_t kMostNames = 10'000, kMostTexts = 200'000, kMostKept = 16;
 
 class ZeroShot final : public ImageRows {
  public:
@@ -28,6 +28,12 @@ class ZeroShot final : public ImageRows {
     if (read.names.empty()) fail_usage("option 'class' is missing: name the classes, a list of strings");
     if (read.names.size() > kMostNames || read.templates.size() > kMostNames)
       throw TooLarge(text("options 'class' and 'templates' have at most ", kMostNames, " texts each"));
+    const auto imagenet = static_cast<size_t>(std::ranges::count(read.templates, "imagenet"));
+    const size_t texts =
+        read.names.size() * (read.templates.size() + imagenet * tasks::imagenet_templates().size());
+    if (texts > kMostTexts)
+      throw TooLarge(
+          text("options 'class' and 'templates' make ", texts, " texts, must be at most ", kMostTexts));
     for (const std::string& pattern : read.templates)
       if (pattern != "imagenet") tasks::fill_template(pattern, "x");
   }

@@ -57,7 +57,7 @@ torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   }
   // The operation itself rounds to 8 bits.
   if (bits_.activations == 8 &&
-      (ops::fused_arithmetic(x) == kernels::Arithmetic::int8 || ops::composed_int8()))
+      (ops::fused_arithmetic(x) == kernels::Arithmetic::int8 || (ops::composed_int8() && bits_.weights <= 8)))
     return x;
   return ops::learned_step_size_quantise(x, input_log_step_.exp(), range, /*offset=*/{},
                                          x.numel() / x.size(0));

@@ -424,6 +424,18 @@ TEST(Quantised, LayersRoundTheirInputsAndWeights) {
     EXPECT_TRUE(torch::allclose(all(), want, 1.0 / 256, 1.6e-4)) << bits.weights;
   }
 
+  // Composed, a layer of more bits than 8 stays in float.
+  for (const QuantisedBits bits : {QuantisedBits{16, 8}, {8, 16}, {12, 4}}) {
+    LinearImpl wide(8, 6);
+    drawn(wide, bits);
+    wide.forward(x);
+    const auto composed = [&](bool int8) {
+      const ops::InferenceScope scope({.fused = false, .int8 = int8});
+      return wide.forward(2 * x);
+    };
+    EXPECT_TRUE(composed(true).equal(composed(false))) << bits.weights;
+  }
+
   SwiGluImpl gated(8, 6, kImageLlamaNames);
   for (const auto& module : gated.children()) drawn(dynamic_cast<LinearImpl&>(*module));
   const auto part = [&](const char* name) {

@@ -3,9 +3,11 @@
 #include <ATen/Functions.h>
 
 #include <limits>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::onnx {
 namespace {
@@ -35,6 +37,7 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
     const std::vector<torch::Tensor> inputs = function.examples(all[i], kUnseen + i);
     const torch::NoGradGuard no_gradients;
     const ops::InferenceScope composed(function.settings);
+    const ops::WholeScans scans;
     const std::vector<torch::Tensor> expected = function.run(inputs), found = interpret(graph, inputs);
     for (size_t output = 0; output < expected.size(); ++output) {
       check(found[output].sizes() == expected[output].sizes(), "the file's output '",
@@ -50,12 +53,17 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
   return largest;
 }
 
-// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay.
+// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay, as do the
+// scales of quantisations, whose rounding would move every integer.
 void store_half(OnnxGraph& graph) {
   std::unordered_map<std::string, std::string> wide;
+  std::unordered_set<std::string> scales;
   std::vector<OnnxNode> nodes;
+  for (const OnnxNode& node : graph.nodes)
+    if (node.operation == "QuantizeLinear" || node.operation == "DequantizeLinear")
+      scales.insert(node.inputs.at(1));
   for (OnnxTensor& weight : graph.weights) {
-    if (weight.type != OnnxType::f32 || weight.shape.empty()) continue;
+    if (weight.type != OnnxType::f32 || weight.shape.empty() || scales.count(weight.name) > 0) continue;
     const auto half = std::make_shared<torch::Tensor>(
         torch::from_blob(const_cast<std::byte*>(weight.bytes.data()), weight.shape, torch::kFloat32)
             .to(torch::kFloat16));

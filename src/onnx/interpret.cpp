@@ -178,6 +178,8 @@ torch::Tensor reduce(const Step& step, const std::string& operation) {
 
 // The scale of a quantisation, with the axes of x.
 torch::Tensor scale_of(const Step& step) {
+  check(!step.has(2) || step.x(2).count_nonzero().item<int64_t>() == 0, "node '", printable(step.node.name),
+        "' has a zero point other than 0");
   if (step.x(1).dim() == 0) return step.x(1);
   std::vector<int64_t> shape(static_cast<size_t>(step.x().dim()), 1);
   shape.at(static_cast<size_t>(step.attribute<int64_t>("axis", 1))) = -1;
@@ -294,6 +296,50 @@ torch::Tensor tensor_of(const OnnxTensor& stored) {
                           torch::dtype(torch_type(stored.type)));
 }
 
+// Repeats the body for each entry of the sequences: final states, then the results of all steps along their axes.
+Tensors scan(const Step& step) {
+  const auto body = step.attribute("body", std::shared_ptr<const OnnxGraph>());
+  check(body != nullptr, "node '", printable(step.node.name), "' has no body");
+  const auto sequences = static_cast<size_t>(step.attribute<int64_t>("num_scan_inputs", 0));
+  check(sequences > 0 && sequences <= step.in.size(), "node '", printable(step.node.name),
+        "' has no sequence");
+  const size_t states = step.in.size() - sequences, results = body->outputs.size() - states;
+  const auto numbers = [&](const char* name, size_t count) {
+    std::vector<int64_t> all = step.list(name);
+    all.resize(count);
+    return all;
+  };
+  const std::vector<int64_t> axes = numbers("scan_input_axes", sequences),
+                             reversed = numbers("scan_input_directions", sequences),
+                             result_axes = numbers("scan_output_axes", results),
+                             result_reversed = numbers("scan_output_directions", results);
+  const int64_t length = step.x(states).size(axes[0]);
+  Tensors now = step.in;
+  std::vector<Tensors> collected(results);
+  for (int64_t at = 0; at < length; ++at) {
+    for (size_t i = 0; i < sequences; ++i)
+      now[states + i] = step.x(states + i).select(axes[i], reversed[i] != 0 ? length - 1 - at : at);
+    const Tensors out = interpret(*body, now);
+    std::copy_n(out.begin(), states, now.begin());
+    for (size_t i = 0; i < results; ++i) collected[i].push_back(out[states + i]);
+  }
+  now.resize(states);
+  for (size_t i = 0; i < results; ++i) {
+    if (result_reversed[i] != 0) std::reverse(collected[i].begin(), collected[i].end());
+    now.push_back(torch::stack(collected[i], result_axes[i]));
+  }
+  return now;
+}
+
+// Computes a node: its outputs.
+Tensors computed(const Step& step) {
+  if (step.node.operation == "Scan") return scan(step);
+  const auto rule = rules().find(step.node.operation);
+  check(rule != rules().end(), "node '", printable(step.node.name), "' is ", printable(step.node.operation),
+        ", which has no rule here");
+  return {rule->second(step)};
+}
+
 }  // namespace
 
 std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<torch::Tensor>& inputs) {
@@ -316,11 +362,11 @@ std::vector<torch::Tensor> interpret(const OnnxGraph& graph, const std::vector<t
       in.push_back(input.empty() ? torch::Tensor() : found->second);
       if (!input.empty() && --uses[input] == 0) values.erase(found);
     }
-    const auto rule = rules().find(node.operation);
-    check(rule != rules().end() && node.outputs.size() == 1, "node '", printable(node.name), "' is ",
-          printable(node.operation), ", which has no rule here");
     try {
-      values[node.outputs[0]] = rule->second({node, in});
+      const Tensors out = computed({node, in});
+      check(out.size() == node.outputs.size(), "node '", printable(node.name), "' has ", node.outputs.size(),
+            " outputs, must have ", out.size());
+      for (size_t i = 0; i < out.size(); ++i) values[node.outputs[i]] = out[i];
     } catch (const c10::Error& error) {
       fail("node '", printable(node.name), "' (", printable(node.operation),
            ") cannot be computed: ", printable(error.what_without_backtrace(), 300));

@@ -47,12 +47,21 @@ void convolution(Call& call) {
   call.result(call.to.add(transposed ? "ConvTranspose" : "Conv", inputs, attributes));
 }
 
+// The integer that is zero, for all channels: int8 files have symmetric steps alone.
+void require_zero_point(const Call& call) {
+  const torch::Tensor points = call.constant("zero_point");
+  const bool none =
+      points.defined() ? points.count_nonzero().item<int64_t>() == 0 : call.integer("zero_point") == 0;
+  if (!none) call.refuse("has a zero point other than 0");
+}
+
 // Rounds to integers and back. Constants are stored as integers.
 void fake_quantize(Call& call) {
   const bool by_channel = call.has("axis");
   const torch::Tensor given = call.constant("scale"), known = call.constant("self");
   if (!given.defined() || call.integer("quant_min") != -128 || call.integer("quant_max") != 127)
     call.refuse("does not round to int8 by fixed scales");
+  require_zero_point(call);
   const torch::Tensor scale = by_channel ? given : given.reshape({});
   std::vector<OnnxAttribute> attributes;
   if (by_channel) attributes.push_back({"axis", call.integer("axis")});

@@ -105,6 +105,7 @@ OnnxGraph Lowering::graph(const Entries& table) {
   const std::unordered_set<const Node*> needed = needed_nodes(*trace_.graph);
   for (const Node* node : trace_.graph->nodes())
     if (needed.count(node)) lower(*node, table);
+  size_t sizes = function_.outputs.size();  // their sizes follow the outputs
   for (size_t i = 0; i < function_.outputs.size(); ++i) {
     const Value* output = trace_.graph->outputs()[i];
     // Gives each output its own name: a computed value may be two outputs, or an input.
@@ -114,19 +115,22 @@ OnnxGraph Lowering::graph(const Entries& table) {
                             .outputs = {function_.outputs[i]}});
     OnnxValue value{
         .name = function_.outputs[i], .type = onnx_type(*tensor_type(output)->scalarType()), .shape = {}};
-    const std::vector<int64_t> shape = *tensor_type(output)->sizes().concrete_sizes();
-    for (size_t axis = 0; axis < shape.size(); ++axis) {
-      // The rank is known; sizes that depend on the inputs get new names.
-      value.shape.push_back(axis == 0 && !function_.free.empty()
-                                ? OnnxDimension{.name = function_.free[0].name}
-                            : function_.free.size() > 1 && axis > 1
-                                ? OnnxDimension{.name = text(function_.outputs[i], "_", axis)}
-                                : OnnxDimension{.size = shape[axis]});
-    }
+    value.shape = dimensions_of(*tensor_type(output)->sizes().concrete_sizes());
+    for (size_t axis = 0; axis < value.shape.size(); ++axis)
+      if (const auto rule = trace_.dimensions.find(trace_.graph->outputs()[sizes++]);
+          rule != trace_.dimensions.end())
+        value.shape[axis] = {.name = name_of(rule->second, text(function_.outputs[i], "_", axis))};
     graph_.outputs.push_back(std::move(value));
   }
   graph_.name = "tessera";
   return std::move(graph_);
+}
+
+// Returns the name of the free axis that has this size, else `otherwise`.
+std::string Lowering::name_of(const Dimension& size, const std::string& otherwise) const {
+  for (size_t axis = 0; axis < function_.free.size(); ++axis)
+    if (size == Dimension{.factors = {{.axis = axis}}}) return function_.free[axis].name;
+  return otherwise;
 }
 
 void Lowering::lower(const Node& node, const Entries& table) {
@@ -298,7 +302,7 @@ std::string Lowering::rule(const Dimension& dimension) {
 const Entries& entries() {
   static const Entries table = [] {
     Entries all;
-    add_shape_entries(all), add_arithmetic_entries(all), add_layer_entries(all);
+    add_shape_entries(all), add_arithmetic_entries(all), add_layer_entries(all), add_scan_entries(all);
     return all;
   }();
   return table;

@@ -33,6 +33,7 @@ const Entries& entries();
 void add_shape_entries(Entries& table);
 void add_arithmetic_entries(Entries& table);
 void add_layer_entries(Entries& table);
+void add_scan_entries(Entries& table);
 
 // Builds the graph of a trace. Operations on constants only are evaluated.
 class Lowering {
@@ -60,6 +61,7 @@ class Lowering {
  private:
   friend class Call;
   std::string rule(const Dimension& dimension);
+  std::string name_of(const Dimension& size, const std::string& otherwise) const;
   void lower(const torch::jit::Node& node, const Entries& table);
   bool fold(const torch::jit::Node& node);
   void unpack(const torch::jit::Node& node);

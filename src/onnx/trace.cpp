@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::onnx {
 namespace {
@@ -26,9 +27,21 @@ class QuietTracer {
   const bool before_ = torch::jit::tracer::getTracerStateWarnMode();
 };
 
+// Adds the sizes of the outputs as outputs, so that the traces are compared in them as well.
+void add_sizes(Graph& graph) {
+  const std::vector<Value*> outputs(graph.outputs().begin(), graph.outputs().end());
+  for (const Value* output : outputs) {
+    const auto type = output->type()->cast<c10::TensorType>();
+    const auto sizes = type ? type->sizes().concrete_sizes() : std::nullopt;
+    check(sizes.has_value(), "a traced output has no shape");
+    for (const int64_t size : *sizes) graph.registerOutput(graph.insertConstant(size));
+  }
+}
+
 std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch::Tensor> inputs) {
   const torch::NoGradGuard no_gradients;
   const ops::InferenceScope composed(function.settings);
+  const ops::WholeScans scans;
   const QuietTracer quiet;
   torch::jit::Stack stack;
   for (torch::Tensor& input : inputs) stack.emplace_back(std::move(input));
@@ -40,8 +53,11 @@ std::shared_ptr<Graph> traced_graph(const Function& function, std::vector<torch:
     return results;
   };
   const auto unnamed = [](const torch::Tensor&) { return std::string(); };
-  return torch::jit::tracer::trace(std::move(stack), run, unnamed, /*strict=*/true, /*force_outplace=*/true)
-      .first->graph;
+  const auto graph =
+      torch::jit::tracer::trace(std::move(stack), run, unnamed, /*strict=*/true, /*force_outplace=*/true)
+          .first->graph;
+  add_sizes(*graph);
+  return graph;
 }
 
 // Walks the nodes of all traces side by side.
@@ -118,7 +134,9 @@ class Comparison {
   }
   static std::string user_of(const Node* node) {
     const auto& uses = node->output()->uses();
-    return uses.empty() ? "no operation" : uses[0].user->kind().toQualString();
+    if (uses.empty()) return "no operation";
+    return uses[0].user->kind() == c10::prim::Return ? "an output's shape"
+                                                     : uses[0].user->kind().toQualString();
   }
 
   std::vector<std::shared_ptr<Graph>> graphs_;

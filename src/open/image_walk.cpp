@@ -11,14 +11,24 @@
 namespace tessera::train {
 namespace {
 
+// Writes one image of a test transform, which draws nothing.
+void prepare(const data::Transform& transform, const data::RawSample& sample, float* row) {
+  RandomStream unused(0, "test");
+  const data::Slot slot{reinterpret_cast<std::byte*>(row), nullptr};
+  transform.apply(sample, unused, {&slot, 1});
+}
+
+torch::Tensor empty_images(const data::Transform& transform, int64_t count) {
+  const data::Field& image = transform.fields().at(0);
+  return torch::empty({count, image.shape.at(0), image.shape.at(1), image.shape.at(2)});
+}
+
 // Workers must not use OpenMP: a second pool on the same cores would stall both.
 WalkedBatch decode(const data::Source& source, const data::Transform& transform, const ImageWalk& walk,
                    int64_t first) {
   const int64_t count = std::min(walk.batch, source.size() - first);
-  const data::Field& image = transform.fields().at(0);
-  const int64_t stride = image.numel();
-  WalkedBatch out{first, torch::empty({count, image.shape.at(0), image.shape.at(1), image.shape.at(2)}),
-                  std::vector<std::string>(static_cast<size_t>(count)),
+  const int64_t stride = transform.fields().at(0).numel();
+  WalkedBatch out{first, empty_images(transform, count), std::vector<std::string>(static_cast<size_t>(count)),
                   std::vector<std::string>(static_cast<size_t>(count))};
   float* pixels = out.images.data_ptr<float>();
   std::atomic<int64_t> next = 0;
@@ -27,10 +37,8 @@ WalkedBatch decode(const data::Source& source, const data::Transform& transform,
       float* row = pixels + k * stride;
       const auto i = static_cast<size_t>(k);
       try {
-        RandomStream unused(0, "test");  // a test transform draws nothing
-        const data::Slot slot{reinterpret_cast<std::byte*>(row), nullptr};
         const data::RawSample sample = source.read(first + k);
-        transform.apply(sample, unused, {&slot, 1});
+        prepare(transform, sample, row);
         out.names[i] = sample.name;
       } catch (const Error& error) {
         std::fill_n(row, stride, 0.0f);
@@ -50,6 +58,14 @@ void check_interrupt(const ImageWalk& walk) {
 }
 
 }  // namespace
+
+torch::Tensor prepared_images(const data::Transform& transform, int64_t count,
+                              const std::function<data::RawSample(int64_t index)>& sample) {
+  const torch::Tensor images = empty_images(transform, count);
+  for (int64_t i = 0; i < count; ++i)
+    prepare(transform, sample(i), images.data_ptr<float>() + i * transform.fields().at(0).numel());
+  return images;
+}
 
 int use_threads_for_walk(int64_t threads) {
   const int workers = std::max(1, use_threads(threads) / 8);  // decoding takes a tenth of the work

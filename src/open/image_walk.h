@@ -32,6 +32,10 @@ struct WalkedBatch {
   bool readable(int64_t image) const { return errors[static_cast<size_t>(image)].empty(); }
 };
 
+// Returns `count` images [images, channels, height, width] as a test transform makes them from these samples.
+torch::Tensor prepared_images(const data::Transform& transform, int64_t count,
+                              const std::function<data::RawSample(int64_t index)>& sample);
+
 // Sets the compute threads so that a walk's decoders have room. Returns the number of decoders, for
 // ImageWalk::workers.
 int use_threads_for_walk(int64_t threads);

@@ -83,7 +83,7 @@ void note_extent(OpenedLanguage& out) {
 
 // Opens weights of a Tessera run.
 OpenedLanguage open_run(const LanguageSource& source, torch::ScalarType dtype) {
-  const OpenedTask opened = open_task(source.weights, {.key = source.key});
+  const OpenedTask opened = open_task(source.weights, {.key = source.key, .raw = source.raw});
   const tasks::AnsweringModel model = require_answers(opened).answering_model();
   if (!source.tokenizer.empty())
     fail_usage("--tokenizer: '", opened.file, "' holds its own, which it was trained with");
@@ -218,6 +218,9 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
   const std::string path =
       fs::is_directory(source.weights) ? source.weights : fs::path(source.weights).parent_path().string();
   const std::string config_file = (fs::path(path) / "config.json").string();
+  if (source.raw)
+    fail_usage("'", source.weights,
+               "' is no run of Tessera: raw weights are those of a checkpoint or run directory");
   if (!file_exists(config_file))
     fail("'", source.weights, "' is no language model: it has no config.json that names its model");
   PublishedFolder files(file.path());

@@ -28,6 +28,7 @@ struct LanguageSource {
   std::string language = {};   // OpenFlamingo: the folder of its language model
   std::string tower = {};      // OpenFlamingo: weights with its image tower, in any form
   std::string key = {};        // PyTorch archives: the dictionary to read, "" = the usual one
+  bool raw = false;            // of a run: the raw weights instead of their moving average
 };
 
 struct OpenedLanguage {

@@ -1,5 +1,6 @@
 #include "ops/bi_wkv.h"
 
+#include <ATen/core/op_registration/op_registration.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "kernels/bi_wkv/bi_wkv.h"
 #include "ops/inference.h"
 #include "ops/sequence_rows.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::ops {
 namespace {
@@ -83,6 +85,16 @@ Sums earlier_sums(const Tensor& w, const Tensor& k, const Tensor& v) {
   return {shifted(s.n, 0), shifted(s.d, 0), shifted(s.p, kEmpty)};
 }
 
+// The operation that a trace records.
+Tensor whole_wkv(const Tensor& w, const Tensor& u, const Tensor& k, const Tensor& v) {
+  const WholeScans inside(false);
+  const InferenceScope on_kernels({});
+  return bi_wkv(w, u, k, v);
+}
+
+const auto registered_wkv = c10::RegisterOperators().op(
+    "tessera::bi_wkv(Tensor w, Tensor u, Tensor k, Tensor v) -> Tensor", &whole_wkv);
+
 }  // namespace
 
 Tensor bi_wkv_unfused(const Tensor& w, const Tensor& u, const Tensor& k, const Tensor& v) {
@@ -98,6 +110,11 @@ Tensor bi_wkv_unfused(const Tensor& w, const Tensor& u, const Tensor& k, const T
 
 Tensor bi_wkv(const Tensor& w, const Tensor& u, const Tensor& k, const Tensor& v) {
   check_inputs(w, u, k, v);
+  if (whole_scans()) {
+    static const auto whole =
+        c10::Dispatcher::singleton().findSchemaOrThrow("tessera::bi_wkv", "").typed<decltype(whole_wkv)>();
+    return whole.call(w, u, k, v);
+  }
   const torch::ScalarType type = v.scalar_type();
   const auto wide = [](const Tensor& t) {
     return t.scalar_type() == torch::kFloat64 ? t : t.to(torch::kFloat32);
@@ -111,6 +128,8 @@ Tensor bi_wkv(const Tensor& w, const Tensor& u, const Tensor& k, const Tensor& v
 
 Tensor bi_wkv_published(const Tensor& w, const Tensor& u, const Tensor& k, const Tensor& v) {
   check_inputs(w, u, k, v);
+  check(!whole_scans(),
+        "model.wkv = \"published\" has no form in the file: it sums over all pairs of tokens");
   constexpr int64_t kThreads = 32;
   constexpr double kEps = 1e-6;  // added to the divisor, whose largest term is 1
   const int64_t tokens = k.size(1), piece = (tokens + kThreads - 1) / kThreads;

@@ -6,7 +6,8 @@
 namespace tessera::ops {
 
 // w and u [channels], k and v [batch, tokens, channels] -> y like v. On a CPU, floats (and lower precision as
-// floats) run on the kernel; elsewhere it is composed of ATen operations.
+// floats) run on the kernel; elsewhere it is composed of ATen operations. Under WholeScans, traces
+// record tessera::bi_wkv(w, u, k, v) -> y.
 torch::Tensor bi_wkv(const torch::Tensor& w, const torch::Tensor& u, const torch::Tensor& k,
                      const torch::Tensor& v);
 // The definition in ATen operations: log2(tokens) rounds, with the largest exponent of each sum split off.
@@ -15,7 +16,8 @@ torch::Tensor bi_wkv_unfused(const torch::Tensor& w, const torch::Tensor& u, con
 
 // Reproduces the published CUDA kernel, which differs from the formula of the paper in the exponent: another
 // token has the weight e^{-|t - i| w} instead of e^{-(|t - i| - 1) w}, with further terms inside the 32
-// pieces that its threads take. All pairs of tokens in ATen operations.
+// pieces that its threads take. All pairs of tokens in ATen operations. Throws under WholeScans,
+// since a trace would record one part for each sample.
 torch::Tensor bi_wkv_published(const torch::Tensor& w, const torch::Tensor& u, const torch::Tensor& k,
                                const torch::Tensor& v);
 

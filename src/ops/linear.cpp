@@ -139,7 +139,9 @@ torch::Tensor product_in_int8(const torch::Tensor& x, const LinearParameters& p)
 template <class Product>
 torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                       Product product) {
-  const bool integers = composed_int8() && p.input_log_step.defined() && !p.gate.defined();
+  // Weights of more bits do not fit.
+  const bool integers =
+      composed_int8() && p.input_log_step.defined() && !p.gate.defined() && p.weight_bits <= 8;
   torch::Tensor y = integers ? product_in_int8(x, p) : product(x, rounded_weight(p), p.bias);
   if (p.activation == Activation::gelu) y = activation(ActivationKind::gelu, y);
   if (p.activation == Activation::gelu_tanh) y = activation(ActivationKind::gelu_tanh, y);

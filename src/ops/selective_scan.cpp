@@ -1,5 +1,6 @@
 #include "ops/selective_scan.h"
 
+#include <ATen/core/op_registration/op_registration.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
@@ -9,6 +10,7 @@
 #include "kernels/selective_scan/selective_scan.h"
 #include "ops/inference.h"
 #include "ops/sequence_rows.h"
+#include "ops/whole_scans.h"
 
 namespace tessera::ops {
 namespace {
@@ -17,6 +19,9 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<Tensor>;
+
+MaybeTensor to_optional(const Tensor& t) { return t.defined() ? MaybeTensor(t) : std::nullopt; }
+Tensor from_optional(const MaybeTensor& t) { return t.value_or(Tensor()); }
 
 // Returns B or C as [batch, tokens, groups, states].
 Tensor in_groups(const Tensor& b, const SelectiveScanInputs& in, const char* name) {
@@ -88,9 +93,8 @@ struct ScanNode : torch::autograd::Function<ScanNode> {
                                const Tensor& b, const Tensor& c, const MaybeTensor& d, const MaybeTensor& z,
                                const MaybeTensor& bias, bool softplus, bool reverse, const MaybeTensor& first,
                                bool with_last, bool keep) {
-    const auto maybe = [](const MaybeTensor& t) { return t.value_or(Tensor()); };
-    auto call = call_of<kernels::SelectiveScanForward>(u, delta, a, b, c, maybe(d), maybe(z), maybe(bias),
-                                                       softplus, reverse);
+    auto call = call_of<kernels::SelectiveScanForward>(u, delta, a, b, c, from_optional(d), from_optional(z),
+                                                       from_optional(bias), softplus, reverse);
     const Tensor y = torch::empty(u.sizes(), u.options());
     Tensor last, kept;
     call.y = float_rows_out(y);
@@ -105,7 +109,8 @@ struct ScanNode : torch::autograd::Function<ScanNode> {
     }
     const Profiled profiled("selective scan");
     kernels::selective_scan(call);
-    ctx->save_for_backward({u, delta, a, b, c, maybe(d), maybe(z), maybe(bias), kept});
+    ctx->save_for_backward(
+        {u, delta, a, b, c, from_optional(d), from_optional(z), from_optional(bias), kept});
     ctx->saved_data["softplus"] = softplus;
     ctx->saved_data["reverse"] = reverse;
     if (!with_last) return {y};
@@ -134,7 +139,37 @@ struct ScanNode : torch::autograd::Function<ScanNode> {
   }
 };
 
+// The operation that a trace records.
+Tensor whole_scan(const Tensor& u, const Tensor& delta, const Tensor& a, const Tensor& b, const Tensor& c,
+                  const MaybeTensor& d, const MaybeTensor& z, const MaybeTensor& delta_bias, bool softplus,
+                  bool reverse) {
+  const WholeScans inside(false);
+  const InferenceScope on_kernels({});
+  return selective_scan({.u = u,
+                         .delta = delta,
+                         .a = a,
+                         .b = b,
+                         .c = c,
+                         .d = from_optional(d),
+                         .z = from_optional(z),
+                         .delta_bias = from_optional(delta_bias),
+                         .softplus = softplus,
+                         .reverse = reverse})
+      .y;
+}
+
+const auto registered_scan = c10::RegisterOperators().op(
+    "tessera::selective_scan(Tensor u, Tensor delta, Tensor a, Tensor b, Tensor c, Tensor? d, Tensor? z, "
+    "Tensor? delta_bias, bool softplus, bool reverse) -> Tensor",
+    &whole_scan);
+
+thread_local bool scans_are_whole = false;
+
 }  // namespace
+
+WholeScans::WholeScans(bool on) : before_(scans_are_whole) { scans_are_whole = on; }
+WholeScans::~WholeScans() { scans_are_whole = before_; }
+bool whole_scans() { return scans_are_whole; }
 
 SelectiveScanResult selective_scan_unfused(const SelectiveScanInputs& in, bool with_last_state) {
   check_inputs(in);
@@ -164,6 +199,14 @@ SelectiveScanResult selective_scan_unfused(const SelectiveScanInputs& in, bool w
 
 SelectiveScanResult selective_scan(const SelectiveScanInputs& in, bool with_last_state) {
   check_inputs(in);
+  if (whole_scans() && !in.first_state.defined() && !with_last_state && in.b.dim() == 3 && in.c.dim() == 3) {
+    static const auto whole = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("tessera::selective_scan", "")
+                                  .typed<decltype(whole_scan)>();
+    return {whole.call(in.u, in.delta, in.a, in.b, in.c, to_optional(in.d), to_optional(in.z),
+                       to_optional(in.delta_bias), in.softplus, in.reverse),
+            {}};
+  }
   const torch::ScalarType type = in.u.scalar_type();
   const auto wide = [](const Tensor& t) {
     return t.defined() && t.scalar_type() != torch::kFloat64 ? t.to(torch::kFloat32) : t;
@@ -180,17 +223,17 @@ SelectiveScanResult selective_scan(const SelectiveScanInputs& in, bool with_last
     const SelectiveScanResult result = selective_scan_unfused(wider, with_last_state);
     return {result.y.to(type), result.last_state};
   }
-  const auto maybe = [](const Tensor& t) { return t.defined() ? MaybeTensor(t) : std::nullopt; };
   const auto [b, c] = b_and_c(wider);
   const auto states_adjacent = [](const Tensor& t) {
     return t.stride(3) == 1 && (t.size(2) == 1 || t.stride(2) == t.size(3)) ? t : t.contiguous();
   };
   const variable_list result = ScanNode::apply(
       channels_adjacent(wider.u), channels_adjacent(wider.delta), wider.a.contiguous(), states_adjacent(b),
-      states_adjacent(c), maybe(wider.d.defined() ? wider.d.contiguous() : wider.d),
-      maybe(wider.z.defined() ? channels_adjacent(wider.z) : wider.z),
-      maybe(wider.delta_bias.defined() ? wider.delta_bias.contiguous() : wider.delta_bias), in.softplus,
-      in.reverse, maybe(wider.first_state.defined() ? wider.first_state.contiguous() : wider.first_state),
+      states_adjacent(c), to_optional(wider.d.defined() ? wider.d.contiguous() : wider.d),
+      to_optional(wider.z.defined() ? channels_adjacent(wider.z) : wider.z),
+      to_optional(wider.delta_bias.defined() ? wider.delta_bias.contiguous() : wider.delta_bias), in.softplus,
+      in.reverse,
+      to_optional(wider.first_state.defined() ? wider.first_state.contiguous() : wider.first_state),
       with_last_state, torch::GradMode::is_enabled());
   return {result[0].to(type), with_last_state ? result[1] : Tensor()};
 }

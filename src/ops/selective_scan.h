@@ -24,7 +24,10 @@ struct SelectiveScanResult {
 };
 
 // On a CPU, floats (and lower precision as floats) run on the kernel. For a gradient of the first state,
-// doubles and other devices, the composition is used.
+// doubles and other devices, the composition is used. Under WholeScans, a scan from zeros with
+// B and C per token is recorded by traces as
+//   tessera::selective_scan(u, delta, a, b, c, d, z, delta_bias, softplus, reverse) -> y
+// with b and c [batch, tokens, states].
 SelectiveScanResult selective_scan(const SelectiveScanInputs& in, bool with_last_state = false);
 // The definition in ATen operations: log2(tokens) rounds over all states at once.
 SelectiveScanResult selective_scan_unfused(const SelectiveScanInputs& in, bool with_last_state = false);

@@ -247,11 +247,13 @@ void Computer::answer_alone(Work& work) {
   }
 }
 
-// Between two steps of long work, every other model may compute one batch.
+// Between two steps of long work, every other model may compute one batch, unless it is slow: the long work, its callers who
+// leave, and all other models would wait for its end.
 void Computer::serve_others() {
   Lock lock(mutex_);
   for (size_t i = 0; i < queues_.size(); ++i)
-    if (is_ready(queues_[i], steady_seconds())) compute_batch(lock, queues_[i]);
+    if (is_ready(queues_[i], steady_seconds()) && !queues_[i].waiting.front().answerer->description().slow)
+      compute_batch(lock, queues_[i]);
 }
 
 }  // namespace tessera::serve

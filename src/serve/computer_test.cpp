@@ -15,7 +15,9 @@ namespace {
 // Records the batches of all models in one list. A gate holds the first batch until the test has queued the others.
 class Recorder final : public answer::Answerer {
  public:
-  explicit Recorder(std::string name) : name_(std::move(name)) {}
+  explicit Recorder(std::string name, bool slow = false) : name_(std::move(name)) {
+    description_.slow = slow;
+  }
 
   const answer::Description& description() const override { return description_; }
   std::unique_ptr<answer::Prepared> prepare(const answer::Request&) const override { return nullptr; }
@@ -144,6 +146,24 @@ TEST_F(ComputerTest, ModelsTakeTurns) {
   }
   // Each batch of the loop lets the other model compute one between its steps: a b, b a, a b, a.
   EXPECT_EQ(Recorder::batches, (std::vector<std::string>{"a1", "b1", "b1", "a1", "a1", "b1", "a1"}));
+}
+
+TEST_F(ComputerTest, SlowWorkDoesNotBeginWithinOtherWork) {
+  const auto drawing = std::make_shared<Recorder>("drawing", true),
+             chat = std::make_shared<Recorder>("chat", true), quick = std::make_shared<Recorder>("quick");
+  {
+    Computer computer(metrics_);
+    const size_t first = computer.queue("drawing", {.eager = true}),
+                 second = computer.queue("chat", {.eager = true}),
+                 third = computer.queue("quick", {.eager = true});
+    close();
+    ask(computer, first, drawing, "0");
+    wait_for_batches(1);
+    ask(computer, second, chat, "0");
+    ask(computer, third, quick, "0");
+    open_gate();
+  }
+  EXPECT_EQ(Recorder::batches, (std::vector<std::string>{"drawing1", "quick1", "chat1"}));
 }
 
 TEST_F(ComputerTest, OneFaultHarmsNoOther) {

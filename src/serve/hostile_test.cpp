@@ -157,7 +157,7 @@ class Hostile : public testing::Test {
   Metrics metrics_;
   Jobs jobs_{4};
   HttpServer server_{"127.0.0.1:0",
-                     {.body_bytes = kMostBody, .header_seconds = 2, .body_seconds = 2},
+                     {.body_bytes = kMostBody, .header_seconds = 2, .body_seconds = 2, .idle_seconds = 2},
                      [this](HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
                        service_.handle(std::move(request), exchange);
                      }};
@@ -376,7 +376,9 @@ TEST_F(Hostile, HalfRequests) {
   check({{kGet + "Host: localhost\r\n\r\n", {200}}});
   for (size_t i = 0; i < callers.size(); ++i) {
     char head[13] = {};
-    const ssize_t count = i % 3 == 0 ? 0 : ::recv(callers[i], head, 12, MSG_WAITALL);
+    const timeval patience{.tv_sec = 20, .tv_usec = 0};
+    ::setsockopt(callers[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const ssize_t count = ::recv(callers[i], head, 12, MSG_WAITALL);  // 0: closed
     EXPECT_EQ(count, i % 3 == 0 ? 0 : 12) << i;
     EXPECT_STREQ(head, i % 3 == 0 ? "" : "HTTP/1.1 408") << i;
     ::close(callers[i]);

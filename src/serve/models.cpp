@@ -89,6 +89,8 @@ std::vector<std::string> Models::open() {
   for (const ModelPath& path : paths_) {
     answer::OpenRequest request = how_;
     request.weights = path.weights;
+    // An index holds the vectors of one model.
+    if (!request.index.empty() && paths_.size() > 1) request.index += "." + path.name;
     std::vector<std::string> answers;
     std::optional<QueueLimits> limits;
     for (const answer::NamedAnswerer& one : open_answerers_(request, lines)) {

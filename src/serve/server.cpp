@@ -15,6 +15,7 @@
 #include "open/device.h"
 #include "open/image_walk.h"
 #include "serve/http_server.h"
+#include "serve/reloader.h"
 #include "serve/service.h"
 
 namespace tessera::serve {
@@ -51,7 +52,7 @@ ServiceOptions service_options(const ServeOptions& options, const std::string& t
   return out;
 }
 
-answer::OpenRequest open_request(const ServeOptions& options) {
+answer::OpenRequest open_request(const ServeOptions& options, const std::function<bool()>& stopped) {
   return {.weights = {},
           .raw = options.raw,
           .device = options.device,
@@ -59,60 +60,9 @@ answer::OpenRequest open_request(const ServeOptions& options) {
           .batch = options.batch > 0 ? options.batch : 16,
           .max_pixels = options.megapixels * 1'000'000,
           .gallery = options.gallery,
-          .index = options.index};
+          .index = options.index,
+          .stopped = stopped};
 }
-
-// Opens the weights in a separate thread, one at a time.
-class Reloader {
- public:
-  Reloader(Models& models, std::function<void(const std::string&)> print)
-      : models_(models), print_(std::move(print)) {}
-  ~Reloader() {
-    if (thread_.joinable()) thread_.join();
-  }
-  // Opens all weights, then calls `opened`, with the error if there is one. Without `opened`, reloads them:
-  // an error is printed, and the previous models stay in use.
-  void begin(std::function<void(std::exception_ptr)> opened = {}) {
-    if (running_.exchange(true)) {
-      again_ = true;
-      return;
-    }
-    if (thread_.joinable()) thread_.join();
-    thread_ = std::thread([this, opened = std::move(opened)] {
-      if (opened) opened(open());
-      if (!opened) again_ = true;
-      while (again_.exchange(false)) {
-        train::use_threads(1);  // the computing thread needs the others
-        if (const auto error = open())
-          print_("tessera: the models of before stay: " + message_of(error));
-        else
-          print_("reloaded");
-      }
-      running_ = false;
-    });
-  }
-
- private:
-  std::exception_ptr open() {
-    try {
-      for (const std::string& line : models_.open()) print_(line);
-      return nullptr;
-    } catch (...) {
-      return std::current_exception();
-    }
-  }
-  static std::string message_of(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& one) {
-      return one.what();
-    }
-  }
-  Models& models_;
-  std::function<void(const std::string&)> print_;
-  std::atomic<bool> running_ = false, again_ = false;
-  std::thread thread_;
-};
 
 }  // namespace
 
@@ -139,7 +89,8 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
   Decoders decoders(std::max(1, available_cores() / 8));
   Computer computer(metrics);
   computer.run([&] { train::use_threads_for_walk(options.threads); });
-  Models models(model_paths(options.models), open_request(options),
+  std::atomic<bool> stopping = false;
+  Models models(model_paths(options.models), open_request(options, [&] { return stopping.load(); }),
                 {.batch = options.batch,
                  .wait_ms = options.wait_ms,
                  .requests = options.queue,
@@ -147,8 +98,13 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
                 computer, answer::open_answerers);
   service.emplace(service_options(options, read_token(options.token_file)), models, computer, decoders, jobs,
                   metrics);
-  Reloader reloader(models, print);
-  bool stopping = false;
+  bool serving = false;
+  Reloader reloader(
+      [&] {
+        if (serving) train::use_threads(1);  // the computing thread needs the others
+        for (const std::string& line : models.open()) print(line);
+      },
+      print);
   const auto stop = [&] {
     stopping = true;
     service->set_ready(false);
@@ -157,14 +113,16 @@ void run_server(const ServeOptions& options, const std::function<void(const std:
   };
   server.on_signal(SIGTERM, stop);
   server.on_signal(SIGINT, stop);
-  server.on_signal(SIGHUP, [&] { reloader.begin(); });
+  server.on_signal(SIGHUP, [&] { reloader.reload(); });
   server.every(10, [&] { jobs.forget_old(); });
   std::exception_ptr failure;
   reloader.begin([&](std::exception_ptr error) {
+    serving = true;
     server.post([&, error] {
+      if (stopping) return;
       failure = error;
       if (error) return stop();
-      if (!stopping) service->set_ready(true);
+      service->set_ready(true);
       print("serving  " + server.address());
     });
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "answer/options.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "serve/bodies.h"
@@ -232,6 +233,7 @@ HttpResponse Service::job(Call& call) {
   if (path.size() == 3 && path[2] == "events") {
     need_get(call.http);
     call.pending = true;
+    count("", 200);
     listen(call, job, /*with_results=*/false);
     return {};
   }
@@ -333,8 +335,10 @@ void Service::computed(const std::shared_ptr<Call>& call, std::exception_ptr err
   }
   decoders_.run([this, call, whole = std::make_shared<answer::Reply>(std::move(*reply))] {
     try {
-      if (call->job)
+      if (call->job) {
+        if (call->streams) observe_request(*call);
         return call->job->finish(plain_results(*whole).dump(-1, ' ', false, Json::error_handler_t::replace));
+      }
       if (!call->v2) {
         if (auto image = image_response(*whole, call->http.header("accept")))
           return finish(*call, std::move(*image));
@@ -358,10 +362,15 @@ void Service::computed(const std::shared_ptr<Call>& call, std::exception_ptr err
 void Service::finish(Call& call, HttpResponse response) {
   if (std::exchange(call.finished, true)) return;
   count(call.model, response.status);
-  if (!call.model.empty())
-    metrics_.observe("tessera_request_seconds", "Seconds from a whole request to its response.",
-                     {{"model", call.model}}, steady_seconds() - call.began, Metrics::seconds_bounds());
+  observe_request(call);
   call.exchange->reply(std::move(response));
+}
+
+void Service::observe_request(const Call& call) {
+  if (call.model.empty()) return;
+  metrics_.observe("tessera_request_seconds",
+                   "Seconds from a whole request to its response, or the end of its stream.",
+                   {{"model", call.model}}, steady_seconds() - call.began, Metrics::seconds_bounds());
 }
 
 // The response is the events of the call's own job.
@@ -371,7 +380,10 @@ void Service::stream(Call& call) {
   listen(call, call.job, /*with_results=*/true);
 }
 
-void Service::fail(Call& call, int status, const std::string& message) {
+void Service::fail(Call& call, int status, const std::string& why) {
+  const std::string message =
+      call.served.answerer ? answer::in_request_words(why, call.served.answerer->description()) : why;
+  if (call.streams && call.finished) observe_request(call);
   if (call.job) call.job->fail(message);
   HttpResponse response = error_response(status, message);
   if (status == 429 || status == 503) response.headers.emplace_back("Retry-After", "1");

@@ -56,7 +56,8 @@ class Service {
   void computed(const std::shared_ptr<Call>& call, std::exception_ptr error, answer::Reply* reply);
   void finish(Call& call, HttpResponse response);
   void stream(Call& call);
-  void fail(Call& call, int status, const std::string& message);
+  void fail(Call& call, int status, const std::string& why);
+  void observe_request(const Call& call);
   void count(const std::string& model, int status);
 
   ServiceOptions options_;

@@ -14,6 +14,7 @@
 #include "data/transforms/transform.h"
 #include "io/files/file.h"
 #include "models/base/encoder.h"
+#include "open/image_walk.h"
 #include "open/ready_task.h"
 
 namespace tessera::cli {
@@ -120,7 +121,6 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
   const auto source = source_of(input, model);
   if (source->size() == 0) fail(source->describe(), ": there is no image");
   const auto transform = data::make_eval_transform(model.info().preprocess);
-  const auto& shape = transform->fields().at(0).shape;
   const int64_t count = std::min(input.count, source->size());
   const data::ClassLabels* labels = source->class_labels();
   AnalysedImages out;
@@ -130,11 +130,7 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
     const int64_t index = k * source->size() / count;
     try {
       const data::RawSample sample = source->read(index);
-      torch::Tensor row = torch::empty({shape.at(0), shape.at(1), shape.at(2)});
-      RandomStream unused(0, "test");  // a test transform draws nothing
-      const data::Slot slot{reinterpret_cast<std::byte*>(row.data_ptr<float>()), nullptr};
-      transform->apply(sample, unused, {&slot, 1});
-      rows.push_back(row);
+      rows.push_back(train::prepared_images(*transform, 1, [&](int64_t) { return sample; }));
       out.names.push_back(sample.name);
       out.checksums.push_back(raw_checksum(sample));
       out.labels.push_back(labels && !labels->multi_label() ? labels->label(index) : -1);
@@ -144,7 +140,7 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
   }
   if (rows.empty()) fail(out.source, ": none of ", counted(count, "image"), " could be read");
   const torch::Tensor parameter = model.backbone().parameters().at(0);
-  out.images = torch::stack(rows).to(parameter.device(), parameter.scalar_type());
+  out.images = torch::cat(rows).to(parameter.device(), parameter.scalar_type());
   return out;
 }
 

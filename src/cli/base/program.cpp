@@ -146,7 +146,8 @@ std::vector<const char*> spelled_out(int argc, const char* const* argv) {
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--version" && argc == 2) words[1] = "version";
   const std::string_view second = argc > 2 ? argv[2] : "";
-  if (first == "tokens" && argc > 2 && second != "show" && second != "train" && second != "--help")
+  if (first == "tokens" && argc > 2 && second != "show" && second != "train" && second != "--help" &&
+      second != "-h")
     words.insert(words.begin() + 2, "show");
   if (first == "help") {
     words.erase(words.begin() + 1);

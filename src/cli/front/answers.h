@@ -10,7 +10,7 @@ struct Answer {
   const char* text;
 };
 
-// The build writes them by `tessera-program --write-answers FILE`.
+// The build writes them by `write_answers.cpp`.
 extern const Answer kAnswers[];
 extern const size_t kAnswerCount;
 

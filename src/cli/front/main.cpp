@@ -17,8 +17,9 @@ namespace {
 constexpr const char* kProgram = "tessera-program";
 constexpr size_t kLongest = 256;  // bytes of the words of an answer
 
-// Appends a word to a line of at most kLongest bytes; false if it is too long.
+// Appends a word to a line of at most kLongest bytes; false if it is too long, or no word of the table: empty or with a space.
 bool append(char* line, std::string_view word) {
+  if (word.empty() || word.find(' ') != std::string_view::npos) return false;
   const size_t used = std::strlen(line), space = used > 0 ? 1 : 0;
   if (used + space + word.size() >= kLongest) return false;
   if (space) line[used] = ' ';

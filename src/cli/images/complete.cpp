@@ -16,6 +16,7 @@
 #include "io/files/file.h"
 #include "io/images/image.h"
 #include "open/device.h"
+#include "open/image_walk.h"
 #include "report/grid.h"
 
 namespace tessera::cli {
@@ -68,17 +69,9 @@ torch::Tensor read_beginnings(const CompleteOptions& options, const data::Prepro
     source = std::make_unique<data::ImageFiles>(options.images);
   else
     source = data::open_source({.path = options.data}, data::Split::validation);
-  const auto transform = data::make_eval_transform(preprocess);
-  const std::vector<int64_t> shape = transform->fields().at(0).shape;
-  std::vector<torch::Tensor> images;
-  for (int64_t i = 0; i < std::min(options.count, source->size()); ++i) {
-    RandomStream unused(0, "test");  // a test transform draws nothing
-    torch::Tensor image = torch::empty(shape);
-    const data::Slot slot{static_cast<std::byte*>(image.data_ptr()), nullptr};
-    transform->apply(source->read(i), unused, {&slot, 1});
-    images.push_back(image);
-  }
-  return torch::stack(images);
+  return train::prepared_images(*data::make_eval_transform(preprocess),
+                                std::min(options.count, source->size()),
+                                [&](int64_t index) { return source->read(index); });
 }
 
 void write_sheet(const CompleteOptions& options, const answer::Completions& completions,

@@ -33,7 +33,8 @@ struct ExportCommand {
     v("size", size, between(1, 8192), "side of the images in pixels (default: from the weights)");
     v("opset", opset, between(17, 20), "version of the operations");
     v("int8", int8,
-      "linear layers with step sizes in int8, after `convert --calibrate` or training with `model.quantise`");
+      "linear layers with step sizes of at most 8 bits in int8, after `convert --calibrate` or training with "
+      "`model.quantise`");
     v("half", half, "weights in float16; other programs compute with them in float32");
     v("max_tokens", max_tokens, between(1, 1 << 24),
       "longest sequence in the parallel form of the mLSTM; longer ones are written in chunks");
@@ -87,6 +88,14 @@ void require_step_sizes(const NamedTensors& weights) {
   fail_usage("--int8: these weights have no step sizes; `tessera convert --calibrate IMAGES` adds them");
 }
 
+// Throws a usage error if no layer was rounded: step sizes of more than 8 bits stay in float.
+void require_int8(const std::vector<Written>& all) {
+  for (const Written& written : all)
+    for (const OnnxNode& node : written.exported.model.graph.nodes)
+      if (node.operation == "QuantizeLinear") return;
+  fail_usage("--int8: no layer of these weights has step sizes of at most 8 bits: export without --int8");
+}
+
 void add_metadata(OnnxModel& model, const train::OpenedTask& opened) {
   for (const auto& [key, value] : train::weights_metadata(opened.info))
     model.metadata.emplace_back(key, value);
@@ -136,21 +145,26 @@ void export_weights(const ExportCommand& options) {
   if (several) make_directories(options.out);
   const NamedTensors weights = tasks::named_state(task.parts());
   if (options.int8) require_step_sizes(weights);
-  Json all = Json::array();
+  std::vector<Written> all;
   for (tasks::ExportedPart& part : parts) {
     part.function.settings.int8 = options.int8;
     part.function.settings.parallel_tokens = options.max_tokens;
-    Written written = export_part(
-        part, weights, {.opset = options.opset, .producer_version = program_version(), .half = options.half});
-    written.path = several ? options.out + "/" + part.name + ".onnx" : options.out;
-    add_metadata(written.exported.model, opened);
+    all.push_back(
+        export_part(part, weights,
+                    {.opset = options.opset, .producer_version = program_version(), .half = options.half}));
+    all.back().path = several ? options.out + "/" + part.name + ".onnx" : options.out;
+    add_metadata(all.back().exported.model, opened);
+  }
+  if (options.int8) require_int8(all);
+  Json lines = Json::array();
+  for (const Written& written : all) {
     write_onnx(written.path, written.exported.model);
     if (options.json)
-      all.push_back(json_of(written));
+      lines.push_back(json_of(written));
     else
       print(written);
   }
-  if (options.json) std::cout << all.dump(2) << "\n";
+  if (options.json) std::cout << lines.dump(2) << "\n";
 }
 
 }  // namespace

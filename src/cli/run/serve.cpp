@@ -37,7 +37,8 @@ struct ServeArguments : ComputeOptions {
     v("jobs", serve.jobs, between(1, 100'000), "jobs that are not done");
     v("timeout", serve.timeout, between(1, 86400), "seconds in which a request has to begin");
     v("gallery", serve.gallery, "images or folders of images that models of images and texts search");
-    v("index", serve.index, {.writes = Writes::cache}, "--gallery: file that caches the images' vectors");
+    v("index", serve.index, {.writes = Writes::cache},
+      "--gallery: file that caches the images' vectors; with several models FILE.NAME for each");
     v("raw", serve.raw, "checkpoints: the raw weights instead of their moving average");
     ComputeOptions::visit(v);
   }

@@ -3,9 +3,10 @@ import base64
 import glob
 import json
 import os
+import re
 import subprocess
 
-from serve import PICTURE, Server, check
+from serve import PICTURE, Server, check, png
 
 STAR = os.path.join(os.environ["PICTURES"], "star.png")
 IMAGE, JSON = {"Content-Type": "image/png"}, {"Content-Type": "application/json"}
@@ -41,12 +42,18 @@ def texts(server):
     infer = {"parameters": body, "inputs": []}
     outputs = json.loads(server.ask("POST", "/v2/models/lm/infer", json.dumps(infer))[1])["outputs"]
     check("v2", outputs[0]["data"], [wanted["answer"]])
-    for wrong, why in (({}, "prompt"), ({"prompt": "a", "top_p": 0.5}, "--temperature"),
+    for wrong, why in (({}, "prompt"), ({"prompt": "a", "top_p": 0.5}, "option 'temperature'"),
+                       ({"prompt": "a", "beams": 17}, "from 1 to 16"),
                        ({"messages": [{"role": "assistant", "content": "a"}]}, "message 0"),
                        ({"messages": [{"role": "user"}]}, "content"), ({"prompt": "a", "messages": []}, "message"),
                        ({"prompt": "a", "template": "v2"}, "v2"), ({"prompt": "a " * 400}, "tokens")):
         status, reply, _ = server.ask("POST", "/models/lm/predict", json.dumps(wrong), JSON)
         check(f"{wrong}: {reply}", (status, why in json.loads(reply)["error"]), (400, True))
+    metrics = server.ask("GET", "/metrics")[1].decode()
+    requests = sum(map(int, re.findall(r'tessera_requests_total{model="lm",status="\d+"} (\d+)', metrics)))
+    timed = int(re.search(r'tessera_request_seconds_count{model="lm"} (\d+)', metrics).group(1))
+    check("requests with their time, streams too", timed, requests)
+    check("event streams of jobs", 'tessera_requests_total{model="",status="200"}' in metrics, True)
 
 
 def conversation(server):
@@ -59,6 +66,8 @@ def conversation(server):
     for turns, wanted in ((messages[:1], lines[0]), (messages, lines[1])):
         found = ask(server, "llava", {"messages": turns, "image": image, "template": "short", "max_tokens": 4})
         check("llava", (found["answer"], found["prompt_tokens"]), (wanted["answer"], wanted["prompt_tokens"]))
+    messages[1]["content"] = "an <image>"
+    ask(server, "llava", {"messages": messages, "image": image, "template": "short", "max_tokens": 4})
 
 
 def completions(server):
@@ -66,6 +75,9 @@ def completions(server):
     found = ask(server, "darl", PICTURE, IMAGE, "?samples=2&steps=3&seed=5")["results"]
     check("complete", [base64.b64decode(one["image"]) for one in found],
           [open(name, "rb").read() for name in sorted(glob.glob("drawn/*.png"))])
+    broken = base64.b64encode(PICTURE[:200]).decode()
+    body = {"image": [base64.b64encode(PICTURE).decode(), broken], "count": 1, "samples": 1, "steps": 2}
+    check("images that are not completed are not decoded", "results" in ask(server, "darl", body), False)
     check("from nothing", len(ask(server, "darl", {"count": 3, "steps": 2})["results"]), 3)
 
 
@@ -74,6 +86,7 @@ def searches(server):
     found = ask(server, "clip.retrieve", {"text": "a star", "top": 2})["images"]
     check("retrieve", [(one["file"], round(one["cosine"], 5)) for one in found],
           [(one["file"], round(one["cosine"], 5)) for one in wanted])
+    check("an index of each model", os.path.exists("vectors.clip"), True)
     check("by image", ask(server, "clip.retrieve", PICTURE, IMAGE, "?top=1")["images"][0]["file"], STAR)
 
 
@@ -88,10 +101,18 @@ def views(server):
     check("views of one request", ask(server, "detr", PICTURE, IMAGE, "?threshold=0"), plain)
     for query in "segment/predict?tile=4", "segment/predict?scales=99", "detr/predict?scales=1,1,1,1,1,1,1,1,1":
         check(query, server.ask("POST", "/models/" + query, PICTURE, IMAGE)[0], 413)
+    # Bounds on pixels are checked before this image, which is cut, is decoded.
+    large = png(5000, 5000)
+    for query in "segment/predict?tile=32&stride=8", "detr/predict?tile=64":
+        status, reply, _ = server.ask("POST", "/models/" + query, large, IMAGE)
+        check(f"{query}: {reply}", (status, "must have at most" in json.loads(reply)["error"]), (413, True))
+    many = {"image": [base64.b64encode(large).decode()] * 9}
+    check("pixels of all images", server.ask("POST", "/models/detr/predict", json.dumps(many), JSON)[0], 413)
 
 
 def main():
-    server = Server("lm", "llava", "darl", "clip", "segment", "detr", "--gallery", os.environ["PICTURES"], "--port", "0")
+    server = Server("lm", "llava", "darl", "clip", "segment", "detr", "--gallery", os.environ["PICTURES"], "--index", "vectors",
+                    "--port", "0")
     for act in texts, conversation, completions, searches, views:
         act(server)
         print(act.__name__)

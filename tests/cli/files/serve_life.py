@@ -1,12 +1,16 @@
-"""serve_life.py [STOPS]: ends a server under load, opens its weights again under load, and stops its jobs."""
+"""serve_life.py [STOPS]: ends a server under load and while it opens, and opens its weights again under load."""
 import http.client
 import json
 import os
 import shutil
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import threading
 import time
+import zlib
 
 from serve import PICTURE, Server, check
 
@@ -53,6 +57,43 @@ def stop_under_load(stops):
             one.join()
         check("lost requests", [line for one in callers for line in one.lost], [])
         check("answered", all(one.answered > 0 for one in callers), True)
+
+
+def large_png(side):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = (b"\0" + os.urandom(3 * side // 2).ljust(3 * side, b"\7")) * side
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
+
+
+def is_live(place):
+    with socket.socket(socket.AF_UNIX) as caller:
+        try:
+            caller.connect(place)
+            caller.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return caller.recv(100).startswith(b"HTTP/1.1 200")
+        except OSError:
+            return False
+
+
+def stop_while_opening():
+    """A gallery that takes minutes to open does not keep a server from its end."""
+    os.mkdir("gallery")
+    with open("gallery/0.png", "wb") as file:
+        file.write(large_png(2000))
+    for i in range(1, 4000):
+        os.link("gallery/0.png", f"gallery/{i}.png")
+    process = subprocess.Popen(["tessera", "serve", "clip", "--gallery", "gallery", "--socket", "opening"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    began = time.time()
+    while not is_live("opening"):
+        check("live", time.time() - began < 60 and process.poll() is None, True)
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    check("exit code", process.wait(20), 0)
+    check("it was not open", process.stdout.read(), b"")
 
 
 def probabilities(server, keep=None):
@@ -125,6 +166,8 @@ def reload_under_load(hups):
 def main():
     stop_under_load(int((sys.argv[1:] or ["5"])[0]))
     print("stopped under load")
+    stop_while_opening()
+    print("stopped while opening")
     reload_under_load(20)
     print("reloaded under load")
 
