@@ -34,7 +34,9 @@ struct Reader {
                         int64_t beams) { return models::next_token_model(*opened.language, {}, beams); }};
   }
   Conversation about(int64_t images) const {
-    return {{.max_tokens = 2, .raw = true}, opened, torch::zeros({images, 3, 8, 8})};
+    ChatOptions options;
+    options.max_tokens = 2, options.raw = true;
+    return {options, opened, torch::zeros({images, 3, 8, 8})};
   }
 };
 

@@ -27,10 +27,10 @@ TEST(Reloader, EveryCallIsFollowedByAnOpening) {
         changed.notify_all();
       },
       [](const std::string&) {});
-  for (int round = 1; round <= 4000; ++round) {
+  for (int round = 1; round <= 1500; ++round) {
     state = 2 * round;
     reloader.reload();
-    for (int spin = 0; spin < 10 * round; ++spin)
+    for (int spin = 0; spin < 30 * round; ++spin)
       state.load();  // meets the opening at another place each time
     state = 2 * round + 1;
     reloader.reload();
