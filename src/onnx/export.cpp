@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "ops/inference.h"
-#include "ops/whole_scans.h"
+#include "ops/selective_scan.h"
 
 namespace tessera::onnx {
 namespace {

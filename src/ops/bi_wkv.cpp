@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "kernels/bi_wkv/bi_wkv.h"
 #include "ops/inference.h"
+#include "ops/selective_scan.h"
 #include "ops/sequence_rows.h"
-#include "ops/whole_scans.h"
 
 namespace tessera::ops {
 namespace {

@@ -10,7 +10,6 @@
 #include "kernels/selective_scan/selective_scan.h"
 #include "ops/inference.h"
 #include "ops/sequence_rows.h"
-#include "ops/whole_scans.h"
 
 namespace tessera::ops {
 namespace {

@@ -1,15 +1,20 @@
 // Exchanges of tensors on GPUs: PyTorch's ProcessGroupNCCL. Untested on several GPUs.
+#ifdef USE_C10D_NCCL
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
 #include <utility>
 
+#include "core/error.h"
 #include "parallel/meeting_place.h"
 #include "parallel/world.h"
 
 namespace tessera::parallel {
 
+#ifdef USE_C10D_NCCL
 bool has_nccl() { return true; }
 
 std::string name_of_gpu(int index) {
@@ -27,5 +32,13 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> stor
   engine->enableCollectivesTiming();
   return engine;
 }
+
+#else
+bool has_nccl() { return false; }
+std::string name_of_gpu(int) { return ""; }
+c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store>, int, int, int) {
+  fail("this build is without NCCL: several processes train on the CPU, with --device cpu");
+}
+#endif
 
 }  // namespace tessera::parallel

@@ -90,4 +90,20 @@ class Computer {
   std::thread thread_;
 };
 
+// A pool of threads that decode requests and encode replies.
+class Decoders {
+ public:
+  explicit Decoders(int threads);
+  ~Decoders();  // after all work is done
+  void run(std::function<void()> work);
+
+ private:
+  void loop();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
 }  // namespace tessera::serve

@@ -1,4 +1,4 @@
-#include "serve/decoders.h"
+#include "serve/computer.h"
 
 namespace tessera::serve {
 

@@ -8,7 +8,6 @@
 
 #include "serve/bodies.h"
 #include "serve/computer.h"
-#include "serve/decoders.h"
 #include "serve/http.h"
 #include "serve/jobs.h"
 #include "serve/models.h"

@@ -17,7 +17,7 @@ Value migrate_recipe(Value table);
 
 // Migrates one layer of a recipe that is merged from several. The defaults of the old section [soft_mask]
 // (mode "soft"; a share of 0 turns it off for every model) apply only after all layers are merged. A mark for
-// migrate_recipe stays in the table.
+// migrate_recipe stays in the table. Throws as migrate_recipe does.
 Value migrate_layer(Value table);
 // merge() for two such layers.
 void merge_layers(Value& base, const Value& over);

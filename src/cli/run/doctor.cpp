@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/base/command.h"
-#include "cli/run/doctor_cluster.h"
+#include "cli/run/together.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"

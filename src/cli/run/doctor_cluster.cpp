@@ -1,7 +1,5 @@
 // `tessera doctor --cluster`: whether the processes of a launcher exchange what they should, how fast, and which
 // of them is slow.
-#include "cli/run/doctor_cluster.h"
-
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
