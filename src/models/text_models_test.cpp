@@ -70,7 +70,8 @@ TEST(TextTower, TooLongATextIsRefused) {
 
 // Padding changes nothing; every token of the text counts.
 TEST(BertTower, ReadsTheWholeTextWithoutItsPadding) {
-  BertTowerConfig config{.context_length = 9, .embed_dim = 8};
+  BertTowerConfig config;
+  config.context_length = 9, config.embed_dim = 8;
   config.bert = {.vocabulary = 20, .dim = 16, .depth = 2, .heads = 2, .context = 9};
   const auto tower = ready(std::make_shared<BertTower>(config));
   const Tensor ids = some_ids(), read = tower->forward(ids);

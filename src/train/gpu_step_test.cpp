@@ -63,7 +63,7 @@ data::Batch batch_of(int64_t samples, int64_t side) {
 // On the meta device, reading a number is an error.
 TEST(GpuStep, SendsTheBatchAndTheDrawsAndReadsNothing) {
   const auto world = parallel::World::alone();
-  const auto alone = make_collective(*world);
+  const auto alone = make_collective(world->samples());
   for (const char* name : {"deit3_small_patch16_224", "visionllama_small_patch16_224",
                            "eva02_tiny_patch14_224", "illama_tiny_patch16_224", "vil_tiny_patch16_224"}) {
     SCOPED_TRACE(name);

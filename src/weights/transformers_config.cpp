@@ -156,7 +156,6 @@ Value beit_keys(const ImageConfig& config, const std::string& where) {
   settings.set("relative_table", config.use_relative_position_bias);
   settings.set("shared_table", config.use_shared_relative_position_bias);
   settings.set("init_values", std::max(0.0, config.layer_scale_init_value));
-  settings.set("last_norm_eps", config.layer_norm_eps);
   settings.set("global_pool", config.use_mean_pooling ? "avg" : "token");
   return settings;
 }
@@ -209,6 +208,7 @@ Value convnext_keys(const ImageConfig& config, const std::string& where) {
   Value settings = stage_keys(config);
   settings.set("patch_size", square_side(config.patch_size, where, "patch_size"));
   settings.set("init_values", std::max(0.0, config.layer_scale_init_value));
+  settings.set("last_norm_eps", config.layer_norm_eps);
   return settings;
 }
 

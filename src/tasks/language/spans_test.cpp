@@ -73,7 +73,9 @@ TEST(Spans, SourceAndTargetHoldTheText) {
           EXPECT_FALSE(made.source[k] >= kFirst && made.source[k - 1] >= kFirst) << "two spans meet";
         sources.insert(made.source);
       }
-      if (length >= 60 && noise == 0.15) EXPECT_GT(sources.size(), 30U);
+      if (length >= 60 && noise == 0.15) {
+        EXPECT_GT(sources.size(), 30U);
+      }
     }
   EXPECT_EQ(span_counts(some_rule(0.15, 3), 512).missing, 77);
   EXPECT_EQ(span_counts(some_rule(0.15, 3), 512).spans, 26);
