@@ -25,7 +25,7 @@ std::unique_ptr<Task> glip_task(const std::string& settings) {
   setup.preprocess.size = 32;
   setup.sides = {32};
   data::SourceConfig config;
-  config.path = "shapes:task=detect,train=8,val=8,size=32";
+  config.path = "shapes:task=detect,train=8,val=8,size=64";
   setup.train = data::open_source(config, data::Split::train);
   setup.validation = data::open_source(config, data::Split::validation);
   return glip_kind().make(setup);
