@@ -84,10 +84,12 @@ TEST(Spans, SourceAndTargetHoldTheText) {
 
 std::unique_ptr<Task> span_task(const std::string& settings = "") {
   TaskSetup setup;
-  setup.settings = language_kind().resolve(parse_toml(
-      text("form = 'seq2seq'\nlength = 12\nsentinels = 4\n",
-           "seq2seq = {dim = 16, heads = 2, hidden = 24, encoder_depth = 1, decoder_depth = 2}\n", settings),
-      "task"));
+  Value table = parse_toml(
+      "form = 'seq2seq'\nlength = 12\nsentinels = 4\n"
+      "seq2seq = {dim = 16, heads = 2, hidden = 24, encoder_depth = 1, decoder_depth = 2}\n",
+      "task");
+  merge(table, parse_toml(settings, "task"));
+  setup.settings = language_kind().resolve(table);
   setup.model = models::resolve_model(models::kNoBackbone);
   setup.seed = 3;
   return language_kind().make(setup);
