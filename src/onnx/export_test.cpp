@@ -99,6 +99,18 @@ TEST(Export, ValuesReadOnTheHostAreRefused) {
   EXPECT_NE(message.find("differs for inputs of another size or content"), std::string::npos) << message;
 }
 
+// One trace has a whole number where the other has none.
+TEST(Export, NumbersOfAnotherTypeAreRefused) {
+  const Small small;
+  const std::string message = error_of([&] {
+    export_function(small.function([](const torch::Tensor& x) {
+      return torch::div(x, x.size(0) == 2 ? torch::Scalar(2) : torch::Scalar(2.5));
+    }),
+                    {});
+  });
+  EXPECT_NE(message.find("a constant of aten::div differs"), std::string::npos) << message;
+}
+
 TEST(Export, FreeDimensionsAreComputedFromTheInput) {
   const Small small;
   const Function function = small.function([](const torch::Tensor& x) {

@@ -1,6 +1,7 @@
 #include "onnx/export.h"
 
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 
 #include <functional>
 #include <map>
@@ -296,6 +297,17 @@ torch::Tensor tensor_of(const OnnxTensor& stored) {
                           torch::dtype(torch_type(stored.type)));
 }
 
+// One compute thread while it lives.
+class OneThread {
+ public:
+  OneThread() { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+
+ private:
+  const int before_ = at::get_num_threads();
+};
+
 // Repeats the body for each entry of the sequences: final states, then the results of all steps along their axes.
 Tensors scan(const Step& step) {
   const auto body = step.attribute("body", std::shared_ptr<const OnnxGraph>());
@@ -314,6 +326,7 @@ Tensors scan(const Step& step) {
                              result_axes = numbers("scan_output_axes", results),
                              result_reversed = numbers("scan_output_directions", results);
   const int64_t length = step.x(states).size(axes[0]);
+  const OneThread alone;  // the operations of a step are too small for several
   Tensors now = step.in;
   std::vector<Tensors> collected(results);
   for (int64_t at = 0; at < length; ++at) {

@@ -109,7 +109,7 @@ class Comparison {
   void compare_constants(const std::vector<Node*>& nodes) {
     std::vector<c10::IValue> values;
     for (const Node* node : nodes) values.push_back(*torch::jit::toIValue(node->output()));
-    if (values[0].isInt()) {
+    if (std::all_of(values.begin(), values.end(), [](const c10::IValue& value) { return value.isInt(); })) {
       std::vector<int64_t> numbers;
       for (const c10::IValue& value : values) numbers.push_back(value.toInt());
       if (std::all_of(numbers.begin(), numbers.end(), [&](int64_t number) { return number == numbers[0]; }))

@@ -46,10 +46,10 @@ TASKS = [("segment", "segment", [], []), ("detr", "detr", [], []), ("diffuse", "
          ("dvae", "dvae", [], []), ("mae", "mae", [], []), ("darl", "darl", [], []),
          ("simmim", "tiny", ["task.name=simmim", "task.mask_patch=8"], []),
          ("maskfeat", "tiny", ["task.name=maskfeat", "task.cell=4", "model.final_norm=false", *MASKS], []),
-         ("beit", "tiny", ["task.name=beit", "task.tokeniser=dvae/model.safetensors", "task.codes=16", *MASKS], []),
+         ("beit", "tiny", ["task.name=beit", "task.tokeniser=dvae/model.safetensors", "task.codes=8", *MASKS], []),
          ("igpt", "tiny", ["task.name=igpt", "model.name=igpt", "model.colours=16", "model.image_size=32",
                            "preprocess.std=[0.5,0.5,0.5]"], ["--features"]),
-         ("clip", "tiny", ["task.name=clip", *TOWERS], []), ("siglip", "tiny", ["task.name=siglip", *TOWERS], []),
+         ("clip", "tiny", ["task.name=clip", *TOWERS], []), ("siglip", "tiny", ["task.name=clip", "task.loss=sigmoid", *TOWERS], []),
          ("coca", "tiny", ["task.name=coca", "task.decoder_heads=2", "task.pooler_heads=2", *TOWERS], [])]
 FOLDERS = ["clip", "siglip", "coca", "vae", "dvae"]  # tasks with several files
 
