@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "nn/init.h"
-#include "ops/linear.h"
 #include "ops/inference.h"
+#include "ops/linear.h"
 #include "ops/lsq.h"
 
 namespace tessera::nn {
