@@ -105,6 +105,7 @@ class Chat final : public Answerer {
     auto prepared = std::make_unique<PreparedChat>();
     read_options(request, *prepared);
     const std::vector<data::RawSample> samples = read_samples(request, max_pixels_);
+    check_prepared(std::ssize(samples), 3 * opened_.preprocess.size * opened_.preprocess.size);
     prepared->images = chat_images(opened_, precision_, std::ssize(samples),
                                    [&](int64_t index) { return samples[static_cast<size_t>(index)]; });
     prepared->bytes =

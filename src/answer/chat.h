@@ -83,8 +83,8 @@ struct ChatWatch {
 // One conversation: its turns so far, and how the next answer is made. Use it within a ChatScope.
 class Conversation {
  public:
-  // `images`: those of chat_images(), which the first question is about. The image tower runs for the first answer whose
-  // question fits into the context.
+  // `images`: those of chat_images(), which the first question is about. The image tower runs for the first question
+  // that fits into the context.
   Conversation(const ChatOptions& options, const train::OpenedLanguage& opened, const torch::Tensor& images);
 
   // Takes over earlier turns: question, answer, question, …. For a model that reads images, answers lose the word

@@ -191,8 +191,8 @@ void Conversation::check_length(int64_t tokens) const {
     fail_usage("the conversation has ", tokens, " tokens, the model reads ", opened_.context);
 }
 
-// Returns the tokens that the model reads, with those of the images in their places. The first image gives the number of
-// its tokens.
+// Returns the tokens that the model reads, with those of the images in their places. The first image gives the number
+// of its tokens.
 std::vector<int64_t> Conversation::tokens_to_read(std::vector<int64_t> ids) {
   if (ids.empty()) fail_usage("the prompt is empty");
   check_length(std::ssize(ids));

@@ -14,7 +14,8 @@ namespace tessera::answer {
 namespace {
 
 constexpr int64_t kMostPrepared = int64_t{1} << 30;  // bytes of a request's transformed images
-constexpr int64_t kMostImages = 4;  // decoded images of the largest size that a request may hold
+// Images of the largest size that a request may hold decoded, and that may be decoded for it one after another.
+constexpr int64_t kMostImages = 4, kMostDecoded = 64;
 
 const Array* input_of(const Request& request, const char* name) {
   const auto found = std::ranges::find(request.inputs, name, &Array::name);
@@ -96,12 +97,16 @@ std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays) {
 
 std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pixels) {
   std::vector<data::RawSample> samples;
+  int64_t pixels_together = 0;
   if (const Array* encoded = input_of(request, "image")) {
     for (size_t i = 0; i < encoded->texts.size(); ++i) {
       const std::string name = text("image ", i);
       const auto bytes = bytes_of(encoded->texts[i]);
       const ImageInfo info = image_info(bytes, name);
       check_pixels(info.width, info.height, max_pixels, name);
+      pixels_together += int64_t{info.width} * info.height;
+      if (pixels_together > kMostDecoded * max_pixels)
+        throw TooLarge(text("the images have more than ", kMostDecoded * max_pixels, " pixels together"));
       samples.push_back({.name = name, .picture = std::vector<std::byte>(bytes.begin(), bytes.end())});
     }
   } else if (const Array* pixels = input_of(request, "pixels")) {
@@ -134,13 +139,16 @@ torch::Tensor read_prepared(const Request& request, const data::Transform& trans
   if (const Array* prepared = input_of(request, "prepared"))
     return prepared_values(*prepared).slice(0, 0, most);
   const std::vector<data::RawSample> samples = read_samples(request, max_pixels);
-  const int64_t count = std::min(std::ssize(samples), most),
-                bytes = transform.fields().at(0).numel() * static_cast<int64_t>(sizeof(float));
-  if (count > kMostPrepared / bytes)
-    throw TooLarge(text("the request has ", count, " images, must have at most ", kMostPrepared / bytes,
-                        " for this model"));
+  const int64_t count = std::min(std::ssize(samples), most);
+  check_prepared(count, transform.fields().at(0).numel());
   return train::prepared_images(transform, count,
                                 [&](int64_t index) { return samples[static_cast<size_t>(index)]; });
+}
+
+void check_prepared(int64_t count, int64_t numbers) {
+  const int64_t most = kMostPrepared / (numbers * static_cast<int64_t>(sizeof(float)));
+  if (count > most)
+    throw TooLarge(text("the request has ", count, " images, must have at most ", most, " for this model"));
 }
 
 Array array_of(const std::string& name, const torch::Tensor& values) {

@@ -21,9 +21,9 @@ std::vector<ArrayDescription> prepared_inputs(const std::vector<int64_t>& shape)
 std::vector<std::string> names_of(const std::vector<ArrayDescription>& arrays);
 
 // Returns the images of a request, still encoded, once their sizes are checked. Throws TooLarge for more than
-// `max_pixels`.
+// `max_pixels` of one, or 64 times as many of all.
 std::vector<data::RawSample> read_samples(const Request& request, int64_t max_pixels);
-// Decodes the images of a request. Before anything is decoded, calls `check_size` for each, and throws TooLarge for more
+// Decodes the images of a request. Before anything is decoded, calls `check_size` for each. Throws TooLarge for more
 // than `max_pixels` of one, or four times as many of all.
 std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t max_pixels,
                                const std::function<void(int64_t height, int64_t width)>& check_size);
@@ -31,6 +31,9 @@ std::vector<Image> read_images(const Request& request, bool apply_exif, int64_t 
 // decoded. Throws TooLarge for more than 1 GB, and a usage error for a value in `prepared` that is not finite.
 torch::Tensor read_prepared(const Request& request, const data::Transform& transform, int64_t max_pixels,
                             int64_t most = std::numeric_limits<int64_t>::max());
+
+// Throws TooLarge if `count` transformed images of `numbers` floats each take more than 1 GB.
+void check_prepared(int64_t count, int64_t numbers);
 
 // Copies a tensor on the CPU into an output.
 Array array_of(const std::string& name, const torch::Tensor& values);

@@ -19,8 +19,8 @@ void set_options(const std::vector<OptionField>& fields, const Value& given);
 // callers.
 std::vector<OptionField> request_fields(std::vector<OptionField> fields);
 
-// Returns a message in which flags of the command line that a request has as options are named as those: "option 'top_p'"
-// instead of "--top-p", "input 'image'" instead of "--image".
+// Returns a message with the names of a request instead of the flags of the command line: "option 'top_p'" for
+// "--top-p", "input 'image'" for "--image".
 std::string in_request_words(const std::string& message, const Description& description);
 
 template <class Options>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "answer/caption.h"
+#include "answer/zero_shot.h"
 #include "core/core_testing.h"
 
 namespace tessera::answer {
@@ -18,6 +19,31 @@ TEST(RequestOptions, BeamsHaveASmallerRangeThanOnACommandLine) {
     if (option.key == "beams") {
       EXPECT_EQ(option.high, 16);
     }
+}
+
+// A name is in each template, and in each place of it: few bytes of a request make many.
+TEST(RequestOptions, TextsOfClassesAreBounded) {
+  const std::vector<std::string> own = {"a photo of a {}"};
+  ZeroShotOptions options;
+  options.names.assign(2000, "a cat");
+  options.templates = {"imagenet"};
+  EXPECT_NO_THROW(check_texts(options, own));
+  options.names.assign(3000, "a cat");
+  EXPECT_THROW(check_texts(options, own), TooLarge);
+  options.names.resize(2000);
+  options.templates = {};
+  EXPECT_NO_THROW(check_texts(options, own));
+  EXPECT_THROW(check_texts(options, std::vector<std::string>(101, own[0])), TooLarge);
+
+  options.names = {std::string(1 << 20, 'x')};
+  options.templates.assign(60, "a {}");
+  EXPECT_NO_THROW(check_texts(options, own));
+  options.templates.assign(70, "a {}");
+  EXPECT_THROW(check_texts(options, own), TooLarge);
+  std::string many;
+  for (int i = 0; i < 70; ++i) many += "{} ";
+  options.templates = {many};
+  EXPECT_THROW(check_texts(options, own), TooLarge);
 }
 
 TEST(RequestOptions, ErrorsNameOptionsAndInputsOfARequest) {

@@ -13,12 +13,13 @@
 namespace tessera::answer {
 namespace {
 
-// Bounds of a request's views: more would take minutes an image.
+// Bounds of a request: more would take minutes.
 constexpr size_t kMostScales = 8;
 constexpr double kMostFactor = 4;
 constexpr int64_t kLeastTile = 32;
 constexpr double kMostViews = 1024;       // tiles and views by a detector, at its usual size
 constexpr double kMostOverlap = 4;        // pixels that windows and views read, in images of the largest size
+constexpr double kLeastSeen = 1024;       // pixels that a small image counts as: each pass has a cost
 constexpr double kMostScores = 1U << 31;  // bytes of the scores of all views
 
 void check_scales(const std::string& list) {
@@ -58,9 +59,10 @@ class Pictures : public Answerer {
     check_inputs(request, description_);
     check_options(request.options);
     auto prepared = std::make_unique<PreparedPictures>();
-    prepared->images =
-        read_images(request, model().info().preprocess.apply_exif, setup_.max_pixels,
-                    [&](int64_t height, int64_t width) { check_views(request.options, height, width); });
+    double seen = 0;
+    prepared->images = read_images(
+        request, model().info().preprocess.apply_exif, setup_.max_pixels,
+        [&](int64_t height, int64_t width) { seen = check_views(request.options, height, width, seen); });
     prepared->options = request.options;
     prepared->rows = std::ssize(prepared->images);
     for (const Image& image : prepared->images) prepared->bytes += image.pixels.size();
@@ -85,11 +87,17 @@ class Pictures : public Answerer {
 
  protected:
   virtual void check_options(const Value& options) const = 0;
-  // Throws TooLarge if the windows and views of an image are too many.
-  virtual void check_views(const Value& options, int64_t height, int64_t width) const = 0;
+  // Returns `before`, the windows and views of the images before, plus those of an image of this size. Throws TooLarge
+  // if they are too many.
+  virtual double check_views(const Value& options, int64_t height, int64_t width, double before) const = 0;
   virtual Reply look(const Image& image, const Value& options) = 0;
   // Joins the replies for a request's images.
   virtual Reply gathered(std::vector<Reply> pieces) const { return joined(std::move(pieces)); }
+  // Returns the beginning of an error about an image, or about it and the images before.
+  static std::string who_has(int64_t height, int64_t width, double before) {
+    return before > 0 ? "the images of the request have together "
+                      : text("an image of ", width, " x ", height, " pixels has ");
+  }
   const train::ReadyTask& model() const { return *setup_.model; }
   int64_t max_pixels() const { return setup_.max_pixels; }
   Description description_;
@@ -120,7 +128,7 @@ class Masks final : public Pictures {
                             kLeastTile, " and a quarter of that apart"));
   }
 
-  void check_views(const Value& options, int64_t height, int64_t width) const override {
+  double check_views(const Value& options, int64_t height, int64_t width, double before) const override {
     const tasks::SegmentInference how = segmentation_.inference(read_options<SegmentOptions>(options));
     const auto classes = std::ssize(segmentation_.classes());
     const bool keeps_all =
@@ -137,15 +145,17 @@ class Masks final : public Pictures {
       scores = keeps_all ? scores + views * bytes : std::max(scores, bytes);
     }
     const double most = kMostOverlap * static_cast<double>(max_pixels());
+    pixels = before + std::max(pixels, kLeastSeen);
     if (pixels > most)
-      throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(pixels),
-                          " pixels in its windows and views, must have at most ", std::llround(most),
+      throw TooLarge(text(who_has(height, width, before), std::llround(pixels),
+                          " pixels in windows and views, must be at most ", std::llround(most),
                           ": choose fewer scales, or windows that overlap less"));
     const bool in_bands = how.slide && how.scale.empty() && how.scales == std::vector{1.0} && !how.flip;
     if (!in_bands && scores > kMostScores)
       throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(scores),
                           " bytes of scores in its views, must have at most ", std::llround(kMostScores),
                           ": give option 'tile'"));
+    return pixels;
   }
 
   Reply look(const Image& image, const Value& options) override {
@@ -218,7 +228,7 @@ class Objects final : public Pictures {
     check_scales(read_options<ObjectOptions>(options).scales);
   }
 
-  void check_views(const Value& options, int64_t height, int64_t width) const override {
+  double check_views(const Value& options, int64_t height, int64_t width, double before) const override {
     const auto read = read_options<ObjectOptions>(options);
     double views = 0;
     for (const tasks::TestView& view : views_of(read.scales, read.flip)) views += view.scale * view.scale;
@@ -228,10 +238,12 @@ class Objects final : public Pictures {
       const auto side = static_cast<double>(read.tile);
       views *= window_count(static_cast<double>(height), static_cast<double>(width), side, side * 3 / 4);
     }
+    views = before + std::max(views, 1.0);
     if (views > kMostViews)
-      throw TooLarge(text("an image of ", width, " x ", height, " pixels has ", std::llround(views),
-                          " tiles and views of the usual size, must have at most ", kMostViews,
+      throw TooLarge(text(who_has(height, width, before), std::llround(views),
+                          " tiles and views of the usual size, must be at most ", std::llround(kMostViews),
                           ": choose larger tiles or fewer scales"));
+    return views;
   }
 
   Reply look(const Image& image, const Value& options) override {

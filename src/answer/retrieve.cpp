@@ -171,6 +171,7 @@ Gallery::Gallery(const train::ReadyTask& model, const data::ImageFiles& images, 
   if (!fresh.empty())
     broken_ = walk(data::ImageFiles(fresh), [&](const train::WalkedBatch& batch) {
       const torch::Tensor made = picture_vectors(model, batch.images);
+      require_finite(model, made);
       for (int64_t i = 0; i < batch.size(); ++i) {
         if (!batch.readable(i)) continue;
         const auto place = static_cast<size_t>(batch.first + i);

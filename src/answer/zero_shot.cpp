@@ -1,6 +1,7 @@
 #include "answer/zero_shot.h"
 
 #include <algorithm>
+#include <cmath>
 #include <list>
 
 #include "answer/features.h"
@@ -9,7 +10,13 @@
 namespace tessera::answer {
 namespace {
 
-constexpr size_t kMostNames = 10'000, kMostTexts = 200'000, kMostKept = 16;
+constexpr size_t kMostNames = 10'000, kMostKept = 16;
+constexpr double kMostTexts = 200'000, kMostTextBytes = 64 << 20;
+
+// True for the word that names OpenAI's templates; among others it would be a template without {}.
+bool is_imagenet(const std::vector<std::string>& templates) {
+  return templates.size() == 1 && templates[0] == "imagenet";
+}
 
 class ZeroShot final : public ImageRows {
  public:
@@ -28,14 +35,9 @@ class ZeroShot final : public ImageRows {
     if (read.names.empty()) fail_usage("option 'class' is missing: name the classes, a list of strings");
     if (read.names.size() > kMostNames || read.templates.size() > kMostNames)
       throw TooLarge(text("options 'class' and 'templates' have at most ", kMostNames, " texts each"));
-    const auto imagenet = static_cast<size_t>(std::ranges::count(read.templates, "imagenet"));
-    const size_t texts =
-        read.names.size() * (read.templates.size() + imagenet * tasks::imagenet_templates().size());
-    if (texts > kMostTexts)
-      throw TooLarge(
-          text("options 'class' and 'templates' make ", texts, " texts, must be at most ", kMostTexts));
-    for (const std::string& pattern : read.templates)
-      if (pattern != "imagenet") tasks::fill_template(pattern, "x");
+    check_texts(read, own_);
+    if (!is_imagenet(read.templates))
+      for (const std::string& pattern : read.templates) tasks::fill_template(pattern, "x");
   }
 
   Reply rows(const torch::Tensor& images, const Value& options) override {
@@ -75,10 +77,32 @@ class ZeroShot final : public ImageRows {
     std::unique_ptr<NamedClassRows> rows;
   };
   tasks::PairedEmbedding& towers_;
+  const std::vector<std::string> own_ =
+      towers_.templates();  // the weights'; requests change them for a while
   std::list<Kept> kept_;
 };
 
 }  // namespace
+
+void check_texts(const ZeroShotOptions& options, const std::vector<std::string>& own) {
+  const auto names = static_cast<double>(options.names.size());
+  double name_bytes = 0, texts = 0, bytes = 0;
+  for (const std::string& name : options.names) name_bytes += static_cast<double>(name.size());
+  const auto add = [&](const std::string& pattern) {
+    size_t places = 0;
+    for (size_t at = 0; (at = pattern.find("{}", at)) != std::string::npos; at += 2) ++places;
+    texts += names;
+    bytes += static_cast<double>(places) * name_bytes + names * static_cast<double>(pattern.size());
+  };
+  std::ranges::for_each(options.templates.empty()        ? own
+                        : is_imagenet(options.templates) ? tasks::imagenet_templates()
+                                                         : options.templates,
+                        add);
+  if (texts > kMostTexts || bytes > kMostTextBytes)
+    throw TooLarge(text("options 'class' and 'templates' make ", std::llround(texts), " texts of ",
+                        std::llround(bytes), " bytes, must be at most ", std::llround(kMostTexts), " of ",
+                        std::llround(kMostTextBytes), " bytes"));
+}
 
 NamedClassRows::NamedClassRows(const train::ReadyTask& model, tasks::PairedEmbedding& towers,
                                std::vector<std::string> names, const std::vector<std::string>& templates,
@@ -87,7 +111,7 @@ NamedClassRows::NamedClassRows(const train::ReadyTask& model, tasks::PairedEmbed
   const std::vector<std::string> own = towers.templates();
   if (!templates.empty()) towers.set_templates(templates);
   const std::vector<std::string> used = towers.templates();
-  if (!templates.empty() && !own.empty()) towers.set_templates(own);
+  if (!templates.empty()) towers.set_templates(own);
   const tasks::AutocastScope autocast = model.autocast();
   rows_ = tasks::class_rows(towers, names_, used, [&](const std::vector<std::string>& texts) {
     return towers.embed_texts(texts, cut);

@@ -23,6 +23,10 @@ struct ZeroShotOptions {
   }
 };
 
+// Throws TooLarge if the names in all templates, or in `own` without templates, are too many texts, or too long
+// together.
+void check_texts(const ZeroShotOptions& options, const std::vector<std::string>& own);
+
 // The embedded names of some classes, for a pair of towers.
 class NamedClassRows {
  public:

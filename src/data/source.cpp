@@ -8,12 +8,13 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "data/base/annotations.h"
 #include "data/base/class_names.h"
+#include "data/base/objects.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
 #include "data/sources/interleaved.h"
 #include "data/tools/check.h"
+#include "data/transforms/mask_labels.h"
 #include "io/files/path.h"
 
 namespace tessera::data {
@@ -142,27 +143,31 @@ namespace {
 
 constexpr size_t kMostNamed = 20;  // classes
 
-// Returns a line for each class whose name repeats another's, is a table's word for a missing value, or is the only one.
-std::vector<std::string> name_warnings(const Annotations::Classes& classes) {
+// Returns the names of the classes of images, objects or masks.
+std::vector<std::string> names_in(const Source& source) {
+  if (const ClassLabels* classes = source.class_labels()) return classes->class_names();
+  if (const ObjectLabels* objects = object_labels(source)) return objects->object_classes();
+  const MaskLabels* masks = mask_labels(source);
+  return masks ? masks->mask_classes() : std::vector<std::string>();
+}
+
+// Returns a line for each class whose name repeats another's or is a table's word for a missing value.
+std::vector<std::string> name_warnings(const std::vector<std::string>& names) {
   constexpr std::array kMissing = {"nan", "null", "n/a", "#n/a", "<na>"};
   std::vector<std::string> lines;
   std::map<std::string, size_t> first;
-  for (size_t c = 0; c < classes.names.size() && lines.size() < kMostNamed; ++c) {
-    const std::string &name = classes.names[c], plain = lower(trim(name));
+  for (size_t c = 0; c < names.size() && lines.size() < kMostNamed; ++c) {
+    const std::string &name = names[c], plain = lower(trim(name));
     const auto [found, is_new] = first.try_emplace(plain, c);
+    const std::string& other = names[found->second];
     if (!is_new)
-      lines.push_back(text("classes ", found->second, " ('", printable(classes.names[found->second], 60),
-                           "') and ", c, " ('", printable(name, 60), "') have ",
-                           name == classes.names[found->second]
-                               ? "one name"
-                               : "names that differ by capitals or spaces alone"));
+      lines.push_back(text("classes ", found->second, " ('", printable(other, 60), "') and ", c, " ('",
+                           printable(name, 60), "') have ",
+                           name == other ? "one name" : "names that differ by capitals or spaces alone"));
     if (std::ranges::count(kMissing, plain) > 0)
       lines.push_back(
           text("class ", c, " has the name '", name, "', which tables write for a missing value"));
   }
-  if (classes.names.size() == 1 && classes.counted == std::string_view("images"))
-    lines.push_back(text("all images are of one class ('", printable(classes.names[0], 60),
-                         "'): a classifier needs two or more to learn anything"));
   return lines;
 }
 
@@ -174,9 +179,13 @@ std::vector<std::string> set_warnings(const Source* train, const Source* validat
     for (std::string& line : source ? source->warnings() : std::vector<std::string>())
       if (std::ranges::count(lines, line) == 0) lines.push_back(std::move(line));
   if (!train || train->size() == 0) return lines;
-  std::ranges::move(name_warnings(train->annotations()->classes()), std::back_inserter(lines));
-  if (!train->class_labels()) return lines;
-  const std::vector<std::string>& names = train->class_labels()->class_names();
+  const ClassLabels* labels = train->class_labels();
+  const std::vector<std::string> names = names_in(*train);
+  std::ranges::move(name_warnings(names), std::back_inserter(lines));
+  if (!labels) return lines;
+  if (names.size() == 1 && !labels->multi_label())
+    lines.push_back(text("all images are of one class ('", printable(names[0], 60),
+                         "'): a classifier needs two or more to learn anything"));
   const std::vector<int64_t> counts = class_counts(*train),
                              others = validation ? class_counts(*validation) : std::vector<int64_t>();
   size_t empty = 0;

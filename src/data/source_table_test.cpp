@@ -86,14 +86,14 @@ TEST(Table, ClassesWithoutTrainingImagesAreNamed) {
             Names{"class 2 ('owl') has no training image, but 1 for validation"});
 }
 
-// The first line decides, whatever the name; only what divides it separates.
+// The first line that is not empty decides, whatever the name of the file.
 TEST(Table, EverySeparatorIsRead) {
   const TemporaryFolder folder;
   const Names lines = {"path,label", "a.png,x;y", "b.png,z"};
   for (const auto& [name, separator] :
        {std::pair("a.csv", ','), {"b.csv", ';'}, {"c.csv", '\t'}, {"d.tsv", '\t'}, {"e.tsv", ','}})
     for (const char* end : {"\n", "\r\n", "\r"}) {
-      std::string content;
+      std::string content = end;
       for (std::string line : lines) {
         line.replace(line.find(','), 1, 1, separator);
         if (separator == ';')
@@ -123,6 +123,46 @@ TEST(Table, PathsAndNumbersOfOtherPrograms) {
             (Names{".0", "v1.0"}));
 }
 
+TEST(Table, WholeNumbersWithAFractionAreClassNumbers) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& content, const std::string& class_names = "") {
+    return open_source({.path = folder.write("l.csv", content), .val_share = 0, .class_names = class_names},
+                       Split::train);
+  };
+  for (const char* content : {"a,2.0\nb,0.0\nc,1.0\n", "a,2\nb,0\nc,1\n"}) {
+    const auto source = open(content);
+    EXPECT_EQ(labels_in(*source).class_names(), (Names{"0", "1", "2"}));
+    EXPECT_EQ(labels_of(*source), (Labels{2, 0, 1}));
+  }
+  const auto years = open("a,2020.0\nb,1999.0\n");
+  EXPECT_EQ(labels_in(*years).class_names(), (Names{"1999", "2020"}));
+  EXPECT_EQ(labels_of(*years), (Labels{1, 0}));
+  const auto marked = open("path,cat,dog\na,1.0,0.0\nb,0.0,1.0\n");
+  EXPECT_EQ(labels_in(*marked).labels(1), Labels{1});
+  EXPECT_EQ(labels_of(*open("a,1.0\nb,0.0\n", folder.write("cats.txt", "cat\ndog\n"))), (Labels{1, 0}));
+}
+
+// A name that looks like a number with a fraction stays a name.
+TEST(Table, ClassNamesKeepTheirFraction) {
+  const TemporaryFolder folder;
+  const auto source = open_source({.path = folder.write("l.csv", "a,v1.0\nb,2.0\nc,1.0\n"),
+                                   .val_share = 0,
+                                   .class_names = folder.write("names.txt", "2.0\n1.0\nv1.0\n")},
+                                  Split::train);
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"2.0", "1.0", "v1.0"}));
+  EXPECT_EQ(labels_of(*source), (Labels{2, 0, 1}));
+}
+
+TEST(Table, UsualTitlesComeBeforeRarerOnes) {
+  const TemporaryFolder folder;
+  const auto source =
+      open_source({.path = folder.write("l.csv", "img,category,label,path\nx.png,animal,cat,images/a.png\n"),
+                   .val_share = 0},
+                  Split::train);
+  EXPECT_EQ(labels_in(*source).class_names(), Names{"cat"});
+  EXPECT_NE(error_of([&] { source->read(0); }).find(folder.path("images/a.png")), std::string::npos);
+}
+
 TEST(Table, NamesThatMayBeMistakesAreWarnedOf) {
   const TemporaryFolder folder;
   const auto warnings = [&](const std::string& content) {
@@ -135,6 +175,7 @@ TEST(Table, NamesThatMayBeMistakesAreWarnedOf) {
             Names{"class 0 has the name 'NaN', which tables write for a missing value"});
   EXPECT_EQ(warnings("a,cat\nb,cat\n"),
             Names{"all images are of one class ('cat'): a classifier needs two or more to learn anything"});
+  EXPECT_EQ(warnings("path,labels\na,cat\nb,\n"), Names{});  // an image may have no class
   EXPECT_EQ(warnings("a,cat\nb,dog\n"), Names{});
 }
 

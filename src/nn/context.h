@@ -16,6 +16,7 @@ namespace tessera::nn {
 struct Taps {
   std::function<bool(const std::string& name)> wanted;  // empty = all
   std::map<std::string, torch::Tensor> kept;
+  bool whole_blocks = false;  // only "blocks.N" are wanted, which activation checkpointing keeps anyway
   bool wants(const std::string& name) const { return !wanted || wanted(name); }
 };
 

@@ -35,8 +35,8 @@ namespace {
 
 torch::Tensor as_index(const std::vector<int64_t>& places) { return torch::tensor(places, torch::kInt64); }
 
-// The kept samples of all branches of a step in one copy to a device: at its first branch, those of the branches that the
-// step before had are drawn together.
+// The kept samples of all branches of a step in one copy to a device: its first branch draws those of all branches that
+// the step before had.
 class StepDraws {
  public:
   torch::Tensor kept(torch::Device device, int64_t batch, double rate, int64_t layer,

@@ -53,8 +53,8 @@ double check_graph(const OnnxGraph& graph, const Function& function, double most
   return largest;
 }
 
-// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay, as do the
-// scales of quantisations, whose rounding would move every integer.
+// Stores float32 weights in float16, each with a conversion before its first use. Those out of its range stay, as do
+// the scales of quantisations, whose rounding would move every integer.
 void store_half(OnnxGraph& graph) {
   std::unordered_map<std::string, std::string> wide;
   std::unordered_set<std::string> scales;

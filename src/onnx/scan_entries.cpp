@@ -27,7 +27,7 @@ class Steps {
     add_state(name, value, name + "_kept", sides);
     node(name + "_kept", "Identity", {name});
   }
-  // Adds a sequence [batch, tokens, …rest], of which each step sees one token; `reverse`: from the last on.
+  // Adds a sequence [batch, tokens, …rest]. Each step sees one token; `reverse`: the last one first.
   void sequence(const std::string& name, const std::string& whole, const std::vector<int64_t>& rest,
                 bool reverse) {
     sequences_.push_back({"step:" + name, OnnxType::f32, with_batch(rest)});

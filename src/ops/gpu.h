@@ -22,7 +22,8 @@ struct GpuPlace {
 };
 
 // Returns the place of x if it is on a GPU, the kernels' library is loaded, and the settings allow fused forms; none
-// for other types than float32 and bfloat16, under autocast to fp16, or if the library has no code for the GPU. Next to fused_arithmetic(x), for GPUs.
+// for other types than float32 and bfloat16, under autocast to fp16, or if the library has no code for the GPU. It is
+// for GPUs what fused_arithmetic(x) is for CPUs.
 std::optional<GpuPlace> gpu_place(const torch::Tensor& x);
 
 // Returns x, or a copy if its rows do not start on 16-byte boundaries: gradients may come as any view.
@@ -44,8 +45,8 @@ void run_on_gpu(const char* operation, const GpuPlace& place, const kernels::gpu
 // pageable memory stops the host until the device has caught up, and a graph cannot contain it.
 
 // Returns make(host) for a table of the main memory, on `device`: kept for the next call with an equal table,
-// purpose and factor. On the CPU, and for tables with gradients, on another device or of over a million numbers, calls make each time.
-// `purpose` is a literal. Up to 64 results of 64 MiB together are kept; those unused for longest are dropped. May be
+// purpose and factor. On the CPU, and for tables with gradients, on another device or of over a million numbers, calls
+// make each time. `purpose` is a literal. Up to 64 results of 64 MiB together are kept; those unused for longest are dropped. May be
 // called from several threads, and in inference mode.
 std::vector<torch::Tensor> kept_on(
     torch::Device device, const char* purpose, const torch::Tensor& host, double factor,

@@ -119,7 +119,8 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
 
 namespace {
 
-// The products of int8 with a fixed scale of x, in ATen operations: x W^T + b with x and each row of W rounded to integers.
+// Computes the products of int8 with a fixed scale of x in ATen operations: x W^T + b with x and each row of W rounded
+// to integers.
 torch::Tensor product_in_int8(const torch::Tensor& x, const LinearParameters& p) {
   const auto [low, high] = quantised_range(8, true);
   const torch::Tensor rounded = rounded_weight(p);

@@ -71,8 +71,8 @@ struct MlstmGpuInputs {
   MlstmState* last = nullptr;  // receives the state after the last token of the walk
 };
 // y = (norm(h) norm_scale + norm_bias + skip a) silu(z); h alone, with gradients, if they are wanted or if no kernel
-// has the rest; both undefined if none has the cell: off the GPU, for other types than bfloat16 and other head dims, for
-// `last` with gradients.
+// has the rest; both undefined if none has the cell: off the GPU, for other types than bfloat16 and other head dims,
+// for `last` with gradients.
 struct MlstmGpuResult {
   torch::Tensor y, h;  // [batch, tokens, heads d]
 };

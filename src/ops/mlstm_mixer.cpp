@@ -118,7 +118,7 @@ torch::Tensor by_head(const torch::Tensor& t, int64_t heads) {
   return widened(t).view({t.size(0), t.size(1), heads, t.size(2) / heads}).transpose(1, 2);
 }
 
-// The cell and all after it by a GPU's kernels, as far as there are any. They walk over tokens as in u.
+// Computes the cell, and all after it, by a GPU's kernels if there are some. They walk over tokens as in u.
 MlstmGpuResult on_gpu(const CellInputs& in, const MlstmMixerParameters& p, const MlstmMixerOptions& options) {
   if (options.paper_cell || !p.skip.defined()) return {};
   return mlstm_on_gpu({in.q, in.k, in.v, in.i, in.f, in.a, in.z, p.norm_weight + 1, p.norm_bias, p.skip,

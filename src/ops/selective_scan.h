@@ -1,4 +1,5 @@
-// The selective scan of Mamba (kernels/selective_scan has its formula) as an operation with gradients, and the convolution before it.
+// The selective scan of Mamba (kernels/selective_scan has its formula) as an operation with gradients, and the
+// convolution before it.
 #pragma once
 
 #include "ops/torch.h"
@@ -45,8 +46,8 @@ torch::Tensor causal_convolution_silu(const torch::Tensor& x, const torch::Tenso
 torch::Tensor causal_convolution_silu_unfused(const torch::Tensor& x, const torch::Tensor& weight,
                                               const torch::Tensor& bias, bool reverse);
 
-// While it lives, selective scans and bi-WKV of this thread are `tessera::selective_scan` and `tessera::bi_wkv`. They run on the
-// kernels, whatever InferenceSettings::fused is, and a trace records each as one node.
+// While it lives, selective scans and bi-WKV of this thread are `tessera::selective_scan` and `tessera::bi_wkv`. They
+// run on the kernels, whatever InferenceSettings::fused is, and a trace records each as one node.
 class WholeScans {
  public:
   explicit WholeScans(bool on = true);

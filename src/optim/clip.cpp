@@ -147,7 +147,7 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
 }
 
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
-                       const std::vector<torch::Tensor>& unclipped) {
+                       const std::vector<torch::Tensor>& unclipped, const NormOfAll& norm_of_all) {
   config.check();
   const torch::NoGradGuard no_grad;
   const auto gradients = gradients_of(parameters);
@@ -155,6 +155,7 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
   for (const torch::Tensor& gradient : gradients_of(unclipped)) all.push_back(gradient);
   Clipped clipped;
   clipped.norm = gradient_norm(all, config.norm_type);
+  if (norm_of_all) clipped.norm = norm_of_all(clipped.norm, config.norm_type);
   if (config.mode == "norm") {
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
     if (std::isnan(clipped.norm))

@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,15 @@ struct Clipped {
   double scale = 1;  // remaining factor for the gradients
 };
 
-// Clips the parameters' gradients, skipping undefined ones. Norm mode reads the gradients once and leaves
+// Returns the p-norm of the gradients of all processes, of which this one's have the norm `own`.
+using NormOfAll = std::function<double(double own, double p)>;
+
+// Clips the parameters' gradients, skipping undefined ones. `norm_of_all`: if other processes have parts of the gradients;
+// the parameters of mode each are whole then, and those of agc have whole rows. Norm mode reads the gradients once and leaves
 // them unchanged: pass `scale` = min(1, value / (norm + 1e-6)) to Optimiser::step. The other modes change
 // them and return scale 1. Gradients of `unclipped` count in the norm but stay unchanged.
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
-                       const std::vector<torch::Tensor>& unclipped = {});
+                       const std::vector<torch::Tensor>& unclipped = {}, const NormOfAll& norm_of_all = {});
 
 // The same on one device without reading anything back: [] float64 norm, and [] float32 scale of the gradients, which is
 // not finite if the norm or `loss`, a number there, is not.

@@ -7,10 +7,30 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/gpu.h"
 #include "optim/plain_loops.h"
 #include "optim/plain_tensors.h"
 
 namespace tessera::train {
+namespace {
+
+// Computes average <- average + share (model - average), with a [] share on their device. Lists have a limited
+// size, since the differences need memory.
+void move_towards(const std::vector<torch::Tensor>& averages, const std::vector<torch::Tensor>& models,
+                  const torch::Tensor& share) {
+  constexpr int64_t kMostAtOnce = int64_t{1} << 26;  // numbers
+  for (size_t begin = 0, end = 0; begin < averages.size(); begin = end) {
+    int64_t numbers = 0;
+    for (; end < averages.size() && (end == begin || numbers + averages[end].numel() <= kMostAtOnce); ++end)
+      numbers += averages[end].numel();
+    const at::TensorList to(averages.data() + begin, end - begin), from(models.data() + begin, end - begin);
+    const std::vector<torch::Tensor> steps = at::_foreach_sub(from, to);
+    at::_foreach_mul_(steps, share);
+    at::_foreach_add_(to, steps);
+  }
+}
+
+}  // namespace
 
 void EmaConfig::check(const std::string& where) const {
   if (!(decay >= 0 && decay < 1))
@@ -36,9 +56,43 @@ void Ema::check_same(const NamedTensors& model) const {
           average_[i].first, "' ", average_[i].second.sizes(), " in the average");
 }
 
+int64_t Ema::updates() const {
+  if (!updates_there_.defined()) return updates_;
+  return static_cast<int64_t>(*updates_there_.cpu().const_data_ptr<double>());
+}
+
+// Counts an update if `counts`. Returns the share of the model in it, [] float32, or zero.
+torch::Tensor Ema::share_there(const torch::Tensor& counts) {
+  if (!updates_there_.defined())
+    updates_there_ =
+        ops::sent_to(counts.device(), torch::full({}, static_cast<double>(updates_), torch::kFloat64));
+  updates_there_.add_(counts);
+  torch::Tensor share = torch::full_like(updates_there_, 1 - config_.decay);
+  if (config_.warmup) share = updates_there_.pow(-2.0 / 3).clamp_min(1 - config_.decay);
+  return torch::where(counts, share, torch::zeros_like(share)).to(torch::kFloat32);
+}
+
+void Ema::update_there(const NamedTensors& model, const torch::Tensor& counts) {
+  check_same(model);
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor share = share_there(counts);
+  std::vector<torch::Tensor> averages, models;
+  for (size_t i = 0; i < model.size(); ++i) {
+    torch::Tensor average = average_[i].second;
+    const torch::Tensor tensor = model[i].second.detach();
+    if (average.is_floating_point())
+      averages.push_back(average), models.push_back(tensor);
+    else
+      average.copy_(
+          torch::where(counts, (average * (1 - share) + tensor * share).to(average.scalar_type()), average));
+  }
+  move_towards(averages, models, share);
+}
+
 void Ema::update(const NamedTensors& model) {
   check_same(model);
   const torch::NoGradGuard no_grad;
+  updates_ = updates(), updates_there_.reset();
   const double keep = decay_at(++updates_), add = 1 - keep;
   std::vector<int64_t> sizes(model.size(), 0);  // 0 = not for the plain loop
   std::vector<torch::Tensor> averages, models;  // other floating-point tensors
@@ -75,6 +129,17 @@ void Ema::exchange(const NamedTensors& model) {
   }
 }
 
+void Ema::exchange_rows(const NamedTensors& rows) {
+  check_same(rows);
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    torch::Tensor part = rows[i].second.detach();
+    const torch::Tensor content = part.clone();
+    part.copy_(average_[i].second);
+    average_[i].second.copy_(content);
+  }
+}
+
 void Ema::load_state(int64_t updates, const NamedTensors& tensors) {
   check(updates >= 0, "ema state: update count is ", updates);
   const torch::NoGradGuard no_grad;
@@ -87,7 +152,7 @@ void Ema::load_state(int64_t updates, const NamedTensors& tensors) {
   }
   check(given.size() == average_.size(), "ema state: ", given.size(), " tensors, must be ", average_.size());
   for (auto& [name, average] : average_) average.copy_(given.at(name));
-  updates_ = updates;
+  updates_ = updates, updates_there_.reset();
 }
 
 }  // namespace tessera::train

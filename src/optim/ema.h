@@ -28,10 +28,15 @@ class Ema {
 
   // The model's tensors must have the names, order and shapes given to the constructor.
   void update(const NamedTensors& model);
+  // The same if `counts`, a [] bool on the model's device, is true; else nothing changes. Nothing is read back.
+  void update_there(const NamedTensors& model, const torch::Tensor& counts);
   // Swaps the contents with the model's, without copying. Call it before and after an evaluation.
   void exchange(const NamedTensors& model);
+  // The same for views of the model's tensors, by copying.
+  void exchange_rows(const NamedTensors& rows);
 
-  int64_t updates() const { return updates_; }
+  // Waits for the device after update_there().
+  int64_t updates() const;
   double decay_at(int64_t update) const;  // the decay of this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
   // Loads saved tensors. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
@@ -39,10 +44,12 @@ class Ema {
 
  private:
   void check_same(const NamedTensors& model) const;
+  torch::Tensor share_there(const torch::Tensor& counts);
 
   EmaConfig config_;
   NamedTensors average_;
   int64_t updates_ = 0;
+  torch::Tensor updates_there_;  // after update_there(): [] float64 on the device, instead of updates_
 };
 
 }  // namespace tessera::train

@@ -48,6 +48,24 @@ TEST(Ema, WarmupStartsAtTheModelAndEndsAtTheDecay) {
   EXPECT_EQ(ema.tensors()[0].second.min().item<float>(), 7);
 }
 
+// As on a device, where the host does not know whether a step was skipped.
+TEST(Ema, UpdatesThatDoNotCountChangeNothing) {
+  for (const bool warmup : {false, true}) {
+    const EmaConfig config{.decay = 0.75, .warmup = warmup};
+    Ema there(config, some_model(torch::kFloat32, 0)), here(config, some_model(torch::kFloat32, 0));
+    for (const double value : {4.0, -1.0, 8.0, -1.0, 12.0}) {
+      there.update_there(some_model(torch::kFloat32, value), torch::full({}, value > 0, torch::kBool));
+      if (value > 0) here.update(some_model(torch::kFloat32, value));
+    }
+    EXPECT_EQ(there.updates(), 3);
+    there.update(some_model(torch::kFloat32, 16)), here.update(some_model(torch::kFloat32, 16));
+    EXPECT_EQ(there.updates(), 4);
+    for (size_t i = 0; i < here.tensors().size(); ++i)
+      EXPECT_TRUE(torch::allclose(there.tensors()[i].second, here.tensors()[i].second, 1e-5))
+          << here.tensors()[i].first << ", warm-up " << warmup;
+  }
+}
+
 TEST(Ema, ExchangeTakesTheAveragesInAndTheModelBack) {
   torch::nn::Linear module(2, 2);
   Ema ema({}, named_state(*module));

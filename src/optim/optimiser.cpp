@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "ops/gpu.h"
 #include "optim/optimiser_kind.h"
 #include "optim/plain_tensors.h"
 
@@ -34,6 +35,8 @@ std::vector<std::string> optimiser_names() {
   for (const OptimiserKind& kind : kinds()) names.emplace_back(kind.name);
   return names;
 }
+
+bool reads_whole_tensors(const std::string& name) { return find_kind(name, "optimiser").reads_whole; }
 
 std::vector<KeyDescription> optimiser_keys(const std::string& name) {
   return find_kind(name, "optimiser").keys;
@@ -132,6 +135,11 @@ bool Optimiser::updates_there() const {
 }
 
 void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
+  if (counts_there_.defined()) {
+    const std::vector<int64_t> known = counts();
+    for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = known[i];
+    steps_ = known.back(), counts_there_.reset();
+  }
   step(lr, gradient_scale, {}, decay_factor);
 }
 
@@ -140,9 +148,49 @@ void Optimiser::step_there(double lr, const torch::Tensor& gradient_scale, doubl
   step(lr, 1, gradient_scale, decay_factor);
 }
 
+// Counts a step on the device, unless its factor is not finite.
+void Optimiser::count_there(const torch::Tensor& scale) {
+  std::vector<double> counted, due;
+  for (const Slot& slot : slots_) {
+    counted.push_back(static_cast<double>(slot.updates));
+    due.push_back(slot.parameter.grad().defined() ? 1 : 0);
+  }
+  counted.push_back(static_cast<double>(steps_)), due.push_back(1);
+  if (!counts_there_.defined())
+    counts_there_ = ops::sent_to(scale.device(), torch::tensor(counted, torch::kFloat64));
+  const bool all = std::find(due.begin(), due.end(), 0.0) == due.end();
+  torch::Tensor counts = scale.isfinite();
+  if (!all) counts = counts * ops::sent_to(scale.device(), torch::tensor(due, torch::kFloat64));
+  counts_there_.add_(counts);
+}
+
+// Returns the updates of some slots, which are in the order of all, on the device.
+torch::Tensor Optimiser::counts_of(const Slots& slots) const {
+  if (slots.size() == slots_.size()) return counts_there_.slice(0, 0, static_cast<int64_t>(slots.size()));
+  std::vector<int64_t> places;
+  for (const Slot* slot : slots) places.push_back(slot - slots_.data());
+  return counts_there_.index_select(
+      0, ops::sent_to(counts_there_.device(), torch::tensor(places, torch::kInt64)));
+}
+
+// Returns the updates of each slot and, last, the steps.
+std::vector<int64_t> Optimiser::counts() const {
+  std::vector<int64_t> all;
+  if (!counts_there_.defined()) {
+    for (const Slot& slot : slots_) all.push_back(slot.updates);
+    all.push_back(steps_);
+    return all;
+  }
+  const torch::Tensor host = counts_there_.cpu();
+  for (int64_t i = 0; i < host.numel(); ++i)
+    all.push_back(static_cast<int64_t>(host.const_data_ptr<double>()[i]));
+  return all;
+}
+
 void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scale_there,
                      double decay_factor) {
   const torch::NoGradGuard no_grad;
+  if (scale_there.defined()) count_there(scale_there);
   ++steps_;
   const auto fits = [&](const Slot& slot) {
     if (composition_ || !plain::is_plain(slot.parameter) || !plain::is_plain(slot.gradient)) return false;
@@ -158,6 +206,7 @@ void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scal
     check(slot.gradient.layout() == torch::kStrided, "optimiser: the gradient of '", slot.name,
           "' is sparse");
     ++slot.updates;
+    if (slot.parameter.numel() == 0) continue;  // other processes hold its rows
     all.push_back(&slot);
     const bool by_kernel = kernel_takes(slot);
     if (!by_kernel && !fits(slot)) {
@@ -174,8 +223,10 @@ void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scal
     update_there(there, lr, decay_factor,
                  scale_there.defined()
                      ? scale_there
-                     : torch::full({}, gradient_scale, there[0]->parameter.detach().options()));
-  const double scale = there.size() < all.size() ? rescale(all, gradient_scale) : 1;
+                     : torch::full({}, gradient_scale, there[0]->parameter.detach().options()),
+                 scale_there.defined() ? counts_of(there) : torch::Tensor());
+  // With parts of the gradients elsewhere, all processes ask for a norm of all, or none does.
+  const double scale = there.size() < all.size() || norm_of_all_ ? rescale(all, gradient_scale) : 1;
   if (!flat.empty()) update_plain(flat, lr, scale);
   // On the CPU one by one, since temporaries as large as the model cost more than calls; elsewhere all at
   // once.
@@ -193,6 +244,13 @@ void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scal
   for (Slot* slot : all) slot->gradient.reset();
 }
 
+double Optimiser::norm_of(const Slots& slots) const {
+  std::vector<torch::Tensor> gradients;
+  for (const Slot* slot : slots) gradients.push_back(slot->gradient);
+  const double own = gradient_norm(gradients, 2);
+  return norm_of_all_ ? norm_of_all_(own, 2) : own;
+}
+
 void Optimiser::zero_grad() {
   for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
 }
@@ -204,9 +262,10 @@ NamedTensors Optimiser::state() const {
   for (size_t i = 0; i < most; ++i)
     for (const Slot& slot : slots_)
       if (i < slot.state.size()) tensors.emplace_back(slot.state_names[i] + "." + slot.name, slot.state[i]);
-  for (const Slot& slot : slots_)
-    if (slot.updates != steps_)
-      tensors.emplace_back("updates." + slot.name, torch::tensor(slot.updates, torch::kInt64));
+  const std::vector<int64_t> known = counts();
+  for (size_t i = 0; i < slots_.size(); ++i)
+    if (known[i] != known.back())
+      tensors.emplace_back(kCountOfUpdates + slots_[i].name, torch::tensor(known[i], torch::kInt64));
   return tensors;
 }
 
@@ -232,7 +291,7 @@ void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
             from.sizes(), ", must be ", slot.state[i].sizes());
       copies.emplace_back(slot.state[i], from);
     }
-    const torch::Tensor count = take("updates." + slot.name);
+    const torch::Tensor count = take(kCountOfUpdates + slot.name);
     check(!count.defined() || (count.scalar_type() == torch::kInt64 && count.numel() == 1),
           "optimiser state: 'updates.", slot.name, "' must be one int64");
     updates.push_back(count.defined() ? count.item<int64_t>() : steps);
@@ -243,7 +302,7 @@ void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
         "' belongs to no parameter of this optimiser");
   for (auto& [to, from] : copies) to.copy_(from);
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = updates[i];
-  steps_ = steps;
+  steps_ = steps, counts_there_.reset();
 }
 
 }  // namespace tessera::train

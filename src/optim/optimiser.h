@@ -20,6 +20,7 @@
 
 #include "core/config.h"
 #include "core/value.h"
+#include "optim/clip.h"
 #include "optim/optimiser_groups.h"
 
 namespace tessera::train {
@@ -53,6 +54,9 @@ struct OptimiserSpec {
   Value settings;  // complete: every key and its value
 };
 
+// Begins the names of counts in Optimiser::state().
+inline constexpr const char* kCountOfUpdates = "updates.";
+
 class Optimiser {
  public:
   virtual ~Optimiser() = default;
@@ -61,15 +65,16 @@ class Optimiser {
   // Updates with the gradients times `gradient_scale` (from clipping by norm). A group's rate is lr *
   // lr_scale, its weight decay is multiplied by `decay_factor`. Skips parameters without a gradient.
   void step(double lr, double gradient_scale = 1, double decay_factor = 1);
-  // The same with a [] float32 factor on the parameters' GPU, which nothing reads back. If it is not finite, no tensor
-  // changes, but the step counts in the bias corrections. Throws Error unless updates_there().
+  // The same with a [] float32 factor on the parameters' GPU, which nothing reads back. If it is not finite, the
+  // step is skipped: no tensor changes, and no count of updates. Throws Error unless updates_there().
   void step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor);
   // True if the kernels of a GPU update all parameters.
   bool updates_there() const;
   // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
 
-  int64_t steps() const { return steps_; }
+  // Returns the steps that were not skipped. Waits for the device after step_there(), as state() does.
+  int64_t steps() const { return counts().back(); }
   const std::vector<ParameterGroup>& groups() const { return groups_; }
   std::vector<torch::Tensor> parameters() const;
 
@@ -81,6 +86,8 @@ class Optimiser {
 
   // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }
+  // If the parameters are this process's rows of larger ones: a norm of all gradients takes those of all processes.
+  void use_norm_of_all(NormOfAll norm_of_all) { norm_of_all_ = std::move(norm_of_all); }
 
  protected:
   struct Slot {
@@ -88,7 +95,7 @@ class Optimiser {
     torch::Tensor parameter, gradient;      // gradient: the current step's
     double lr_scale = 1, weight_decay = 0;  // of the current step
     double first_decay = 0;                 // its group's
-    int64_t updates = 0;                    // of this parameter, including the current one
+    int64_t updates = 0;                    // of this parameter, including the current one; see counts_there_
     std::vector<std::string> state_names;
     std::vector<torch::Tensor> state;  // in the same order
   };
@@ -99,6 +106,8 @@ class Optimiser {
   using StateNames = std::function<std::vector<std::string>(const std::string& name, const torch::Tensor&)>;
   Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names);
 
+  // Returns the 2-norm of the slots' gradients, over all processes.
+  double norm_of(const Slots& slots) const;
   // A factor on the gradients that depends on all gradients (LAMB's global norm).
   virtual double rescale(const Slots&, double gradient_scale) { return gradient_scale; }
   // The update in tensor operations, for any dtype and device: the definition of update_plain().
@@ -107,18 +116,26 @@ class Optimiser {
   virtual void update_plain(const Slots& slots, double lr, double gradient_scale) = 0;
   // True if update_there() takes a parameter, which is float32 on a GPU with kernels.
   virtual bool has_kernel(const Slot&) const { return false; }
-  // The same by a kernel, with the factor on the device; weight decay is first_decay * decay_factor.
+  // The same by a kernel, with the factor on the device; weight decay is first_decay * decay_factor. `updates`: float64
+  // [slots], the slots' updates on the device; undefined: those of the slots.
   virtual void update_there(const Slots&, double /*lr*/, double /*decay_factor*/,
-                            const torch::Tensor& /*scale*/) {}
+                            const torch::Tensor& /*scale*/, const torch::Tensor& /*updates*/) {}
 
  private:
   bool kernel_takes(const Slot& slot) const;
   void step(double lr, double gradient_scale, const torch::Tensor& scale_there, double decay_factor);
+  void count_there(const torch::Tensor& scale);
+  torch::Tensor counts_of(const Slots& slots) const;
+  std::vector<int64_t> counts() const;
 
   std::vector<ParameterGroup> groups_;
   std::vector<Slot> slots_;
   int64_t steps_ = 0;
+  // After step_there(): float64 [slots + 1] on the device, the updates of each slot and the steps, without those that
+  // were skipped. While it is defined, the counts of the host are out of date.
+  torch::Tensor counts_there_;
   bool composition_ = false;
+  NormOfAll norm_of_all_;  // empty: the gradients here are all
 };
 
 // Reads a recipe's table: `name` chooses the optimiser; the other keys must be its own. `where`: the table's
@@ -126,6 +143,8 @@ class Optimiser {
 OptimiserSpec resolve_optimiser(const Value& settings, const std::string& where = "optimiser");
 std::unique_ptr<Optimiser> make_optimiser(const OptimiserSpec& spec, std::vector<ParameterGroup> groups);
 std::vector<std::string> optimiser_names();
+// True if an update of a parameter's rows depends on its other rows.
+bool reads_whole_tensors(const std::string& name);
 // Returns that optimiser's keys, "optimiser.lr" and so on, with their defaults.
 std::vector<KeyDescription> optimiser_keys(const std::string& name);
 

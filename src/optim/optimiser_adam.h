@@ -46,7 +46,8 @@ class Adam : public Optimiser {
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override;
   void update_plain(const Slots& slots, double lr, double gradient_scale) override;
   bool has_kernel(const Slot& slot) const override;
-  void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale) override;
+  void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale,
+                    const torch::Tensor& updates) override;
 
  private:
   double beta1() const { return config_.betas[0]; }
@@ -58,10 +59,16 @@ class Adam : public Optimiser {
   }
   static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
 
+  kernels::gpu::AdamTensor row_of(const Slot& slot) const;
+  void send_table(const std::vector<kernels::gpu::AdamTensor>& table, const torch::Tensor& updates,
+                  torch::Device device);
+
   AdamConfig config_;
-  // The kernel's table and its copy on the device, which is made again only if it changes.
+  // The kernel's table and its copy on the device, which is made again only if it changes. corrected_there_: the
+  // copy has bias corrections that were computed on the device.
   std::vector<kernels::gpu::AdamTensor> table_;
   torch::Tensor table_there_;
+  bool corrected_there_ = false;
 };
 
 }  // namespace tessera::train

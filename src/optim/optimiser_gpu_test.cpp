@@ -86,6 +86,33 @@ TEST(OptimiserOnGpu, AFactorThatIsNotFiniteChangesNothing) {
   EXPECT_FALSE(torch::equal(optimiser->parameters()[0], before[0]));
 }
 
+// Neither steps nor the updates of a parameter, which bias corrections and checkpoints have, count a skipped step.
+TEST(OptimiserOnGpu, SkippedStepsDoNotCount) {
+  const char* settings = "name = 'adamw'\nbetas = [0.5, 0.9]";
+  const auto there = drawn(settings), composed = drawn(settings);
+  composed->use_composition(true);
+  const Emulated emulated;
+  const auto both = [&](uint64_t step, bool skipped) {
+    draw_gradients(*there, step), draw_gradients(*composed, step);
+    there->step_there(0.01, torch::full({}, skipped ? HUGE_VAL : 0.75), 0.5);
+    if (!skipped) composed->step(0.01, 0.75, 0.5);
+    there->zero_grad(), composed->zero_grad();
+  };
+  both(2, true), both(1, false), both(1, true), both(3, false), both(4, true), both(5, false);
+  EXPECT_EQ(there->steps(), 3);
+  draw_gradients(*there, 6), draw_gradients(*composed, 6);
+  there->step(0.01, 1, 1), composed->step(0.01, 1, 1);  // with the host's counts again
+  EXPECT_EQ(there->steps(), 4);
+  for (size_t i = 0; i < there->parameters().size(); ++i)
+    EXPECT_TRUE(torch::allclose(there->parameters()[i], composed->parameters()[i], 1e-5, 1e-6)) << i;
+  const NamedTensors want = composed->state(), got = there->state();
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].first, want[i].first);
+    EXPECT_TRUE(torch::allclose(got[i].second, want[i].second, 1e-5, 1e-6)) << want[i].first;
+  }
+}
+
 TEST(ClipOnGpu, IsClippingWithoutReading) {
   for (const char* mode : {"none", "norm", "each", "value", "agc"})
     for (const double size : {0.01, 3.0}) {

@@ -16,9 +16,11 @@ struct OptimiserKind {
   std::vector<KeyDescription> keys;
   std::function<Value(const Value& settings, const std::string& where)> resolve;
   std::function<std::unique_ptr<Optimiser>(const Value& settings, std::vector<ParameterGroup>)> make;
+  bool reads_whole;  // reads_whole_tensors()
 };
 
-// Makes a kind from its config (derived from OptimiserSettings, with a check()) and its class.
+// Makes a kind from its config (derived from OptimiserSettings, with a check()) and its class. A class that reads whole
+// tensors has a constant kReadsWhole.
 template <class Config, class Implementation>
 OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
   Config named = defaults;
@@ -32,7 +34,10 @@ OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
           [named](const Value& settings, std::vector<ParameterGroup> groups) {
             return std::make_unique<Implementation>(read_config<Config>(settings, "optimiser", named),
                                                     std::move(groups));
-          }};
+          },
+          requires {Implementation::kReadsWhole;
+}
+};  // namespace tessera::train
 }
 
 // Throws a usage error unless low <= value < below.

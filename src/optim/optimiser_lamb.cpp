@@ -8,7 +8,6 @@
 
 #include <cmath>
 
-#include "optim/clip.h"
 #include "optim/optimiser_kind.h"
 #include "optim/plain_loops.h"
 
@@ -42,6 +41,7 @@ struct LambConfig : OptimiserSettings {
 
 class Lamb final : public Optimiser {
  public:
+  static constexpr bool kReadsWhole = true;
   Lamb(const LambConfig& config, std::vector<ParameterGroup> groups)
       : Optimiser(std::move(groups), {"exp_avg", "exp_avg_sq"}), config_(config) {}
 
@@ -60,9 +60,7 @@ class Lamb final : public Optimiser {
 
   double rescale(const Slots& slots, double gradient_scale) override {
     if (config_.max_grad_norm == 0) return gradient_scale;
-    std::vector<torch::Tensor> gradients;
-    for (const Slot* slot : slots) gradients.push_back(slot->gradient);
-    const double norm = gradient_norm(gradients, 2) * std::abs(gradient_scale);
+    const double norm = norm_of(slots) * std::abs(gradient_scale);
     return gradient_scale / std::max(norm / config_.max_grad_norm, 1.0);
   }
 

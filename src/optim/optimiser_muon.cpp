@@ -62,7 +62,7 @@ struct MuonConfig : AdamConfig {
   // channels.
   bool orthogonalises(const std::string& parameter, const torch::Tensor& p) const {
     const auto fits = [&](const auto& pattern) { return matches(pattern, parameter); };
-    return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 && p.numel() > 0 &&
+    return (p.dim() == 2 || p.dim() >= 4) && p.size(1) > 1 &&
            std::none_of(std::begin(kEmbeddingsAndHeads), std::end(kEmbeddingsAndHeads), fits) &&
            std::none_of(by_adamw.begin(), by_adamw.end(), fits);
   }
@@ -87,6 +87,7 @@ torch::Tensor orthogonal(const torch::Tensor& matrix, int64_t iterations) {
 
 class Muon final : public Adam<true> {
  public:
+  static constexpr bool kReadsWhole = true;
   Muon(const MuonConfig& config, std::vector<ParameterGroup> groups)
       : Adam(config, std::move(groups),
              [&](const std::string& name, const torch::Tensor& parameter) {

@@ -135,6 +135,7 @@ class Sgd : public Optimiser {
 
 class Lars final : public Sgd {
  public:
+  static constexpr bool kReadsWhole = true;
   Lars(const LarsConfig& config, std::vector<ParameterGroup> groups)
       : Sgd(config, std::move(groups)), config_(config) {}
 

@@ -24,10 +24,10 @@ int64_t row_bytes(const at::Tensor& rows) {
   return bytes;
 }
 
-// Returns the same memory as bytes [rows, bytes of a row], which any type travels as.
+// Returns a view of contiguous rows as bytes [rows, bytes of a row], which any type travels as. It keeps the memory.
 at::Tensor as_byte_rows(const at::Tensor& rows) {
-  return at::from_blob(rows.mutable_data_ptr(), {rows.size(0), row_bytes(rows)},
-                       rows.options().dtype(at::kByte));
+  // A contiguous tensor may have any stride on a dimension of size 1; a view of another type needs 1.
+  return rows.detach().as_strided({rows.numel()}, {1}).view(at::kByte).view({rows.size(0), row_bytes(rows)});
 }
 
 void check_rows(const at::Tensor& rows, int64_t count, const std::string& axis) {

@@ -6,9 +6,10 @@
 //   wait();
 //
 // Exchanges on one axis start in the same order in all of its processes; axes are independent of each other.
-// Tensors are contiguous, on the CPU or on this process's GPU, and unchanged until the wait has returned. An
-// axis of size 1 exchanges nothing. If a process dies or does not come within TESSERA_WAIT_SECONDS, throws
-// Lost with the process, the axis, and the kind and number of the exchange.
+// Tensors are contiguous, on the CPU or on this process's GPU, and unchanged until the wait has returned. On an
+// axis of size 1 an exchange only copies. If a process dies or does not come within TESSERA_WAIT_SECONDS, an
+// exchange on the CPU throws Lost with the process, the axis, and the kind and number of the exchange; on a GPU
+// NCCL's watchdog ends the process (SIGABRT).
 #pragma once
 
 #include <torch/types.h>
@@ -29,7 +30,7 @@ class Axis {
 
   // Of this process alone.
   explicit Axis(std::string name = "all");
-  // `members`: the ranks in the world, in order; `rank`: this process's place among them.
+  // `members`: ranks in the world, in order; `rank`: the index of this process among them.
   Axis(std::string name, std::vector<int> members, int rank, std::shared_ptr<Channels> channels);
 
   const std::string& name() const { return name_; }
@@ -46,13 +47,13 @@ class Axis {
   Wait start_exchange(const torch::Tensor& rows, const std::vector<int64_t>& sent, const torch::Tensor& into,
                       const std::vector<int64_t>& received) const;
   // Puts this process's rows [counts[rank], …] of the sum of all processes' `whole` [sum of counts, …] into
-  // `into`. The terms are added in the order of ranks.
+  // `into`. On the CPU, and for unequal counts, the terms are added in the order of ranks.
   Wait start_scatter_sum(const torch::Tensor& whole, const torch::Tensor& into,
                          const std::vector<int64_t>& counts) const;
-  // Sends `rows` to the process `by` places on (cyclic) and receives the rows of the one `by` places before.
-  // Shapes may differ in the first dimension; a process may have no rows.
+  // Sends `rows` to the process `by` ranks after this one (cyclic), and receives those of the process `by` ranks
+  // before it. Numbers of rows may differ, and may be 0.
   Wait start_shift(const torch::Tensor& rows, const torch::Tensor& into, int by = 1) const;
-  // Copies the tensor of rank 0 into `values` of all.
+  // Copies `values` of rank 0 to all processes.
   Wait start_broadcast(const torch::Tensor& values) const;
 
   void sum(const torch::Tensor& values) const { start_sum(values)(); }

@@ -97,6 +97,7 @@ c10::intrusive_ptr<c10d::Work> Channel::begin(const char* kind, int64_t bytes, b
     std::rethrow_exception(names.error(error.what()));
   }
   if (!on_gpu) return c10::make_intrusive<HostWork>(work, names);
+  collect();  // so that `running_` does not grow between two calls of traffic()
   const std::lock_guard lock(mutex_);
   running_.push_back({work, names.what});
   return work;

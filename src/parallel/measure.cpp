@@ -30,7 +30,8 @@ class Pulse {
     thread_.join();
   }
   Pulse(const Pulse&) = delete;
-  // The share of the time so far during which this process was stopped for longer than a busy scheduler explains.
+  // Returns the share of the time so far during which the process was stopped. Short delays, which a busy
+  // scheduler explains, do not count.
   double still() const {
     const double all = steady_seconds() - began_;
     return all > 0 ? still_ / all : 0;
@@ -52,7 +53,8 @@ class Pulse {
   std::thread thread_;
 };
 
-// Returns the processor seconds of a fixed piece of arithmetic: slow cores take longer, busy ones do not.
+// Returns the processor seconds of a fixed piece of arithmetic, the least of five. Slow cores need more; busy ones
+// do not.
 double work_seconds() {
   const auto processor_seconds = [] {
     timespec now{};
@@ -72,15 +74,15 @@ double work_seconds() {
   return *std::min_element(rounds.begin(), rounds.end());
 }
 
-// One kind of exchange of tensors of a size: how it starts, and whether its result is right.
+// One kind of exchange with tensors of one size.
 struct Trial {
   const char* kind;
   std::function<Axis::Wait()> start;
-  std::function<bool()> right;
-  std::function<void()> prepare;  // before each start
+  std::function<bool()> right;    // true if the result is right
+  std::function<void()> prepare;  // called before each start
 };
 
-// Process r has the value r + 1 everywhere.
+// Returns a trial for each kind. All values of process r are r + 1, so that each result is known.
 std::vector<Trial> trials_of(const Axis& axis, int64_t bytes, torch::Device device) {
   const int64_t n = axis.size(), rank = axis.rank(), rows = std::max<int64_t>(1, bytes / 4 / n);
   const auto options = torch::TensorOptions(torch::kFloat32).device(device);
@@ -110,7 +112,7 @@ std::vector<Trial> trials_of(const Axis& axis, int64_t bytes, torch::Device devi
        fill}};
 }
 
-// A GPU has ended when the host has seen it.
+// Waits until a GPU has done all its work, so that the host's clock measures it.
 void settle(torch::Device device) {
   if (device.is_cuda()) torch::zeros({1}, device).item<float>();
 }
@@ -152,7 +154,8 @@ std::vector<const Axis*> axes_of(const World& world) {
   return axes;
 }
 
-// Marks processes that are far above the median: by a fifth in arithmetic, or still for a tenth of the time more.
+// Marks processes far above the median: those that need 1.5 times its arithmetic time, or were stopped for 0.15 of
+// the time more.
 void mark_slow(std::vector<MeasuredProcess>& processes) {
   std::vector<double> still, work;
   for (const MeasuredProcess& one : processes) still.push_back(one.still), work.push_back(one.work_seconds);

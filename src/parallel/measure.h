@@ -1,4 +1,4 @@
-// The speed of each exchange on each axis, and processes that are slow.
+// Measures the time of each exchange on each axis, and finds slow processes.
 #pragma once
 
 #include <torch/types.h>
@@ -15,17 +15,17 @@ struct MeasuredExchange {
   std::string axis, kind;
   int64_t processes = 1;
   int64_t bytes = 0;   // of the larger tensor of a process
-  double seconds = 0;  // median of a process, and the mean of those of all
-  bool right = true;   // the result was right in every process
+  double seconds = 0;  // the mean over processes of each one's median
+  bool right = true;   // true if the result was right in every process
   double bytes_per_second() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
 };
 
 struct MeasuredProcess {
   int rank = 0;
   std::string machine;
-  double still = 0;         // share of the time during which it was stopped
+  double still = 0;         // share of the time during which the process was stopped
   double work_seconds = 0;  // processor time of a fixed piece of arithmetic
-  bool slow = false;        // far above the median of all in one of the two
+  bool slow = false;        // true if one of the two is far above the median of all processes
 };
 
 struct MeasuredCluster {
@@ -37,7 +37,7 @@ struct MeasureOptions {
   torch::Device device = torch::kCPU;
   std::vector<int64_t> sizes = {int64_t{1} << 10, int64_t{1} << 14, int64_t{1} << 18, int64_t{1} << 22,
                                 int64_t{1} << 26};
-  double seconds = 0.15;  // about this long for each size and kind
+  double seconds = 0.15;  // approximate time for each size and kind
 };
 
 // Measures every kind of exchange on every axis of `world` with more than one process. Collective: all

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -98,24 +99,39 @@ c10::intrusive_ptr<c10d::Store> MeetingPlace::part(const std::string& name) cons
   return c10::make_intrusive<c10d::PrefixStore>(name, store_);
 }
 
-std::vector<std::string> MeetingPlace::exchange(const std::string& name, const std::string& mine) {
-  const auto key = [&](int64_t rank) { return text(name, "/", rank); };
-  store_->set(key(start_.rank), value_of(mine));
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < start_.size; ++rank) keys.push_back(key(rank));
+// Returns the line for an exchange that failed with `cause`: it names the processes without a key.
+std::string MeetingPlace::why_incomplete(const std::vector<std::string>& keys,
+                                         const std::string& cause) const {
+  constexpr size_t kMostNamed = 10;
+  std::vector<std::string> absent;
   try {
-    store_->wait(keys, as_time(patience()));
-  } catch (const std::exception& error) {
-    std::vector<std::string> absent;
-    for (int64_t rank = 0; rank < start_.size && absent.size() < 10; ++rank)
-      if (!store_->check({key(rank)})) absent.push_back(std::to_string(rank));
-    if (absent.empty()) fail("the store of the run failed: ", printable(first_line(error.what())));
-    fail("process ", start_.rank, " of ", start_.size, " has waited ", fixed(patience(), 0), " s at ",
-         start_.host, " port ", start_.port, " for ", absent.size() == 1 ? "process " : "processes ",
-         join(absent, ", "));
+    for (size_t rank = 0; rank < keys.size(); ++rank)
+      if (!store_->check({keys[rank]})) absent.push_back(std::to_string(rank));
+  } catch (const std::exception&) {
+    absent.clear();  // the store itself is lost
   }
-  std::vector<std::string> out;
-  for (const auto& bytes : store_->multiGet(keys)) out.emplace_back(bytes.begin(), bytes.end());
+  const std::string where = text(start_.host, " port ", start_.port);
+  if (absent.empty()) return text("the store at ", where, " failed: ", printable(first_line(cause)));
+  return text("process ", start_.rank, " of ", start_.size, " has waited ", fixed(patience(), 0), " s at ",
+              where, " for ", absent.size() == 1 ? "process " : "processes ", some_of(absent, kMostNamed));
+}
+
+std::vector<std::string> MeetingPlace::exchange(const std::string& name, const std::string& mine) {
+  const std::chrono::milliseconds limit = as_time(patience());
+  std::vector<std::string> keys, out;
+  for (int64_t rank = 0; rank < start_.size; ++rank) keys.push_back(text(name, "/", rank));
+  try {
+    store_->set(keys.at(static_cast<size_t>(start_.rank)), value_of(mine));
+    store_->wait(keys, limit);
+    for (const auto& bytes : store_->multiGet(keys)) out.emplace_back(bytes.begin(), bytes.end());
+  } catch (const std::exception& error) {
+    throw Lost(why_incomplete(keys, error.what()));
+  }
+  if (start_.rank == 0 && !start_.port_file.empty()) {
+    std::error_code none;
+    std::filesystem::remove(start_.port_file, none);
+    start_.port_file.clear();
+  }
   return out;
 }
 

@@ -30,12 +30,25 @@ int64_t degree_in(const Value& value, const std::string& key) {
   return value.as_int();
 }
 
+// Without a degree of its own, the axis that ZeRO divides takes all processes that are left.
+ParallelConfig with_shard(ParallelConfig config) {
+  const auto is_text = [](const Value& value, const char* text) {
+    return value.is_string() && value.as_string() == text;
+  };
+  const bool chosen = !config.shard.is_int() || config.shard.as_int() != 1;
+  if (config.zero == 0 || chosen) return config;
+  if (is_text(config.replicate, "auto")) config.replicate = 1;
+  config.shard = "auto";
+  return config;
+}
+
 // Returns the degrees, kAuto for at most one.
 std::array<int64_t, kAxes> degrees_in(const ParallelConfig& config) {
+  const ParallelConfig wanted = with_shard(config);
   std::array<int64_t, kAxes> degrees = {};
   std::optional<size_t> open;
   int64_t product = 1;
-  const auto values = values_of(config);
+  const auto values = values_of(wanted);
   for (size_t i = 0; i < kAxes; ++i) {
     degrees[i] = degree_in(*values[i], key_of(i));
     if (degrees[i] == kAuto && open)
@@ -109,23 +122,28 @@ std::vector<int> Mesh::group_of(int64_t rank, const std::vector<AxisName>& axes)
 
 namespace {
 
-[[noreturn]] void refuse_axis(size_t axis, int64_t degree) {
-  fail_usage(key_of(axis), " = ", degree == kAuto ? "\"auto\"" : std::to_string(degree),
-             ": training divides processes over parallel.replicate only; leave it at 1");
+void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero) {
+  for (size_t i = 0; i < kAxes; ++i) {
+    const auto axis = static_cast<AxisName>(i);
+    if (degrees[i] == 1 || axis == AxisName::replicate || (axis == AxisName::shard && with_zero)) continue;
+    const std::string setting =
+        text(key_of(i), " = ", degrees[i] == kAuto ? "\"auto\"" : std::to_string(degrees[i]));
+    if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1 or 2");
+    fail_usage(setting,
+               ": training divides processes over parallel.replicate and parallel.shard only; leave it at 1");
+  }
 }
 
 }  // namespace
 
-void require_replicate_only(const Mesh& mesh) {
-  for (size_t i = 0; i < kAxes; ++i)
-    if (const auto axis = static_cast<AxisName>(i); axis != AxisName::replicate && mesh.degree(axis) > 1)
-      refuse_axis(i, mesh.degree(axis));
+void require_trainable(const ParallelConfig& config, const Mesh& mesh) {
+  std::array<int64_t, kAxes> degrees = {};
+  for (size_t i = 0; i < kAxes; ++i) degrees[i] = mesh.degree(static_cast<AxisName>(i));
+  refuse_untrained(degrees, config.zero > 0);
 }
 
-void require_replicate_only(const ParallelConfig& config) {
-  const auto degrees = degrees_in(config);
-  for (size_t i = 0; i < kAxes; ++i)
-    if (static_cast<AxisName>(i) != AxisName::replicate && degrees[i] > 1) refuse_axis(i, degrees[i]);
+void require_trainable(const ParallelConfig& config) {
+  refuse_untrained(degrees_in(config), config.zero > 0);
 }
 
 void check_degrees(const ParallelConfig& config) { degrees_in(config); }

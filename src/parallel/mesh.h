@@ -3,6 +3,7 @@
 //   [parallel]
 //   replicate = "auto"   # as many as the other axes leave
 //   shard = 2
+//   zero = 1             # what the processes of an axis `shard` divide (shards.h)
 #pragma once
 
 #include <array>
@@ -18,9 +19,10 @@ namespace tessera::parallel {
 enum class AxisName { pipeline, replicate, shard, context, tensor };
 inline constexpr size_t kAxes = 5;
 
-// [parallel]: the degree of each axis, an integer or "auto".
+// [parallel]: the degree of each axis, an integer or "auto", and the stage of ZeRO.
 struct ParallelConfig {
   Value replicate = "auto", shard = 1, context = 1, tensor = 1, pipeline = 1;
+  int64_t zero = 0;
 
   template <class V>
   void visit(V& v) {
@@ -29,6 +31,9 @@ struct ParallelConfig {
     v("context", context, "processes that divide the tokens of a sample, or \"auto\"");
     v("tensor", tensor, "processes that divide the layers, or \"auto\"");
     v("pipeline", pipeline, "processes that each hold a range of layers, or \"auto\"");
+    v("zero", zero, between(0, 2),
+      "divided over shard (by default all processes): 0 = nothing, 1 = the optimiser's state and the moving "
+      "average, 2 = gradients too");
   }
 };
 
@@ -37,8 +42,9 @@ class Mesh {
  public:
   // All processes on `replicate`.
   explicit Mesh(int64_t processes = 1);
-  // Throws a usage error for a degree that is neither a positive integer nor "auto", for two "auto", and for
-  // degrees with another product than `processes` (with the nearest number that is possible).
+  // With parallel.zero and no parallel.shard, `shard` takes the processes that the other axes leave. Throws a
+  // usage error for a degree that is neither a positive integer nor "auto", for two "auto", and for degrees with
+  // another product than `processes` (with the nearest number that is possible).
   Mesh(const ParallelConfig& config, int64_t processes);
 
   int64_t degree(AxisName axis) const { return degrees_[static_cast<size_t>(axis)]; }
@@ -55,10 +61,11 @@ class Mesh {
 // Throws a usage error for a degree that is neither a positive integer nor "auto", and for two "auto".
 void check_degrees(const ParallelConfig& config);
 
-// Throws a usage error that names the first axis except `replicate` with a degree above 1.
-void require_replicate_only(const Mesh& mesh);
+// Throws a usage error that names the first axis with a degree above 1 that training does not divide: all except
+// `replicate`, and `shard` with parallel.zero.
+void require_trainable(const ParallelConfig& config, const Mesh& mesh);
 // The same before the number of processes is known.
-void require_replicate_only(const ParallelConfig& config);
+void require_trainable(const ParallelConfig& config);
 
 }  // namespace tessera::parallel
 

@@ -9,21 +9,21 @@
 
 namespace tessera::parallel {
 
-// Another process of the run died or stopped. A program that ends with it exits with 75, so that a launcher may
-// start the run again.
+// Another process of the run died, stopped or did not come. A program that ends because of it exits with 75, so
+// that a launcher may start the run again.
 struct Lost : Error {
   explicit Lost(const std::string& message) : Error(ErrorKind::failed, message) {}
 };
 inline constexpr int kLostExitCode = 75;
 
-// Kinds of exchanges: the all-reduce of gradients, sums, broadcasts of the leader's bytes, gathers of rows or
-// bytes, the numbers of rows before such a gather, sums divided by rows, rows for every
-// process, and rows for the next one.
+// Kinds of exchanges: the all-reduce of gradients; other sums; broadcasts from rank 0; gathers of rows; gathers of
+// a few numbers, such as the counts before a gather of rows; sums with rows divided among the processes; rows
+// for each process; rows for the next process.
 inline constexpr const char *kGradients = "gradients", *kSum = "sum", *kBroadcast = "broadcast",
                             *kGather = "gather", *kCounts = "counts", *kScatter = "scatter",
                             *kExchange = "exchange", *kRing = "ring";
 
-// The calls and bytes of one kind of exchanges on one axis so far in this process.
+// The completed calls and the bytes of one kind of exchange on one axis in this process.
 //
 // Bytes: for gradients, sums and broadcasts those of this process's tensor; for gathers and counts those
 // received from others; for scatter, exchange and ring those sent to others.
@@ -44,7 +44,8 @@ struct Collective {
   // `began`: submission time, from steady_seconds(). `seconds`: on the CPU the time until completion,
   // including overlapped computation; on a GPU the GPU time.
   double began = 0, seconds = 0;
-  int64_t number = 0;  // of the exchanges of this process on this axis, from 1
+  // From 1, among this process's exchanges on this axis and kind of device; gradients count separately.
+  int64_t number = 0;
 };
 
 }  // namespace tessera::parallel

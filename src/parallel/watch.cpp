@@ -156,8 +156,8 @@ void Watch::publish_failure(const std::string& line) {
   failure_ = line;
   asked_ = true;
   changed_.notify_all();
-  // The alarm is out with this process's own answer; the others' answers do not matter.
-  changed_.wait_for(lock, milliseconds(300), [&] { return collected_ || store_lost_; });
+  // The others read it before this process ends, which may serve the store.
+  changed_.wait_for(lock, kAnswers, [&] { return collected_ || store_lost_; });
 }
 
 }  // namespace tessera::parallel

@@ -78,6 +78,16 @@ void check_programs(const std::vector<std::string>& programs) {
                  printable(programs[rank]), ": start the same program everywhere");
 }
 
+// Returns the line for a process that cannot connect to the others of a group.
+std::string why_no_connection(const std::vector<int>& members, int rank, const std::string& cause) {
+  std::vector<std::string> others;
+  for (size_t i = 0; i < members.size(); ++i)
+    if (static_cast<int>(i) != rank) others.push_back(std::to_string(members[i]));
+  return text("process ", members.at(static_cast<size_t>(rank)), " has no connection to ",
+              others.size() == 1 ? "process " : "processes ", some_of(others, 10), ": ",
+              printable(cause.substr(0, cause.find('\n'))));
+}
+
 }  // namespace
 
 std::string name_of_machine() {
@@ -143,8 +153,14 @@ const World::Group::Engines& World::Group::find_engines(std::map<std::vector<int
   std::string key = name;
   for (const int member : members) key += "." + std::to_string(member);
   const auto size = static_cast<int>(members.size());
-  if (!found.cpu) found.cpu = make_gloo(place.part("gloo/" + key), rank, size, local);
-  if (gpu >= 0 && !found.gpu) found.gpu = make_nccl(place.part("nccl/" + key), rank, size, gpu);
+  try {
+    if (!found.cpu) found.cpu = make_gloo(place.part("gloo/" + key), rank, size, local);
+    if (gpu >= 0 && !found.gpu) found.gpu = make_nccl(place.part("nccl/" + key), rank, size, gpu);
+  } catch (const Error&) {
+    throw;  // not of a connection
+  } catch (const std::exception& error) {
+    throw Lost(why_no_connection(members, rank, error.what()));
+  }
   return found;
 }
 

@@ -29,11 +29,11 @@ std::string name_of_machine();
 class World {
  public:
   // Joins the processes that a launcher started (launcher.h); once per program. Throws a usage error for
-  // contradicting variables, and Error if the processes do not find each other within TESSERA_WAIT_SECONDS
-  // (600), or if they run different programs or versions of LibTorch.
+  // contradicting variables and for different programs or versions of LibTorch, Error if no process serves the store
+  // within TESSERA_WAIT_SECONDS (600), and Lost if processes do not come or do not connect within that time.
   static std::unique_ptr<World> join();
   static std::unique_ptr<World> alone();
-  ~World();  // leaves; waits for the others
+  ~World();  // waits for the others, then leaves
   World(const World&) = delete;
 
   int rank() const { return rank_; }
@@ -46,7 +46,7 @@ class World {
   // The launcher's name; "" for a process that is alone.
   const std::string& launcher() const { return launcher_; }
 
-  // Divides the processes over axes; before, all are on `replicate`. Throws as Mesh does.
+  // Divides the processes over axes; at first all are on `replicate`. Throws as Mesh does.
   void lay_out(const ParallelConfig& config);
   const Mesh& mesh() const { return mesh_; }
   // All processes; those that differ on one axis; those that divide a batch (replicate x shard).
@@ -67,7 +67,8 @@ class World {
   void start_recording();
   std::vector<Collective> stop_recording();
 
-  // From now on, tensors on GPUs are exchanged; `index` is this process's GPU. Needs NCCL (gpus.h).
+  // Makes exchanges of tensors on GPUs possible; `index` is this process's GPU. Throws Error in a build without NCCL
+  // (has_nccl) or for a process that is alone.
   void take_gpu(int index);
 
   // Publishes why this process fails, so that the others name it.

@@ -63,14 +63,20 @@ Manifest read_manifest(const std::string& path) {
 }
 
 // Writes an index of each tensor's file, in the usual format of sharded weights.
-ManifestFile write_index(const std::string& directory, const CheckpointFile& file) {
-  nlohmann::json map = nlohmann::json::object();
-  for (const auto& [name, tensor] : file.tensors) map[name] = file.name;
-  for (const auto& [name, tensor] : file.frozen) map[name] = kFrozenFile;
-  const std::string name = file.name + kIndexEnding,
-                    content = nlohmann::json({{"weight_map", std::move(map)}}).dump(1) + "\n";
+ManifestFile write_index(const std::string& directory, const std::string& file,
+                         const std::map<std::string, std::string>& places) {
+  const std::string name = file + kIndexEnding,
+                    content = nlohmann::json({{"weight_map", places}}).dump(1) + "\n";
   write_text_atomic(directory + "/" + name, content);
   return {name, std::ssize(content), checksum_of(std::as_bytes(std::span(content)))};
+}
+
+// "optimiser-00002-of-00004.safetensors"
+std::string part_name(const std::string& file, int part, int parts) {
+  char numbers[32];
+  std::snprintf(numbers, sizeof numbers, "-%05d-of-%05d", part + 1, parts);
+  const fs::path path(file);
+  return path.stem().string() + numbers + path.extension().string();
 }
 
 // Removes the manifest first, so that a partly removed checkpoint is invalid and easily recognised.
@@ -133,51 +139,120 @@ void CheckpointStore::share_frozen(const StoredCheckpoint& stored) {
   frozen_.push_back({path, *stored.frozen});
 }
 
-uint64_t CheckpointStore::put_frozen(const std::string& directory, const NamedTensors& tensors,
-                                     Manifest& manifest) {
+void CheckpointStore::put_frozen(const std::string& directory, const NamedTensors& tensors,
+                                 WrittenFiles& written) {
   const std::string path = directory + "/" + kFrozenFile;
   if (frozen_.size() > 1)
     for (const Frozen& kept : frozen_)
       if (link_file(kept.path, path)) {
-        manifest.files.push_back(kept.file);
-        return 0;
+        written.files.push_back(kept.file);
+        return;
       }
   const std::string xxh3 = save_tensors(path, tensors);
-  manifest.files.push_back({kFrozenFile, static_cast<int64_t>(fs::file_size(path)), xxh3});
-  return fs::file_size(path);
+  written.files.push_back({kFrozenFile, static_cast<int64_t>(fs::file_size(path)), xxh3});
+  written.bytes += fs::file_size(path);
 }
 
-uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state) {
-  make_directories(directory_);
-  const std::string fresh = text(directory_of(step), kWriting, ::getpid());
-  remove_all(fresh);
+WrittenFiles CheckpointStore::write_files(const std::string& directory,
+                                          const std::vector<CheckpointFile>& files, const Writers& writers) {
+  WrittenFiles written;
+  for (const CheckpointFile& file : files) {
+    const bool divided = file.divided && writers.parts > 1;
+    if (divided ? writers.part < 0 : !writers.leader) continue;
+    const std::string name = divided ? part_name(file.name, writers.part, writers.parts) : file.name;
+    const std::string path = directory + "/" + name;
+    const std::string xxh3 = save_tensors(path, file.tensors, file.metadata);
+    const uint64_t bytes = fs::file_size(path);
+    written.files.push_back({name, static_cast<int64_t>(bytes), xxh3});
+    written.bytes += bytes;
+    const bool frozen = writers.leader && !file.frozen.empty();
+    if (frozen && !file_exists(directory + "/" + kFrozenFile)) put_frozen(directory, file.frozen, written);
+    if (!divided && !frozen) continue;
+    auto& places = written.places[file.name];
+    for (const auto& [tensor, content] : file.tensors) places[tensor] = name;
+    if (!frozen) continue;
+    for (const auto& [tensor, content] : file.frozen) places[tensor] = kFrozenFile;
+  }
+  return written;
+}
+
+void CheckpointStore::commit(int64_t step, const std::string& directory, const WrittenFiles& all,
+                             const Value& state) {
+  Manifest manifest{.step = step, .files = all.files, .state = state};
+  for (const auto& [file, places] : all.places)
+    manifest.files.push_back(write_index(directory, file, places));
+  write_text_atomic(directory + "/" + kManifest, write_manifest(manifest));
+  move_directory(directory, directory_of(step));
+  for (const ManifestFile& file : manifest.files)
+    if (file.name == kFrozenFile) frozen_.push_back({directory_of(step) + "/" + kFrozenFile, file});
+  if (frozen_.size() > 2) frozen_.erase(frozen_.begin());
+  point_latest(step);
+  remove_all(directory);  // the replaced directory, if any
+}
+
+namespace {
+
+// Calls the function and returns its error's line; "" if there is none.
+std::string error_line(const std::function<void()>& function) {
   try {
-    make_directories(fresh);
-    uint64_t total = 0;
-    Manifest manifest{.step = step, .files = {}, .state = state};
-    for (const CheckpointFile& file : files) {
-      const std::string path = fresh + "/" + file.name;
-      const std::string xxh3 = save_tensors(path, file.tensors, file.metadata);
-      const uint64_t bytes = fs::file_size(path);
-      manifest.files.push_back({file.name, static_cast<int64_t>(bytes), xxh3});
-      total += bytes;
-      if (file.frozen.empty()) continue;
-      if (!file_exists(fresh + "/" + kFrozenFile)) total += put_frozen(fresh, file.frozen, manifest);
-      manifest.files.push_back(write_index(fresh, file));
+    function();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void throw_any(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors)
+    if (!error.empty()) fail(error);
+}
+
+// As text, for the other processes.
+std::string pack(const WrittenFiles& written) {
+  nlohmann::json files = nlohmann::json::array();
+  for (const ManifestFile& file : written.files) files.push_back({file.name, file.bytes, file.xxh3});
+  return nlohmann::json({{"files", files}, {"places", written.places}, {"bytes", written.bytes}}).dump();
+}
+
+void add_packed(WrittenFiles& all, const std::string& packed) {
+  const nlohmann::json part = nlohmann::json::parse(packed);
+  for (const auto& file : part.at("files")) all.files.push_back({file.at(0), file.at(1), file.at(2)});
+  for (const auto& [file, places] : part.at("places").items())
+    for (const auto& [tensor, place] : places.items()) all.places[file][tensor] = place;
+  all.bytes += part.at("bytes").get<uint64_t>();
+}
+
+}  // namespace
+
+uint64_t CheckpointStore::save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state,
+                               const Writers& writers) {
+  std::string directory = text(directory_of(step), kWriting, ::getpid());
+  WrittenFiles mine, all;
+  // A stage ends in all processes before the next one begins, so that one's error ends the others' saving.
+  const auto together = [&](const std::function<void()>& stage) {
+    if (!writers.gather) return stage();
+    throw_any(writers.gather(error_line(stage)));
+  };
+  try {
+    together([&] {
+      if (!writers.leader) return;
+      make_directories(directory_);
+      remove_all(directory);
+      make_directories(directory);
+    });
+    if (writers.gather) directory = writers.gather(directory).at(0);
+    together([&] { mine = write_files(directory, files, writers); });
+    all = mine;
+    if (writers.gather) {
+      all = {};
+      for (const std::string& part : writers.gather(pack(mine))) add_packed(all, part);
     }
-    write_text_atomic(fresh + "/" + kManifest, write_manifest(manifest));
-    move_directory(fresh, directory_of(step));
-    for (const ManifestFile& file : manifest.files)
-      if (file.name == kFrozenFile) frozen_.push_back({directory_of(step) + "/" + kFrozenFile, file});
-    if (frozen_.size() > 2) frozen_.erase(frozen_.begin());
-    point_latest(step);
-    remove_all(fresh);  // the replaced directory, if any
-    return total;
+    together([&] {
+      if (writers.leader) commit(step, directory, all, state);
+    });
+    return all.bytes;
   } catch (...) {
-    try {
-      remove_all(fresh);
-    } catch (const Error&) {  // report the first error; prepare() removes this next time
-    }
+    if (writers.leader) error_line([&] { remove_all(directory); });  // else prepare() removes it next time
     throw;
   }
 }
@@ -225,11 +300,15 @@ void CheckpointStore::retain(int64_t newest_step, int64_t keep_last, int64_t bes
 }
 
 bool StoredCheckpoint::holds(const std::string& file) const {
-  return std::find(files.begin(), files.end(), file) != files.end();
+  const auto listed = [&](const std::string& name) {
+    return std::find(files.begin(), files.end(), name) != files.end();
+  };
+  return listed(file) || listed(file + kIndexEnding);
 }
 
 std::string StoredCheckpoint::weights_path(const std::string& file) const {
-  return path(holds(file + kIndexEnding) ? file + kIndexEnding : file);
+  const std::string index = file + kIndexEnding;
+  return path(std::find(files.begin(), files.end(), index) != files.end() ? index : file);
 }
 
 StoredCheckpoint read_checkpoint(const std::string& directory) {

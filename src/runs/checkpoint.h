@@ -8,6 +8,9 @@
 // only every second checkpoint. A run that keeps one checkpoint (train.keep_last = 1) continues with one
 // copy. weights.safetensors has the rest, and an index, weights.safetensors.index.json, lists both files.
 //
+// If processes divide the optimiser's state and the average, each writes its tensors of them into a file of its own,
+// optimiser-00002-of-00004.safetensors, and an index lists them all.
+//
 // Writing: all files go into a temporary directory ("step-000123.writing-PID"), each flushed, fsynced and
 // checksummed. The manifest is renamed into it last. The directory is fsynced and renamed, then a rename
 // replaces `latest`. Only then are older ones removed. Reading verifies every size and checksum, that of the
@@ -17,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +45,22 @@ struct CheckpointFile {
   Metadata metadata;
   // Frozen tensors that belong to the file, equal in all checkpoints and for all files of a checkpoint.
   NamedTensors frozen = {};
+  bool divided = false;  // each writer has other tensors of it
+};
+
+// The processes that write a checkpoint together.
+struct Writers {
+  bool leader = true;       // writes what is not divided, and commits
+  int part = 0, parts = 1;  // of the divided files, this process's; part -1: none
+  // Returns the bytes of all processes, the leader's first. Not called if there is one writer alone.
+  std::function<std::vector<std::string>(const std::string& bytes)> gather = {};
+};
+
+// The files that processes wrote, and the places of tensors for the indices.
+struct WrittenFiles {
+  std::vector<ManifestFile> files;
+  std::map<std::string, std::map<std::string, std::string>> places;  // of each indexed file: tensor, its file
+  uint64_t bytes = 0;                                                // without hard links
 };
 
 struct StoredCheckpoint {
@@ -49,7 +69,8 @@ struct StoredCheckpoint {
   Value state;  // as passed to save()
   std::vector<std::string> files;
   std::string path(const std::string& file) const { return directory + "/" + file; }
-  bool holds(const std::string& file) const;  // true if it is listed and was verified
+  bool holds(
+      const std::string& file) const;  // true if it is listed and was verified, as it is or by its index
   // Returns the path to open for a weights file with its frozen part: its index if it has one.
   std::string weights_path(const std::string& file) const;
   std::optional<ManifestFile> frozen = {};  // as the manifest lists it
@@ -63,9 +84,10 @@ class CheckpointStore {
   // Makes the directory and removes leftovers of killed writers.
   void prepare();
 
-  // Writes and commits. A valid checkpoint of the same step is replaced only by a complete new one. Returns
-  // the bytes written.
-  uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state);
+  // Writes and commits. A valid checkpoint of the same step is replaced only by a complete new one. Several writers all
+  // call it. If one of them fails, all throw its error, and nothing is committed. Returns the bytes that all wrote.
+  uint64_t save(int64_t step, const std::vector<CheckpointFile>& files, const Value& state,
+                const Writers& writers = {});
 
   // Reuses this checkpoint's frozen weights in later ones, and a second copy if an older checkpoint has an
   // intact one.
@@ -94,8 +116,11 @@ class CheckpointStore {
     std::string path;
     ManifestFile file;
   };
-  // Puts the frozen file into a directory. Returns the bytes written.
-  uint64_t put_frozen(const std::string& directory, const NamedTensors& tensors, Manifest& manifest);
+  // Puts the frozen file into a directory.
+  void put_frozen(const std::string& directory, const NamedTensors& tensors, WrittenFiles& written);
+  WrittenFiles write_files(const std::string& directory, const std::vector<CheckpointFile>& files,
+                           const Writers& writers);
+  void commit(int64_t step, const std::string& directory, const WrittenFiles& all, const Value& state);
 
   std::string directory_;
   std::vector<Frozen> frozen_;  // the last two checkpoints', older first

@@ -247,8 +247,8 @@ void Computer::answer_alone(Work& work) {
   }
 }
 
-// Between two steps of long work, every other model may compute one batch, unless it is slow: the long work, its callers who
-// leave, and all other models would wait for its end.
+// Between two steps of long work, every other model may compute one batch, unless it is slow: the long work, its
+// callers who leave, and all other models would wait for its end.
 void Computer::serve_others() {
   Lock lock(mutex_);
   for (size_t i = 0; i < queues_.size(); ++i)

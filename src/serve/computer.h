@@ -1,5 +1,5 @@
-// The computing thread of a server: a bounded queue per model, batches of equal requests, models in turn. Between the steps of
-// a batch other models may compute; slow ones (answer::Description::slow) begin only after it.
+// The computing thread of a server: a bounded queue per model, batches of equal requests, models in turn. Between the
+// steps of a batch other models may compute; slow ones (answer::Description::slow) begin only after it.
 #pragma once
 
 #include <condition_variable>

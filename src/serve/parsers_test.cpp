@@ -123,6 +123,22 @@ TEST(V2, WritesListsAndBinary) {
             std::string::npos);
 }
 
+// Few bytes of a request make many of its reply.
+TEST(V2, ListsAndRepetitionsAreBounded) {
+  answer::Reply reply;
+  reply.outputs = {{.name = "mask",
+                    .type = Datatype::uint8,
+                    .shape = {1, 4096, 4097},
+                    .data = std::string(4096 * 4097, 1)}};
+  EXPECT_THROW(write_v2("m", parse_v2("{}", -1), reply), answer::TooLarge);
+  const V2Request binary = parse_v2(R"({"parameters": {"binary_data_output": true}})", -1);
+  EXPECT_GT(write_v2("m", binary, reply).body.size(), size_t{4096 * 4097});
+  EXPECT_NE(error_of([] {
+              parse_v2(R"({"outputs": [{"name": "mask"}, {"name": "mask"}]})", -1);
+            }).find("requested twice"),
+            std::string::npos);
+}
+
 TEST(Multipart, SplitsPartsWhateverTheyHold) {
   const std::string file = std::string("\x89PNG\r\n--bound\r\n-", 16) + std::string("\0\r\n--boun", 9);
   const std::string body =

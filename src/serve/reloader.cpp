@@ -4,8 +4,9 @@
 
 namespace tessera::serve {
 
-Reloader::Reloader(std::function<void()> open, std::function<void(const std::string& line)> print)
-    : open_(std::move(open)), print_(std::move(print)) {}
+Reloader::Reloader(std::function<void()> open, std::function<void(const std::string& line)> print,
+                   std::function<void()> at_end)
+    : open_(std::move(open)), print_(std::move(print)), at_end_(std::move(at_end)) {}
 
 Reloader::~Reloader() {
   if (thread_.joinable()) thread_.join();
@@ -50,11 +51,13 @@ void Reloader::open_again() {
   }
 }
 
-// False marks the end under the same lock under which start() looks for it: no request is lost between the two.
+// Looks for another call and marks the end under one lock, which start() takes too: no call is lost between the two.
 bool Reloader::wanted_again() {
   const std::lock_guard lock(mutex_);
-  running_ = std::exchange(again_, false);
-  return running_;
+  if (std::exchange(again_, false)) return true;
+  if (at_end_) at_end_();
+  running_ = false;
+  return false;
 }
 
 }  // namespace tessera::serve

@@ -12,8 +12,10 @@ namespace tessera::serve {
 // Thread-safe. At most one opening runs at a time.
 class Reloader {
  public:
-  // `open` opens all weights, or throws. `print` gets lines for people.
-  Reloader(std::function<void()> open, std::function<void(const std::string& line)> print);
+  // `open` opens all weights, or throws. `print` gets lines for people. `at_end`, for tests, is called between the last
+  // look for another call and the mark that a new thread is needed.
+  Reloader(std::function<void()> open, std::function<void(const std::string& line)> print,
+           std::function<void()> at_end = {});
   ~Reloader();  // after the opening that runs
   // Opens the weights, then calls `opened` with the error, or null.
   void begin(std::function<void(std::exception_ptr error)> opened);
@@ -27,6 +29,7 @@ class Reloader {
 
   const std::function<void()> open_;
   const std::function<void(const std::string& line)> print_;
+  const std::function<void()> at_end_;
   std::mutex mutex_;
   bool running_ = false, again_ = false;
   std::thread thread_;

@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr int64_t kMostElements = int64_t{1} << 31;
 constexpr size_t kMostArrays = 64, kMostExtents = 8;
+constexpr size_t kMostListed = size_t{1} << 24;  // elements of a reply in JSON, which takes 16 bytes for each
 constexpr JsonLimits kV2Limits{.max_bytes = uint64_t{256} << 20, .max_depth = 16};
 static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
 
@@ -89,6 +90,12 @@ void append_element(Array& array, const json& value, const std::string& where) {
     append(array.data, value.get<double>());
 }
 
+// Returns the elements of an array.
+size_t size_of(const Array& array) {
+  const size_t width = answer::size_of(array.type);
+  return width == 0 ? array.texts.size() : array.data.size() / width;
+}
+
 // Flattens nested lists, which V2 allows.
 void append_elements(Array& array, const json& values, int64_t most, int depth, const std::string& where) {
   if (depth > static_cast<int>(kMostExtents))
@@ -99,18 +106,14 @@ void append_elements(Array& array, const json& values, int64_t most, int depth, 
       continue;
     }
     append_element(array, value, where);
-    const size_t width = answer::size_of(array.type);
-    const size_t count = width == 0 ? array.texts.size() : array.data.size() / width;
-    if (static_cast<int64_t>(count) > most) fail_usage(where, " has more elements than its shape");
+    if (static_cast<int64_t>(size_of(array)) > most) fail_usage(where, " has more elements than its shape");
   }
 }
 
 void read_list(Array& array, const json& data, int64_t count, const std::string& where) {
   if (!data.is_array()) fail_usage(where, " has no list 'data'");
   append_elements(array, data, count, 1, where);
-  const size_t width = answer::size_of(array.type);
-  const size_t found = width == 0 ? array.texts.size() : array.data.size() / width;
-  if (static_cast<int64_t>(found) != count)
+  if (const size_t found = size_of(array); static_cast<int64_t>(found) != count)
     fail_usage(where, " has ", found, " elements, its shape has ", count);
 }
 
@@ -211,7 +214,10 @@ void read_outputs(const json& body, V2Request& out) {
     fail_usage("'outputs' must be a list of at most ", kMostArrays);
   for (const json& output : *outputs) {
     if (!output.is_object()) fail_usage("'outputs' has an element that is no object");
-    out.outputs.push_back(string_member(output, "name", "an element of 'outputs'"));
+    const std::string name = string_member(output, "name", "an element of 'outputs'");
+    if (std::ranges::count(out.outputs, name) > 0)
+      fail_usage("output '", printable(name), "' is requested twice");
+    out.outputs.push_back(name);
     const json* parameters = member(output, "parameters");
     const bool given = parameters && parameters->is_object() && member(*parameters, "binary_data");
     out.binary.push_back(given ? flag(*parameters, "binary_data") : out.all_binary);
@@ -298,6 +304,7 @@ V2Reply write_v2(const std::string& model, const V2Request& request, const answe
   head["outputs"] = nlohmann::ordered_json::array();
   std::string binary;
   bool has_binary = false;
+  size_t listed = 0;
   const auto add = [&](const Array& array, bool as_binary) {
     nlohmann::ordered_json output = {
         {"name", array.name}, {"datatype", answer::name_of(array.type)}, {"shape", array.shape}};
@@ -306,6 +313,11 @@ V2Reply write_v2(const std::string& model, const V2Request& request, const answe
       output["parameters"] = {{"binary_data_size", bytes.size()}};
       binary += bytes, has_binary = true;
     } else {
+      listed += size_of(array);
+      if (listed > kMostListed)
+        throw answer::TooLarge(text("the outputs up to '", array.name, "' have ", listed,
+                                    " elements in JSON, must have at most ", kMostListed,
+                                    ": request binary_data"));
       output["data"] = list_of(array);
     }
     head["outputs"].push_back(std::move(output));

@@ -28,7 +28,8 @@ struct V2Reply {
   std::string body;
   int64_t json_bytes = -1;  // negative without binary tensors
 };
-// Throws a usage error with the nearest name for a requested output that the reply lacks.
+// Throws a usage error with the nearest name for a requested output that the reply lacks, and TooLarge for too many
+// elements that are not binary.
 V2Reply write_v2(const std::string& model, const V2Request& request, const answer::Reply& reply);
 
 // GET /v2/models/NAME.

@@ -475,8 +475,7 @@ Tokeniser Tokeniser::with_tokens(const std::vector<std::string>& added) const {
   if (!tokens.is_array()) tokens = json::array();
   int64_t next = size();
   for (const std::string& token : added)
-    if (!find(token))
-      tokens.push_back({{"id", next++}, {"content", token}, {"special", true}, {"normalized", false}});
+    if (!find(token)) tokens.push_back(added_token(token, next++, /*special=*/true));
   return from_definition(tree.dump(), "the tokeniser with further tokens");
 }
 

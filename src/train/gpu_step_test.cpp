@@ -1,4 +1,5 @@
-// A training step on a GPU, without one: the numbers that it reads back, with the kernels' emulator.
+// Checks that a training step with a GPU's kernels reads no number back, and counts its skipped steps later. The
+// kernels' emulator takes the place of a GPU.
 #include <ATen/record_function.h>
 
 #include <cmath>
@@ -77,7 +78,7 @@ TEST_F(GpuStepTest, ATrainerReadsNothingBackBetweenItsLines) {
     for (const int reads : Dispatches::counts().steps) EXPECT_EQ(reads, 0);
   }
   EXPECT_NEAR(last_loss("kernels"), last_loss("composed"), 1e-3);
-  // The same bits again, and after a stop.
+  // A second run gives the same bits.
   run_training(tiny("again", settings));
   expect_same_weights(path("kernels"), path("again"));
 }

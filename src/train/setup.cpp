@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -283,7 +284,27 @@ int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std:
 
 // --- optimisation
 
-Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan) {
+namespace {
+
+// Returns what divides the optimisation over processes; null if nothing is divided.
+std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
+                                              const NamedTensors& trained, const parallel::World* world) {
+  const int64_t stage = recipe.parallel.zero;
+  if (!world || stage == 0 || world->axis(parallel::AxisName::shard).size() == 1) return nullptr;
+  if (recipe.train.noise_scale)
+    fail_usage("train.noise_scale reads the gradients of each process, which parallel.zero = ", stage,
+               " divides: leave one of them out");
+  const bool whole =
+      reads_whole_tensors(recipe.optimiser.common.name) || recipe.train.clip_mode == ClipMode::each;
+  parallel::Layout layout(model.state, world->axis(parallel::AxisName::shard),
+                          [&](const std::string&) { return whole; });
+  return std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage);
+}
+
+}  // namespace
+
+Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan,
+                               const parallel::World* world) {
   const TrainConfig& train = recipe.train;
   const OptimiserSettings& common = recipe.optimiser.common;
   const std::vector<std::string> outputs = model.task->output_names();
@@ -292,20 +313,31 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   for (const tasks::BackbonePart& part : model.task->backbones())
     for (const std::string& name : part.model->no_weight_decay()) no_decay.push_back(part.prefix + name);
   const NamedTensors parameters = tasks::named_parameters(model.parts);
-  for (const auto& [name, parameter] : parameters) {
-    if (!parameter.requires_grad()) continue;
+  NamedTensors trained = parameters;
+  std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
+  made.shards = make_shards(recipe, model, trained, world);
+  if (made.shards) trained = made.shards->parts();
+  for (const auto& [name, parameter] : trained) {
     made.trained.push_back(parameter);
     const bool output = std::find(outputs.begin(), outputs.end(), name) != outputs.end();
     (train.clip_mode == ClipMode::agc && output ? made.unclipped : made.clipped).push_back(parameter);
   }
-  made.optimiser = make_optimiser(
-      recipe.optimiser, without_frozen(make_parameter_groups(parameters, {.weight_decay = common.weight_decay,
-                                                                          .layer_decay = common.layer_decay,
-                                                                          .no_decay = no_decay,
-                                                                          .rules = common.groups})));
+  // Dimensions and names of whole tensors decide about decay and rate.
+  auto groups = without_frozen(make_parameter_groups(parameters, {.weight_decay = common.weight_decay,
+                                                                  .layer_decay = common.layer_decay,
+                                                                  .no_decay = no_decay,
+                                                                  .rules = common.groups}));
+  const std::map<std::string, torch::Tensor> updated(trained.begin(), trained.end());
+  for (ParameterGroup& group : groups)
+    for (auto& [name, parameter] : group.parameters) parameter = updated.at(name);
+  made.optimiser = make_optimiser(recipe.optimiser, std::move(groups));
+  made.averaged = made.shards ? made.shards->layout().cut(model.state) : model.state;
+  if (made.shards)
+    made.optimiser->use_norm_of_all(
+        [shards = made.shards.get()](double own, double p) { return shards->norm_of_all(own, p); });
   if (train.ema_decay > 0)
     made.ema =
-        std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup}, model.state);
+        std::make_unique<Ema>(EmaConfig{.decay = train.ema_decay, .warmup = train.ema_warmup}, made.averaged);
   made.schedule = make_schedule(recipe.schedule, schedule_span(recipe, plan));
   if (train.clip_grad > 0)
     made.clip = {
@@ -336,7 +368,7 @@ std::string average_note(const TrainConfig& train, int64_t steps) {
       " % of the averaged weights are still the first ones; take a smaller decay or train.ema_warmup = true");
 }
 
-Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
+Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, const parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
   setup.recipe = recipe;
@@ -352,7 +384,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes) {
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
   check_sizes(setup.recipe, *setup.model.task);
-  setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan);
+  setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);

@@ -14,6 +14,7 @@
 #include "optim/ema.h"
 #include "optim/optimiser.h"
 #include "optim/schedule.h"
+#include "parallel/shards.h"
 #include "recipe/recipe.h"
 #include "tasks/base/registry.h"
 #include "train/trainer.h"
@@ -42,10 +43,12 @@ struct RunTask {
 };
 
 struct Optimisation {
-  std::vector<torch::Tensor> trained;             // parameters that train
+  std::unique_ptr<parallel::Shards> shards;  // null unless ZeRO divides what follows
+  std::vector<torch::Tensor> trained;        // parameters that train; with ZeRO, this process's rows of them
   std::vector<torch::Tensor> clipped, unclipped;  // AGC ignores a head's gradients, as in timm
   std::unique_ptr<Optimiser> optimiser;
   std::unique_ptr<Ema> ema;  // null without a moving average
+  NamedTensors averaged;     // what it averages: the model's state, or rows of it
   std::unique_ptr<Schedule> schedule;
   ClipConfig clip;
 };
@@ -63,8 +66,9 @@ struct Setup {
 
 // Sets the number of compute threads, opens the data, and builds the task on its device. A continued run
 // needs no pretrained weights: with `continued` their file may be missing. `processes`: number of processes
-// of the run.
-Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1);
+// of the run; `world`: if given, they divide the optimisation as the recipe's parallel.zero names.
+Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1,
+                 const parallel::World* world = nullptr);
 
 // Returns the run that its learning-rate schedule covers.
 ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan);
@@ -87,7 +91,8 @@ tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const Wei
 std::string missing_weights(const Recipe& recipe);
 RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                    bool continued);
-Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan);
+Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan,
+                               const parallel::World* world = nullptr);
 
 // Returns the loader settings of a stream: shuffled and endless in training, one ordered pass in validation.
 data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training);

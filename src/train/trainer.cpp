@@ -50,14 +50,16 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
       streams_(task_.streams()),
       options_(options),
       world_(world),
-      // Drop path may drop a branch for all samples of a process.
-      mean_(world, optimisation_.trained, setup_.plan.processes > 1),
       directory_(setup_.recipe.train.output),
       store_(directory_.file("checkpoints")),
       meter_(names_of_metrics(task_.step_metrics()), setup_.compute.device,
              optimisation_.clip.mode != "none"),
       loss_scale_(setup_.recipe.train.precision == RunPrecision::fp16),
-      collective_(make_collective(world.samples())) {}
+      collective_(make_collective(world.samples())) {
+  // Drop path may drop a branch for all samples of a process.
+  if (!optimisation_.shards)
+    mean_ = std::make_unique<parallel::GradientMean>(world, optimisation_.trained, setup_.plan.processes > 1);
+}
 
 RunSummary Trainer::run() {
   start();
@@ -172,15 +174,20 @@ void Trainer::train_step() {
   }
   loss_scale_.unscale(optimisation_.trained);
   if (setup_.recipe.train.noise_scale) measure_noise(whole);
-  const Clipped clipped = clip_gradients(optimisation_.clip, optimisation_.clipped, optimisation_.unclipped);
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  NormOfAll norm_of_all;
+  if (shards) norm_of_all = [shards](double own, double p) { return shards->norm_of_all(own, p); };
+  const Clipped clipped =
+      clip_gradients(optimisation_.clip, optimisation_.clipped, optimisation_.unclipped, norm_of_all);
   progress_.learning_rate = optimisation_.schedule->rate(state_.step);
   const bool finite = all_finite(means, clipped);
   if (finite) {
     RECORD_USER_SCOPE("optimiser and moving average");
     optimisation_.optimiser->step(progress_.learning_rate, clipped.scale,
                                   optimisation_.schedule->decay_factor(state_.step));
+    if (shards) shards->gather(shards->wholes());
     task_.after_step(step);  // a momentum teacher follows before it is averaged
-    if (optimisation_.ema) optimisation_.ema->update(model_.state);
+    if (optimisation_.ema) optimisation_.ema->update(optimisation_.averaged);
     meter_.add(means, torch::full({}, clipped.norm, means.loss.options().dtype(torch::kFloat64)));
   }
   optimisation_.optimiser->zero_grad();
@@ -241,8 +248,13 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     const double part = own > 0 ? weight / own : 0;
     const double factor = part * means.loss_share * static_cast<double>(world_.samples().size());
     const torch::Tensor scaled = factor == 1 ? mean : mean * factor;
-    if (i + 1 == pieces) mean_.prepare(scaled);
+    const bool last = i + 1 == pieces;
+    if (optimisation_.shards)
+      optimisation_.shards->begin(last);
+    else if (last)
+      mean_->prepare(scaled);
     (loss_scale_.on() ? scaled * loss_scale_.scale() : scaled).backward();
+    if (optimisation_.shards) optimisation_.shards->end();
     if (i == 0 && train.noise_scale) measure_piece(factor * loss_scale_.scale(), piece.size());
     add_piece(means, mean.detach(), part, loss.terms,
               static_cast<double>(piece.size()) / static_cast<double>(inputs.size()));
@@ -326,10 +338,11 @@ void Trainer::after_step() {
     // Logs small sets at least once per epoch.
     const bool logging =
         state_.step % std::min(setup_.recipe.train.log_every, setup_.plan.steps_per_epoch) == 0;
-    if (logging) settle(/*all=*/true);
+    const bool epoch_ends = state_.step % setup_.plan.steps_per_epoch == 0;
+    if (logging || epoch_ends) settle(/*all=*/true);
     tell_progress(logging);
     if (logging) log();
-    if (state_.step % setup_.plan.steps_per_epoch == 0) end_epoch();
+    if (epoch_ends) end_epoch();
   }
   if (ended() || evaluation_due()) settle(/*all=*/true);
   check_not_astray(/*stop=*/false);
@@ -435,9 +448,9 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   parallel::World& world = options.world ? *options.world : *alone;
   // Checked first, since "auto" means the model of an existing run, which other weights may not match.
   if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
-  parallel::require_replicate_only(recipe.parallel);
+  parallel::require_trainable(recipe.parallel);
   world.lay_out(recipe.parallel);
-  parallel::require_replicate_only(world.mesh());
+  parallel::require_trainable(recipe.parallel, world.mesh());
   Recipe shared = recipe;
   // Processes share their available cores; a launcher may have assigned separate cores to each.
   if (recipe.train.threads == 0 && world.size() > 1) {
@@ -453,10 +466,10 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
     notes.push_back("training on the CPU: " + why);
   if (world.size() > 1 && recipe.train.threads == 0 && set_by_torchrun())
     notes.emplace_back(
-        "each process computes with one thread, as torchrun set OMP_NUM_THREADS=1: set "
-        "OMP_NUM_THREADS or train.threads for more");
+        "each process computes with one thread, as torchrun set OMP_NUM_THREADS=1: set train.threads for "
+        "more");
   if (continued) keep_orientation(shared, notes);
-  Setup setup = make_setup(shared, continued, world.size());
+  Setup setup = make_setup(shared, continued, world.size(), &world);
   setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own
   setup.recipe.train.threads = recipe.train.threads;  // as is its share of the cores
   setup.model.notes.insert(setup.model.notes.begin(), notes.begin(), notes.end());

@@ -33,22 +33,6 @@ void write_images(TensorBoardWriter& events, int64_t step, const std::vector<rep
   }
 }
 
-// Swaps the moving average into the model during its lifetime.
-class AveragedWeights {
- public:
-  AveragedWeights(Ema* ema, const NamedTensors& model) : ema_(ema), model_(model) {
-    if (ema_) ema_->exchange(model_);
-  }
-  ~AveragedWeights() {
-    if (ema_) ema_->exchange(model_);
-  }
-  AveragedWeights(const AveragedWeights&) = delete;
-
- private:
-  Ema* ema_;
-  const NamedTensors& model_;
-};
-
 std::vector<std::string> everyones_lines(parallel::World& world, std::span<const std::string> mine) {
   std::vector<std::string> lines;
   for (const std::string& part : world.gather(join(mine, "\n")))
@@ -95,9 +79,35 @@ Metrics values_of(const std::vector<tasks::Metric>& metrics) {
 
 }  // namespace
 
+// `gather`: also brings the rows that other processes hold.
+void Trainer::exchange_average(bool gather) {
+  if (!optimisation_.ema) return;
+  if (!optimisation_.shards) return optimisation_.ema->exchange(model_.state);
+  optimisation_.ema->exchange_rows(optimisation_.averaged);
+  if (gather) optimisation_.shards->gather(model_.state);
+}
+
+void Trainer::with_final_weights(const std::function<void()>& function) {
+  exchange_average(/*gather=*/true);
+  try {
+    function();
+  } catch (...) {
+    exchange_average(/*gather=*/false);  // other processes may not come
+    throw;
+  }
+  exchange_average(/*gather=*/true);
+}
+
+void Trainer::save_final_weights(const std::string& path) {
+  const auto save = [&](const NamedTensors& tensors) {
+    if (leader()) save_weights(path, tensors, model_.info);
+  };
+  if (optimisation_.ema && !optimisation_.shards) return save(optimisation_.ema->tensors());
+  with_final_weights([&] { save(model_.state); });
+}
+
 tasks::Findings Trainer::run_evaluation(bool last) {
   const bool alone = world_.size() == 1;
-  const AveragedWeights averaged(optimisation_.ema.get(), model_.state);
   tasks::EvaluateOptions options = {.precision = setup_.compute.precision, .device = setup_.compute.device};
   options.open = [&](const tasks::StreamSpec& stream) { return open_loader(stream, /*training=*/false); };
   options.progress = [&](int64_t done) {
@@ -111,7 +121,9 @@ tasks::Findings Trainer::run_evaluation(bool last) {
   if (last && leader()) options.blocks = {"pictures", "completions", "confusion"};
   options.seed = setup_.seed();
   tasks::Findings findings;
-  for (const auto& evaluator : task_.evaluators()) tasks::append(findings, evaluator->run(options));
+  with_final_weights([&] {
+    for (const auto& evaluator : task_.evaluators()) tasks::append(findings, evaluator->run(options));
+  });
   tasks::set_training(model_.parts, true);
   for (const std::string& line : everyones_lines(world_, findings.broken.lines))
     if (bad_validation_.insert(line).second) note("left out of the evaluation, a broken image: " + line);
@@ -158,7 +170,7 @@ void Trainer::evaluate() {
   if (new_best_) {
     state_.best_step = state_.step;
     state_.best_metric = reached;
-    if (leader()) save_weights(directory_.file(kBestFile), final_weights(), model_.info);
+    save_final_weights(directory_.file(kBestFile));
   }
   Metrics values = values_of(last_evaluation_->metrics);
   values.emplace_back("samples", static_cast<double>(last_evaluation_->samples));
@@ -186,16 +198,30 @@ void Trainer::checkpoint() {
   state_.meter = meter_.state(reduce());
   state_.optimiser_steps = optimisation_.optimiser->steps();
   state_.ema_updates = optimisation_.ema ? optimisation_.ema->updates() : 0;
-  if (leader()) write_checkpoint();
+  if (leader() || optimisation_.shards) write_checkpoint();
   new_best_ = false;
   saved_step_ = state_.step;
   saved_at_ = steady_seconds();
 }
 
-void Trainer::write_checkpoint() {
-  const double began = steady_seconds();
-  state_.seconds = seconds();
-  state_.metrics_bytes = directory_.sync_metrics();
+// Returns the whole tensors that this process writes, from parts of all processes. `of_optimiser`: the names are
+// "exp_avg.NAME" and so on; counts of updates, which are the same everywhere, are the leader's.
+NamedTensors Trainer::joined(const NamedTensors& parts, bool of_optimiser) const {
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (!shards) return parts;
+  NamedTensors mine;
+  if (!shards->first_copy()) return mine;
+  for (const auto& [name, part] : parts) {
+    const bool counts = of_optimiser && name.starts_with(kCountOfUpdates);
+    const torch::Tensor whole = counts ? (leader() ? part : torch::Tensor())
+                                       : shards->join(of_optimiser ? name_of_parameter(name) : name, part);
+    if (whole.defined()) mine.emplace_back(name, whole);
+  }
+  return mine;
+}
+
+// The files of the current step, as far as this process writes them.
+std::vector<CheckpointFile> Trainer::checkpoint_files() const {
   const Metadata metadata = weights_metadata(model_.info);
   const auto file_of = [&](const char* name, const NamedTensors& tensors) {
     CheckpointFile file{.name = name, .tensors = {}, .metadata = metadata};
@@ -203,10 +229,28 @@ void Trainer::write_checkpoint() {
       (model_.frozen.contains(one.first) ? file.frozen : file.tensors).push_back(one);
     return file;
   };
-  std::vector<CheckpointFile> files = {file_of(kWeightsFile, model_.state),
-                                       {kOptimiserFile, optimisation_.optimiser->state(), {}}};
-  if (optimisation_.ema) files.push_back(file_of(kEmaFile, optimisation_.ema->tensors()));
-  const uint64_t bytes = store_.save(state_.step, files, write_state(state_, setup_));
+  std::vector<CheckpointFile> files = {
+      file_of(kWeightsFile, model_.state),
+      {kOptimiserFile, joined(optimisation_.optimiser->state(), /*of_optimiser=*/true), {}, {}, true}};
+  if (!optimisation_.ema) return files;
+  files.push_back(file_of(kEmaFile, joined(optimisation_.ema->tensors(), /*of_optimiser=*/false)));
+  files.back().divided = true;
+  // Every process knows where the average of frozen weights is, and the leader lists it.
+  if (optimisation_.shards) files.back().frozen = files.front().frozen;
+  return files;
+}
+
+void Trainer::write_checkpoint() {
+  const double began = steady_seconds();
+  state_.seconds = seconds();
+  if (leader()) state_.metrics_bytes = directory_.sync_metrics();
+  Writers writers;
+  if (const parallel::Shards* const shards = optimisation_.shards.get()) {
+    const parallel::Axis& axis = world_.axis(parallel::AxisName::shard);
+    writers = {leader(), shards->first_copy() ? axis.rank() : -1, axis.size(),
+               [this](const std::string& bytes) { return world_.gather(bytes); }};
+  }
+  const uint64_t bytes = store_.save(state_.step, checkpoint_files(), write_state(state_, setup_), writers);
   for (Observer* observer : options_.observers)
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
 }
@@ -298,7 +342,7 @@ RunSummary Trainer::summarise() {
   summary.main_metric = task_.main_metric();
   if (!last_evaluation_) last_evaluation_ = run_evaluation(/*last=*/true);
   check_not_astray(/*stop=*/false);
-  if (leader()) save_weights(summary.model_file, final_weights(), model_.info);
+  save_final_weights(summary.model_file);
   collect_bad_pictures();
   if (!leader()) return summary;
   summary.final = *last_evaluation_;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/profiler_legacy.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,6 +100,9 @@ class Trainer {
   void evaluate();
   void checkpoint();
   void write_checkpoint();
+  NamedTensors joined(const NamedTensors& parts, bool of_optimiser) const;
+  NamedTensors load_parts(const StoredCheckpoint& stored, const char* file) const;
+  std::vector<CheckpointFile> checkpoint_files() const;
   void prove_checkpoint();
   bool astray() const;
   void check_not_astray(bool stop) const;
@@ -124,10 +128,10 @@ class Trainer {
   std::unique_ptr<data::Loader> open_loader(const tasks::StreamSpec& stream, bool training,
                                             data::LoaderPosition start = {});
   void collect_bad_pictures();
-  // The tensors to evaluate and save at the end.
-  const NamedTensors& final_weights() const {
-    return optimisation_.ema ? optimisation_.ema->tensors() : model_.state;
-  }
+  // Calls the function with the tensors to evaluate and save at the end in the model.
+  void with_final_weights(const std::function<void()>& function);
+  void exchange_average(bool gather);
+  void save_final_weights(const std::string& path);
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);
   }
@@ -146,7 +150,7 @@ class Trainer {
   const std::vector<tasks::StreamSpec> streams_;
   const TrainOptions options_;
   parallel::World& world_;
-  parallel::GradientMean mean_;
+  std::unique_ptr<parallel::GradientMean> mean_;  // null if gradients are divided (Optimisation::shards)
   RunDirectory directory_;
   CheckpointStore store_;
   RunState state_;
@@ -180,6 +184,9 @@ class Trainer {
 
 // `axis` has the processes that divide a batch, and must outlive it.
 std::unique_ptr<tasks::Collective> make_collective(const parallel::Axis& axis);
+
+// Returns NAME of "exp_avg.NAME", a tensor of an optimiser's state.
+inline std::string name_of_parameter(const std::string& state) { return state.substr(state.find('.') + 1); }
 
 // Returns the first pictures of a batch (at most `count`), augmented and mixed, in rows of eight.
 // `preprocess` is their normalisation.

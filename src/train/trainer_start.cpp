@@ -166,6 +166,24 @@ std::optional<StoredCheckpoint> Trainer::agreed_checkpoint() {
   return stored;
 }
 
+// Returns the tensors of a file, or, if they are divided, this process's rows of each.
+NamedTensors Trainer::load_parts(const StoredCheckpoint& stored, const char* name) const {
+  const WeightFile file(stored.weights_path(name));
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (!shards) return read_tensors(file);
+  const bool of_optimiser = name == std::string(kOptimiserFile);
+  NamedTensors parts;
+  for (const TensorView& view : file.tensors()) {
+    const torch::Tensor whole = to_tensor(view);
+    const std::string tensor = of_optimiser ? name_of_parameter(view.name) : view.name;
+    const bool divided =
+        shards->layout().has(tensor) && !(of_optimiser && view.name.starts_with(kCountOfUpdates));
+    parts.emplace_back(view.name, divided ? shards->layout().cut(tensor, whole).clone() : whole);
+    file.forget(view);
+  }
+  return parts;
+}
+
 void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string where = stored.path("manifest.json");
   // The stored number of threads is the leader's; other machines may use a different number.
@@ -178,17 +196,16 @@ void Trainer::restore(const StoredCheckpoint& stored) {
          " are not where step ", state_.step, " ends, with ", setup_.plan.steps_per_epoch, " steps an epoch");
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums cover all processes together
-  const auto load = [&](const char* name) { return read_tensors(WeightFile(stored.weights_path(name))); };
   store_.share_frozen(stored);
   load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile)));
-  if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load(kEmaFile));
+  if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load_parts(stored, kEmaFile));
   // Earlier versions also stored moments of frozen parameters, which never changed.
-  NamedTensors kept = load(kOptimiserFile);
+  NamedTensors kept = load_parts(stored, kOptimiserFile);
   std::set<std::string> frozen;
   for (const auto& [name, parameter] : tasks::named_parameters(model_.parts))
     if (!parameter.requires_grad()) frozen.insert(name);
   std::erase_if(kept, [&](const auto& one) {  // "exp_avg.NAME"
-    return frozen.contains(one.first.substr(one.first.find('.') + 1));
+    return frozen.contains(name_of_parameter(one.first));
   });
   optimisation_.optimiser->load_state(state_.optimiser_steps, kept);
   task_.load_state(state_.task);

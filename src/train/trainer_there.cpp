@@ -51,7 +51,7 @@ void Trainer::finish_there(const models::TrainingStep& step, const StepMeans& me
   optimisation_.optimiser->step_there(progress_.learning_rate, clipped.scale,
                                       optimisation_.schedule->decay_factor(state_.step));
   task_.after_step(step);  // a momentum teacher follows before it is averaged
-  if (optimisation_.ema) optimisation_.ema->update(model_.state);
+  if (optimisation_.ema) optimisation_.ema->update_there(model_.state, finite);
   meter_.add(means, clipped.norm, finite);
   optimisation_.optimiser->zero_grad();
   ++state_.step;

@@ -103,6 +103,9 @@ TEST_F(HubConfigTest, ClassifiersOfTransformersAreSettings) {
   EXPECT_EQ(*swin.settings.find("dims"), Value(Value::Array{8, 16}));
   EXPECT_EQ(*swin.settings.find("form"), Value("timm"));
   EXPECT_EQ(*swin.settings.find("block_norm_eps"), Value(1e-5));
+  const HubConfig other = of("SwinModel", R"("layer_norm_eps": 1e-6, "image_size": 224, "window_size": 7)");
+  EXPECT_EQ(*other.settings.find("block_norm_eps"), Value(1e-6));
+  EXPECT_EQ(*other.settings.find("last_norm_eps"), Value(1e-6));
   EXPECT_EQ(*of("ConvNextModel", R"("layer_norm_eps": 1e-12)").settings.find("last_norm_eps"), Value(1e-12));
   EXPECT_TRUE(swin.class_names.empty());
   EXPECT_TRUE(swin.multi_label);

@@ -192,6 +192,7 @@ Value swin_keys(const ImageConfig& config, const std::string& where) {
                         {"mlp_ratio", config.mlp_ratio},
                         {"qkv_bias", config.qkv_bias},
                         {"block_norm_eps", config.layer_norm_eps},
+                        {"last_norm_eps", config.layer_norm_eps},
                         {"positions", config.use_absolute_embeddings ? "learned" : "none"},
                         {"form", swin_form(config, image, patch, where)}});
 }

@@ -3,6 +3,7 @@
 //   exchanges meet             all processes meet, names and rows go round
 //   exchanges mesh SEED COUNT  many exchanges at once on a mesh of 2 x 2
 //   exchanges gradients        what autograd sends back
+//   exchanges shards STAGE N   rows of weights and gradients, divided over N of the processes
 //   exchanges endless [STEP]   sums until the end; with STEP, process 1 fails there. Prints "ready"
 //
 // Exits with 0 if all is right, with 1 if not, with 75 if another process was lost.
@@ -18,6 +19,7 @@
 #include "core/text.h"
 #include "parallel/collectives.h"
 #include "parallel/world.h"
+#include "tests/parallel/exchanges.h"
 
 namespace tessera::parallel {
 namespace {
@@ -154,6 +156,22 @@ Case draw(const std::vector<const Axis*>& axes, uint64_t seed, int64_t number) {
   return c;
 }
 
+// True if the traffic of each expected kind on each axis has exactly the expected bytes; prints the others.
+bool counts_right(const World& world, const Expected& expected) {
+  Expected found;
+  for (const Traffic& kind : world.traffic()) found[{kind.axis, kind.kind}] += kind.bytes;
+  bool right = true;
+  for (const auto& [name, bytes] : expected) {
+    const auto one = found.find(name);
+    if (one != found.end() && one->second == bytes) continue;
+    std::cerr << name.first << " " << name.second << ": "
+              << (one == found.end() ? "no exchange" : text(one->second, " bytes")) << " counted, must be "
+              << bytes << " bytes\n";
+    right = false;
+  }
+  return right;
+}
+
 // In windows: each process starts a window in an order of its own, with the order on each axis kept, and then
 // waits for the window before.
 bool mesh(World& world, uint64_t seed, int64_t count) {
@@ -188,16 +206,8 @@ bool mesh(World& world, uint64_t seed, int64_t count) {
     before = std::move(now);
   }
   finish();
-  for (const Traffic& kind : world.traffic())
-    if (const auto want = bytes.find({kind.axis, kind.kind});
-        want != bytes.end() && kind.bytes != want->second) {
-      std::cerr << kind.axis << " " << kind.kind << ": " << kind.bytes << " bytes, must be " << want->second
-                << "\n";
-      right = false;
-    }
-  for (const auto& [name, count_of] : bytes)  // each kind on each axis was counted
-    right = right && !name.second.empty();
-  return right && bytes.size() == 18;
+  constexpr size_t kDrawn = 3 * 6;  // axes and kinds
+  return counts_right(world, bytes) && right && bytes.size() == kDrawn;
 }
 
 // --- gradients
@@ -275,6 +285,7 @@ bool run(World& world, const std::vector<std::string>& words) {
   if (words.at(0) == "meet") return meet(world);
   if (words[0] == "mesh") return mesh(world, std::stoull(words.at(1)), std::stoll(words.at(2)));
   if (words[0] == "gradients") return gradients(world);
+  if (words[0] == "shards") return check_shards(world, std::stoll(words.at(1)), std::stoll(words.at(2)));
   return endless(world, words.size() > 1 ? std::stoll(words[1]) : -1);
 }
 

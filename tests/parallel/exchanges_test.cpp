@@ -38,6 +38,12 @@ TEST_F(Exchanges, AutogradSendsEachGradientBack) {
   EXPECT_EQ(exchange(3, "gradients", {"gradients"}), 0) << log("gradients");
 }
 
+TEST_F(Exchanges, ShardsHoldMeansOfGradientsAndSendTheBytesOfTheFormula) {
+  EXPECT_EQ(exchange(3, "one", {"shards", "1", "3"}), 0) << log("one");
+  EXPECT_EQ(exchange(3, "two", {"shards", "2", "3"}), 0) << log("two");
+  EXPECT_EQ(exchange(4, "copies", {"shards", "2", "2"}), 0) << log("copies");
+}
+
 TEST_F(Exchanges, ManyAtOnceOnAMeshAreRightAndCounted) {
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(exchange(4, "mesh", {"mesh", "1", "2000"}), 0) << log("mesh");
@@ -185,6 +191,20 @@ TEST_F(Dying, AStoreThatNobodyServesIsNamed) {
   EXPECT_NE(log("lonely").find(text("process 1 of 2 has waited 2 s for the store at 127.0.0.1 port ", port)),
             std::string::npos)
       << log("lonely");
+}
+
+TEST_F(Dying, AProcessThatDoesNotComeIsNamed) {
+  ::setenv("TESSERA_WAIT_SECONDS", "2", 1);
+  const int port = free_port();
+  const pid_t waiting = ::fork();
+  if (waiting == 0) {
+    redirect(path("waiting"));
+    set_torchrun(0, 2, port);
+    run_words({TESSERA_EXCHANGES, "meet"});
+  }
+  EXPECT_EQ(exit_code(waiting), 75);
+  const std::string line = text("process 0 of 2 has waited 2 s at 127.0.0.1 port ", port, " for process 1");
+  EXPECT_NE(log("waiting").find(line), std::string::npos) << log("waiting");
 }
 
 TEST_F(Dying, APortInUseIsNamed) {

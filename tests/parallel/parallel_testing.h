@@ -22,7 +22,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
-#include "io/weights/safetensors.h"
+#include "io/weights/weight_file.h"
 
 namespace tessera::parallel_testing {
 
@@ -197,7 +197,9 @@ class ParallelTest : public TemporaryFolder {
 
   std::map<std::string, std::vector<double>> weights(const std::string& run,
                                                      const std::string& which = "weights") const {
-    const SafetensorsFile file(path(run + "/checkpoints/latest/" + which + ".safetensors"));
+    std::string name = path(run + "/checkpoints/latest/" + which + ".safetensors");
+    if (fs::exists(name + ".index.json")) name += ".index.json";
+    const WeightFile file(name);
     std::map<std::string, std::vector<double>> out;
     for (const TensorView& view : file.tensors()) {
       auto& numbers = out[view.name];
@@ -230,7 +232,7 @@ class ParallelTest : public TemporaryFolder {
   }
   // To 1e-9 of each tensor, of the weights and of their moving average.
   void expect_close_weights(const std::string& run, const std::string& other) const {
-    for (const char* which : {"weights", "ema"}) {
+    for (const char* which : {"weights", "ema", "optimiser"}) {
       const auto want = weights(run, which), got = weights(other, which);
       ASSERT_EQ(got.size(), want.size());
       for (const auto& [name, numbers] : want) {

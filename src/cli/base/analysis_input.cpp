@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <span>
+#include <utility>
 #include <variant>
 
 #include "cli/base/common.h"
@@ -129,10 +130,11 @@ AnalysedImages read_images(const AnalysisInput& input, const AnalysedModel& mode
   for (int64_t k = 0; k < count; ++k) {
     const int64_t index = k * source->size() / count;
     try {
-      const data::RawSample sample = source->read(index);
-      rows.push_back(train::prepared_images(*transform, 1, [&](int64_t) { return sample; }));
-      out.names.push_back(sample.name);
-      out.checksums.push_back(raw_checksum(sample));
+      data::RawSample sample = source->read(index);
+      std::string name = sample.name, checksum = raw_checksum(sample);
+      rows.push_back(train::prepared_images(*transform, 1, [&](int64_t) { return std::move(sample); }));
+      out.names.push_back(std::move(name));
+      out.checksums.push_back(std::move(checksum));
       out.labels.push_back(labels && !labels->multi_label() ? labels->label(index) : -1);
     } catch (const Error& error) {
       std::cerr << "tessera: left out: " << one_line(error.what()) << "\n";

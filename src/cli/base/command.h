@@ -29,7 +29,7 @@ std::span<const Command> commands();
 // One line for a group ("data") in the overview.
 std::string_view group_summary(std::string_view group);
 
-// Runs the program; returns the exit code (0 done, 1 failed, 2 wrong usage, 130 interrupted).
+// Runs the program; returns the exit code: 0 done, 1 failed, 2 wrong usage, 75 another process was lost, 130 interrupted.
 int run_program(int argc, const char* const* argv);
 
 // Writes the C++ source of the front's table (cli/front/answers.h).

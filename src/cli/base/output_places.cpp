@@ -91,7 +91,7 @@ NamedFiles& named_files() {
   return files;
 }
 
-// Locks an output against the other processes of an mpirun or srun, as long as this one lives.
+// Locks an output against the other processes of a launcher during the life of this one.
 class OutputLock {
  public:
   explicit OutputLock(const OutputPlace& output)

@@ -13,7 +13,7 @@ struct OutputPlace {
   std::string option;      // the option that gives the path: "--overlay"
   std::string input = {};  // the image that it is made of, "" if it is made of all images
   bool replaces = true;    // false for a file that is read and continued
-  bool alone = true;       // other processes of an mpirun or srun must not write it
+  bool alone = true;       // other processes of a launcher must not write it
 };
 
 // Throws a usage error if two outputs are one file, or an output is an input, however their paths are
@@ -23,8 +23,8 @@ void check_output_places(const std::vector<std::string>& inputs, const std::vect
 
 // Registers the inputs and outputs of the command line. Throws a usage error like check_output_places(), and
 // if an output would replace a file of an input folder that is neither page nor table. From then on output
-// files cannot be read under any path (refuse_to_read). If mpirun or srun started several processes with the
-// same output, throws a usage error in all but one.
+// files cannot be read under any path (refuse_to_read). If a launcher started several processes with the same
+// output, throws a usage error in all but one.
 void guard_outputs(const std::vector<std::string>& inputs, const std::vector<OutputPlace>& outputs);
 // Adds an output of the same command, with a name that follows from other options.
 void guard_output(const OutputPlace& output);

@@ -12,6 +12,7 @@
 #include "core/memory.h"
 #include "core/progress.h"
 #include "core/text.h"
+#include "parallel/traffic.h"
 
 namespace tessera::cli {
 
@@ -206,6 +207,9 @@ int run_program(int argc, const char* const* argv) {
     declare(program);
     const std::vector<const char*> words = spelled_out(argc, argv);
     return run_parsed(program, static_cast<int>(words.size()), words.data());
+  } catch (const parallel::Lost& lost) {
+    report(lost);
+    return parallel::kLostExitCode;
   } catch (const Error& error) {
     return report(error);
   } catch (const std::filesystem::filesystem_error& error) {

@@ -109,6 +109,22 @@ train::OpenedLanguage opened_decoder(const std::string& path, const ShotsRequest
   fail_usage("--precision ", printable(request.precision), ": --shots computes in fp32, bf16 or fp64");
 }
 
+// Tokenises the prompts of the most examples, and checks that they fit the model's context.
+tasks::FewShot open_questions(const ShotsRequest& request, const train::OpenedLanguage& opened, int64_t most,
+                              const data::Source& examples, const data::Source& questions) {
+  ProgressLine progress(std::cerr, {.label = "tokenise", .total = questions.size()});
+  tasks::FewShot few({.pattern = with_line_breaks(request.shots.prompt),
+                      .shots = most,
+                      .context = opened.context,
+                      .seed = request.seed},
+                     opened.tokeniser.value(), examples, questions, [&](int64_t done) {
+                       progress.update(done, {});
+                       return !interrupted();
+                     });
+  progress.finish();
+  return few;
+}
+
 }  // namespace
 
 void refuse_other_options(const std::vector<OptionField>& given, const std::vector<OptionField>& usual) {
@@ -134,11 +150,8 @@ void evaluate_shots(const ShotsRequest& request) {
     const torch::NoGradGuard no_grad;
     const train::OpenedLanguage opened = opened_decoder(weights, request);
     opened.language->to(device);
-    const tasks::FewShot few({.pattern = with_line_breaks(request.shots.prompt),
-                              .shots = *std::ranges::max_element(shots),
-                              .context = opened.context,
-                              .seed = request.seed},
-                             opened.tokeniser.value(), *examples, *questions);
+    const tasks::FewShot few =
+        open_questions(request, opened, *std::ranges::max_element(shots), *examples, *questions);
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     if (!request.json) std::cout << one_line(opened.file) << "\n" << one_line(questions->describe()) << "\n";
     for (const int64_t count : shots) {

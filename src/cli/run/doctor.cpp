@@ -86,6 +86,8 @@ Facts facts() {
           {"GPU kernels", train::gpu_kernels()}};
 }
 
+constexpr const char* kCluster = "--cluster";
+
 struct DoctorOptions {
   bool json = false, cluster = false;
   ClusterOptions measured{.device = "cpu", .output = "cluster.toml", .chip = "cpu"};
@@ -93,15 +95,19 @@ struct DoctorOptions {
   template <class V>
   void visit(V& v) {
     v("cluster", cluster, "measure the exchanges between the processes of a launcher");
-    v("set", measured.settings, "with --cluster, their axes: --set parallel.tensor=2");
-    v("device", measured.device, "with --cluster: cpu, cuda or auto");
-    v("chip", measured.chip, "with --cluster: the chip of a process, as in tessera plan");
-    v("output", measured.output, {.names = "-o"}, "with --cluster: file for tessera plan --cluster");
+    v("set", measured.settings, {.only_for = kCluster},
+      "with --cluster, their axes: --set parallel.tensor=2");
+    v("device", measured.device, {.only_for = kCluster}, "with --cluster: cpu, cuda or auto");
+    v("chip", measured.chip, {.only_for = kCluster},
+      "with --cluster: the chip of a process, as in tessera plan");
+    v("output", measured.output, {.names = "-o", .only_for = kCluster, .writes = Writes::together},
+      "with --cluster: file for tessera plan --cluster");
     v("json", json, "one JSON object");
   }
 };
 
-void doctor(const DoctorOptions& options) {
+void doctor(const DoctorOptions& options, const Given& given) {
+  if (!options.cluster) given.refuse_others("", "give it as well");
   if (options.cluster) {
     ClusterOptions measured = options.measured;
     measured.json = options.json;

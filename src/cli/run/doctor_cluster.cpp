@@ -1,8 +1,9 @@
-// `tessera doctor --cluster`: whether the processes of a launcher exchange what they should, how fast, and which
-// of them is slow.
+// `tessera doctor --cluster`: checks and times the exchanges between the processes of a launcher, and names slow
+// processes.
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/base/common.h"
 #include "cli/run/together.h"
@@ -37,9 +38,20 @@ std::string rate_text(double bytes_per_second) {
   return human_bytes(static_cast<uint64_t>(bytes_per_second)) + "/s";
 }
 
-void print_table(const parallel::World& world, const MeasuredCluster& measured) {
-  std::cout << world.size() << " processes on " << world.size() / std::max(1, world.local_size())
-            << " machine(s), started by " << (world.launcher().empty() ? "hand" : world.launcher()) << "\n";
+int64_t count_machines(const parallel::World& world) {
+  return std::ssize(std::set<std::string>(world.machines().begin(), world.machines().end()));
+}
+
+void print_processes(const parallel::World& world, const MeasuredCluster& measured,
+                     const std::vector<std::string>& devices) {
+  std::cout << world.size() << " processes on " << counted(count_machines(world), "machine")
+            << ", started by " << (world.launcher().empty() ? "hand" : world.launcher()) << "\n";
+  for (const MeasuredProcess& one : measured.processes)
+    std::cout << "process " << one.rank << " on machine '" << one_line(one.machine)
+              << "': " << devices.at(static_cast<size_t>(one.rank)) << "\n";
+}
+
+void print_exchanges(const MeasuredCluster& measured) {
   std::cout << std::left << std::setw(12) << "axis" << std::setw(11) << "exchange" << std::right
             << std::setw(10) << "size" << std::setw(13) << "time" << std::setw(13) << "rate"
             << "\n";
@@ -48,6 +60,9 @@ void print_table(const parallel::World& world, const MeasuredCluster& measured) 
               << std::right << std::setw(10) << size_text(one.bytes) << std::setw(10)
               << fixed(1e3 * one.seconds, 3) << " ms" << std::setw(13) << rate_text(one.bytes_per_second())
               << (one.right ? "" : "  WRONG RESULT") << "\n";
+}
+
+void print_slow(const MeasuredCluster& measured) {
   bool all_well = true;
   for (const MeasuredProcess& one : measured.processes) {
     if (!one.slow) continue;
@@ -59,13 +74,16 @@ void print_table(const parallel::World& world, const MeasuredCluster& measured) 
   if (all_well) std::cout << "no process is slow\n";
 }
 
-void print_json(const parallel::World& world, const MeasuredCluster& measured) {
+void print_json(const parallel::World& world, const MeasuredCluster& measured,
+                const std::vector<std::string>& devices) {
   nlohmann::ordered_json out = {{"launcher", world.launcher()},
+                                {"machines", count_machines(world)},
                                 {"processes", nlohmann::ordered_json::array()},
                                 {"exchanges", nlohmann::ordered_json::array()}};
   for (const MeasuredProcess& one : measured.processes)
     out["processes"].push_back({{"rank", one.rank},
                                 {"machine", one_line(one.machine)},
+                                {"device", devices.at(static_cast<size_t>(one.rank))},
                                 {"still", one.still},
                                 {"work_seconds", one.work_seconds},
                                 {"slow", one.slow}});
@@ -80,7 +98,15 @@ void print_json(const parallel::World& world, const MeasuredCluster& measured) {
   std::cout << out.dump(2) << "\n";
 }
 
-// The best rate of a large ring exchange: a process sends and receives its bytes once.
+void print_measured(const parallel::World& world, const MeasuredCluster& measured,
+                    const std::vector<std::string>& devices, bool json) {
+  if (json) return print_json(world, measured, devices);
+  print_processes(world, measured, devices);
+  print_exchanges(measured);
+  print_slow(measured);
+}
+
+// Returns the best rate of a ring exchange, in which a process sends and receives its bytes once.
 double link_rate(const MeasuredCluster& measured) {
   double best = 0;
   for (const MeasuredExchange& one : measured.exchanges)
@@ -88,10 +114,10 @@ double link_rate(const MeasuredCluster& measured) {
   return best;
 }
 
-// A process's share of its machine, with the measured rate as its link.
+// Returns the cluster with the measured rate as its link. A processor is divided among the machine's processes.
 plan::Cluster cluster_of(const parallel::World& world, const MeasuredCluster& measured,
-                         const std::string& chip) {
-  plan::Cluster cluster{plan::find_chip(chip), world.size(), world.local_size()};
+                         const plan::Chip& chip) {
+  plan::Cluster cluster{chip, world.size(), world.local_size()};
   if (cluster.chip.generation == plan::Generation::cpu) {
     const double share = 1.0 / world.local_size();
     cluster.chip.flops *= share, cluster.chip.memory_bytes *= share, cluster.chip.memory_bytes_per_s *= share;
@@ -117,12 +143,15 @@ void examine_cluster(const ClusterOptions& options) {
       fail_usage(
           "tessera doctor --cluster measures several processes: start it with mpirun, srun or torchrun "
           "--no-python");
+    const plan::Chip& chip = plan::find_chip(options.chip);  // refused before minutes of measurement
+    if (world.leader()) AtomicFile(options.output);          // the same for a file that cannot be written
     world.lay_out(layout_of(options.settings));
-    const MeasuredCluster measured =
-        parallel::measure_cluster(world, {.device = device_of(options.device, world)});
+    const torch::Device device = device_of(options.device, world);
+    const std::vector<std::string> devices = world.gather(device.str());
+    const MeasuredCluster measured = parallel::measure_cluster(world, {.device = device});
     if (!world.leader()) return;
-    options.json ? print_json(world, measured) : print_table(world, measured);
-    write_text_atomic(options.output, plan::cluster_toml(cluster_of(world, measured, options.chip)));
+    print_measured(world, measured, devices, options.json);
+    write_text_atomic(options.output, plan::cluster_toml(cluster_of(world, measured, chip)));
     if (!options.json) std::cout << "cluster  " << one_line(options.output) << "\n";
     for (const MeasuredExchange& one : measured.exchanges)
       if (!one.right)

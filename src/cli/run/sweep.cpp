@@ -255,9 +255,8 @@ void run(const SweepOptions& options, const Given& given) {
   if (options.dry_run) return check_only(options, sweep, how);
   if (options.output.empty()) fail_usage("tessera sweep: --output is missing: where the runs are written");
   if (const auto world = parallel::World::join(); world->size() > 1)
-    fail_usage(
-        "tessera sweep: ", world->size(),
-        " processes were started, but a sweep makes its runs in one: start it without mpirun or srun -n");
+    fail_usage("tessera sweep: ", world->size(),
+               " processes were started, but a sweep makes its runs in one: start it without a launcher");
   Notes notes;
   how.starting = [&notes](const std::string& point, int64_t seed, int64_t number, int64_t count) {
     notes.finish();

@@ -137,9 +137,11 @@ void share_machine(plan::Cluster& cluster, int64_t threads) {
 
 void make_plan(const PlanOptions& options, const Given& given) {
   AnalysisWriter writer(options.output);
+  const bool measured = options.cluster.ends_with(".toml");
+  if (measured && !options.chips.empty())
+    fail_usage("--chips and --cluster ", printable(options.cluster), " both describe the chips: give one");
   const std::vector<plan::Chip> known =
       options.chips.empty() ? plan::chips() : plan::read_chips(options.chips);
-  const bool measured = options.cluster.ends_with(".toml");
   PlanInput input{.cluster = measured ? plan::read_cluster(options.cluster)
                                       : plan::parse_cluster(options.cluster, known)};
   std::vector<std::string> settings = options.settings;

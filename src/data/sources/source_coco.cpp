@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -298,8 +299,8 @@ void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
 
 namespace {
 
-// Returns lines about boxes that are written in another form than COCO's [left, top, width, height] in pixels: as
-// fractions of the image, as two corners, or in pixels of another size of the image.
+// Returns a line if boxes end outside of their image, or if they do not have COCO's form [left, top, width, height] in
+// pixels. The other forms are fractions of the image, two corners, and pixels of the image in another size.
 std::vector<std::string> box_warnings(const CocoFile& file, const ObjectPlace& place) {
   std::unordered_map<int64_t, const CocoImage*> images;
   for (const CocoImage& image : file.images)
@@ -317,9 +318,9 @@ std::vector<std::string> box_warnings(const CocoFile& file, const ObjectPlace& p
                a.box.height <= height;
     beyond += right > width + 1 || bottom > height + 1;
   }
-  constexpr int64_t kFew = 4;  // objects say nothing about a form
+  constexpr int64_t kFewest = 4;  // fewer boxes may have such numbers by chance
   const auto boxes = counted(known, "box", "boxes");
-  const bool coco = place.kind == "COCO" && known >= kFew;
+  const bool coco = place.kind == "COCO" && known >= kFewest;
   if (coco && fractions == known)
     return {text(place.file, ": all ", boxes,
                  " are at most a pixel: they look like fractions of their images, must be pixels")};

@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -58,11 +59,12 @@ std::optional<Split> parse_split(const std::string& word) { return split_of_name
 
 constexpr size_t kNone = SIZE_MAX;
 
-// Returns the first column with one of the words as its title.
-size_t find_column(const std::vector<std::string>& titles, std::initializer_list<const char*> words) {
-  for (size_t i = 0; i < titles.size(); ++i)
-    for (const char* word : words)
-      if (titles[i] == word) return i;
+// Returns the first column with one of the usual words as its title, else the first with one of the rarer words.
+size_t find_column(const std::vector<std::string>& titles, std::initializer_list<std::string_view> usual,
+                   std::initializer_list<std::string_view> rarer = {}) {
+  for (const auto& words : {usual, rarer})
+    for (size_t i = 0; i < titles.size(); ++i)
+      if (std::ranges::find(words, titles[i]) != words.end()) return i;
   return kNone;
 }
 
@@ -91,9 +93,9 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   std::vector<std::string> titles;
   for (const std::string& field : first.fields) titles.push_back(lower(trim(field)));
   columns.count = titles.size();
-  columns.path = find_column(titles, {"path", "file", "filename", "file_name", "filepath", "file_path",
-                                      "image", "image_path", "img"});
-  const auto label = find_column(titles, {"label", "labels", "class", "class_name", "category", "target"});
+  columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"},
+                             {"file_name", "file_path", "image_path", "img"});
+  const auto label = find_column(titles, {"label", "labels", "class", "target"}, {"class_name", "category"});
   if (columns.path == kNone) return without_titles(titles, label != kNone, name);
   columns.label = label;
   columns.split = find_column(titles, {"split"});
@@ -115,13 +117,20 @@ Columns find_columns(const CsvRow& first, const std::string& name) {
   return columns;
 }
 
+// Returns the text of a label without the ".0" of a whole number, which pandas adds to a column with empty cells.
+std::string_view without_fraction(std::string_view label) {
+  if (!label.ends_with(".0")) return label;
+  const std::string_view whole = label.substr(0, label.size() - 2);
+  return parse_int(whole) ? whole : label;
+}
+
 // Returns the titles of those columns of a row that are 1. If one is neither 0 nor 1, reports it and returns
 // nothing.
 std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const Columns& columns,
                                                        Table& table, const std::string& where) {
   std::vector<std::string> marked;
   for (size_t i = 0; i < columns.classes.size(); ++i) {
-    const std::string_view cell = trim(row.fields[columns.classes[i]]);
+    const std::string_view cell = without_fraction(trim(row.fields[columns.classes[i]]));
     if (cell != "0" && cell != "1") {
       table.problems.add(where, ": column '", table.classes[i], "' holds '", cell, "', must be 0 or 1");
       return std::nullopt;
@@ -131,21 +140,19 @@ std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const 
   return marked;
 }
 
-// Returns the words of a cell. A whole number keeps no fraction, which pandas adds to a column with empty cells.
+// Returns the words of a cell, which bars separate.
 std::vector<std::string> label_words(const std::string& cell) {
   std::vector<std::string> words;
-  for (const std::string& part : split(cell, '|')) {
-    std::string_view word = trim(part);
-    if (word.ends_with(".0") && parse_int(word.substr(0, word.size() - 2))) word.remove_suffix(2);
-    if (!word.empty()) words.emplace_back(word);
-  }
+  for (const std::string& word : split(cell, '|'))
+    if (!trim(word).empty()) words.emplace_back(trim(word));
   return words;
 }
 
-// Returns the separator of a table: a tab in .tsv, else a comma; another one if only that divides the first line, as
-// spreadsheets write where the comma is for decimals.
+// Returns the separator of a table: a tab in .tsv, else a comma. If the first line that is not empty lacks it, the
+// separator is one that the line has: spreadsheets write semicolons if the comma is for decimals.
 char separator_of(const std::string& path, std::string_view content) {
   const char usual = lower(path).ends_with(".tsv") ? '\t' : ',';
+  content.remove_prefix(std::min(content.find_first_not_of("\r\n"), content.size()));
   const std::string_view first = content.substr(0, content.find('\n'));
   for (const char separator : {usual, ';', '\t', ','})
     if (first.find(separator) != std::string_view::npos) return separator;
@@ -336,7 +343,7 @@ Table read_table(const std::string& path) {
 bool all_numbers(const Table& table) {
   for (const Row& row : table.rows)
     for (const std::string& label : row.labels)
-      if (!parse_int(label)) return false;
+      if (!parse_int(without_fraction(label))) return false;
   return true;
 }
 
@@ -351,7 +358,8 @@ void refuse_numbers(const Table& table) {
 std::vector<int64_t> numbers_in(const Table& table) {
   std::set<int64_t> numbers;
   for (const Row& row : table.rows)
-    for (const std::string& label : row.labels) numbers.insert(parse_int(label).value_or(-1));
+    for (const std::string& label : row.labels)
+      numbers.insert(parse_int(without_fraction(label)).value_or(-1));
   return {numbers.begin(), numbers.end()};
 }
 
@@ -397,15 +405,17 @@ ClassNames classes_of_split(const Table& table, const SourceConfig& config, Spli
   return ClassNames(labels.class_names());
 }
 
+// Returns the class of a label. 2.0 is the class 2, unless a class has the name "2.0".
 int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes, bool chosen) {
-  if (const auto number = chosen ? parse_int(label) : std::nullopt; number && *number >= 0) {
+  const std::string_view word = classes.find(label) >= 0 ? std::string_view(label) : without_fraction(label);
+  if (const auto number = chosen ? parse_int(word) : std::nullopt; number && *number >= 0) {
     const int64_t found = class_of_number(*number, classes.names(), chosen);
     if (found < 0)
       fail(row.where, " has label ", *number, ", must be one of the classes ", some_of(classes.names()));
     return found;
   }
   const auto kind = row.numbers ? LabelText::number_first : LabelText::name_first;
-  const int64_t number = read_label(label, kind, classes, row.where);
+  const int64_t number = read_label(word, kind, classes, row.where);
   const auto count = static_cast<int64_t>(classes.names().size());
   if (number >= count) fail(row.where, " has label ", number, ", must be 0 to ", count - 1);
   return number;

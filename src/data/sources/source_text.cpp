@@ -112,14 +112,17 @@ class DocumentReader {
     for (const std::string& line : split(without_mark(read_text(path, kMostBytes)), '\n')) {
       const std::string where = text(path, " line ", ++number);
       if (trim(line).empty()) continue;
+      std::vector<std::string> contents;
+      Document labels;
       try {
         const nlohmann::json record = parse_json(line, where, kLineLimits);
-        const std::vector<std::string> contents = texts_of(record, where);
-        const Document labels = classes_ ? labels_of(record, where) : Document();
-        for (const std::string& content : contents) add(where, content, labels);
+        contents = texts_of(record, where);
+        if (classes_) labels = labels_of(record, where);
       } catch (const Error& error) {
         read_.problems.emplace_back(error.what());
+        continue;
       }
+      for (std::string& content : contents) add(where, std::move(content), labels);
     }
   }
 

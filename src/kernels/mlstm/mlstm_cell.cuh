@@ -1,9 +1,9 @@
 // The mLSTM cell on a GPU: 64 tokens of one head, against all earlier tokens of their chunk and its first state.
 //
 //   h = (P v + r q C) / (max(|sum P + r q n|, exp(-F - M)) + eps),   P_ts = exp(a_s - M_t) q_t . k_s / sqrt(K)
-// where r = exp(m - M) / sqrt(K); see mlstm_tile.cuh. P is rounded to bfloat16 before its product with v and before its
-// sum: where one token has nearly all of a row's weight, h is its v, and the gradients cancel. After it, in registers, the norm of the head, skip and gate. Tiles of keys and
-// values are copied while the ones before are used.
+// where r = exp(m - M) / sqrt(K); see mlstm_tile.cuh. P is rounded to bfloat16 before its product with v and before
+// its sum: if one token has nearly all of a row's weight, h is its v, and the gradients cancel. After it, in registers,
+// the norm of the head, skip and gate. Tiles of keys and values are copied while the ones before are used.
 #pragma once
 
 #include "kernels/mlstm/mlstm_tile.cuh"
@@ -114,28 +114,12 @@ struct MlstmCellKernel {
     }
   }
 
-  // Adds q C and q n of the state before the chunk, 64 rows of C at a time.
+  // Adds q C and q n of the state before the chunk.
   TESSERA_DEVICE void add_state(float before) {
     const int64_t state = item * chunks_of(call.tokens, call.chunk) + chunk;
     const bf16* c = (const bf16*)call.c + state * kKey * call.value_dim + slice * kValue;
     float product[kTiles][4] = {};
-    for (int d0 = 0; d0 < kKey; d0 += kTileRows) {
-      load_tile<kValue>(values, c + d0 * call.value_dim, call.value_dim, smaller(kTileRows, kKey - d0));
-      commit_copies();
-      wait_copies<0>();
-      barrier();
-      TESSERA_UNROLL for (int d = 0; d < kTileRows; d += 16) {
-        if (d0 + d >= kKey) break;
-        uint32_t a[4], b[4];
-        fragment_a(a, queries, kKeyPitch, warp() * 16, d0 + d);
-        TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
-          fragment_b_transposed(b, values, kValuePitch, d, 16 * n);
-          multiply_add(product[2 * n], a, b[0], b[1]);
-          multiply_add(product[2 * n + 1], a, b[2], b[3]);
-        }
-      }
-      barrier();
-    }
+    add_product<kKey>(product, queries, values, c, call.value_dim);
     const float* n = call.n + state * kKey;
     const bf16* q = queries + (warp() * 16 + (lane() >> 2)) * kKeyPitch;
     TESSERA_UNROLL for (int half = 0; half < 2; ++half) {

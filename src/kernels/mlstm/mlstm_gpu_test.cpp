@@ -33,13 +33,18 @@ const CellCase kCases[] = {
 // be four times worse than all. Sums of strong gates reach hundreds, and their last bits are factors.
 constexpr double kAll = 4e-3, kRow = 1.6e-2, kGradient = 5e-3;
 
+// Computes h and the normaliser, after the states that it reads.
+void run_cell(CellProblem& p) {
+  if (p.has_states())
+    run_emulated(&gpu::Table::mlstm_states, p.states(), {&p.states_c, &p.states_n, &p.states_m});
+  run_emulated(&gpu::Table::mlstm, p.cell(), {&p.h, &p.normaliser});
+}
+
 TEST(MlstmOnGpu, CellIsTheDefinition) {
   for (const CellCase& c : kCases) {
     SCOPED_TRACE(::testing::Message() << c);
     CellProblem p(c);
-    if (p.has_states())
-      run_emulated(&gpu::Table::mlstm_states, p.states(), {&p.states_c, &p.states_n, &p.states_m});
-    run_emulated(&gpu::Table::mlstm, p.cell(), {&p.h, &p.normaliser});
+    run_cell(p);
     for (int64_t item = 0; item < p.items; ++item) {
       const auto want = mlstm_head_forward(p.head(item));
       const RowErrors of_h = row_errors(p.walked(p.h, item), want.h, c.dim);
@@ -74,15 +79,13 @@ TEST(MlstmOnGpu, StatesAreTheDefinition) {
   }
 }
 
-// Each gradient is rounded, and so are its weights before the product. A forget gate's is a difference of terms as large
-// as the input gates'.
+// Each gradient is rounded, and so are its weights before the product. A forget gate's is a difference of terms as
+// large as the input gates'.
 TEST(MlstmOnGpu, GradientsAreTheDefinition) {
   for (const CellCase& c : kCases) {
     SCOPED_TRACE(::testing::Message() << c);
     CellProblem p(c);
-    if (p.has_states())
-      run_emulated(&gpu::Table::mlstm_states, p.states(), {&p.states_c, &p.states_n, &p.states_m});
-    run_emulated(&gpu::Table::mlstm, p.cell(), {&p.h, &p.normaliser});
+    run_cell(p);
     run_emulated(&gpu::Table::mlstm_backward, p.gradients(), {&p.dq, &p.dk, &p.dv, &p.digate, &p.dfgate});
     for (int64_t item = 0; item < p.items; ++item) {
       const auto want = mlstm_head_backward(p.head(item), p.walked(p.dh, item), false, {});

@@ -8,17 +8,18 @@
 //   dv_s = sum_t w_ts (q_t . k_s) dh_t / N_t + exp(a_s - M_end) dC^T k_s
 //   digate_s = k_s . dk_s
 //   dlogf_t  = the sum over t' >= t of q_t' . dq_t' - k_t' . dk_t'
-// Each of dq, dk and dv is the cell's own form, tiles of rows against tiles of tokens, with other operands. The last two
-// lines take the unrounded dq and dk. The sum over t' ends at the chunk: what crosses its end is <C, dC> + <n, dn> there,
-// so roundings do not add up over a long sequence. eps is taken as a constant, not as a multiple of exp(M).
+// Each of dq, dk and dv is the cell's own form, tiles of rows against tiles of tokens, with other operands. The last
+// two lines take the unrounded dq and dk. The sum over t' ends at the chunk: the rest of it is <C, dC> + <n, dn> there,
+// so roundings do not add up over a long sequence. It has the rounding of C and dC, 2^-9 of each term, for all tokens
+// of a chunk alike: if the terms cancel, dlogf is 1e-2 off. eps is taken as a constant, not as a multiple of exp(M).
 #pragma once
 
 #include "kernels/mlstm/mlstm_tile.cuh"
 
 namespace tessera::kernels::gpu {
 
-// e_t, a warp for each row. Where one token has nearly all of a row's weight, S is a small difference of dh . v and
-// dh . h: h needs more bits than bfloat16 has.
+// Computes e_t, a warp for each row. If one token has nearly all of a row's weight, S is a small difference of dh . v
+// and dh . h: h needs more bits than bfloat16 has.
 struct MlstmRowGradientKernel {
   using Call = MlstmGradients;
   static constexpr int kThreads = 128, kShared = 0, kBlocks = 8;
@@ -226,23 +227,7 @@ struct MlstmGradientKernel {
 
   // out += rows C, for kSlice columns of C.
   TESSERA_DEVICE void add_transposed(const bf16* c) {
-    for (int d0 = 0; d0 < kDim; d0 += kTileRows) {
-      load_tile<kSlice>(values, c + (int64_t)d0 * kDim, kDim, smaller(kTileRows, kDim - d0));
-      commit_copies();
-      wait_copies<0>();
-      barrier();
-      TESSERA_UNROLL for (int d = 0; d < kTileRows; d += 16) {
-        if (d0 + d >= kDim) break;
-        uint32_t a[4], b[4];
-        fragment_a(a, rows, kPitch, warp() * 16, d0 + d);
-        TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
-          fragment_b_transposed(b, values, kSlicePitch, d, 16 * n);
-          multiply_add(out[2 * n], a, b[0], b[1]);
-          multiply_add(out[2 * n + 1], a, b[2], b[3]);
-        }
-      }
-      barrier();
-    }
+    add_product<kDim>(out, rows, values, c, kDim);
     TESSERA_UNROLL for (int half = 0; half < 2; ++half) {
       const float factor = state_factor(row0 + 8 * half);
       TESSERA_UNROLL for (int i = 0; i < kTiles; ++i) out[i][2 * half] *= factor,

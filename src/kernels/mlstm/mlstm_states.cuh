@@ -19,6 +19,15 @@ struct StateOperands {
   int length;
 };
 
+// Returns a chunk's rows of two tensors (B,T,H,K) and (B,T,H,V).
+template <class Call>
+TESSERA_DEVICE StateOperands operands_of(const Call& call, const ChunkPlace& place, const uint16_t* k,
+                                         const uint16_t* v) {
+  const int64_t step = place.step * call.heads;
+  return {(const bf16*)k + place.row(call, call.key_dim), (const bf16*)v + place.row(call, call.value_dim),
+          step * call.key_dim, step * call.value_dim, place.length};
+}
+
 // c = sum_s weight_s k_s v_s^T, 64 rows and kValue columns of it, and n = sum_s n_weight_s k_s.
 template <int kValue>
 struct StateSum {
@@ -143,10 +152,7 @@ struct MlstmStatesKernel {
       sum.write_rounded(call.c + state * size, call.n + state * call.key_dim);
       if (sum.is_first()) call.m[state] = m;
       const ChunkPlace place(call, item, i);
-      const StateOperands of = {(const bf16*)call.k + place.row(call, call.key_dim),
-                                (const bf16*)call.v + place.row(call, call.value_dim),
-                                place.step * call.heads * call.key_dim,
-                                place.step * call.heads * call.value_dim, place.length};
+      const StateOperands of = operands_of(call, place, call.k, call.v);
       sum.load(of, 0);
       const int64_t at_gate = place.gate(call);
       const float f = gates.fill(call.igate + at_gate, call.fgate + at_gate, place.step, place.length, m);
@@ -191,10 +197,7 @@ struct MlstmStateGradientsKernel {
       }
       if (i == 0) return;
       const ChunkPlace place(call, item, i);
-      const StateOperands of = {(const bf16*)call.q + place.row(call, call.key_dim),
-                                (const bf16*)call.dh + place.row(call, call.value_dim),
-                                place.step * call.heads * call.key_dim,
-                                place.step * call.heads * call.value_dim, place.length};
+      const StateOperands of = operands_of(call, place, call.q, call.dh);
       sum.load(of, 0);
       const int64_t at_gate = place.gate(call);
       const float m = call.m[state] * kLog2e;

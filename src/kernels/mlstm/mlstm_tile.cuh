@@ -80,6 +80,29 @@ TESSERA_DEVICE void add_weighted(float (&out)[kTiles][4], const uint32_t (&weigh
     }
   }
 }
+// out += A C for this warp's 16 rows of the tile A, which has kDim columns, and 8 kTiles columns of C in memory. `tile`
+// takes 64 rows of C at a time; waits for all copies.
+template <int kDim, int kTiles>
+TESSERA_DEVICE void add_product(float (&out)[kTiles][4], const bf16* rows, bf16* tile, const bf16* c,
+                                int64_t stride) {
+  for (int d0 = 0; d0 < kDim; d0 += kTileRows) {
+    load_tile<8 * kTiles>(tile, c + d0 * stride, stride, smaller(kTileRows, kDim - d0));
+    commit_copies();
+    wait_copies<0>();
+    barrier();
+    TESSERA_UNROLL for (int d = 0; d < kTileRows; d += 16) {
+      if (d0 + d >= kDim) break;
+      uint32_t a[4], b[4];
+      fragment_a(a, rows, kDim + kTilePad, warp() * 16, d0 + d);
+      TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
+        fragment_b_transposed(b, tile, 8 * kTiles + kTilePad, d, 16 * n);
+        multiply_add(out[2 * n], a, b[0], b[1]);
+        multiply_add(out[2 * n + 1], a, b[2], b[3]);
+      }
+    }
+    barrier();
+  }
+}
 // Returns the sum over the four lanes that have a row's numbers.
 TESSERA_DEVICE float quad_sum(float x) {
   x += shuffle_xor(x, 1);

@@ -56,7 +56,7 @@ namespace {
 struct Config : PyramidSettings {
   int64_t window_size = 7;
   bool shift = true, relative_bias = true, patch_norm = true, stage_norms = false;
-  double block_norm_eps = kEps;
+  double block_norm_eps = kEps, last_norm_eps = kEps;
   Positions positions = Positions::none;
   Form form = Form::timm;
 
@@ -77,8 +77,9 @@ struct Config : PyramidSettings {
     v("form", form, choice<Form>(),
       "the published code to follow in padding, shifting and merging (dense prediction)");
     v("patch_norm", patch_norm, "a norm after the patch embedding");
-    v("block_norm_eps", block_norm_eps, above(0),
-      "eps of the blocks' norms (transformers' layer_norm_eps); other norms have 1e-5");
+    v("block_norm_eps", block_norm_eps, above(0), "eps of the blocks' norms (transformers' layer_norm_eps)");
+    v("last_norm_eps", last_norm_eps, above(0),
+      "eps of the norm before the head (transformers' layer_norm_eps)");
     v("stage_norms", stage_norms,
       "a norm for the map of every stage instead of the last alone (dense prediction)");
     visit_drop_path(v);
@@ -268,7 +269,8 @@ class Swin final : public PyramidBackbone, public MasksPatches {
     }
     for (size_t stage = 0; config.stage_norms && stage < config.dims.size(); ++stage)
       stage_norms_.push_back(register_module("norm" + std::to_string(stage), layer_norm(config.dims[stage])));
-    if (!config.stage_norms) norm_ = register_module("norm", layer_norm(config.dims.back()));
+    if (!config.stage_norms)
+      norm_ = register_module("norm", layer_norm(config.dims.back(), config.last_norm_eps));
   }
 
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,

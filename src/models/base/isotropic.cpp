@@ -113,10 +113,12 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& given,
   Context context = given;
   if (!context.condition.defined()) context.condition = usual_condition(tokens.x);
   torch::Tensor x = tokens.x;
-  const bool recompute = checkpointing && is_training() && !context.taps;
+  const bool recompute = checkpointing && is_training() && (!context.taps || context.taps->whole_blocks);
+  Context inner = context;
+  if (recompute) inner.taps = nullptr;  // they may be gone when a block is recomputed
   for (int64_t i = 0; i < block_count(); ++i) {
-    const auto body = [this, i, tokens, context](const torch::Tensor& in) {
-      return after_convolutions(i, run_block(i, in, tokens, context), tokens);
+    const auto body = [this, i, tokens, inner](const torch::Tensor& in) {
+      return after_convolutions(i, run_block(i, in, tokens, inner), tokens);
     };
     if (recompute) {
       std::vector<torch::Tensor> read = blocks_[static_cast<size_t>(i)]->parameters();

@@ -87,6 +87,11 @@ int32_t TextInput::pad() const {
   return own >= 0 ? own : 0;
 }
 
+void TextInput::require_padding(const std::string& who) const {
+  if (tokeniser_ && tokeniser_->special().pad < 0)
+    fail_usage(who, ": the tokeniser has no padding token, must have one such as [PAD], which BERT masks");
+}
+
 std::vector<int32_t> TextInput::fit(std::string_view text, int64_t length, const std::string& where,
                                     int64_t* cut) const {
   check_rows();

@@ -41,6 +41,9 @@ class TextInput {
   int32_t start() const;
   int32_t end() const;
   int32_t pad() const;
+  // Throws a usage error that begins with `who` if the tokeniser has no padding token: pad() is then an ordinary token,
+  // and a model that masks it would not read all texts.
+  void require_padding(const std::string& who) const;
 
   // Returns a text as `length` ids: start, tokens, end, padding. Truncation keeps the end token; `cut` gets
   // the number of lost tokens. Throws on invalid UTF-8, naming `where`.

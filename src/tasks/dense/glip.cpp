@@ -134,6 +134,7 @@ class Glip final : public ObjectTask {
         input_(tokeniser_of(setup, config), setup.metadata),
         maps_(glip_maps(spec_, backbone_->block_count())),
         planned_(tokeniser_of(setup, config) != config.tokenizer) {
+    input_.require_padding("task glip");
     int64_t& rows = config_.text.vocabulary;
     if (rows <= 1) rows = input_.size();
     if (rows < input_.size())
@@ -194,17 +195,7 @@ class Glip final : public ObjectTask {
       out.mask = torch::ones({1, config_.prompt}, torch::kBool);
       return out;
     }
-    std::string words;
-    std::vector<TokenSpan> places(classes_.names.size());
-    int64_t at = 0;
-    for (const int64_t k : order) {
-      const std::string& name = classes_.names[static_cast<size_t>(k)];
-      TokenSpan& place = places[static_cast<size_t>(k)];
-      place.start = words.empty() ? 0 : at + 1,
-      place.end = place.start + std::ssize(tokens::to_code_points(name, "a class"));
-      words += (words.empty() ? "" : " ") + name + ".";
-      at = place.end + 1;
-    }
+    const auto [words, places] = glip_prompt(classes_.names, order);
     out.ids = input_.encode(std::vector<std::string>{words}, config_.prompt).to(torch::kInt64);
     out.mask = out.ids != input_.pad();
     const std::vector<TokenSpan> tokens = input_.spans(words);
@@ -291,6 +282,24 @@ Loss Glip::loss(const Inputs& inputs, const models::Context& context, Collective
 }
 
 }  // namespace
+
+GlipPrompt glip_prompt(const std::vector<std::string>& names, const std::vector<int64_t>& order) {
+  GlipPrompt out;
+  out.places.resize(names.size());
+  int64_t at = 0;  // characters of the text so far
+  for (const int64_t k : order) {
+    const std::string& name = names[static_cast<size_t>(k)];
+    if (!out.words.empty()) {
+      out.words += " ";
+      ++at;
+    }
+    const int64_t end = at + std::ssize(tokens::to_code_points(name, "a class"));
+    out.places[static_cast<size_t>(k)] = {at, end};
+    out.words += name + ".";
+    at = end + 1;
+  }
+  return out;
+}
 
 TaskKind glip_kind() {
   return task_kind<Glip, GlipTaskConfig>(

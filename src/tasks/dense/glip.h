@@ -12,6 +12,7 @@
 #include "models/detection/glip_head.h"
 #include "models/language/bert.h"
 #include "tasks/base/registry.h"
+#include "text/tokeniser.h"
 
 namespace tessera::tasks {
 
@@ -55,6 +56,14 @@ struct GlipTaskConfig {
   }
   void check() const { text.check(); }
 };
+
+// The names of classes as one text. A period ends each, and a blank separates them: "cat. traffic light.".
+struct GlipPrompt {
+  std::string words = {};
+  std::vector<TokenSpan> places = {};  // the characters of each class's name, by class
+};
+// `order`: the classes as they occur in the text.
+GlipPrompt glip_prompt(const std::vector<std::string>& names, const std::vector<int64_t>& order);
 
 TaskKind glip_kind();
 

@@ -31,6 +31,13 @@ std::unique_ptr<Task> glip_task(const std::string& settings) {
   return glip_kind().make(setup);
 }
 
+TEST(GlipPrompt, APeriodEndsEachName) {
+  const GlipPrompt prompt = glip_prompt({"traffic light", "caf\xc3\xa9", "cat"}, {2, 0, 1});
+  EXPECT_EQ(prompt.words, "cat. traffic light. caf\xc3\xa9.");
+  EXPECT_EQ(prompt.places, (std::vector<TokenSpan>{{5, 18}, {20, 24}, {0, 3}}));
+  EXPECT_EQ(glip_prompt({"cat"}, {0}).words, "cat.");
+}
+
 // The names as one text with start and end, one token for each byte.
 TEST(GlipTask, NamesThatExceedThePromptAreRefused) {
   int64_t bytes = 1;  // of "name." and a space for each name, without the first space

@@ -37,6 +37,11 @@ size_t common_prefix(const std::vector<int32_t>& a, const std::vector<int32_t>& 
   return static_cast<size_t>(end - a.begin());
 }
 
+void report_progress(const FewShot::Progress& progress, int64_t done, const char* what) {
+  if (progress && !progress(done))
+    throw Error(ErrorKind::interrupted, text("interrupted after ", done, " ", what, " texts"));
+}
+
 }  // namespace
 
 ShotPattern::ShotPattern(const std::string& pattern, const std::string& who) {
@@ -133,7 +138,7 @@ torch::Tensor label_likelihoods(models::LanguageModel& model, const ShotTokens& 
 // --- a set of questions
 
 FewShot::FewShot(const FewShotOptions& options, Tokeniser tokeniser, const data::Source& examples,
-                 const data::Source& questions)
+                 const data::Source& questions, const Progress& progress)
     : options_(options),
       pattern_(options.pattern, "--prompt"),
       tokeniser_(std::move(tokeniser)),
@@ -150,15 +155,24 @@ FewShot::FewShot(const FewShotOptions& options, Tokeniser tokeniser, const data:
   if (options_.shots > examples_.size())
     fail_usage("--shots ", options_.shots, ": ", examples_.describe(), " has ", examples_.size(),
                " texts for examples");
-  for (int64_t i = 0; options_.context > 0 && i < questions_.size(); ++i) {
-    const int64_t length = tokens(i, options_.shots).length();
+  if (options_.context > 0) tokenise_all(progress);
+}
+
+void FewShot::tokenise_all(const Progress& progress) {
+  std::vector<ShotTokens> all;
+  for (int64_t i = 0; i < questions_.size(); ++i) {
+    all.push_back(tokens(i, options_.shots));
+    const int64_t length = all.back().length();
     if (length > options_.context)
       fail_usage("--shots ", options_.shots, ": the prompt of ", questions_.read(i).name, " has ", length,
                  " tokens, the model reads ", options_.context, ": fewer examples or shorter texts fit");
+    report_progress(progress, i + 1, "tokenised");
   }
+  longest_ = std::move(all);
 }
 
 ShotTokens FewShot::tokens(int64_t question, int64_t shots) const {
+  if (shots == options_.shots && !longest_.empty()) return longest_.at(static_cast<size_t>(question));
   std::string prompt;
   const data::ClassLabels& labels = *examples_.class_labels();
   for (const int64_t i : drawn_shots(examples_.size(), shots, options_.seed, question))
@@ -169,7 +183,7 @@ ShotTokens FewShot::tokens(int64_t question, int64_t shots) const {
 }
 
 ShotScores FewShot::measure(models::LanguageModel& model, torch::Device device, int64_t shots,
-                            const std::function<bool(int64_t done)>& progress) const {
+                            const Progress& progress) const {
   check(shots <= options_.shots, shots, " shots, must be at most ", options_.shots);
   ShotScores out{.samples = questions_.size()};
   for (int64_t i = 0; i < out.samples; ++i) {
@@ -177,8 +191,7 @@ ShotScores FewShot::measure(models::LanguageModel& model, torch::Device device, 
     const int64_t label = labels_.label(i);
     out.right += scores.argmax().item<int64_t>() == label;
     out.loss -= scores.log_softmax(0)[label].item<double>() / static_cast<double>(out.samples);
-    if (progress && !progress(i + 1))
-      throw Error(ErrorKind::interrupted, text("interrupted after ", i + 1, " evaluated texts"));
+    report_progress(progress, i + 1, "evaluated");
   }
   return out;
 }

@@ -1,7 +1,7 @@
 // Classes of texts by a causal language model that has not learned them (Brown et al. 2020, section 2): a prompt of
 // `shots` examples with their labels and the text; the answer is the label of the largest likelihood.
 //
-//   answer = argmax over labels c of  sum over i of log p(c_i | prompt, c_1 … c_(i-1))          c_i: tokens of the label
+//   answer = argmax over labels c of  sum over i of log p(c_i | prompt, c_1 … c_(i-1)),  c_i: tokens of the label
 #pragma once
 
 #include "ops/torch.h"
@@ -41,8 +41,8 @@ struct ShotTokens {
   // Length of the prompt with its longest label.
   int64_t length() const;
 };
-// Tokenises the prompt with each label as one text, so that a token may hold characters of both. Throws Error if a label
-// is empty.
+// Tokenises the prompt with each label as one text, so that a token may have characters of both. Throws Error if a
+// label is empty.
 ShotTokens shot_tokens(const Tokeniser& tokeniser, const std::string& prompt,
                        const std::vector<std::string>& labels);
 
@@ -64,21 +64,27 @@ struct ShotScores {
 // Questions about the texts of one set with examples from another; labels are the names of classes.
 class FewShot {
  public:
-  // The sets must outlive this. Throws usage errors for texts without labels, for fewer examples than shots, and for a
-  // prompt that is longer than the context.
+  // Called after each question with their number so far; if it returns false, throws ErrorKind::interrupted.
+  using Progress = std::function<bool(int64_t done)>;
+
+  // The sets must outlive this. With a context, tokenises the prompts of the most shots. Throws usage errors for texts
+  // without labels, for fewer examples than shots, and for a prompt that is longer than the context.
   FewShot(const FewShotOptions& options, Tokeniser tokeniser, const data::Source& examples,
-          const data::Source& questions);
+          const data::Source& questions, const Progress& progress = {});
   ShotTokens tokens(int64_t question, int64_t shots) const;
-  // Scores all questions. `progress` gets their number so far; if it returns false, throws ErrorKind::interrupted.
+  // Scores all questions.
   ShotScores measure(models::LanguageModel& model, torch::Device device, int64_t shots,
-                     const std::function<bool(int64_t done)>& progress = {}) const;
+                     const Progress& progress = {}) const;
 
  private:
+  void tokenise_all(const Progress& progress);
+
   FewShotOptions options_;
   ShotPattern pattern_;
   Tokeniser tokeniser_;
   const data::Source &examples_, &questions_;
   const data::ClassLabels& labels_;
+  std::vector<ShotTokens> longest_;  // by question, of the most shots; empty without a context
 };
 
 }  // namespace tessera::tasks

@@ -124,6 +124,30 @@ TEST(FewShot, AsksAboutEachTextWithExamplesOfTheOtherSet) {
   }
 }
 
+// Prompts of the most shots are tokenised once, with progress, and equal those without a context.
+TEST(FewShot, TokenisesFirst) {
+  const LabelledTexts examples(12, {"even", "odd"}), questions(7, {"even", "odd"});
+  const auto options = [](int64_t context) {
+    return FewShotOptions{.pattern = "{text}: {label}\n", .shots = 3, .context = context, .seed = 1};
+  };
+  std::vector<int64_t> seen;
+  const auto count = [&](int64_t done) {
+    seen.push_back(done);
+    return done < 7;
+  };
+  const FewShot any(options(0), bytes(), examples, questions, count);
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(error_of([&] { FewShot(options(256), bytes(), examples, questions, count); }),
+            "interrupted after 7 tokenised texts");
+  EXPECT_EQ(seen, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7}));
+  const FewShot first(options(256), bytes(), examples, questions);
+  for (int64_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(first.tokens(i, 3).prompt, any.tokens(i, 3).prompt);
+    EXPECT_EQ(first.tokens(i, 3).labels, any.tokens(i, 3).labels);
+    EXPECT_NE(first.tokens(i, 2).prompt, any.tokens(i, 3).prompt);
+  }
+}
+
 TEST(FewShot, RefusesByName) {
   const LabelledTexts examples(3, {"even", "odd"}), questions(7, {"even", "odd"}), one(4, {"all"});
   const auto error = [&](int64_t shots, int64_t context, const data::Source& asked) {

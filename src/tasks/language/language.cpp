@@ -13,7 +13,6 @@
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
 #include "tasks/language/spans.h"
-#include "text/conversation.h"
 
 namespace tessera::tasks {
 namespace {
@@ -81,10 +80,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.at("ids"));
-    const torch::Tensor right = (scored.logits.detach().argmax(-1) == scored.labels).sum();
-    return {at::cross_entropy_loss(scored.logits.flatten(0, 1), scored.labels.flatten(), {},
-                                   at::Reduction::Sum, kNotLearned),
-            {{right.to(torch::kFloat32), weight(inputs)}}};
+    return token_loss(scored.logits, scored.labels, weight(inputs));
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {

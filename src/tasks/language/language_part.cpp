@@ -54,6 +54,12 @@ torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& label
                       1);
 }
 
+Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count) {
+  const torch::Tensor right = (logits.detach().argmax(-1) == labels).sum();
+  return {at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten(), {}, at::Reduction::Sum, kNotLearned),
+          {{right.to(torch::kFloat32), count}}};
+}
+
 std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows) {
   const torch::Tensor sums = rows.rows().to(torch::kFloat64).sum(0);
   const double total = sums[0].item<double>(), tokens = sums[1].item<double>();

@@ -45,6 +45,9 @@ int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 // Returns the loss, the number and the right ones of each sample's tokens, double [batch, 3]: logits [batch, tokens,
 // vocabulary], labels int64 [batch, tokens], kNotLearned for tokens that do not count.
 torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels);
+// Returns the sum of the tokens' cross entropy, with the right ones among the `count` tokens as its only term. Logits
+// and labels as for token_sums().
+Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count);
 // Returns perplexity (`main`), loss and accuracy of such rows.
 std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows);
 

@@ -53,7 +53,8 @@ void first_values(models::Seq2Seq& model, const models::Seq2SeqConfig& config, u
       });
 }
 
-// Multiply-adds of a text: products with weights by the tokens that they read, scores and values of all attentions.
+// Returns the multiply-adds of a text: each matrix by the tokens that it reads, and the scores and values of attention.
+// In attention to the memory, k and v read the source; the Transformer of 2017 has q, k and v in one matrix.
 int64_t seq2seq_macs(const models::Seq2Seq& model, const models::Seq2SeqConfig& config, int64_t source,
                      int64_t target) {
   int64_t total = config.vocabulary * config.dim * target;
@@ -65,7 +66,11 @@ int64_t seq2seq_macs(const models::Seq2Seq& model, const models::Seq2SeqConfig& 
     const bool of_memory = name.find("EncDecAttention.k") != std::string::npos ||
                            name.find("EncDecAttention.v") != std::string::npos;
     const bool encoder = name.find("encoder.") != std::string::npos;
-    total += entry.value().numel() * (encoder || of_memory ? source : target);
+    const int64_t products = entry.value().numel();
+    if (nn::ends_with(name, "multihead_attn.in_proj_weight"))
+      total += products / 3 * (target + 2 * source);
+    else
+      total += products * (encoder || of_memory ? source : target);
   }
   const int64_t width = config.heads * (config.head_dim > 0 ? config.head_dim : config.dim / config.heads);
   return total +
@@ -122,10 +127,7 @@ class SpanTask final : public Task, public Answers {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.main());
-    const torch::Tensor right = (scored.logits.detach().argmax(-1) == scored.labels).sum();
-    return {at::cross_entropy_loss(scored.logits.flatten(0, 1), scored.labels.flatten(), {},
-                                   at::Reduction::Sum, kNotLearned),
-            {{right.to(torch::kFloat32), weight(inputs)}}};
+    return token_loss(scored.logits, scored.labels, weight(inputs));
   }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });

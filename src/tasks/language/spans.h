@@ -1,10 +1,12 @@
-// Encoder and decoder learn the missing spans of texts (Raffel et al. 2020, T5, section 3.1.4).
+// Encoder and decoder learn the missing spans of texts (Raffel et al. 2020, T5, section 3.1.4). A span is a run of
+// adjacent tokens. A sentinel is a token that occurs in no text: <0> is <extra_id_0>, <1> is <extra_id_1>.
 //
-//   text    a b c d e f g          spans of `mean_span` tokens on average, a share `noise` of all
-//   source  a <0> d e <1> </s>     each span is one sentinel token
-//   target  <0> b c <1> f g </s>   loss = - sum over its tokens of log p(token | source, target before it)
+//   text    a b c d e f g          spans have `mean_span` tokens on average, and a share `noise` of all tokens
+//   source  a <0> d e <1> </s>     a sentinel replaces each span
+//   target  <0> b c <1> f g </s>   each sentinel, then the tokens of its span
+//   loss = - sum over the target's tokens of log p(token | source, target before it)
 //
-// As in the published code the text begins outside a span and ends with one, so that the target has no further sentinel.
+// As in the published code, the text begins outside a span and ends with one, so the target ends with a span.
 #pragma once
 
 #include <cstdint>

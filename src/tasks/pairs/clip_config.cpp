@@ -46,6 +46,7 @@ models::TextTowerConfig ClipConfig::text_tower(const TextInput& input) const {
 
 std::optional<models::BertConfig> ClipConfig::bert_tower(const TextInput& input) const {
   if (text_model != TextModel::bert) return std::nullopt;
+  input.require_padding("task.text_model = \"bert\"");
   models::BertConfig out = bert;
   if (out.vocabulary <= 1) out.vocabulary = input.size();
   if (out.vocabulary < input.size())

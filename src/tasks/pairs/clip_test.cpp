@@ -10,6 +10,7 @@
 #include "models/base/model.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/text_input.h"
+#include "text/bpe_trainer.h"
 
 namespace tessera::tasks {
 namespace {
@@ -82,6 +83,22 @@ TEST(Clip, PiecesGiveTheGradientOfTheWholeBatch) {
     for (const int64_t piece : {1, 3, 4, 10})
       expect_same(gradients_of(table({{"loss", loss}, {"piece", piece}, {"chunk", 3}})), whole);
   }
+}
+
+// Without a padding token, the id 0 may be a word, which a mask of padding would hide.
+TEST(Clip, BertNeedsAPaddingToken) {
+  const auto refusal = [](std::vector<std::string> special) {
+    BpeTrainer trainer(
+        {.vocabulary = 300, .least = 2, .special = std::move(special), .begin = "<s>", .end = "</s>"});
+    trainer.add("a text");
+    const TextInput input("", table({{"tokenizer", trainer.learn()}}));
+    ClipConfig config;
+    config.text_model = TextModel::bert;
+    return usage_error_of([&] { config.bert_tower(input); });
+  };
+  EXPECT_EQ(refusal({"<s>", "</s>", "<pad>"}), "");
+  EXPECT_NE(refusal({"<s>", "</s>"}).find("has no padding token, must have one such as [PAD]"),
+            std::string::npos);
 }
 
 // BERT as the text tower: both losses and FILIP, in pieces too; every tensor of the text side is trained.

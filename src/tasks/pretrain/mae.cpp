@@ -250,6 +250,7 @@ MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, con
     taps.wanted = [&](const std::string& tapped) {
       return std::ranges::any_of(fusion->blocks(), [&](int64_t block) { return tapped == name(block); });
     };
+    taps.whole_blocks = true;
     context.taps = &taps;
   }
   const models::Tokens tokens = encoder.tokenise(images, context);
@@ -257,6 +258,7 @@ MaePass mae_pass(models::TokenEncoder& encoder, models::MaeDecoder& decoder, con
   if (fusion) {
     std::vector<torch::Tensor> levels;
     for (const int64_t block : fusion->blocks()) levels.push_back(taps.kept.at(name(block)));
+    // Levels have no norm: it follows their sum, as in the published code (MFFViT).
     levels.push_back(encoded.last);
     encoded.last = fusion->forward(levels);
     encoded.tokens = encoder.last_norm(encoded.last);

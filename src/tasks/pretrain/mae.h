@@ -9,7 +9,7 @@
 // With `fuse`, the tokens after inner blocks i join those of the last block before its norm (Liu et al. 2023, "Improving
 // pixel-based MIM by reducing wasted modeling capability", MFF):
 //
-//   z = sum over the levels of softmax(w)_i P_i x_i,  P_i linear, the identity for the last block
+//   z = norm(sum over the levels of softmax(w)_i P_i x_i),  P_i linear, the identity for the last block
 //
 // A sample is an image. Any backbone that can skip some of its patches (models/base/encoder.h) is an encoder.
 // The decoder's parameters have the names of the published files.
@@ -40,7 +40,7 @@ struct MaeConfig {
       "VisionLLaMA's code: a class token joins the patches after the last block, before its norm, and the "
       "decoder's positions encode the row first");
     v("fuse", fuse, between(0, 1000),
-      "inner blocks, counted from 0: their tokens join those of the last one (MFF: [0, 2, 4, 6, 8, 10])");
+      "inner blocks, counted from 0: their tokens join those of the last one (MFF: [0, 2, 4, 6, 8])");
   }
 };
 

@@ -154,9 +154,10 @@ torch::Tensor MaskedRectangles::predicted(const torch::Tensor& images, const tor
 
 torch::Tensor masked_places(const torch::Tensor& mask) { return mask.flatten().nonzero().squeeze(1); }
 
-torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& mask) {
+torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& places,
+                             const torch::Tensor& mask) {
   return torch::zeros({mask.size(0)}, values.options().requires_grad(false))
-      .index_add(0, masked_places(mask).div(mask.size(1), "floor"), values);
+      .index_add(0, places.div(mask.size(1), "floor"), values);
 }
 
 std::vector<int64_t> rectangle_mask(RandomStream& random, int64_t rows, int64_t columns, int64_t count,

@@ -110,8 +110,9 @@ class MaskedRectangles : public MaskedPatches {
 
 // Returns the places of a mask [batch, patches] that are 1, int64 [masked patches], row after row.
 torch::Tensor masked_places(const torch::Tensor& mask);
-// Adds up values [masked patches] by sample, [batch].
-torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& mask);
+// Adds up values [masked patches] by sample, [batch]; `places` are those of the mask.
+torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& places,
+                             const torch::Tensor& mask);
 
 // A mask of rectangles (Bao et al. 2022, BEiT, algorithm 1): each covers at least `least` patches and has an aspect
 // ratio of 0.3 to 1/0.3, until `count` patches of the grid are masked.

@@ -240,6 +240,30 @@ TEST(LevelFusion, IsTheLastLevelIfItHasTheWholeWeight) {
             std::string::npos);
 }
 
+// Blocks that are recomputed (train.checkpoint_activations) give the same gradients.
+TEST(LevelFusion, BlocksMayBeRecomputed) {
+  const auto task = find_task("mae").make(
+      setup_of("mae", "decoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\nfuse = [0]", kFamilies[0]));
+  move(task->parts(), torch::kCPU, torch::kFloat64);
+  set_training(task->parts(), true);
+  Inputs inputs = masked_batch(*task, 1);
+  for (FieldTensor& field : inputs.streams[0].fields)
+    if (field.name == "image") field.values = field.values.to(torch::kFloat64);
+  const auto gradients = [&](bool recomputed) {
+    task->backbones()[0].model->set_checkpointing(recomputed);
+    task->loss(inputs, {}, Collective::alone()).sum.backward();
+    std::vector<Tensor> found;
+    for (const auto& [name, parameter] : named_parameters(task->parts())) {
+      const Tensor& gradient = parameter.grad();
+      found.push_back(gradient.defined() ? gradient.clone() : torch::zeros_like(parameter));
+      parameter.mutable_grad().reset();
+    }
+    return found;
+  };
+  const std::vector<Tensor> kept = gradients(false), again = gradients(true);
+  for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::allclose(kept[i], again[i], 1e-9, 1e-12)) << i;
+}
+
 // --- MVP
 
 TEST(Mvp, OnlyMaskedPatchesAndTheirAnglesCount) {

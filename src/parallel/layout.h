@@ -1,0 +1,56 @@
+// Which process holds which rows of a tensor.
+//
+//   const Layout layout(state, world.axis(AxisName::shard));
+//   torch::Tensor part = layout.cut("blocks.0.mlp.fc1.weight", weight);   // this process's rows
+//
+// A process holds a run of whole rows of the first dimension, which may be empty. One process holds vectors, numbers,
+// tensors with fewer rows than processes, and tensors that an update reads as a whole. Which process holds what depends
+// on names and shapes alone, and is chosen so that all hold about as many bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nn/named_tensors.h"
+#include "parallel/axis.h"
+
+namespace tessera::parallel {
+
+class Layout {
+ public:
+  // True for a tensor that one process must hold.
+  using HeldWhole = std::function<bool(const std::string& name)>;
+
+  // Of a process that is alone: it holds every tensor.
+  Layout() = default;
+  Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole);
+
+  int processes() const { return processes_; }
+  bool has(const std::string& name) const { return held_.contains(name); }
+  // Returns the rows of each process. Throws Error for an unknown name.
+  const std::vector<int64_t>& rows(const std::string& name) const;
+  // Returns the process with the most rows.
+  int owner(const std::string& name) const;
+  // Returns a view of the rows of a process, this one by default. A number ([]) is itself where it is held, and
+  // [0] elsewhere.
+  torch::Tensor cut(const std::string& name, const torch::Tensor& whole, int process) const;
+  torch::Tensor cut(const std::string& name, const torch::Tensor& whole) const;
+  // Returns the same of all.
+  NamedTensors cut(const NamedTensors& wholes) const;
+  // Returns the whole tensor at its owner, an undefined one elsewhere. Collective over `axis`.
+  torch::Tensor join(const std::string& name, const torch::Tensor& part, const Axis& axis) const;
+
+ private:
+  struct Held {
+    std::vector<int64_t> shape, rows;  // rows: by process
+  };
+  const Held& held(const std::string& name) const;
+
+  int processes_ = 1, rank_ = 0;
+  std::map<std::string, Held> held_;
+};
+
+}  // namespace tessera::parallel

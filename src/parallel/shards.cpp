@@ -1,0 +1,250 @@
+#include "parallel/shards.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace tessera::parallel {
+namespace {
+
+constexpr int64_t kBucketBytes = int64_t{25} << 20;  // as many as in data parallelism
+constexpr size_t kInFlight = 2;
+
+// Tensors of one dtype and device that travel together. As numbers in a row: first the rows of process 0 of each tensor, then
+// those of process 1, and so on.
+struct Bucket {
+  std::vector<size_t> tensors;
+  std::vector<int64_t> counts;  // numbers of each process
+  int64_t total() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+  // Returns the view of a process's numbers in those of all.
+  torch::Tensor numbers_of(int process, const torch::Tensor& flat) const {
+    const auto place = counts.begin() + process;
+    return flat.narrow(0, std::accumulate(counts.begin(), place, int64_t{0}), *place);
+  }
+};
+
+std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& wholes, bool backwards) {
+  std::vector<Bucket> buckets;
+  int64_t bytes = 0;
+  for (size_t k = 0; k < wholes.size(); ++k) {
+    const size_t i = backwards ? wholes.size() - 1 - k : k;
+    const auto& [name, whole] = wholes[i];
+    const auto size = static_cast<int64_t>(whole.nbytes());
+    const bool alike = !buckets.empty() && [&] {
+      const torch::Tensor& before = wholes[buckets.back().tensors.back()].second;
+      return before.scalar_type() == whole.scalar_type() && before.device() == whole.device();
+    }();
+    if (!alike || bytes + size > kBucketBytes) {
+      buckets.push_back({{}, std::vector<int64_t>(static_cast<size_t>(layout.processes()), 0)});
+      bytes = 0;
+    }
+    Bucket& bucket = buckets.back();
+    bucket.tensors.push_back(i);
+    bytes += size;
+    for (int r = 0; r < layout.processes(); ++r)
+      bucket.counts[static_cast<size_t>(r)] += layout.cut(name, whole, r).numel();
+  }
+  return buckets;
+}
+
+// Calls `visit` with each tensor's number, its rows of a process, and the place of these rows in `flat`, which has the
+// numbers of that process.
+template <class Visit>
+void for_each_rows(const Bucket& bucket, const Layout& layout, const NamedTensors& wholes, int process,
+                   const torch::Tensor& flat, const Visit& visit) {
+  int64_t offset = 0;
+  for (const size_t i : bucket.tensors) {
+    const torch::Tensor rows = layout.cut(wholes[i].first, wholes[i].second, process);
+    visit(i, rows, flat.narrow(0, offset, rows.numel()).view(rows.sizes()));
+    offset += rows.numel();
+  }
+}
+
+}  // namespace
+
+struct Shards::State {
+  const World& world;
+  const Layout layout;
+  const NamedTensors wholes, parts;
+  const int64_t stage;
+  const std::vector<Bucket> buckets;  // in the order in which gradients arrive, about
+  bool running = false, last = false;
+  std::vector<char> ready;          // tensors whose gradient of this pass is complete
+  std::vector<char> used;           // tensors that got a gradient in this step in this process
+  size_t next = 0;                  // bucket to start
+  std::vector<torch::Tensor> sums;  // of each bucket: this process's numbers
+  struct Running {
+    size_t bucket;
+    torch::Tensor own;
+    Axis::Wait wait;
+  };
+  std::deque<Running> in_flight;
+
+  State(const World& all, Layout held, const NamedTensors& trained, int64_t zero)
+      : world(all),
+        layout(std::move(held)),
+        wholes(trained),
+        parts(layout.cut(trained)),
+        stage(zero),
+        buckets(make_buckets(layout, trained, /*backwards=*/true)),
+        used(trained.size(), 0),
+        sums(buckets.size()) {}
+
+  bool exchanges() const { return last || stage >= 2; }
+
+  void arrived(size_t tensor) {
+    if (!running || !exchanges()) return;
+    ready[tensor] = 1;
+    while (next < buckets.size() && std::all_of(buckets[next].tensors.begin(), buckets[next].tensors.end(),
+                                                [&](size_t i) { return ready[i]; }))
+      start();
+  }
+
+  // Exchanges start in the order of the buckets in all processes.
+  void start() {
+    const torch::NoGradGuard no_grad;
+    const Bucket& bucket = buckets[next];
+    const Axis& axis = world.axis(AxisName::shard);
+    const torch::Tensor flat = torch::zeros({bucket.total()}, wholes[bucket.tensors[0]].second.options());
+    for (int r = 0; r < axis.size(); ++r)
+      for_each_rows(bucket, layout, wholes, r, bucket.numbers_of(r, flat),
+                    [&](size_t i, const torch::Tensor&, torch::Tensor place) {
+                      if (const torch::Tensor& gradient = wholes[i].second.grad(); gradient.defined())
+                        place.copy_(layout.cut(wholes[i].first, gradient, r));
+                    });
+    for (const size_t i : bucket.tensors) {
+      used[i] = used[i] || wholes[i].second.grad().defined();
+      wholes[i].second.mutable_grad().reset();
+    }
+    const torch::Tensor own = torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, flat.options());
+    in_flight.push_back({next, own, axis.start_scatter_sum(flat, own, bucket.counts)});
+    ++next;
+    while (in_flight.size() > kInFlight) take_oldest();
+  }
+
+  void take_oldest() {
+    const torch::NoGradGuard no_grad;
+    const Running oldest = std::move(in_flight.front());
+    in_flight.pop_front();
+    oldest.wait();
+    world.axis(AxisName::replicate).sum(oldest.own);
+    torch::Tensor& sum = sums[oldest.bucket];
+    if (sum.defined())
+      sum.add_(oldest.own);
+    else
+      sum = oldest.own;
+  }
+
+  // Gives the parts the means over processes.
+  void finish() {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor counts = torch::empty({std::ssize(used)}, torch::kInt64);
+    std::copy(used.begin(), used.end(), counts.mutable_data_ptr<int64_t>());
+    world.samples().sum(counts);
+    const auto* in_processes = counts.const_data_ptr<int64_t>();
+    const int own = world.axis(AxisName::shard).rank();
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      sums[b].div_(world.samples().size());
+      for_each_rows(buckets[b], layout, wholes, own, sums[b],
+                    [&](size_t i, const torch::Tensor&, const torch::Tensor& gradient) {
+                      torch::Tensor part = parts[i].second;
+                      part.mutable_grad() = in_processes[i] > 0 ? gradient : torch::Tensor();
+                    });
+      sums[b].reset();
+    }
+    std::fill(used.begin(), used.end(), 0);
+  }
+};
+
+namespace {
+
+class Arrival final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit Arrival(std::function<void()> arrived) : arrived_(std::move(arrived)) {}
+  void operator()(const torch::autograd::Variable&) override { arrived_(); }
+
+ private:
+  std::function<void()> arrived_;
+};
+
+}  // namespace
+
+Shards::Shards(const World& world, Layout layout, const NamedTensors& trained, int64_t stage)
+    : state_(std::make_shared<State>(world, std::move(layout), trained, stage)) {
+  for (size_t i = 0; i < trained.size(); ++i)
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        trained[i].second, std::make_unique<Arrival>([weak = std::weak_ptr(state_), i] {
+          if (const auto state = weak.lock()) state->arrived(i);
+        }));
+}
+
+Shards::~Shards() = default;
+
+const Layout& Shards::layout() const { return state_->layout; }
+const NamedTensors& Shards::wholes() const { return state_->wholes; }
+const NamedTensors& Shards::parts() const { return state_->parts; }
+
+void Shards::begin(bool last) {
+  check(!state_->running, "shards: begin() twice");
+  state_->running = true, state_->last = last, state_->next = 0;
+  state_->ready.assign(state_->wholes.size(), 0);
+}
+
+void Shards::end() {
+  State& state = *state_;
+  if (state.exchanges())
+    while (state.next < state.buckets.size()) state.start();
+  while (!state.in_flight.empty()) state.take_oldest();
+  state.running = false;
+  if (state.last) state.finish();
+}
+
+void Shards::gather(const NamedTensors& wholes) const {
+  const torch::NoGradGuard no_grad;
+  const Layout& layout = state_->layout;
+  const Axis& axis = state_->world.axis(AxisName::shard);
+  const std::vector<Bucket> buckets = make_buckets(layout, wholes, /*backwards=*/false);
+  std::deque<std::pair<torch::Tensor, Axis::Wait>> in_flight;
+  size_t taken = 0;
+  const auto take_oldest = [&] {
+    const auto [flat, wait] = std::move(in_flight.front());
+    in_flight.pop_front();
+    wait();
+    const Bucket& bucket = buckets[taken++];
+    for (int r = 0; r < axis.size(); ++r)
+      if (r != axis.rank())
+        for_each_rows(bucket, layout, wholes, r, bucket.numbers_of(r, flat),
+                      [](size_t, torch::Tensor rows, const torch::Tensor& place) { rows.copy_(place); });
+  };
+  for (const Bucket& bucket : buckets) {
+    const auto options = wholes[bucket.tensors[0]].second.options();
+    const torch::Tensor own = torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, options);
+    for_each_rows(bucket, layout, wholes, axis.rank(), own,
+                  [](size_t, const torch::Tensor& rows, torch::Tensor place) { place.copy_(rows); });
+    const torch::Tensor flat = torch::empty({bucket.total()}, options);
+    in_flight.emplace_back(flat, axis.start_gather(own, flat, bucket.counts));
+    if (in_flight.size() > kInFlight) take_oldest();
+  }
+  while (!in_flight.empty()) take_oldest();
+}
+
+torch::Tensor Shards::join(const std::string& name, const torch::Tensor& part) const {
+  return state_->layout.join(name, part, state_->world.axis(AxisName::shard));
+}
+
+bool Shards::first_copy() const { return state_->world.axis(AxisName::replicate).rank() == 0; }
+
+double Shards::norm_of_all(double own, double p) const {
+  const Axis& axis = state_->world.axis(AxisName::shard);
+  const torch::Tensor norms = axis.gather(torch::full({1}, own, torch::kFloat64),
+                                          std::vector<int64_t>(static_cast<size_t>(axis.size()), 1));
+  return at::linalg_vector_norm(norms, p).item<double>();
+}
+
+}  // namespace tessera::parallel

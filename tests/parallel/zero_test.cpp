@@ -1,0 +1,131 @@
+// ZeRO: the optimiser's state, the average and gradients divided over processes give the run of one process.
+#include "tests/parallel/parallel_testing.h"
+
+namespace tessera::parallel_testing {
+namespace {
+
+class ZeroTest : public ParallelTest {
+ protected:
+  // A way to divide the run, with its number of processes.
+  struct Divided {
+    int processes;
+    Words settings;
+  };
+  void expect_as_one(const std::vector<Divided>& ways, Words settings) const {
+    settings.emplace_back("train.precision=fp64");
+    fs::remove_all(path("one"));
+    ASSERT_EQ(run(1, "one", settings), 0) << log("one");
+    for (const Divided& way : ways) {
+      Words all = settings;
+      all.insert(all.end(), way.settings.begin(), way.settings.end());
+      SCOPED_TRACE(text(way.processes, " processes, ", join(way.settings, ", ")));
+      fs::remove_all(path("divided"));
+      ASSERT_EQ(run(way.processes, "divided", all, {}, By::script), 0) << log("divided");
+      EXPECT_TRUE(fs::exists(path("divided/checkpoints/latest/optimiser-00002-of-00002.safetensors")) ||
+                  way.processes > 2);
+      expect_close_weights("one", "divided");
+      expect_close_metrics("one", "divided", 1e-9);
+    }
+  }
+};
+
+TEST_F(ZeroTest, EveryStageMakesTheWeightsOfOneProcess) {
+  expect_as_one({{2, {"parallel.zero=1"}},
+                 {2, {"parallel.zero=2"}},
+                 {4, {"parallel.zero=1"}},
+                 {4, {"parallel.zero=2", "parallel.replicate=2"}}},
+                {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "optimiser.layer_decay=0.7"});
+}
+
+// Updates that look at all rows of a tensor, or at all gradients.
+TEST_F(ZeroTest, OptimisersAndClippingMakeTheWeightsOfOneProcess) {
+  const Words few = {"train.steps=4"};
+  const auto with = [&](Words more) {
+    more.insert(more.end(), few.begin(), few.end());
+    return more;
+  };
+  for (const char* optimiser : {"sgd", "lamb", "lars", "muon"}) {
+    SCOPED_TRACE(optimiser);
+    expect_as_one({{2, {"parallel.zero=2"}}}, with({text("optimiser.name=", optimiser)}));
+  }
+  for (const char* mode : {"agc", "each", "value"}) {
+    SCOPED_TRACE(mode);
+    expect_as_one({{2, {"parallel.zero=1"}}}, with({text("train.clip_mode=", mode), "train.clip_grad=0.02"}));
+  }
+}
+
+// Tensors that some processes do not use, statistics of batch norms, frozen weights, recomputed blocks.
+TEST_F(ZeroTest, TasksMakeTheWeightsOfOneProcess) {
+  const std::vector<Divided> way = {{2, {"parallel.zero=2"}}};
+  use_task("[task]\nname = \"mae\"\ndecoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n");
+  expect_as_one(way, {"train.steps=4", "train.accumulate=2", "train.checkpoint_activations=true"});
+  use_task(
+      "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
+      "context_length = 32\n");
+  expect_as_one(way, {"train.steps=4", "train.freeze=[\"visual.trunk.blocks.0.*\"]"});
+  use_task(
+      "[task]\nname = \"segment\"\nchannels = 8\nauxiliary_channels = 8\nblocks = [0, 0, 1, 1]\n"
+      "scale = [32, 32]\ntest_mode = \"whole\"\n");
+  expect_as_one(way, {"train.steps=4", "data.path=shapes:task=segment,train=48,val=10,size=32"});
+}
+
+// A run goes on with other numbers of processes and other stages.
+TEST_F(ZeroTest, AnyNumberOfProcessesContinuesAnyStage) {
+  const Words common = {"train.precision=fp64", "train.checkpoint_steps=2"};
+  ASSERT_EQ(run(1, "whole", common), 0) << log("whole");
+  struct Stretch {
+    int processes;
+    const char* setting;
+    int64_t until;
+  };
+  for (const Stretch& stretch :
+       {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=2", 8}, Stretch{3, "parallel.zero=1", 12},
+        Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
+    Words settings = common;
+    settings.emplace_back(stretch.setting);
+    const pid_t job = start(stretch.processes, "parts", settings, {"--resume", "auto"}, By::script);
+    if (stretch.until > 0) {
+      const std::string reached = path(text("parts/checkpoints/step-0000", stretch.until < 10 ? "0" : "",
+                                            stretch.until, "/manifest.json"));
+      while (!fs::exists(reached) && is_running(job))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (const pid_t process : stretch.processes == 1 ? std::vector{job} : children_of(job))
+        ::kill(process, SIGKILL);
+    }
+    const int code = exit_code(job);
+    if (stretch.until == 0) {
+      ASSERT_EQ(code, 0) << log("parts");
+    }
+  }
+  expect_close_metrics("whole", "parts", 1e-9);
+  expect_close_weights("whole", "parts");
+}
+
+TEST_F(ZeroTest, TheFilesAreThoseOfOneProcess) {
+  const Words still = {"optimiser.lr=0", "train.steps=1", "schedule.warmup_steps=0", "train.ema_decay=0"};
+  ASSERT_EQ(run(1, "one", still), 0) << log("one");
+  Words divided = still;
+  divided.emplace_back("parallel.zero=2");
+  ASSERT_EQ(run(2, "two", divided, {}, By::script), 0) << log("two");
+  EXPECT_EQ(read_text(path("one/model.safetensors")), read_text(path("two/model.safetensors")));
+}
+
+TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
+  const auto refusal = [&](const std::string& name, int processes, const Words& settings) {
+    EXPECT_EQ(run(processes, name, settings, {}, By::script), 2) << log(name);
+    return log(name);
+  };
+  EXPECT_NE(refusal("three", 2, {"parallel.zero=3"}).find("parallel.zero is 3"), std::string::npos)
+      << log("three");
+  EXPECT_NE(refusal("odd", 3, {"parallel.zero=1", "parallel.shard=2"}).find("start 2 processes"),
+            std::string::npos)
+      << log("odd");
+  EXPECT_NE(refusal("none", 2, {"parallel.shard=2"}).find("set parallel.zero to 1 or 2"), std::string::npos)
+      << log("none");
+  EXPECT_NE(refusal("noise", 2, {"parallel.zero=1", "train.noise_scale=true"}).find("train.noise_scale"),
+            std::string::npos)
+      << log("noise");
+}
+
+}  // namespace
+}  // namespace tessera::parallel_testing
