@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/config.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -438,6 +439,15 @@ bool set_by_torchrun() {
   return std::getenv("TORCHELASTIC_RUN_ID") && threads && std::string(threads) == "1";
 }
 
+// The groups of processes follow from [parallel], so they are compared before there are any.
+void require_same_layout(const parallel::ParallelConfig& config, parallel::World& world) {
+  const std::vector<std::string> all = world.gather(write_toml(write_config(config)));
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      fail("process ", rank, " of ", world.size(),
+           " has another [parallel] than the first one: every process must divide the run alike");
+}
+
 }  // namespace
 
 RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
@@ -449,6 +459,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   // Checked first, since "auto" means the model of an existing run, which other weights may not match.
   if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
   parallel::require_trainable(recipe.parallel);
+  require_same_layout(recipe.parallel, world);
   world.lay_out(recipe.parallel);
   parallel::require_trainable(recipe.parallel, world.mesh());
   Recipe shared = recipe;

@@ -83,7 +83,7 @@ void Trainer::share_first_weights() {
     world_.sum(first);
     tensor.copy_(first);
   }
-  if (optimisation_.ema) optimisation_.ema->load_state(0, model_.state);
+  if (optimisation_.ema) optimisation_.ema->load_state(0, optimisation_.averaged);
 }
 
 // Every process must read the first one's file in the run directory.

@@ -94,6 +94,13 @@ TEST_F(ParallelTest, ProcessesThatCannotFindEachOtherDoNotMakeTheSameRunEach) {
   EXPECT_EQ(run(1, "script", {"train.steps=1", "schedule.warmup_steps=0"}), 0) << log("script");
 }
 
+TEST_F(ParallelTest, AnotherLayoutOnOneMachineIsSeenBeforeTheFirstStep) {
+  const std::vector<Words> programs = {training("other", {}), training("other", {"parallel.zero=1"})};
+  EXPECT_EQ(exit_code(start_each(path("other"), programs)), 1) << log("other");
+  EXPECT_NE(log("other").find("has another [parallel] than the first one"), std::string::npos)
+      << log("other");
+}
+
 TEST_F(ParallelTest, OtherDataOnOneMachineIsSeenBeforeTheFirstStep) {
   const std::vector<Words> programs = {training("other", {}),
                                        training("other", {"data.path=shapes:train=264,val=50"})};

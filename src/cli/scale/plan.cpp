@@ -108,6 +108,18 @@ std::string source_of(const train::CountedRun& run, const plan::Cluster& cluster
                              : "");
 }
 
+// Returns the layout as keys of [parallel].
+Value parallel_keys(const plan::Layout& layout) {
+  Value keys;
+  keys.set("replicate", layout.zero > 0 ? 1 : layout.data);
+  keys.set("shard", layout.zero > 0 ? layout.data : 1);
+  keys.set("zero", layout.zero);
+  if (layout.context > 1) keys.set("context", layout.context);
+  if (layout.tensor > 1) keys.set("tensor", layout.tensor);
+  if (layout.pipeline > 1) keys.set("pipeline", layout.pipeline);
+  return keys;
+}
+
 // Writes a recipe based on the given ones with the chosen layout.
 void write_recipe(const PlanOptions& options, const PlanInput& input, const plan::Layout& layout) {
   Value recipe;
@@ -117,13 +129,17 @@ void write_recipe(const PlanOptions& options, const PlanInput& input, const plan
   recipe.set("train.batch_size", input.arithmetic.batch);
   recipe.set("train.accumulate", layout.microbatches(input.arithmetic.batch));
   recipe.set("train.checkpoint_activations", layout.recompute == plan::Recompute::full);
+  const std::string missing = plan::why_not_yet(layout);
+  if (missing.empty()) recipe.set("parallel", parallel_keys(layout));
   std::string page = text("# Layout by tessera plan: ", layout.text(), ", on ", input.cluster.chips, " x ",
                           input.cluster.chip.name, ".\n", write_toml(recipe));
-  const std::string missing = plan::why_not_yet(layout);
-  if (!missing.empty())
-    page += text("\n# This version cannot run ", missing, " yet.\n# [parallel]\n# data = ", layout.data,
-                 "\n# tensor = ", layout.tensor, "\n# pipeline = ", layout.pipeline,
-                 "\n# zero = ", layout.zero, "\n");
+  if (!missing.empty()) {
+    Value parallel;
+    parallel.set("parallel", parallel_keys(layout));
+    page += text("\n# This version cannot run ", missing, " yet.\n");
+    for (const std::string& line : split(write_toml(parallel), '\n'))
+      if (!line.empty()) page += "# " + line + "\n";
+  }
   write_text_atomic(options.write, page);
 }
 
