@@ -62,7 +62,7 @@ TEST_F(ZeroTest, TasksMakeTheWeightsOfOneProcess) {
   use_task(
       "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
       "context_length = 32\n");
-  expect_as_one(way, {"train.steps=4", "train.freeze=[\"visual.trunk.blocks.0.*\"]"});
+  expect_as_one(way, {"train.steps=4", "train.freeze=[\"blocks.0.*\"]"});
   use_task(
       "[task]\nname = \"segment\"\nchannels = 8\nauxiliary_channels = 8\nblocks = [0, 0, 1, 1]\n"
       "scale = [32, 32]\ntest_mode = \"whole\"\n");
@@ -112,17 +112,19 @@ TEST_F(ZeroTest, TheFilesAreThoseOfOneProcess) {
 
 TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
   const auto refusal = [&](const std::string& name, int processes, const Words& settings) {
-    EXPECT_EQ(run(processes, name, settings, {}, By::script), 2) << log(name);
+    EXPECT_EQ(run(processes, name, settings), 2) << log(name);
     return log(name);
   };
-  EXPECT_NE(refusal("three", 2, {"parallel.zero=3"}).find("parallel.zero is 3"), std::string::npos)
+  EXPECT_NE(refusal("three", 2, {"parallel.zero=3"}).find("parallel.zero = 3, must be 0 to 2"),
+            std::string::npos)
       << log("three");
-  EXPECT_NE(refusal("odd", 3, {"parallel.zero=1", "parallel.shard=2"}).find("start 2 processes"),
+  EXPECT_NE(refusal("odd", 3, {"parallel.zero=1", "parallel.shard=2"}).find("start 4 processes"),
             std::string::npos)
       << log("odd");
   EXPECT_NE(refusal("none", 2, {"parallel.shard=2"}).find("set parallel.zero to 1 or 2"), std::string::npos)
       << log("none");
-  EXPECT_NE(refusal("noise", 2, {"parallel.zero=1", "train.noise_scale=true"}).find("train.noise_scale"),
+  EXPECT_NE(refusal("noise", 2, {"parallel.zero=1", "train.noise_scale=true", "train.accumulate=2"})
+                .find("train.noise_scale reads"),
             std::string::npos)
       << log("noise");
 }
