@@ -67,6 +67,7 @@ bench: packages-mpi configure  ## speed against the peers, reading images with T
 	bench/tables vision_language docs/performance.md bench/vision_language.sh $(abspath $(BUILD))
 	bench/tables serve docs/performance.md bench/serve.sh $(abspath $(BUILD))
 	bench/tables processes docs/performance.md bench/processes.sh $(abspath $(BUILD)) $(TESSERA_BENCH_CIFAR10)
+	bench/tables zero docs/performance.md bench/zero.sh $(abspath $(BUILD))
 ifdef TESSERA_BENCH_TILES
 	bench/tables data docs/performance.md bench/data.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)
 	bench/tables predict docs/performance.md bench/predict.sh $(abspath $(BUILD)) $(TESSERA_BENCH_TILES)

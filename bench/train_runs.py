@@ -7,22 +7,46 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import rounds
 
 HERE = pathlib.Path(__file__).parent
+TOGETHER = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"]
 VIL = HERE.parent / "recipes" / "compare" / "vil.toml"
 
 
-def train(words, recipe, data, steps, *settings):
-    """Runs this command; returns the metrics.jsonl lines of kind "train" without the first, which includes the start."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
+def peak_of_children(parent):
+    """The most memory that a child of this process has had, in MB; 0 if there is none."""
+    peak = 0
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
+        except OSError:
+            continue  # ended in between
+        if int(status["PPid"]) == parent and "VmHWM" in status:
+            peak = max(peak, int(status["VmHWM"].split()[0]) / 1024)
+    return peak
+
+
+def train(words, recipe, data, steps, *settings, peaks=None):
+    """Runs this command; returns the metrics.jsonl lines of kind "train" without the first, which includes the start. Adds the
+    peak memory of a process to `peaks`."""
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/errors", "w+") as errors:
+        started = subprocess.Popen(
             [*words, "train", recipe, "--data", data, "--output", f"{folder}/run", "--set", f"train.steps={steps}",
              f"train.log_every={steps // 4}", "train.eval_every=0", "schedule.warmup_epochs=0", *settings],
-            capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stderr.strip().splitlines()[-1])
+            stdout=subprocess.DEVNULL, stderr=errors, text=True)
+        peak = 0
+        while started.poll() is None:
+            if peaks is not None:
+                peak = max(peak, peak_of_children(started.pid))
+            time.sleep(0.2)
+        if peaks is not None:
+            peaks.append(peak)
+        if started.returncode != 0:
+            errors.seek(0)
+            sys.exit(errors.read().strip().splitlines()[-1])
         lines = map(json.loads, pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines())
         return [line for line in lines if line["kind"] == "train"][1:]
 
@@ -36,14 +60,30 @@ def processes(options):
         lines = train([*words, options.program], VIL, options.data, 80, f"train.threads={threads}")
         return mean(lines, "images_per_second")
 
-    together = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"]
-    ways = {"one process of two threads": lambda: speed(2), "two processes of one thread": lambda: speed(1, *together)}
+    ways = {"one process of two threads": lambda: speed(2), "two processes of one thread": lambda: speed(1, *TOGETHER)}
     results = rounds.take_turns(ways, options.rounds, "processes")
     one, two = results.values()
     rounds.head("", "images/s", "times")
     for name, times in zip(ways, ("", f"{rounds.times_faster(two, one):.2f}")):
         rounds.row(name, f"{statistics.median(results[name]):.0f}", times)
     print(json.dumps({"ratio": round(rounds.times_faster(two, one), 3), **results}))
+
+
+def zero(options):
+    peaks = {}
+
+    def speed(stage):
+        lines = train([*TOGETHER, options.program], HERE / "zero.toml", "shapes:train=512,val=16,size=224", 8,
+                      f"parallel.zero={stage}", peaks=peaks.setdefault(stage, []))
+        return mean(lines, "images_per_second")
+
+    ways = {stage: lambda stage=stage: speed(stage) for stage in (0, 1, 2)}
+    results = rounds.take_turns(ways, options.rounds, "zero")
+    rounds.head("parallel.zero", "images/s", "of stage 0", "peak memory of a process, MB")
+    for stage, speeds in results.items():
+        rounds.row(stage, f"{statistics.median(speeds):.2f}", f"{rounds.times_faster(speeds, results[0]):.3f}",
+                   f"{statistics.median(peaks[stage]):.0f}")
+    print(json.dumps({"images_per_second": results, "peak_mb": peaks}))
 
 
 def waiting(options):
@@ -65,6 +105,8 @@ commands = arguments.add_subparsers(required=True)
 command = commands.add_parser("processes", help="two processes of one thread against one of two")
 command.add_argument("data")
 command.set_defaults(run=processes)
+command = commands.add_parser("zero", help="two processes that divide the optimiser's state, against two that do not")
+command.set_defaults(run=zero)
 command = commands.add_parser("waiting", help="the share of the time spent waiting for data")
 command.add_argument("data")
 command.add_argument("photos")

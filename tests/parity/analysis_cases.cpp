@@ -8,7 +8,7 @@
 #include "eval/tsne.h"
 #include "tests/parity/case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::analysis_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -240,4 +240,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::analysis_cases

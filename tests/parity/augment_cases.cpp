@@ -11,7 +11,7 @@
 #include "tests/parity/case.h"
 #include "tests/parity/image_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::augment_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -200,4 +200,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::augment_cases

@@ -9,7 +9,7 @@
 #include "nn/position.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::baseline_cases {
 namespace {
 
 using Input = std::function<torch::Tensor(const std::string&)>;
@@ -189,4 +189,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::baseline_cases

@@ -4,7 +4,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::bert_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -51,4 +51,4 @@ CaseResult check_bert(const Golden& golden) {
 const Registered registered({{"bert", check_bert, {"components/model_bert"}}});
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::bert_cases

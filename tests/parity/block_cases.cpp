@@ -9,7 +9,7 @@
 #include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::block_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -296,4 +296,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::block_cases

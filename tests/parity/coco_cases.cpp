@@ -13,7 +13,7 @@
 #include "tests/parity/detection_case.h"
 #include "tests/parity/image_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::coco_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -490,4 +490,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::coco_cases

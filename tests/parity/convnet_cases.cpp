@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::convnet_cases {
 namespace {
 
 using Input = std::function<torch::Tensor(const std::string&)>;
@@ -79,4 +79,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::convnet_cases

@@ -6,7 +6,7 @@
 #include "data/tools/corruption.h"
 #include "tests/parity/image_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::corruption_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -80,4 +80,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::corruption_cases

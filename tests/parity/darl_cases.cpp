@@ -15,7 +15,7 @@
 #include "tasks/pretrain/darl.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::darl_cases {
 namespace {
 
 models::ModelSpec darl_spec(const Golden& golden, const Value& overrides) {
@@ -355,4 +355,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::darl_cases

@@ -5,7 +5,7 @@
 #include "tasks/pairs/nclip.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::declip_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -112,4 +112,4 @@ CaseResult check_declip(const Golden& golden) {
 const Registered registered({{"declip", check_declip, {"components/block_declip_nclip"}}});
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::declip_cases

@@ -8,7 +8,7 @@
 #include "tests/parity/detector_case.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::detector_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -225,4 +225,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::detector_cases

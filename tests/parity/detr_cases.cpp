@@ -8,7 +8,7 @@
 #include "tests/parity/detr_tolerance.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::detr_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -340,4 +340,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::detr_cases

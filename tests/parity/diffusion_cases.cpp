@@ -8,7 +8,7 @@
 #include "tests/parity/config_reader.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::diffusion_cases {
 namespace {
 
 using namespace tessera::diffusion;
@@ -390,4 +390,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::diffusion_cases

@@ -3,7 +3,7 @@
 #include "models/base/tokeniser.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::dvae_cases {
 namespace {
 
 torch::Tensor channels_last(const torch::Tensor& x) { return x.movedim(1, -1); }
@@ -154,4 +154,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::dvae_cases

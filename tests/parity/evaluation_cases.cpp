@@ -12,7 +12,7 @@
 #include "tests/parity/case.h"
 #include "train/sweep_sets.h"
 
-namespace tessera::parity {
+namespace tessera::parity::evaluation_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -254,4 +254,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::evaluation_cases

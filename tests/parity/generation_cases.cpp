@@ -7,7 +7,7 @@
 #include "tests/parity/model_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::generation_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -91,4 +91,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::generation_cases

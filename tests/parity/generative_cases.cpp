@@ -15,7 +15,7 @@
 #include "tests/parity/model_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::generative_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -256,4 +256,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::generative_cases

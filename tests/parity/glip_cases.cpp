@@ -5,7 +5,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::glip_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -118,4 +118,4 @@ CaseResult check_glip(const Golden& golden) {
 const Registered registered({{"glip", check_glip, {"components/block_glip"}}});
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::glip_cases

@@ -12,7 +12,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::igpt_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -155,4 +155,4 @@ CaseResult check_igpt(const Golden& golden) {
 const Registered registered({{"igpt", check_igpt, {"components/model_igpt"}}});
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::igpt_cases

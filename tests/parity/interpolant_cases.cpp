@@ -3,7 +3,7 @@
 #include "diffusion/interpolant_sampler.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::interpolant_cases {
 namespace {
 
 using namespace tessera::diffusion;
@@ -168,4 +168,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::interpolant_cases

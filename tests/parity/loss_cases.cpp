@@ -7,7 +7,7 @@
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::loss_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -123,4 +123,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::loss_cases

@@ -8,7 +8,7 @@
 #include "tests/parity/model_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::mae_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -169,4 +169,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::mae_cases

@@ -10,7 +10,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::mamba_cases {
 namespace {
 
 using torch::Tensor;
@@ -228,4 +228,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::mamba_cases

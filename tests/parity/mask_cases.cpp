@@ -10,7 +10,7 @@
 #include "tasks/dense/pixel_scores.h"
 #include "tests/parity/image_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::mask_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -222,4 +222,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::mask_cases

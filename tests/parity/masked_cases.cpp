@@ -11,7 +11,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::masked_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -250,4 +250,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::masked_cases

@@ -6,7 +6,7 @@
 #include "tests/parity/detr_tolerance.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::matching_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -155,4 +155,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::matching_cases

@@ -8,7 +8,7 @@
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::metric_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -120,4 +120,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::metric_cases

@@ -4,7 +4,7 @@
 #include "ops/mlstm_testing.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::mlstm_cases {
 namespace {
 
 CaseResult check_mlstm_parallel(const Golden& golden) {
@@ -118,4 +118,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::mlstm_cases

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "tests/parity/detector_case.h"
 #include "weights/name_tables.h"
 
 namespace tessera::parity {
@@ -99,10 +100,6 @@ std::map<std::string, std::string> our_names_of(const models::Family& family, co
 torch::Tensor in_shape_of(const torch::Tensor& tensor, const std::vector<int64_t>& shape) {
   const bool unit_axes = tensor.dim() == 2 && shape.size() == 4 && shape[2] == 1 && shape[3] == 1;
   return unit_axes ? tensor.unsqueeze(-1).unsqueeze(-1) : tensor;
-}
-
-torch::Tensor gradient_of(const torch::Tensor& leaf) {
-  return leaf.grad().defined() ? leaf.grad() : torch::zeros_like(leaf);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "tests/parity/case.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::optimiser_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -261,4 +261,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::optimiser_cases

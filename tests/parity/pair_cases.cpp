@@ -10,7 +10,7 @@
 #include "tasks/pairs/pair_loss.h"
 #include "tests/parity/case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::pair_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -315,4 +315,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::pair_cases

@@ -11,7 +11,7 @@
 #include "tests/parity/case.h"
 #include "tests/parity/config_reader.h"
 
-namespace tessera::parity {
+namespace tessera::parity::position_cases {
 namespace {
 
 struct Tolerance {
@@ -225,4 +225,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::position_cases

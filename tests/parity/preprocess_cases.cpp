@@ -7,7 +7,7 @@
 #include "data/transforms/transform.h"
 #include "tests/parity/image_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::preprocess_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -97,4 +97,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::preprocess_cases

@@ -8,7 +8,7 @@
 #include "tests/parity/case.h"
 #include "text/conversation.h"
 
-namespace tessera::parity {
+namespace tessera::parity::prompt_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -72,4 +72,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::prompt_cases

@@ -9,7 +9,7 @@
 #include "ops/lsq.h"
 #include "tests/parity/case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::quant_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -172,4 +172,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::quant_cases

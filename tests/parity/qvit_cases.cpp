@@ -8,7 +8,7 @@
 #include "tasks/base/losses.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::qvit_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -144,4 +144,4 @@ CaseResult check_qvit(const Golden& golden) {
 const Registered registered({{"qvit", check_qvit, {"components/block_qvit"}}});
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::qvit_cases

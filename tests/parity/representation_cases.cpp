@@ -4,7 +4,7 @@
 #include "tasks/base/representation.h"
 #include "tests/parity/model_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::representation_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -97,4 +97,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::representation_cases

@@ -10,7 +10,7 @@
 #include "tests/parity/dense_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::segmentation_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -284,4 +284,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::segmentation_cases

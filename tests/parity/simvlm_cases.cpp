@@ -6,7 +6,7 @@
 #include "nn/convolution.h"
 #include "tests/parity/published_case.h"
 
-namespace tessera::parity {
+namespace tessera::parity::simvlm_cases {
 namespace {
 
 using torch::Tensor;
@@ -156,4 +156,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::simvlm_cases

@@ -7,7 +7,7 @@
 #include "text/tokeniser_steps.h"
 #include "text/unicode.h"
 
-namespace tessera::parity {
+namespace tessera::parity::tokeniser_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -166,4 +166,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::tokeniser_cases

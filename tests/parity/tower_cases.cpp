@@ -11,7 +11,7 @@
 #include "weights/name_tables.h"
 #include "weights/two_tower_published.h"
 
-namespace tessera::parity {
+namespace tessera::parity::tower_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -315,4 +315,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::tower_cases

@@ -13,7 +13,7 @@
 #include "tests/parity/model_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::training_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -129,4 +129,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::training_cases

@@ -12,7 +12,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::view_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -403,4 +403,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::view_cases

@@ -5,7 +5,7 @@
 #include "weights/language_files.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::vlm_cases {
 namespace {
 
 using Json = nlohmann::json;
@@ -297,4 +297,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::vlm_cases

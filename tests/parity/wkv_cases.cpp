@@ -10,7 +10,7 @@
 #include "tests/parity/published_case.h"
 #include "weights/name_tables.h"
 
-namespace tessera::parity {
+namespace tessera::parity::wkv_cases {
 namespace {
 
 using torch::Tensor;
@@ -184,4 +184,4 @@ const Registered registered({
 });
 
 }  // namespace
-}  // namespace tessera::parity
+}  // namespace tessera::parity::wkv_cases
