@@ -24,7 +24,7 @@ class Layout {
   // True for a tensor that one process must hold.
   using HeldWhole = std::function<bool(const std::string& name)>;
 
-  // Of a process that is alone: it holds every tensor.
+  // The layout for one process, which holds every tensor.
   Layout() = default;
   Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole);
 
@@ -34,8 +34,8 @@ class Layout {
   const std::vector<int64_t>& rows(const std::string& name) const;
   // Returns the process with the most rows.
   int owner(const std::string& name) const;
-  // Returns a view of the rows of a process, this one by default. A number ([]) is itself where it is held, and
-  // [0] elsewhere.
+  // Returns a view of the rows of a process, by default of this one. A number ([]) is [0] in processes that do not hold
+  // it.
   torch::Tensor cut(const std::string& name, const torch::Tensor& whole, int process) const;
   torch::Tensor cut(const std::string& name, const torch::Tensor& whole) const;
   // Returns the same of all.

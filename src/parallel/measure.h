@@ -35,7 +35,7 @@ struct MeasuredCluster {
 
 struct MeasureOptions {
   torch::Device device = torch::kCPU;
-  std::vector<int64_t> sizes = {int64_t{1} << 10, int64_t{1} << 14, int64_t{1} << 18, int64_t{1} << 22,
+  std::vector<int64_t> sizes = {int64_t{1} << 10, int64_t{1} << 16, int64_t{1} << 20, int64_t{1} << 23,
                                 int64_t{1} << 26};
   double seconds = 0.15;  // approximate time for each size and kind
 };

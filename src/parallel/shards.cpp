@@ -73,12 +73,12 @@ struct Shards::State {
   const Layout layout;
   const NamedTensors wholes, parts;
   const int64_t stage;
-  const std::vector<Bucket> buckets;  // in the order in which gradients arrive, about
+  const std::vector<Bucket> buckets;  // roughly in the order of arrival of gradients
   bool running = false, last = false;
-  std::vector<char> ready;          // tensors whose gradient of this pass is complete
-  std::vector<char> used;           // tensors that got a gradient in this step in this process
+  std::vector<char> ready;          // true for tensors with a complete gradient in this pass
+  std::vector<char> used;           // true for tensors with a gradient in this step, in this process
   size_t next = 0;                  // bucket to start
-  std::vector<torch::Tensor> sums;  // of each bucket: this process's numbers
+  std::vector<torch::Tensor> sums;  // by bucket: this process's numbers
   struct Running {
     size_t bucket;
     torch::Tensor own;

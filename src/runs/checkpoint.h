@@ -51,7 +51,7 @@ struct CheckpointFile {
 // The processes that write a checkpoint together.
 struct Writers {
   bool leader = true;       // writes what is not divided, and commits
-  int part = 0, parts = 1;  // of the divided files, this process's; part -1: none
+  int part = 0, parts = 1;  // this process's part of divided files; -1: none
   // Returns the bytes of all processes, the leader's first. Not called if there is one writer alone.
   std::function<std::vector<std::string>(const std::string& bytes)> gather = {};
 };
@@ -59,7 +59,7 @@ struct Writers {
 // The files that processes wrote, and the places of tensors for the indices.
 struct WrittenFiles {
   std::vector<ManifestFile> files;
-  std::map<std::string, std::map<std::string, std::string>> places;  // of each indexed file: tensor, its file
+  std::map<std::string, std::map<std::string, std::string>> places;  // by indexed file: each tensor's file
   uint64_t bytes = 0;                                                // without hard links
 };
 

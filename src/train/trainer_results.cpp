@@ -220,7 +220,7 @@ NamedTensors Trainer::joined(const NamedTensors& parts, bool of_optimiser) const
   return mine;
 }
 
-// The files of the current step, as far as this process writes them.
+// Returns the files of the current step with the tensors that this process writes.
 std::vector<CheckpointFile> Trainer::checkpoint_files() const {
   const Metadata metadata = weights_metadata(model_.info);
   const auto file_of = [&](const char* name, const NamedTensors& tensors) {
@@ -235,7 +235,7 @@ std::vector<CheckpointFile> Trainer::checkpoint_files() const {
   if (!optimisation_.ema) return files;
   files.push_back(file_of(kEmaFile, joined(optimisation_.ema->tensors(), /*of_optimiser=*/false)));
   files.back().divided = true;
-  // Every process knows where the average of frozen weights is, and the leader lists it.
+  // The average of frozen weights is the weights; the leader lists it.
   if (optimisation_.shards) files.back().frozen = files.front().frozen;
   return files;
 }
