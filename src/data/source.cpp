@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -171,6 +172,45 @@ std::vector<std::string> name_warnings(const std::vector<std::string>& names) {
   return lines;
 }
 
+// Returns lines about labels that look like something else: measurements, ids, or one class in a form for several.
+std::vector<std::string> form_warnings(const Source& source, const ClassLabels& labels,
+                                       const std::vector<int64_t>& counts) {
+  std::vector<std::string> lines;
+  const std::vector<std::string>& names = labels.class_names();
+  const auto is_number = [](const std::string& name) {
+    const auto value = parse_double(name);
+    return value && std::isfinite(*value);
+  };
+  if (names.size() > 1 && std::ranges::all_of(names, is_number) &&
+      std::ranges::any_of(names, [](const std::string& name) { return !parse_int(name); }))
+    lines.push_back(text("the classes ", some_of(names),
+                         " are numbers with fractions: each is a class, not a measurement"));
+  if (names.size() > kMostNamed && std::ranges::all_of(counts, [](int64_t count) { return count == 1; }))
+    lines.push_back(
+        text("each of the ", names.size(), " classes has one training image: they look like ids"));
+  bool one_each = labels.multi_label();
+  for (int64_t i = 0; one_each && i < source.size(); ++i) one_each = labels.labels(i).size() == 1;
+  if (one_each)
+    lines.push_back(
+        "every image has exactly one class, but in a form for several (columns of 0 and 1, or lists): "
+        "classifiers take it as multi-label");
+  return lines;
+}
+
+// Adds a line for each class without a `kind` ("image", "object") in training.
+void add_empty_classes(const std::vector<std::string>& names, const std::vector<int64_t>& counts,
+                       const std::vector<int64_t>& others, const char* kind,
+                       std::vector<std::string>& lines) {
+  size_t empty = 0;
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] > 0 || ++empty > kMostNamed) continue;
+    const int64_t held_out = c < others.size() ? others[c] : 0;
+    lines.push_back(text("class ", c, " ('", names[c], "') has no training ", kind,
+                         held_out > 0 ? text(", but ", held_out, " for validation") : std::string()));
+  }
+  if (empty > kMostNamed) lines.push_back(text(empty - kMostNamed, " more classes have no training ", kind));
+}
+
 }  // namespace
 
 std::vector<std::string> set_warnings(const Source* train, const Source* validation) {
@@ -182,20 +222,17 @@ std::vector<std::string> set_warnings(const Source* train, const Source* validat
   const ClassLabels* labels = train->class_labels();
   const std::vector<std::string> names = names_in(*train);
   std::ranges::move(name_warnings(names), std::back_inserter(lines));
+  if (object_labels(*train))
+    add_empty_classes(names, object_counts(*train),
+                      validation ? object_counts(*validation) : std::vector<int64_t>(), "object", lines);
   if (!labels) return lines;
   if (names.size() == 1 && !labels->multi_label())
     lines.push_back(text("all images are of one class ('", printable(names[0], 60),
                          "'): a classifier needs two or more to learn anything"));
-  const std::vector<int64_t> counts = class_counts(*train),
-                             others = validation ? class_counts(*validation) : std::vector<int64_t>();
-  size_t empty = 0;
-  for (size_t c = 0; c < counts.size(); ++c) {
-    if (counts[c] > 0 || ++empty > kMostNamed) continue;
-    const int64_t held_out = c < others.size() ? others[c] : 0;
-    lines.push_back(text("class ", c, " ('", names[c], "') has no training image",
-                         held_out > 0 ? text(", but ", held_out, " for validation") : std::string()));
-  }
-  if (empty > kMostNamed) lines.push_back(text(empty - kMostNamed, " more classes have no training image"));
+  const std::vector<int64_t> counts = class_counts(*train);
+  std::ranges::move(form_warnings(*train, *labels, counts), std::back_inserter(lines));
+  add_empty_classes(names, counts, validation ? class_counts(*validation) : std::vector<int64_t>(), "image",
+                    lines);
   return lines;
 }
 

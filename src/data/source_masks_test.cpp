@@ -77,6 +77,53 @@ TEST_F(MaskFolder, SplitsAndClassesAreFound) {
   EXPECT_EQ(open(Split::train, (root_ / "images" / "validation").string())->size(), 1);
 }
 
+TEST_F(MaskFolder, OtherNamesOfFoldersAndMasksAreFound) {
+  const auto open_again = [&] {
+    const auto source = open(Split::train);
+    ASSERT_EQ(source->size(), 2);
+    EXPECT_EQ(source->read(1).annotation.mask->pixels, gray(2).pixels);
+  };
+  fs::create_directories(root_ / "images/training/.ipynb_checkpoints");
+  fs::copy_file(root_ / "images/training/a.png",
+                root_ / "images/training/.ipynb_checkpoints/a-checkpoint.png");
+  open_again();
+  for (const char* name : {"a", "b"})
+    fs::rename(root_ / "annotations/training" / (std::string(name) + ".png"),
+               root_ / "annotations/training" / (std::string(name) + "_mask.png"));
+  open_again();
+  fs::rename(root_ / "annotations", root_ / "mask");
+  fs::rename(root_ / "images", root_ / "image");
+  open_again();
+}
+
+TEST_F(MaskFolder, SplitsMayContainTheImagesAndMasks) {
+  const TemporaryFolder folder;
+  folder.write("classes.txt", "sky\nroad\ncar\n");
+  for (const char* split : {"train", "valid"}) {
+    folder.write(text("inside/", split, "/images/a.jpg"), ""),
+        folder.write(text("inside/", split, "/masks/a.png"), "");
+    folder.write(text("robo/", split, "/_classes.csv"), "Pixel Value, Class\n0, sky\n1, road\n2, car\n");
+    for (const char* place : {"inside/%/images/a.png", "robo/%/a.png"}) {
+      std::string name = place;
+      write_file_atomic(folder.path(name.replace(name.find('%'), 1, split)),
+                        encode_png(Image(kWidth, kHeight)));
+    }
+    for (const char* place : {"inside/%/masks/a.png", "robo/%/a_mask.png"}) {
+      std::string name = place;
+      write_file_atomic(folder.path(name.replace(name.find('%'), 1, split)), encode_png(gray(2)));
+    }
+  }
+  fs::remove(folder.path("inside/train/images/a.jpg")), fs::remove(folder.path("inside/valid/images/a.jpg"));
+  fs::rename(folder.path("classes.txt"), folder.path("inside/classes.txt"));
+  for (const char* name : {"inside", "robo"})
+    for (const Split split : {Split::train, Split::validation}) {
+      const auto source = open_source({.path = folder.path(name)}, split);
+      ASSERT_EQ(source->size(), 1) << name;
+      EXPECT_EQ(mask_labels(*source)->mask_classes(), (std::vector<std::string>{"sky", "road", "car"}));
+      EXPECT_EQ(source->read(0).annotation.mask->pixels, gray(2).pixels) << name;
+    }
+}
+
 // A mask of the image as it is shown, or as it is stored, follows the image.
 TEST_F(MaskFolder, MasksAreOrientedWithTheirImage) {
   Image shown(4, 6, 1);
@@ -97,7 +144,9 @@ TEST_F(MaskFolder, WrongMasksAreNamed) {
   add("training", "d", gray(0, kWidth + 1));
   EXPECT_NE(message().find("annotations/training/d.png: the mask has 13x9 pixels, its image"),
             std::string::npos);
-  add("training", "d", Image(kWidth, kHeight));
+  Image colours(kWidth, kHeight);
+  colours.pixels[0] = 2;
+  add("training", "d", colours);
   EXPECT_NE(message().find("d.png: the PNG has colours"), std::string::npos);
   add("training", "d", gray(3));
   EXPECT_NE(

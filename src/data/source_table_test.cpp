@@ -142,6 +142,93 @@ TEST(Table, WholeNumbersWithAFractionAreClassNumbers) {
   EXPECT_EQ(labels_of(*open("a,1.0\nb,0.0\n", folder.write("cats.txt", "cat\ndog\n"))), (Labels{1, 0}));
 }
 
+// As in several contests: ids without a suffix, in a table next to the folder of images.
+TEST(Table, IdsAreFilesOfTheFolderNextToTheTable) {
+  const TemporaryFolder folder;
+  folder.write("train/0a.jpg", "A"), folder.write("train/0b.jpg", "B");
+  for (const char* titles : {"id,breed", "image_id,label", "id_code,diagnosis"})
+    for (const char* name : {"labels.csv", "train.csv"}) {
+      const auto source = open_source(
+          {.path = folder.write(name, std::string(titles) + "\n0a,cat\n0b,dog\n"), .val_share = 0},
+          Split::train);
+      EXPECT_EQ(labels_in(*source).class_names(), (Names{"cat", "dog"}));
+      EXPECT_EQ(source->read(1).name, folder.path("train/0b.jpg"));
+    }
+}
+
+TEST(Table, TheIndexOfPandasIsNoClass) {
+  const TemporaryFolder folder;
+  for (const char* title : {"", "Unnamed: 0"}) {
+    const auto source = open_source(
+        {.path = folder.write("l.csv", std::string(title) + ",path,cat,dog\n0,a,1,0\n1,b,0,1\n2,c,1,1\n"),
+         .val_share = 0},
+        Split::train);
+    EXPECT_EQ(labels_in(*source).class_names(), (Names{"cat", "dog"}));
+    EXPECT_EQ(labels_in(*source).labels(2), (Labels{0, 1}));
+  }
+}
+
+TEST(Table, ARarerTitleSplitsIfAllItsValuesAreSplits) {
+  const TemporaryFolder folder;
+  const auto sizes = [&](const std::string& content) {
+    const SourceConfig config = {.path = folder.write("l.csv", content), .val_share = 0};
+    return Labels{open_source(config, Split::train)->size(),
+                  open_source_with_problems(config, Split::validation)->size()};
+  };
+  EXPECT_EQ(sizes("path,label,subset\na,x,train\nb,y,Test\nc,y,train\n"), (Labels{2, 1}));
+  EXPECT_EQ(sizes("path,label,is_valid\na,x,False\nb,y,True\nc,y,False\n"), (Labels{2, 1}));
+  EXPECT_EQ(sizes("path,label,set\na,x,1\nb,y,2\nc,y,train\n"), (Labels{3, 0}));
+}
+
+// A table for detectors has a line for each box.
+TEST(Table, BoxesAreNoClassesOfImages) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& rows) {
+    return error_of(
+        [&] {
+          open_source(
+              {.path = folder.write("l.csv", "filename,class,xmin,ymin,xmax,ymax\n" + rows), .val_share = 0},
+              Split::train);
+        },
+        &folder);
+  };
+  EXPECT_EQ(open("a.jpg,cat,1,2,3,4\na.jpg,dog,3,4,5,6\n"),
+            "DIR/l.csv line 3: a second box of 'a.jpg' (column 'xmin'): boxes must be in files of COCO, "
+            "Pascal VOC or "
+            "YOLO");
+  EXPECT_EQ(open("a.jpg,cat,1,2,3,4\nb.jpg,dog,3,4,5,6\n"), "no error");
+}
+
+// Flickr8k's and Flickr30k's files, and a table that is called .txt.
+TEST(Table, CaptionsHaveSeveralForms) {
+  const TemporaryFolder folder;
+  folder.write("images/a.jpg", "A");
+  for (const auto& [name, content] :
+       {std::pair("captions.txt", "image,caption\na.jpg,A dog .\na.jpg,\"A dog , a cat\"\n"),
+        {"token.txt", "a.jpg#0\tA dog .\na.jpg#1\tA dog , a cat\n"},
+        {"results.csv", "image_name| comment_number| comment\na.jpg| 0| A dog .\na.jpg| 1| A dog , a cat\n"},
+        {"metadata.jsonl",
+         "{\"file_name\": \"a.jpg\", \"text\": \"A dog .\"}\n"
+         "{\"file_name\": \"a.jpg\", \"text\": \"A dog , a cat\"}\n"}}) {
+    const auto source = open_source({.path = folder.write(name, content), .val_share = 0}, Split::train);
+    ASSERT_EQ(source->size(), 1) << name;
+    EXPECT_EQ(source->read(0).annotation.captions, (Names{"A dog .", "A dog , a cat"})) << name;
+  }
+  const auto list = open_source(
+      {.path = folder.write("l.txt", "a.jpg\tgreat white\nb.jpg\tcat\n"), .val_share = 0}, Split::train);
+  EXPECT_EQ(labels_in(*list).class_names(), (Names{"cat", "great white"}));
+}
+
+TEST(Table, JsonHasTheTitlesOfTablesAndWholeNumbers) {
+  const TemporaryFolder folder;
+  const auto source =
+      open_source({.path = folder.write(
+                       "l.json", R"([{"file_name": "a.png", "class": 1.0}, {"image": "b.png", "label": 0}])"),
+                   .val_share = 0},
+                  Split::train);
+  EXPECT_EQ(labels_of(*source), (Labels{1, 0}));
+}
+
 // A name that looks like a number with a fraction stays a name.
 TEST(Table, ClassNamesKeepTheirFraction) {
   const TemporaryFolder folder;
@@ -177,14 +264,25 @@ TEST(Table, NamesThatMayBeMistakesAreWarnedOf) {
             Names{"all images are of one class ('cat'): a classifier needs two or more to learn anything"});
   EXPECT_EQ(warnings("path,labels\na,cat\nb,\n"), Names{});  // an image may have no class
   EXPECT_EQ(warnings("a,cat\nb,dog\n"), Names{});
+  EXPECT_EQ(warnings("a,0.5\nb,1.0\n"),
+            Names{"the classes 0.5, 1.0 are numbers with fractions: each is a class, not a measurement"});
+  EXPECT_EQ(
+      warnings("path,cat,dog\na,1,0\nb,0,1\n"),
+      Names{"every image has exactly one class, but in a form for several (columns of 0 and 1, or lists): "
+            "classifiers take it as multi-label"});
 }
 
 TEST(Table, ASplitColumnSplits) {
   const TemporaryFolder folder;
   const SourceConfig config = {
       .path = folder.write("l.csv", "path,label,split\na,x,train\nb,y,Val\nc,y,train\nd,x,test\n")};
-  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1}));
-  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{1, 0}));
+  const auto train = open_source(config, Split::train);
+  EXPECT_EQ(labels_of(*train), (Labels{0, 1}));
+  EXPECT_TRUE(train->describe().ends_with("; left out: 1 test image"));
+  // Test images are held out only if there are none for validation.
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
+  folder.write("l.csv", "path,label,split\na,x,train\nb,y,train\nd,x,test\n");
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{0});
 }
 
 TEST(Table, UnderAPathOfItsOwnItsMarksHoldUnlessThereAreNone) {
@@ -386,12 +484,12 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(open("l.csv", ""), "DIR/l.csv is empty");
   EXPECT_EQ(open("l.csv", "a,b,c\n"),
             "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
-  EXPECT_EQ(
-      open("l.csv", "image_id,label\n1.jpg,3\n"),
-      "DIR/l.csv starts with titles, 'image_id' and so on, but none of them is 'path': the column of the "
-      "images' files must be called so");
+  EXPECT_EQ(open("l.csv", "photo,label\n1.jpg,3\n"),
+            "DIR/l.csv starts with titles, 'photo' and so on, but none of them is 'path': the column of the "
+            "images' files must be called so");
   const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");
   EXPECT_EQ(headless.find("starts with titles"), std::string::npos) << headless;
+  EXPECT_EQ(open("l.csv", "1.jpg,image\n2.jpg,file\n"), "no error");  // classes with the names of columns
   folder.write("titled.csv", "filepath,title\na.jpg,a cat\nb.jpg,a dog\n");
   const auto titled = open_source({.path = folder.path("titled.csv"), .val_share = 0}, Split::train);
   folder.write("a.jpg", "x"), folder.write("b.jpg", "x");

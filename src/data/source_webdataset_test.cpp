@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/text.h"
 #include "data/base/data_testing.h"
 #include "data/base/source.h"
 #include "data/base/source_kinds.h"
@@ -287,6 +288,16 @@ TEST(WebDataset, KeysMayHoldFullStops) {
   EXPECT_EQ(source->read(2).name, folder.path("a.tar") + ": c.jpg");
 }
 
+TEST(WebDataset, JsonLabelsMayHaveAFraction) {
+  const TemporaryFolder folder;
+  write_shard(
+      folder, "a.tar",
+      {{"a.jpg", "a"}, {"a.json", R"({"label": 1.0})"}, {"b.jpg", "b"}, {"b.json", R"({"label": 0})"}});
+  const auto source = open_source({.path = folder.path("a.tar"), .val_share = 0}, Split::train);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(labels_in(*source).label(0), 1);
+}
+
 TEST(ClassNames, BrokenFilesAreNamed) {
   const TemporaryFolder folder;
   const auto read = [&](const std::string& content) {
@@ -294,6 +305,23 @@ TEST(ClassNames, BrokenFilesAreNamed) {
   };
   EXPECT_EQ(read("a\n\nb\n"), "DIR/c.txt line 2 is blank, must be a class name");
   EXPECT_EQ(read("a\na (0)\na\n"), "DIR/c.txt line 2 repeats the class 'a (0)'");
+  for (const char* json :
+       {"[\"tench\",\n\"goldfish, carp\"]\n", "{\"1\": \"goldfish, carp\", \"0\": \"tench\"}",
+        "{\"0\": [\"n01440764\", \"tench\"], \"1\": [\"n01443537\", \"goldfish, carp\"]}",
+        "{\"tench\": 0, \"goldfish, carp\": 1}"})
+    EXPECT_EQ(read_class_names(folder.write("c.txt", json)),
+              (std::vector<std::string>{"tench", "goldfish, carp"}))
+        << json;
+  EXPECT_EQ(
+      read("{\"1\": \"a\", \"2\": \"b\"}"),
+      "DIR/c.txt must be a list of class names, or an object with the name of each class number from 0 to 1");
+  EXPECT_TRUE(read("{0: 'a',\n 1: 'b'}\n").starts_with("DIR/c.txt is not JSON: it goes wrong at byte "));
+  for (const char* numbered : {"0,tench\n1,goldfish, carp\n", "1: tench\n2: goldfish, carp\n",
+                               "n01440764 tench\nn01443537 goldfish, carp\n"})
+    EXPECT_EQ(read_class_names(folder.write("c.txt", numbered)),
+              (std::vector<std::string>{"tench", "goldfish, carp"}));
+  for (const char* kept : {"n01440764\nn01443537", "1 euro\n2 euro", "0,a\nb"})
+    EXPECT_EQ(read_class_names(folder.write("c.txt", kept)), split(kept, '\n'));
   EXPECT_EQ(read_class_names(folder.write("c.txt",
                                           "\xEF\xBB\xBF"
                                           "a\nb\na\n")),

@@ -66,6 +66,25 @@ TEST(CaptionFiles, CocoCaptionsNameWhatIsWrong) {
   EXPECT_EQ(source->problems().size(), 4u);
 }
 
+TEST(CaptionFiles, KarpathysFilesHaveSplitsAndSentences) {
+  const TemporaryFolder folder;
+  const auto image = [](const std::string& name, const std::string& split) {
+    return R"({"filepath": "val2014", "filename": ")" + name + R"(", "split": ")" + split +
+           R"(", "sentences": [{"raw": "A dog .", "tokens": ["a", "dog"]}, {"raw": "A cat ."}]})";
+  };
+  folder.write("val2014/a.jpg", "A");
+  const std::string path =
+      folder.write("dataset_coco.json", R"({"dataset": "coco", "images": [)" + image("a.jpg", "train") + "," +
+                                            image("b.jpg", "restval") + "," + image("c.jpg", "val") + "," +
+                                            image("d.jpg", "test") + "]}");
+  const auto train = open_source({.path = path}, Split::train),
+             held_out = open_source({.path = path}, Split::validation);
+  EXPECT_EQ(train->size(), 2);
+  EXPECT_EQ(held_out->size(), 1);
+  EXPECT_EQ(train->read(0).name, folder.path("val2014/a.jpg"));
+  EXPECT_EQ(train->read(0).annotation.captions, (std::vector<std::string>{"A dog .", "A cat ."}));
+}
+
 TEST(Captions, StatisticsCountDistinctOnes) {
   const auto source = open_source({.path = "shapes:train=40,val=8"}, Split::train);
   const CaptionStatistics found = caption_statistics(*source, 40);

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string_view>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/source_labels.h"
 #include "io/files/file.h"
 #include "io/files/gzip.h"
+#include "io/files/json.h"
 
 // imagenet_classes.txt.gz: one line per synset in the order of their numbers, "01440764 7 tench, Tinca
 // tinca". The second word (hexadecimal) has one bit for each of kLists that contains the synset.
@@ -66,10 +70,69 @@ std::string without_mark(std::string content) {
   return content;
 }
 
+namespace {
+
+// True for a .json file, and for JSON or a Python dictionary in a file of another name.
+bool is_json_list(const std::string& path, const std::string& content) {
+  const std::string_view start = trim(std::string_view(content).substr(0, 64));
+  return lower(path).ends_with(".json") || start.starts_with('{') || start.starts_with("[\"");
+}
+
+// Returns the length of what precedes a name in its line: its number (from 0 or 1) and a comma, colon or tab, or its
+// synset and a blank. 0 if it has neither.
+size_t prefix_of(std::string_view line, size_t number) {
+  const size_t end = line.find_first_of(",:\t");
+  if (end != std::string_view::npos && parse_int(line.substr(0, end)) == static_cast<int64_t>(number))
+    return end + 1;
+  const bool synset = line.size() > 10 && line[0] == 'n' &&
+                      line.substr(1, 8).find_first_not_of("0123456789") == std::string_view::npos;
+  return synset && (line[9] == ' ' || line[9] == '\t') ? 10 : 0;
+}
+
+// Drops the numbers of a numbered list, or the synsets before ImageNet's names, if all lines have them.
+void drop_prefixes(std::vector<std::string>& names) {
+  for (const size_t first : {size_t{0}, size_t{1}}) {
+    std::vector<std::string> rest;
+    for (size_t i = 0; i < names.size(); ++i)
+      if (const size_t length = prefix_of(names[i], i + first); length > 0)
+        rest.emplace_back(trim(std::string_view(names[i]).substr(length)));
+    if (rest.size() == names.size()) return names.swap(rest);
+  }
+}
+
+std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::string& path) {
+  std::vector<std::string> names(tree.size());
+  const auto refuse = [&] {
+    fail(path, " must be a list of class names, or an object with the name of each class number from 0 to ",
+         std::ssize(names) - 1);
+  };
+  const auto put = [&](std::optional<int64_t> number, const nlohmann::json& value) {
+    const nlohmann::json& name = value.is_array() && !value.empty() ? value.back() : value;
+    if (!number || *number < 0 || *number >= std::ssize(names) || !name.is_string()) refuse();
+    std::string& place = names[static_cast<size_t>(*number)];
+    if (!place.empty()) refuse();
+    place = trim(name.get_ref<const std::string&>());
+    if (place.empty()) refuse();
+  };
+  if (!tree.is_array() && !tree.is_object()) refuse();
+  for (size_t i = 0; tree.is_array() && i < tree.size(); ++i) put(static_cast<int64_t>(i), tree[i]);
+  if (!tree.is_object()) return names;
+  for (const auto& [key, value] : tree.items())
+    value.is_number() ? put(whole_number(value), nlohmann::json(key)) : put(parse_int(key), value);
+  return names;
+}
+
+}  // namespace
+
 std::vector<std::string> read_class_names(const std::string& path) {
   std::vector<std::string> names;
-  for (const std::string& line : split(read_list_text(path), '\n')) names.emplace_back(trim(line));
+  const std::string content = read_list_text(path);
+  if (is_json_list(path, content))
+    names = names_in_json(parse_json(content, path, {.max_depth = 3, .max_keys = size_t{1} << 20}), path);
+  else
+    for (const std::string& line : split(content, '\n')) names.emplace_back(trim(line));
   while (!names.empty() && names.back().empty()) names.pop_back();
+  drop_prefixes(names);
   if (names.empty()) fail(path, " holds no class names");
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");

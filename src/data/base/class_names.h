@@ -12,8 +12,10 @@ std::string read_list_text(const std::string& path, uint64_t max_bytes = uint64_
 // Returns the text without a byte order mark at its start.
 std::string without_mark(std::string content);
 
-// Reads one name per line and drops trailing blank lines. A name that repeats is followed by its class number,
-// or by its synset if the list is as long as one of ImageNet's: "crane (134)". Throws if a name is blank.
+// Reads one name per line and drops trailing blank lines, or JSON: a list of names, {"0": "tench"},
+// {"0": ["n01440764", "tench"]} or {"tench": 0}. Lines may begin with their number ("0: tench") or synset. A name that
+// repeats is followed by its class number, or by its synset if the list is as long as one of ImageNet's: "crane (134)".
+// Throws if a name is blank.
 std::vector<std::string> read_class_names(const std::string& path);
 
 // The classes of a published head, ordered by synset number. A name is the synset's words in WordNet 3.0

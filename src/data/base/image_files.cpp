@@ -46,33 +46,27 @@ const std::string& ImageFiles::name(int64_t index) const {
 }
 
 void ImageFiles::add_folder(const std::string& folder) {
-  std::vector<std::string> found;
   LeftOut left_out;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    const std::string path = entry->path().string(), name = entry->path().filename().string();
-    const bool hidden = is_hidden(name);
-    if (entry->is_directory(ignored)) {
-      if (hidden) entry.disable_recursion_pending();
-    } else if (!hidden && is_image_file(path)) {
-      found.push_back(path);
-    } else if (!hidden) {
-      left_out.add(name);
-    }
+  int64_t found = 0;
+  std::string refusal;
+  try {
+    for (const std::string& path : files_below(folder))
+      if (is_image_file(path))
+        paths_.push_back(path), ++found;
+      else
+        left_out.add(fs::path(path).filename().string());
+  } catch (const Error& error) {
+    refusal = error.what();
   }
-  std::sort(found.begin(), found.end());
-  paths_.insert(paths_.end(), found.begin(), found.end());
   const std::string others = left_out.empty() ? "" : "; left out: " + left_out.text();
-  if (!error && !found.empty()) {
-    if (!others.empty()) notes_.push_back(text(folder, ": ", counted(std::ssize(found), "image"), others));
+  if (refusal.empty() && found == 0) refusal = text("'", folder, "' holds no image", others);
+  if (refusal.empty()) {
+    if (!others.empty()) notes_.push_back(text(folder, ": ", counted(found, "image"), others));
     return;
   }
   refusals_.resize(paths_.size());
   paths_.push_back(folder);
-  refusals_.push_back(error ? text("'", folder, "' cannot be listed: ", error.message())
-                            : text("'", folder, "' holds no image", others));
+  refusals_.push_back(refusal);
 }
 
 RawSample ImageFiles::read(int64_t index) const {

@@ -58,6 +58,10 @@ bool is_image_file(const std::string& path);
 // files and folders.
 bool is_hidden(std::string_view name);
 
+// Returns the sorted paths of all files below a folder, without hidden files and folders. Follows links to folders, and
+// visits each folder once. Throws if a folder cannot be listed.
+std::vector<std::string> files_below(const std::string& folder);
+
 // True if a folder is the directory of a run, which is not read as data.
 bool is_run_folder(const std::string& path);
 

@@ -44,6 +44,16 @@ TEST(ImageFiles, HiddenFilesArePassedOver) {
             (std::vector<std::string>{folder.path("a.png"), folder.path("b/c.png")}));
 }
 
+TEST(ImageFiles, LinksToFoldersAreFollowedOnce) {
+  const TemporaryFolder folder, elsewhere;
+  const std::string image = folder.write("in/a.png", "a");
+  elsewhere.write("b.png", "b");
+  std::filesystem::create_directory_symlink(elsewhere.path(), folder.path("in/more"));
+  std::filesystem::create_directory_symlink(folder.path("in"), folder.path("in/round"));
+  EXPECT_EQ(ImageFiles({folder.path("in")}).paths(),
+            (std::vector<std::string>{image, folder.path("in/more/b.png")}));
+}
+
 // Each of these would exhaust memory or block for ever.
 TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
   const TemporaryFolder folder;

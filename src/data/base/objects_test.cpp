@@ -77,8 +77,8 @@ TEST_F(CocoFiles, BoxesInOtherFormsAreWarnedOf) {
   const auto warnings = [&](const std::string& box) {
     std::string annotations;
     for (int i = 1; i <= 4; ++i)
-      annotations +=
-          text(i > 1 ? "," : "", R"({"id":)", i, R"(,"image_id":7,"category_id":5,"bbox":)", box, "}");
+      annotations += text(i > 1 ? "," : "", R"({"id":)", i, R"(,"image_id":)", i % 2 == 0 ? 7 : 9,
+                          R"(,"category_id":)", i > 2 ? 5 : 2, R"(,"bbox":)", box, "}");
     const auto source = open_source({.path = write(file(annotations))}, Split::train);
     std::vector<std::string> lines = source->warnings();
     for (std::string& line : lines) line = line.substr(line.find(": ") + 2);
@@ -93,6 +93,15 @@ TEST_F(CocoFiles, BoxesInOtherFormsAreWarnedOf) {
       std::vector<std::string>{"4 of 4 boxes end outside of their image: they look like [left, top, right, "
                                "bottom], must be [left, top, width, height]"});
   EXPECT_EQ(warnings("[12,4,10,4]"), std::vector<std::string>{"4 of 4 boxes end outside of the image"});
+  EXPECT_EQ(warnings("[-3,-3,10,12]"), std::vector<std::string>{"4 of 4 boxes end outside of the image"});
+}
+
+TEST_F(CocoFiles, RepeatedObjectsAreWarnedOf) {
+  const std::string object = R"(,"image_id":7,"category_id":5,"bbox":[1,2,3,4]})";
+  const auto source = open_source(
+      {.path = write(file(R"({"id":1)" + object + R"(,{"id":2)" + object)), .val_share = 0}, Split::train);
+  ASSERT_EQ(source->warnings().size(), 1u);
+  EXPECT_TRUE(source->warnings()[0].ends_with(": 1 object with the class and box of another in the image"));
 }
 
 // As in pycocotools and detectron2: a bad polygon takes neither the good ones nor the box with it.
@@ -266,6 +275,59 @@ TEST_F(CocoFiles, AreASourceOfImages) {
     EXPECT_EQ(&labels.objects_of(sample.name), &labels.objects(i));
   }
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
+}
+
+// As CVAT, Label Studio and Roboflow write them.
+TEST_F(CocoFiles, AreFoundInTheLayoutsOfOtherPrograms) {
+  const std::string png = "tessera_layouts.png";
+  const auto content = [](const std::string& name) {
+    return R"({"images":[{"id":1,"file_name":")" + name +
+           R"("}],"annotations":[{"id":1,"image_id":1,"category_id":2,"bbox":[1,2,3,4]}],)" +
+           R"("categories":[{"id":0,"name":"all"},{"id":2,"name":"cat"}]})";
+  };
+  const std::pair<const char*, const char*> layouts[] = {
+      {"annotations/instances_default.json", "images/a.png"},
+      {"result.json", "images/a.png"},
+      {"train/_annotations.coco.json", "train/a.png"},
+      {"annotations/train.json", "train/a.png"}};
+  for (const auto& [file, image] : layouts)
+    for (const std::string& name : {std::string("a.png"), std::string(image)}) {
+      const TemporaryFolder folder;
+      folder.write(file, content(name)), folder.write(image, "");
+      write_file_atomic(folder.path(image), encode_image(Image(20, 10), png));
+      const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+      ASSERT_EQ(source->size(), 1) << file;
+      EXPECT_EQ(source->read(0).annotation.instances.size(), 1u) << file << " " << name;
+      // Roboflow's class of all classes has no objects.
+      EXPECT_EQ(set_warnings(source.get(), nullptr),
+                std::vector<std::string>{"class 0 ('all') has no training object"});
+    }
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "valid"}) {
+    folder.write(text(split, "/_annotations.coco.json"), content("a.png"));
+    folder.write(text(split, "/a.png"), "");
+    write_file_atomic(folder.path(text(split, "/a.png")), encode_image(Image(20, 10), png));
+  }
+  for (const Split split : {Split::train, Split::validation})
+    EXPECT_EQ(open_source({.path = folder.path()}, split)->size(), 1);
+}
+
+TEST_F(CocoFiles, AValidationFileMayLackCategories) {
+  const auto content = [](const std::string& categories) {
+    return R"({"images":[{"id":7,"file_name":"a.png"}],"annotations":[{"id":1,"image_id":7,"category_id":5,)" +
+           (R"("bbox":[1,2,3,4]}],"categories":[)" + categories + "]}");
+  };
+  const std::string cat = R"({"id":2,"name":"cat"})", dog = R"({"id":5,"name":"dog [\" x"})";
+  SourceConfig config = {.path = write(content(cat + "," + dog)),
+                         .val_path = write(content(dog), "instances_val.json")};
+  const auto open = [&] {
+    require_same_objects(*open_source(config, Split::train), *open_source(config, Split::validation));
+  };
+  EXPECT_NO_THROW(open());
+  EXPECT_EQ(require_objects(*open_source(config, Split::validation), "test").objects(0).at(0).box.label, 1);
+  // Another number for the name is another class.
+  config.val_path = write(content(R"({"id":5,"name":"cat"})"), "instances_val.json");
+  EXPECT_THROW(open(), Error);
 }
 
 // Reads a source of one image a.png of 24 x 10 pixels and returns the error, without the folder.

@@ -1,6 +1,7 @@
 #include "data/base/source_labels.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,7 +41,8 @@ int64_t read_json_one(const nlohmann::json& value, const ClassNames& names, cons
     const auto number = value.get<uint64_t>();
     return checked_number(number > INT64_MAX ? INT64_MAX : static_cast<int64_t>(number), where);
   }
-  if (value.is_number_integer()) return checked_number(value.get<int64_t>(), where);
+  if (const auto number = value.is_number() ? whole_number(value) : std::nullopt)
+    return checked_number(*number, where);
   if (!value.is_string())
     fail(where, ": a label is ", value.type_name(), ", must be a whole number or a class name");
   return read_label(value.get_ref<const std::string&>(), LabelText::name_first, names, where);
@@ -73,6 +75,16 @@ Label read_json_label(const nlohmann::json& object, const ClassNames& names, con
   std::vector<int64_t> classes;
   for (const auto& value : *several) classes.push_back(read_json_one(value, names, where));
   return several_labels(std::move(classes));
+}
+
+std::optional<int64_t> whole_number(const nlohmann::json& value) {
+  constexpr double kMost = 9007199254740992;  // 2^53
+  if (value.is_string()) return parse_int(value.get_ref<const std::string&>());
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  if (std::abs(number) > kMost || number != std::trunc(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
 }
 
 Label several_labels(std::vector<int64_t> classes) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,9 @@ int64_t read_label(std::string_view content, LabelText kind, const ClassNames& n
 
 // Parses {"label": 7}, {"label": "cat"} or {"labels": [7, "cat"]}.
 Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where);
+
+// Reads 64, 64.0 and "64" alike, as other programs write ids, sizes and labels. None if it is not whole.
+std::optional<int64_t> whole_number(const nlohmann::json& value);
 
 // Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);

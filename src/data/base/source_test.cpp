@@ -269,6 +269,17 @@ TEST(ImageFolder, WhatIsWrongIsNamed) {
             "DIR holds no folders; an ImageFolder has a folder for each class, with images in it");
 }
 
+TEST(ImageFolder, ImagesAndMasksAreNoClasses) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/images/a.png", "train/masks/a.jpg", "val/images/b.png", "val/masks/b.jpg"})
+    folder.write(name, "x");
+  const auto lines = open_source({.path = folder.path()}, Split::train)->warnings();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], folder.path("train") +
+                          ": the folders images, masks are read as classes, but look like images and their "
+                          "annotations: give the folder that contains both, one for each split");
+}
+
 // Classes and the number of images of both splits: "apple berry 2+1".
 std::string splits_of(const std::string& path) {
   const auto train = open_source({.path = path}, Split::train);

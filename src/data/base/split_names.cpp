@@ -62,6 +62,11 @@ std::optional<Split> split_of_name(std::string_view name) {
   return place == kWords.size() ? std::nullopt : std::optional(kWords[place].split);
 }
 
+bool is_test_name(std::string_view name) {
+  const size_t place = first_place(name);
+  return place < kWords.size() && place >= place_of("test");
+}
+
 std::string split_folder(const std::vector<std::string>& folders, Split split, const std::string& where) {
   for (const Word& word : kWords)
     for (const std::string& folder : folders)

@@ -32,6 +32,7 @@ struct YamlText {
 struct YoloYaml {
   YamlText path, train, val, test;
   std::vector<std::string> names;  // by class number
+  bool keypoints = false;          // labels have key points after the box (`kpt_shape`)
 };
 
 inline constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;  // bytes

@@ -242,6 +242,44 @@ TEST_F(LabelFiles, FaultsOfYoloHaveTheirLine) {
   EXPECT_EQ(yolo_error("1 0.5 0.5 0.1 0.1"), "no error");
 }
 
+TEST_F(LabelFiles, VocIsFoundInOtherFolders) {
+  const std::string cat = voc_file(voc_object("cat", 1, 1, 9, 9)),
+                    dog = voc_file(voc_object("dog", 1, 1, 9, 9));
+  add_image("lower/images/a.png");
+  folder_.write("lower/annotations/a.xml", cat), folder_.write("lower/annotations/._a.xml", "\xff");
+  add_image("flat/a.png");
+  folder_.write("flat/a.xml", cat);
+  add_image("splits/train/a.png"), add_image("splits/valid/b.png");
+  folder_.write("splits/train/a.xml", cat), folder_.write("splits/valid/b.xml", dog);
+  for (const char* name : {"lower", "flat", "splits"}) {
+    EXPECT_EQ(source_kind(path(name)), "Pascal VOC") << name;
+    const auto source = open_source({.path = path(name), .val_share = 0}, Split::train);
+    ASSERT_EQ(source->size(), 1) << name;
+    EXPECT_EQ(boxes_of(*source, 0), (Boxes{{0, 0, 9, 9, 0}})) << name;
+    EXPECT_NO_THROW(source->read(0)) << name;
+  }
+  const auto held_out = open_source({.path = path("splits")}, Split::validation);
+  EXPECT_EQ(object_labels(*held_out)->object_classes(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(boxes_of(*held_out, 0), (Boxes{{0, 0, 9, 9, 1}}));
+}
+
+// As numpy writes classes, as pose sets write key points, and with files that lost their partner.
+TEST_F(LabelFiles, YoloOfOtherPrograms) {
+  add_image("images/a.png"), add_image("images/b.png");
+  folder_.write("images/c.heic", "x");
+  folder_.write("labels/a.txt", "1.0 0.5 0.4 0.5 0.4 0.1 0.1 0.9 0.9\n0.000e+00 0.5 0.4 0.5 0.4\n");
+  folder_.write("labels/b.txt", ""), folder_.write("labels/lost.txt", "0 0.5 0.5 0.5 0.4\n");
+  folder_.write("pose.yaml", "train: images\nkpt_shape: [2, 2]\nnames: [x, y]\n");
+  EXPECT_EQ(source_kind(path()), "YOLO");
+  const auto source = open_source({.path = path(), .val_share = 0}, Split::train);
+  EXPECT_EQ(boxes_of(*source, 0), (Boxes{{10, 5, 30, 15, 1}, {10, 5, 30, 15, 0}}));
+  EXPECT_FALSE(object_labels(*source)->has_outlines());
+  ASSERT_EQ(source->warnings().size(), 2u);
+  EXPECT_NE(source->warnings()[0].find("left out 1 .heic"), std::string::npos);
+  EXPECT_NE(source->warnings()[1].find("1 label file without an image ("), std::string::npos);
+  EXPECT_NE(source->warnings()[1].find("lost.txt"), std::string::npos);
+}
+
 TEST_F(LabelFiles, YoloFindsItsFoldersAndOutlines) {
   add_image("train/images/a.png");
   add_image("train/images/b.png");

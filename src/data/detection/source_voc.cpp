@@ -1,5 +1,6 @@
 // Images with boxes in Pascal VOC's layout: Annotations/NAME.xml, JPEGImages/NAME.jpg, and the names of each split in
-// ImageSets/Main/train.txt and val.txt.
+// ImageSets/Main/train.txt and val.txt. Other programs write annotations/ and images/, or both kinds of files into one
+// folder, or into one folder per split.
 //
 // Corners are pixel numbers from 1, and both belong to the box: it becomes [xmin - 1, xmax). Objects marked
 // `difficult` are handled as crowds: they are not trained on, and evaluation counts neither them nor
@@ -14,6 +15,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/class_names.h"
+#include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
@@ -32,6 +34,46 @@ bool is_folder(const fs::path& path) {
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
+}
+
+// The folders of annotation files and of images; both are "" in a folder without them.
+struct VocFolders {
+  fs::path annotations, images;
+  bool found() const { return !annotations.empty(); }
+};
+
+// Returns the sorted names of the annotation files directly in a folder, without their suffix.
+std::vector<std::string> annotated_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (lower(file.extension().string()) == ".xml" && !is_hidden(file.filename().string()))
+      names.push_back(file.stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// Returns the path of an image in its folder. If the file is missing, its own read() throws.
+std::string file_of(const fs::path& folder, const std::string& name, const std::string& other_name) {
+  for (const char* suffix :
+       {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".webp", ".bmp", ".tif", ".tiff"})
+    if (is_file(folder / (name + suffix))) return name + suffix;
+  if (!other_name.empty() && is_file(folder / other_name)) return other_name;
+  return name + ".jpg";
+}
+
+VocFolders folders_of(const fs::path& root) {
+  if (is_folder(root / "Annotations") && is_folder(root / "JPEGImages"))
+    return {root / "Annotations", root / "JPEGImages"};
+  for (const char* annotations : {"Annotations", "annotations", "labels"})
+    for (const char* images : {"JPEGImages", "images", "Images"})
+      if (is_folder(root / images) && !annotated_names(root / annotations).empty())
+        return {root / annotations, root / images};
+  const std::vector<std::string> names = annotated_names(root);
+  const auto has_image = [&](const std::string& name) { return is_file(root / file_of(root, name, "")); };
+  return std::ranges::any_of(names, has_image) ? VocFolders{root, root} : VocFolders{};
 }
 
 // One image, as named by its annotation file and by the list of its split.
@@ -122,10 +164,25 @@ std::string list_of(const std::string& root, std::initializer_list<const char*> 
   return "";
 }
 
+// The split of a set with a folder for each, and whether it is a share of the other.
+std::pair<VocSplit, bool> split_of_folders(const std::string& path, Split split, bool own_path) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored) && folders_of(entry->path()).found())
+      names.push_back(entry->path().filename().string());
+  const std::string train = split_folder(names, Split::train, path),
+                    held_out = split_folder(names, Split::validation, path);
+  const bool held = !held_out.empty() && (split == Split::validation || train.empty());
+  const std::string root = (fs::path(path) / (held ? held_out : train)).string();
+  return {{root, ""}, (held_out.empty() || train.empty()) && !own_path};
+}
+
 // The split of a path, and whether it is a share of its list. trainval.txt also contains the images of
 // val.txt.
 std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
   const std::string& root = path_of(config, split);
+  if (!folders_of(root).found()) return split_of_folders(root, split, !config.val_path.empty());
   std::string train = list_of(root, {"train.txt"}), held_out = list_of(root, {"val.txt", "test.txt"});
   if (train.empty()) train = list_of(root, {"trainval.txt"}), held_out = list_of(root, {"test.txt"});
   const bool own_path = !config.val_path.empty();
@@ -137,10 +194,9 @@ std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
 std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
   std::vector<VocImage> images;
   if (split.list.empty()) {
-    for (const auto& entry : fs::directory_iterator(fs::path(split.root) / "Annotations"))
-      if (const fs::path& file = entry.path(); lower(file.extension().string()) == ".xml")
-        images.push_back({.name = file.stem().string(), .place = file.string()});
-    std::ranges::sort(images, {}, &VocImage::name);
+    const fs::path folder = folders_of(split.root).annotations;
+    for (const std::string& name : annotated_names(folder))
+      images.push_back({.name = name, .place = (folder / (name + ".xml")).string()});
     return images;
   }
   std::set<std::string> seen;
@@ -161,10 +217,11 @@ std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
 // Reads the annotations of all images; errors become problems of their image.
 std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) {
   std::vector<VocImage> images = images_of(split, problems);
+  const fs::path folder = folders_of(split.root).annotations;
   parallel_for(std::ssize(images), 16, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       VocImage& image = images[static_cast<size_t>(i)];
-      const std::string file = (fs::path(split.root) / "Annotations" / (image.name + ".xml")).string();
+      const std::string file = (folder / (image.name + ".xml")).string();
       try {
         if (!is_file(file)) fail(image.place, ": the image has no file of annotations ", file);
         VocReader(file, image).read();
@@ -175,15 +232,6 @@ std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) 
     }
   });
   return images;
-}
-
-// Returns the path of an image in its folder. If the file is missing, its own read() throws.
-std::string file_of(const fs::path& folder, const VocImage& image) {
-  for (const char* suffix :
-       {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG", ".webp", ".bmp", ".tif", ".tiff"})
-    if (is_file(folder / (image.name + suffix))) return image.name + suffix;
-  if (!image.file.empty() && is_file(folder / image.file)) return image.file;
-  return image.name + ".jpg";
 }
 
 // Returns the union of the classes of both splits, so that they agree, or the list in data.class_names.
@@ -227,7 +275,13 @@ void add_objects(const VocImage& image, int64_t number, const std::map<std::stri
 }  // namespace
 
 bool is_voc_path(const std::string& path) {
-  return is_folder(fs::path(path) / "Annotations") && is_folder(fs::path(path) / "JPEGImages");
+  if (folders_of(path).found()) return true;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored) && split_of_name(entry->path().filename().string()) &&
+        folders_of(entry->path()).found())
+      return true;
+  return false;
 }
 
 std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
@@ -243,11 +297,11 @@ std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
   }
   ObjectPlace place{.kind = "Pascal VOC",
                     .file = own.list.empty() ? own.root : own.list,
-                    .images = (fs::path(own.root) / "JPEGImages").string(),
+                    .images = folders_of(own.root).images.string(),
                     .by_share = by_share};
   for (const VocImage& image : images) {
     const int64_t number = std::ssize(file.images) + 1;
-    file.images.push_back({number, image.height, image.width, file_of(place.images, image)});
+    file.images.push_back({number, image.height, image.width, file_of(place.images, image.name, image.file)});
     problems.add(image.problems);
     add_objects(image, number, numbers, config.class_names, file, problems);
   }

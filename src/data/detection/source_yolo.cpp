@@ -2,13 +2,14 @@
 // data.yaml or classes.txt.
 //
 // A line of a label file is `class x y width height`: the box's centre and size as fractions of the image's
-// width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. An image without a
-// label file has no objects.
+// width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. If data.yaml has `kpt_shape`, key
+// points follow the box and are ignored. An image without a label file has no objects.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -38,12 +39,37 @@ bool file_there(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-// Returns data.yaml of a folder, or the path itself if it is such a file; "" without one.
+bool is_yaml(const std::string& path) { return path.ends_with(".yaml") || path.ends_with(".yml"); }
+
+// True if a line of a text begins with the key.
+bool has_key(const std::string& content, const std::string& key) {
+  return content.starts_with(key) || content.find("\n" + key) != std::string::npos;
+}
+
+// True if a file describes images with objects; false if it cannot be read.
+bool is_data_yaml(const std::string& file) {
+  try {
+    const std::string content = read_text(file, kMostYamlBytes);
+    return has_key(content, "names:") && has_key(content, "train:");
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Returns data.yaml of a folder, or its only file of that kind by another name (coco128.yaml); the path itself if it is
+// such a file; "" without one.
 std::string yaml_of(const std::string& path) {
-  if (file_there(path)) return path.ends_with(".yaml") || path.ends_with(".yml") ? path : "";
+  if (file_there(path)) return is_yaml(path) ? path : "";
   for (const char* name : {"data.yaml", "data.yml"})
     if (const fs::path file = fs::path(path) / name; file_there(file)) return file.string();
-  return "";
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string file = entry->path().string();
+    const bool hidden = is_hidden(entry->path().filename().string());
+    if (is_yaml(file) && !hidden && file_there(file) && is_data_yaml(file)) found.push_back(file);
+  }
+  return found.size() == 1 ? found[0] : "";
 }
 
 std::string class_list_of(const std::string& path) {
@@ -69,7 +95,7 @@ bool holds_labels(const fs::path& folder, int depth = 0) {
 struct YoloSplit {
   std::string root, images;
   std::vector<std::string> classes;
-  bool by_share = false;
+  bool by_share = false, keypoints = false;
 };
 
 // Returns the path of a split in data.yaml. Its `path` is often from another machine, and "../train/images"
@@ -99,7 +125,8 @@ YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::stri
   return {.root = root,
           .images = place_of(yaml, keys, chosen, config.image_root),
           .classes = keys.names,
-          .by_share = held_out.value.empty() && config.val_path.empty()};
+          .by_share = held_out.value.empty() && config.val_path.empty(),
+          .keypoints = keys.keypoints};
 }
 
 YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::string& path) {
@@ -118,16 +145,14 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
 }
 
 // Returns the paths of a split's images: all images of a folder, or those in a list, relative to its folder.
-std::vector<std::string> image_paths(const YoloSplit& split) {
+std::vector<std::string> image_paths(const YoloSplit& split, LeftOut& left_out) {
   std::vector<std::string> paths;
   if (folder_there(split.images)) {
-    for (fs::recursive_directory_iterator entry(split.images), end; entry != end; ++entry) {
-      const std::string name = entry->path().filename().string();
-      if (entry->is_directory() && is_hidden(name)) entry.disable_recursion_pending();
-      if (!entry->is_directory() && !is_hidden(name) && has_picture_extension(name))
-        paths.push_back(entry->path().string());
-    }
-    std::ranges::sort(paths);
+    for (const std::string& file : files_below(split.images))
+      if (is_image_file(file))
+        paths.push_back(file);
+      else if (!file.ends_with(".txt"))  // some sets have the labels next to the images
+        left_out.add(fs::path(file).filename().string());
     return paths;
   }
   const std::vector<std::string> lines =
@@ -150,11 +175,19 @@ std::string labels_of(const std::string& image) {
   return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
 }
 
+// Returns the number of a class, which other programs write as 0, 0.0 or 0.000000e+00.
+std::optional<int64_t> class_number(const std::string& word) {
+  if (const auto whole = parse_int(word)) return whole;
+  const auto value = parse_double(word);
+  if (!value || *value != std::trunc(*value) || std::abs(*value) > 1e9) return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
 // Reads the lines of one label file, in pixels.
 class LabelReader {
  public:
-  LabelReader(std::string path, const CocoImage& image, int64_t classes)
-      : path_(std::move(path)), image_(image), classes_(classes) {}
+  LabelReader(std::string path, const CocoImage& image, int64_t classes, bool keypoints)
+      : path_(std::move(path)), image_(image), classes_(classes), keypoints_(keypoints) {}
 
   void read() {
     try {
@@ -181,11 +214,12 @@ class LabelReader {
     for (const std::string& word : tessera::split(line, ' '))
       for (const std::string& part : tessera::split(word, '\t'))
         if (!trim(part).empty()) words.emplace_back(trim(part));
+    if (keypoints_ && words.size() > 5) words.resize(5);
     const bool polygon = words.size() >= 7 && words.size() % 2 == 1;
     if (words.size() != 5 && !polygon)
       fail("has ", counted(std::ssize(words), "number"),
            ", must be 5: class, centre x, centre y, width, height; or a class and 3 or more points");
-    const auto label = parse_int(words[0]);
+    const auto label = class_number(words[0]);
     if (!label || *label < 0 || *label >= classes_)
       fail("the class is '", printable(words[0], 40), "', must be a number from 0 to ", classes_ - 1);
     std::vector<double> shares;
@@ -215,18 +249,19 @@ class LabelReader {
   std::string path_;
   const CocoImage& image_;
   int64_t classes_;
+  bool keypoints_;
   std::vector<CocoAnnotation> objects_;
   ProblemList problems_;
 };
 
 // Reads the label files of all images into `file`. Returns the label files that are missing.
-std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::string>& paths) {
+std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::string>& paths, bool keypoints) {
   std::vector<std::optional<LabelReader>> readers(paths.size());
   parallel_for(std::ssize(paths), 16, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const std::string labels = labels_of(paths[i]);
       if (!file_there(labels)) continue;
-      readers[i].emplace(labels, file.images[i], std::ssize(file.categories));
+      readers[i].emplace(labels, file.images[i], std::ssize(file.categories), keypoints);
       readers[i]->read();
     }
   });
@@ -248,13 +283,41 @@ std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::strin
   return missing;
 }
 
+// Returns the label files of a folder of images that belong to none of them.
+std::vector<std::string> labels_without_image(const YoloSplit& split, const std::vector<std::string>& paths) {
+  const std::string folder =
+      fs::path(labels_of((fs::path(split.images) / "x.jpg").string())).parent_path().string();
+  if (!folder_there(split.images) || !folder_there(folder) || fs::path(folder) == fs::path(split.images))
+    return {};
+  std::set<std::string> used;
+  for (const std::string& image : paths) used.insert(labels_of(image));
+  std::vector<std::string> unused;
+  for (const std::string& file : files_below(folder))
+    if (file.ends_with(".txt") && !file.ends_with("classes.txt") && !used.contains(file))
+      unused.push_back(file);
+  return unused;
+}
+
+// Returns a line for each kind of file that has no object or no image.
+std::vector<std::string> file_warnings(const YoloSplit& split, const std::vector<std::string>& paths,
+                                       const std::vector<std::string>& missing, const LeftOut& left_out) {
+  std::vector<std::string> lines;
+  if (!left_out.empty()) lines.push_back(text(split.images, ": left out ", left_out.text()));
+  if (!missing.empty())
+    lines.push_back(text(split.images, ": ", counted(std::ssize(missing), "image"), " without a label file (",
+                         some_of(missing, 2), "), taken as without objects"));
+  if (const auto unused = labels_without_image(split, paths); !unused.empty())
+    lines.push_back(text(split.images, ": ", counted(std::ssize(unused), "label file"), " without an image (",
+                         some_of(unused, 2), ")"));
+  return lines;
+}
+
 }  // namespace
 
 bool is_yolo_path(const std::string& path) {
   if (const std::string yaml = yaml_of(path); !yaml.empty()) {
     if (yaml == path) return true;
-    const std::string content = read_text(yaml);
-    return content.starts_with("names:") || content.find("\nnames:") != std::string::npos;
+    return has_key(read_text(yaml), "names:");
   }
   return folder_there(fs::path(path) / "images") && !class_list_of(path).empty() &&
          holds_labels(fs::path(path) / "labels");
@@ -267,19 +330,17 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
   CocoFile file;
   for (std::string& name : own.classes)
     file.categories.push_back({std::ssize(file.categories), std::move(name)});
-  const std::vector<std::string> paths = image_paths(own);
+  LeftOut left_out;
+  const std::vector<std::string> paths = image_paths(own, left_out);
   for (const std::string& image : paths) {
     const std::string name = fs::path(image).lexically_proximate(own.root).string();
     file.images.push_back({.number = std::ssize(file.images) + 1, .file = name});
   }
   measure_images(file.images, own.root);
-  const std::vector<std::string> missing = add_labels(file, paths);
+  const std::vector<std::string> missing = add_labels(file, paths, own.keypoints);
   drop_outside(file);
   ObjectPlace place{.kind = "YOLO", .file = own.images, .images = own.root, .by_share = own.by_share};
-  if (!missing.empty())
-    place.warnings.push_back(text(own.images, ": ", counted(std::ssize(missing), "image"),
-                                  " without a label file (", some_of(missing, 2),
-                                  "), taken as without objects"));
+  place.warnings = file_warnings(own, paths, missing, left_out);
   return make_object_source(std::move(file), std::move(place), config, split);
 }
 

@@ -63,6 +63,8 @@ class YamlReader {
     return {plain(entry.value.value, entry.value.line), entry.value.line};
   }
 
+  bool has(const std::string& key) const { return entries_.contains(key); }
+
   std::vector<std::string> names() const {
     const auto found = entries_.find("names");
     if (found == entries_.end()) fail(path_, " has no 'names', the list of classes");
@@ -205,8 +207,8 @@ class YamlReader {
 
 YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where) {
   const YamlReader reader(content, where);
-  return {reader.scalar("path"), reader.scalar("train"), reader.scalar("val"), reader.scalar("test"),
-          reader.names()};
+  return {reader.scalar("path"), reader.scalar("train"), reader.scalar("val"),
+          reader.scalar("test"), reader.names(),         reader.has("kpt_shape")};
 }
 
 }  // namespace tessera::data

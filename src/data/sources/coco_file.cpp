@@ -344,16 +344,6 @@ class Reader {
 
 }  // namespace
 
-std::optional<int64_t> whole_number(const Json& value) {
-  constexpr double kMost = 9007199254740992;  // 2^53
-  if (value.is_string()) return parse_int(value.get_ref<const std::string&>());
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (!value.is_number()) return std::nullopt;
-  const double number = value.get<double>();
-  if (std::abs(number) > kMost || number != std::trunc(number)) return std::nullopt;
-  return static_cast<int64_t>(number);
-}
-
 void drop_outside(CocoFile& file) {
   std::unordered_map<int64_t, const CocoImage*> images;
   for (const CocoImage& image : file.images) images[image.number] = &image;
@@ -371,15 +361,20 @@ CocoFile read_coco(const std::string& path, const MeasureImages& measure) {
   return reader.finish(sections, measure);
 }
 
-std::string coco_image_folder(const std::string& file) {
+std::string coco_image_folder(const std::string& file, const std::string& first_image) {
   namespace fs = std::filesystem;
   const fs::path path(file), folder = path.parent_path();
   std::string split = path.stem().string();
   if (const size_t mark = split.rfind('_'); mark != std::string::npos) split = split.substr(mark + 1);
+  std::vector<fs::path> folders;
   for (const fs::path& base : {folder.parent_path(), folder})
     for (const std::string& name : {split, std::string("images"), "images/" + split})
-      if (std::error_code error; fs::is_directory(base / name, error)) return (base / name).string();
-  return folder.string();
+      if (std::error_code error; fs::is_directory(base / name, error)) folders.push_back(base / name);
+  folders.push_back(folder), folders.push_back(folder.parent_path());
+  for (const fs::path& one : folders)
+    if (std::error_code error; !first_image.empty() && fs::is_regular_file(one / first_image, error))
+      return one.string();
+  return folders.front().string();
 }
 
 std::vector<CocoResult> read_coco_results(const std::string& path) {

@@ -7,13 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/base/outline.h"
+#include "data/base/source_labels.h"
 #include "io/images/run_lengths.h"
 
 namespace tessera::data {
@@ -58,12 +57,10 @@ CocoFile read_coco(const std::string& path, const MeasureImages& measure = {});
 // keep all.
 void drop_outside(CocoFile& file);
 
-// Reads 64, 64.0 and "64" alike, as other programs write ids and sizes. None if it is not whole.
-std::optional<int64_t> whole_number(const nlohmann::json& value);
-
-// Returns the image folder of a file, or the file's own folder. It is next to the file or one level up, and
-// named "images" or after the split (the text after the last "_" in the file's name).
-std::string coco_image_folder(const std::string& file);
+// Returns the folder of a file's images: the one that has the first image, among those next to the file or one level
+// up that are called "images" or after the split (the text after the last "_" in the file's name), the file's own folder,
+// and the one above it. If none has it, the first of them that exists.
+std::string coco_image_folder(const std::string& file, const std::string& first_image);
 
 // Writes a file of this format, with run-length masks compressed. Ignores `problems`, `dropped` and `cut`.
 void write_coco(const std::string& path, const CocoFile& file);

@@ -106,6 +106,18 @@ std::string with_folder(const std::string& name) {
   return conversation_image(name.substr(0, last)) + "/" + name.substr(last + 1);
 }
 
+// Returns the name of a record's image, "" if it has none. A list must have one.
+std::string image_of(const Json& record, const std::string& where) {
+  const auto one = record.find("image"), named = one != record.end() ? one : record.find("images");
+  if (named == record.end() || named->is_null()) return "";
+  if (named->is_array() && named->size() > 1)
+    fail(where, ": 'image' is a list of ", named->size(), ", must be one image");
+  const Json& name = named->is_array() && !named->empty() ? named->front() : *named;
+  if (name.is_array()) return "";
+  if (!name.is_string()) fail(where, ": 'image' is ", name.type_name(), ", must be text");
+  return name.get<std::string>();
+}
+
 }  // namespace
 
 // Images by name without extension, both with and without their folder.
@@ -164,17 +176,19 @@ std::vector<std::string> conversation_turns(const Json& record, const std::strin
     if (record.contains("choices")) return choice_turns(record, where);
     return {word(record, "question", where), answers_of(record, where)[0]};
   }
-  const auto given = record.find("conversations");
+  // LLaVA's keys and roles, or those of chat templates.
+  const auto own = record.find("conversations"), given = own != record.end() ? own : record.find("messages");
   if (given == record.end() || !given->is_array())
     fail(where, " has neither 'conversations' nor a 'question'");
   for (const Json& turn : *given) {
     if (!turn.is_object()) fail(where, ": a turn is no object");
-    const bool human = word(turn, "from", where) == "human";
+    const std::string role = word(turn, turn.contains("role") ? "role" : "from", where);
+    const bool human = role == "human" || role == "user";
     if (&turn == &given->front() && !human && given->size() > 1) continue;
     if (human != (turns.size() % 2 == 0))
-      fail(where, ": turn ", turns.size() + 1, " is from '", printable(word(turn, "from", where)),
+      fail(where, ": turn ", turns.size() + 1, " is from '", printable(role),
            "', human and gpt must alternate");
-    turns.push_back(word(turn, "value", where));
+    turns.push_back(word(turn, turn.contains("content") ? "content" : "value", where));
   }
   if (turns.size() < 2 || turns.size() % 2 != 0) fail(where, " has ", turns.size(), " turns, must be pairs");
   return turns;
@@ -221,9 +235,8 @@ void Conversations::add(const Json& record, int64_t place, const std::string& wh
 void Conversations::add_named(const Json& record, const ImagePlaces& places, const std::string& where,
                               Kinds& kinds) {
   check(record.is_object(), where, " is no JSON object");
-  if (const auto named = record.find("image"); named == record.end() || named->is_null())
-    return add(record, -1, where, kinds);
-  const std::string image = word(record, "image", where);
+  const std::string image = image_of(record, where);
+  if (image.empty()) return add(record, -1, where, kinds);
   const int64_t place = places.find(image, where);
   if (place < 0) fail(where, ": the image '", printable(image), "' is not among ", images_->describe());
   add(record, place, where, kinds);

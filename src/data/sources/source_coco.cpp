@@ -1,11 +1,14 @@
 // Images with objects in COCO's layout: a folder with annotations/instances_*.json and images next to it, or
-// such a JSON file. Images may be in tar shards, as `data pack` writes them: "file_name":
-// "train-000.tar/a.jpg".
+// such a JSON file. Other programs write one such file by another name, or train/_annotations.coco.json next to the
+// images of each split. Images may be in tar shards, as `data pack` writes them: "file_name": "train-000.tar/a.jpg".
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -17,6 +20,7 @@
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/shard_files.h"
+#include "io/files/json.h"
 #include "io/images/image.h"
 
 namespace tessera::data {
@@ -38,10 +42,8 @@ std::string instances_file(const std::string& folder, const std::vector<std::str
   return "";
 }
 
-// True if a JSON file begins or ends like a COCO file with objects.
-bool looks_like_coco(const std::string& path) {
-  const std::string name = fs::path(path).filename().string();
-  if (name.starts_with("instances")) return true;
+// Returns the first and the last bytes of a file, which overlap if it is short.
+std::pair<std::string, std::string> ends_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string head(1 << 16, '\0'), tail(1 << 16, '\0');
   file.read(head.data(), std::ssize(head));
@@ -52,11 +54,104 @@ bool looks_like_coco(const std::string& path) {
   file.seekg(std::max<int64_t>(size - std::ssize(tail), 0));
   file.read(tail.data(), std::ssize(tail));
   tail.resize(static_cast<size_t>(file.gcount()));
+  return {head, tail};
+}
+
+// True if a JSON file begins or ends like a COCO file with objects.
+bool looks_like_coco(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  if (name.starts_with("instances")) return true;
+  const auto [head, tail] = ends_of(path);
   const std::string both = head + tail;
   const size_t first = head.find_first_not_of(" \t\r\n");
   return first != std::string::npos && head[first] == '{' &&
          both.find("\"categories\"") != std::string::npos &&
          (both.find("\"bbox\"") != std::string::npos || both.find("\"segmentation\"") != std::string::npos);
+}
+
+// Returns the list of categories in a piece of a file, "" if the piece does not contain all of it.
+std::string_view categories_in(std::string_view piece) {
+  const size_t key = piece.find("\"categories\""), begin = piece.find('[', key);
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = begin; i < piece.size(); ++i) {
+    const char c = piece[i];
+    if (quoted && c == '\\')
+      ++i;
+    else if (c == '"')
+      quoted = !quoted;
+    else if (!quoted && (c == '[' || c == '{'))
+      ++depth;
+    else if (!quoted && (c == ']' || c == '}') && --depth == 0)
+      return piece.substr(begin, i - begin + 1);
+  }
+  return {};
+}
+
+// Returns the categories of a file. They are usually near one of its ends, so that the rest need not be read.
+std::vector<CocoCategory> categories_of(const std::string& path) {
+  const auto [head, tail] = ends_of(path);
+  std::string_view list = categories_in(head);
+  if (list.empty()) list = categories_in(tail);
+  if (list.empty()) return read_coco(path).categories;
+  std::vector<CocoCategory> categories;
+  for (const nlohmann::json& one : parse_json(list, path)) {
+    const auto number = one.is_object() && one.contains("id") ? whole_number(one["id"]) : std::nullopt;
+    if (!number || !one.contains("name") || !one["name"].is_string()) return read_coco(path).categories;
+    categories.push_back({*number, one["name"].get<std::string>()});
+  }
+  return categories;
+}
+
+// Returns SPLIT/_annotations.coco.json of a folder, as Roboflow writes them, or "".
+std::string file_beside_images(const std::string& folder, Split split) {
+  constexpr const char* kName = "_annotations.coco.json";
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored) && fs::is_regular_file(entry->path() / kName, ignored))
+      names.push_back(entry->path().filename().string());
+  const std::string name = split_folder(names, split, folder);
+  return name.empty() ? "" : (fs::path(folder) / name / kName).string();
+}
+
+// True for a JSON file in COCO's form with that split in its name, or with none. If `beside_images`, it must be next to a
+// folder images/ or one by its own name.
+bool is_file_of(const fs::path& file, std::optional<Split> split, bool beside_images) {
+  const std::string name = file.filename().string(), stem = file.stem().string();
+  if (!lower(name).ends_with(".json") || is_hidden(name) || split_of_name(stem) != split) return false;
+  std::error_code error;
+  const fs::path folder = file.parent_path();
+  if (beside_images && !fs::is_directory(folder / "images", error) && !fs::is_directory(folder / stem, error))
+    return false;
+  return fs::is_regular_file(file, error) && looks_like_coco(file.string());
+}
+
+// Returns the only file of a split in a folder or its annotations/, that of test data only if there is no other.
+std::string only_file(const std::string& folder, std::optional<Split> split) {
+  std::vector<std::string> found, tests;
+  for (const bool inside : {true, false}) {
+    const fs::path place = inside ? fs::path(folder) / "annotations" : fs::path(folder);
+    std::error_code error;
+    for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error))
+      if (is_file_of(entry->path(), split, !inside))
+        (is_test_name(entry->path().stem().string()) ? tests : found).push_back(entry->path().string());
+  }
+  if (found.empty()) found = tests;
+  return found.size() == 1 ? found[0] : "";
+}
+
+// Returns the annotation file of a split in a folder, "" if there is none. A file without a split in its name is that
+// of the training set.
+std::string file_of_split(const std::string& folder, Split split) {
+  const bool train = split == Split::train;
+  const std::vector<std::string> all = {"train", "val", "minival", "test"};
+  if (!instances_file(folder, all).empty())
+    return instances_file(folder, train ? std::vector<std::string>{"train"}
+                                        : std::vector<std::string>(all.begin() + 1, all.end()));
+  if (std::string beside = file_beside_images(folder, split); !beside.empty()) return beside;
+  std::string named = only_file(folder, split);
+  return named.empty() && train ? only_file(folder, std::nullopt) : named;
 }
 
 ObjectPlace find_place(const SourceConfig& config, Split split) {
@@ -65,8 +160,8 @@ ObjectPlace find_place(const SourceConfig& config, Split split) {
   ObjectPlace place{.file = path};
   std::error_code error;
   if (fs::is_directory(path, error)) {
-    const std::string train = instances_file(path, {"train"}),
-                      held_out = instances_file(path, {"val", "minival", "test"});
+    const std::string train = file_of_split(path, Split::train),
+                      held_out = file_of_split(path, Split::validation);
     if (split == Split::validation) {
       place.file = !held_out.empty() ? held_out : train;
       place.by_share = held_out.empty() && !own_path;
@@ -78,7 +173,6 @@ ObjectPlace find_place(const SourceConfig& config, Split split) {
   } else {
     place.by_share = !own_path;
   }
-  place.images = config.image_root.empty() ? coco_image_folder(place.file) : config.image_root;
   return place;
 }
 
@@ -102,6 +196,16 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   } catch (const Error&) {
     return {};
   }
+}
+
+// Counts objects with the class and box of another in their image, which sets merged from several exports have.
+int64_t repeated_objects(const std::vector<ObjectAnnotation>& objects) {
+  std::vector<std::array<double, 5>> boxes;
+  for (const ObjectAnnotation& object : objects)
+    if (const Instance& box = object.box; !object.crowd)
+      boxes.push_back({box.left, box.top, box.right, box.bottom, static_cast<double>(box.label)});
+  std::sort(boxes.begin(), boxes.end());
+  return boxes.end() - std::unique(boxes.begin(), boxes.end());
 }
 
 class CocoSource final : public ObjectSource {
@@ -133,6 +237,7 @@ class CocoSource final : public ObjectSource {
       ++(object.outline.empty() ? without_outline_ : outlined_);
       objects_[static_cast<size_t>(image->second)].push_back(std::move(object));
     }
+    warn_of_repeats();
     problems_ = std::move(file.problems);
     for (const auto& [reason, count] : file.dropped)
       left_out_.push_back(text(counted(count, "object"), " with ", reason));
@@ -212,6 +317,14 @@ class CocoSource final : public ObjectSource {
   }
 
  private:
+  void warn_of_repeats() {
+    int64_t repeated = 0;
+    for (const auto& some : objects_) repeated += repeated_objects(some);
+    if (repeated > 0)
+      place_.warnings.push_back(text(place_.file, ": ", counted(repeated, "object"),
+                                     " with the class and box of another in the image"));
+  }
+
   // The EXIF orientations that map an image's objects to the image as displayed and as stored; 0 until its
   // file is read.
   struct Turns {
@@ -281,7 +394,7 @@ class CocoSource final : public ObjectSource {
 bool is_coco_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error))
-    return !instances_file(path, {"train", "val", "minival", "test"}).empty();
+    return !file_of_split(path, Split::train).empty() || !file_of_split(path, Split::validation).empty();
   return lower(path).ends_with(".json") && fs::is_regular_file(path, error) && looks_like_coco(path);
 }
 
@@ -316,7 +429,7 @@ std::vector<std::string> box_warnings(const CocoFile& file, const ObjectPlace& p
     fractions += right <= 1.5 && bottom <= 1.5;
     corners += a.box.width > a.box.left && a.box.height > a.box.top && a.box.width <= width &&
                a.box.height <= height;
-    beyond += right > width + 1 || bottom > height + 1;
+    beyond += right > width + 1 || bottom > height + 1 || a.box.left < -1 || a.box.top < -1;
   }
   constexpr int64_t kFewest = 4;  // fewer boxes may have such numbers by chance
   const auto boxes = counted(known, "box", "boxes");
@@ -349,10 +462,34 @@ std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, con
   return std::make_unique<CocoSource>(std::move(file), std::move(place), chosen);
 }
 
+namespace {
+
+// Gives a validation file that lacks categories those of the training file, if it has no others.
+void add_training_categories(CocoFile& file, const SourceConfig& config) {
+  if (config.path.empty() || !is_coco_path(config.path)) return;
+  std::error_code error;
+  const bool folder = fs::is_directory(config.path, error);
+  const std::string train = folder ? file_of_split(config.path, Split::train) : config.path;
+  if (train.empty()) return;
+  std::vector<CocoCategory> theirs = categories_of(train);
+  const auto has = [&](const CocoCategory& own) {
+    return std::ranges::any_of(
+        theirs, [&](const CocoCategory& one) { return one.number == own.number && one.name == own.name; });
+  };
+  if (theirs.size() > file.categories.size() && std::ranges::all_of(file.categories, has))
+    file.categories = std::move(theirs);
+}
+
+}  // namespace
+
 std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   ObjectPlace place = find_place(config, split);
-  CocoFile file =
-      read_coco(place.file, [&](std::vector<CocoImage>& images) { measure_images(images, place.images); });
+  CocoFile file = read_coco(place.file, [&](std::vector<CocoImage>& images) {
+    const std::string first = images.empty() ? "" : images[0].file;
+    place.images = config.image_root.empty() ? coco_image_folder(place.file, first) : config.image_root;
+    measure_images(images, place.images);
+  });
+  if (split == Split::validation) add_training_categories(file, config);
   return make_object_source(std::move(file), std::move(place), config, split);
 }
 

@@ -1,8 +1,13 @@
 // COCO captions (Chen et al. 2015): {"images": [{"id", "file_name"}], "annotations": [{"image_id",
 // "caption"}]}. The image folder is coco_image_folder(), unless image_root is set.
+//
+// Karpathy's files of COCO, Flickr8k and Flickr30k, with the splits that retrieval is measured on, have the captions at
+// their image: {"images": [{"filepath", "filename", "split", "sentences": [{"raw"}]}]}.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -70,32 +75,55 @@ void add_caption(const nlohmann::json& annotation, const std::string& where, con
   set.captions[found->second].push_back(std::move(captions[0]));
 }
 
-}  // namespace
-
-bool is_coco_captions_path(const std::string& path) {
-  std::error_code error;
-  if (!lower(path).ends_with(".json") || !fs::is_regular_file(path, error)) return false;
-  try {
-    const MappedFile file(path);
-    const std::string_view content = as_text(file.bytes());
-    const size_t first = content.find_first_not_of(" \t\r\n");
-    return first != std::string_view::npos && content[first] == '{' &&
-           content.find("\"caption\"") != std::string_view::npos &&
-           content.find("\"annotations\"") != std::string_view::npos;
-  } catch (const Error&) {
-    return false;
-  }
+// Returns the value of an optional key that is text, else "".
+std::string text_at(const nlohmann::json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return object.is_object() && found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
-  const nlohmann::json all =
-      parse_json(read_text(path, kMostBytes), path, {.max_bytes = kMostBytes, .max_depth = 8});
-  FileSet set;
-  set.shown = path;
-  set.classes = {""};
-  set.root = config.image_root.empty() ? coco_image_folder(path) : config.image_root;
-  ProblemList problems;
+// Returns the split of an image in Karpathy's files; "restval" belongs to training.
+std::optional<Split> split_at(const nlohmann::json& image) {
+  const std::string word = text_at(image, "split");
+  return word == "restval" ? std::optional(Split::train) : split_of_name(word);
+}
+
+void add_sentences(const nlohmann::json& image, const std::string& where, FileSet& set) {
+  const std::string folder = text_at(image, "filepath"), name = text_at(image, "filename");
+  if (name.empty() || name.find('\0') != std::string::npos) fail(where, " has no text 'filename'");
+  std::vector<std::string> captions;
+  for (const nlohmann::json& sentence : list_of(image, "sentences", where))
+    captions.push_back(text_at(sentence, "raw"));
+  const auto blank = [](const std::string& caption) { return trim(caption).empty(); };
+  if (captions.empty() || std::ranges::any_of(captions, blank))
+    fail(where, " has an empty sentence, or none");
+  set.paths.push_back(portable_path(folder.empty() ? name : folder + "/" + name));
+  set.captions.push_back(std::move(captions));
+}
+
+// Adds the images of a split. If the file has "val", its "test" is left out; if it has one split, that is `by_share`.
+bool add_split(const nlohmann::json& images, const SourceConfig& config, Split split, FileSet& set,
+               ProblemList& problems) {
+  const auto any = [&](const auto& fits) { return std::any_of(images.begin(), images.end(), fits); };
+  const bool has_val = any([](const auto& image) { return text_at(image, "split") == "val"; });
+  const bool marked = any([](const auto& image) { return split_at(image) == Split::train; }) &&
+                      any([](const auto& image) { return split_at(image) == Split::validation; });
+  for (size_t i = 0; i < images.size(); ++i) try {
+      const bool other = split_at(images[i]) != split || (has_val && text_at(images[i], "split") == "test");
+      if (!marked || !other) add_sentences(images[i], text(path_of(config, split), " image ", i), set);
+    } catch (const Error& wrong) {
+      problems.add(wrong.what());
+    }
+  return !marked && config.val_path.empty();
+}
+
+bool has_sentences(const nlohmann::json& all) {
+  const auto images = all.is_object() ? all.find("images") : all.end();
+  return all.is_object() && images != all.end() && images->is_array() && !images->empty() &&
+         images->front().is_object() && images->front().contains("sentences");
+}
+
+// Adds the images and captions of COCO's form.
+void add_annotated(const nlohmann::json& all, const std::string& path, FileSet& set, ProblemList& problems) {
   Places places;
   const nlohmann::json &images = list_of(all, "images", path),
                        &annotations = list_of(all, "annotations", path);
@@ -112,8 +140,42 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
     }
   for (size_t i = 0; i < set.paths.size(); ++i)
     if (set.captions[i].empty()) problems.add(path, ": ", printable(set.paths[i]), " has no caption");
+}
+
+}  // namespace
+
+bool is_coco_captions_path(const std::string& path) {
+  std::error_code error;
+  if (!lower(path).ends_with(".json") || !fs::is_regular_file(path, error)) return false;
+  try {
+    const MappedFile file(path);
+    const std::string_view content = as_text(file.bytes());
+    const size_t first = content.find_first_not_of(" \t\r\n");
+    const auto has = [&](std::string_view key) { return content.find(key) != std::string_view::npos; };
+    return first != std::string_view::npos && content[first] == '{' &&
+           ((has("\"caption\"") && has("\"annotations\"")) || (has("\"sentences\"") && has("\"images\"")));
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const nlohmann::json all =
+      parse_json(read_text(path, kMostBytes), path, {.max_bytes = kMostBytes, .max_depth = 8});
+  FileSet set;
+  set.shown = path;
+  set.classes = {""};
+  ProblemList problems;
+  bool by_share = true;
+  if (has_sentences(all))
+    by_share = add_split(all["images"], config, split, set, problems);
+  else
+    add_annotated(all, path, set, problems);
+  const std::string first = set.paths.empty() ? "" : set.paths[0];
+  set.root = config.image_root.empty() ? coco_image_folder(path, first) : config.image_root;
   set.labels.assign(set.paths.size(), 0);
-  set.keep(select_split(config, split, set.paths, set.labels));
+  if (by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines();
   return without_labels(std::make_unique<CocoCaptionsSource>(std::move(set)));
 }

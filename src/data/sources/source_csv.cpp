@@ -48,7 +48,7 @@ class CsvReader {
     if (at_ < content_.size() && content_[at_] == '"') return quoted_field();
     const size_t begin = at_;
     while (!at_field_end()) {
-      if (content_[at_] == '"')
+      if (content_[at_] == '"' && (separator_ == ',' || separator_ == ';'))
         fail(name_, " line ", line_, ": a quote inside a field; put the whole field in quotes");
       ++at_;
     }

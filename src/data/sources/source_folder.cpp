@@ -193,7 +193,16 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
 // Returns a line if the class folders seem to be a level above the real ones. For a single class "images",
 // `data check` has a separate line.
 std::vector<std::string> level_warnings(const std::string& root, const std::vector<std::string>& classes) {
-  if (classes.empty() || holds_images(fs::path(root) / classes[0])) return {};
+  if (classes.empty()) return {};
+  const auto any_of = [&](std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names,
+                               [&](const char* name) { return std::ranges::count(classes, name) > 0; });
+  };
+  if (any_of({"images", "image", "imgs", "img"}) && any_of({"masks", "mask", "labels", "annotations"}))
+    return {text(root, ": the folders ", some_of(classes),
+                 " are read as classes, but look like images and their ",
+                 "annotations: give the folder that contains both, one for each split")};
+  if (holds_images(fs::path(root) / classes[0])) return {};
   const auto first = list(fs::path(root) / classes[0], is_folder);
   if (first.size() < 2 || classes == std::vector<std::string>{"images"}) return {};
   if (classes.size() == 1)

@@ -1,6 +1,8 @@
 // Images with the class of every pixel in separate PNG files, for semantic segmentation.
 //
 //   ADE20K, CamVid  DIR/images/training/a.jpg, DIR/annotations/training/a.png; also train, labels, masks
+//   by splits       DIR/train/images/a.jpg, DIR/train/masks/a.png
+//   Roboflow        DIR/train/a.jpg, DIR/train/a_mask.png, DIR/train/_classes.csv
 //   Cityscapes      DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png
 //   others          set.toml: MaskSetConfig
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "data/base/class_names.h"
+#include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/annotated_source.h"
 #include "data/transforms/transform.h"
@@ -53,6 +56,8 @@ struct MaskSetConfig {
 
 struct Layout {
   std::string shown, images, masks;  // folders of all splits
+  bool splits_first = false;         // the folders below are inside that of each split
+  std::string images_below = "", masks_below = "";
   MaskSetConfig config;
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
@@ -99,9 +104,14 @@ bool holds_png(const fs::path& folder, int depth = 0) {
                                   [&](const fs::path& inner) { return holds_png(inner, depth + 1); });
 }
 
-constexpr std::array kMaskFolders = {"annotations", "labels", "masks"};
+constexpr std::array kImageFolders = {"images", "image", "imgs", "img"};
+constexpr std::array kMaskFolders = {"annotations", "labels",        "masks", "mask",
+                                     "label",       "segmentations", "gt"};
+// Endings of masks that have more than the image's name.
+constexpr std::array kMaskSuffixes = {"_mask.png",  "_segmentation.png", "_seg.png",
+                                      "_label.png", "_gt.png",           "_L.png"};
 
-// Returns the folder of masks next to images/ in `root` that contains `split`, or "".
+// Returns the folder of masks next to the images in `root` that contains `split`, or "".
 std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
   for (const char* name : kMaskFolders)
     if (is_folder(root / name / split) && holds_png(root / name / split)) return (root / name).string();
@@ -112,10 +122,11 @@ std::optional<Layout> ade_layout(const std::string& path) {
   const fs::path root = path;
   Layout layout;
   layout.shown = path;
-  if (is_folder(root / "images") && !masks_beside_images(root).empty()) {
-    layout.images = (root / "images").string(), layout.masks = masks_beside_images(root);
-    return layout;
-  }
+  for (const char* images : kImageFolders)
+    if (is_folder(root / images) && !masks_beside_images(root).empty()) {
+      layout.images = (root / images).string(), layout.masks = masks_beside_images(root);
+      return layout;
+    }
   // The path DIR/images/SPLIT fixes the split.
   const fs::path split = root.has_filename() ? root : root.parent_path(), images = split.parent_path();
   if (images.filename() != "images") return std::nullopt;
@@ -123,6 +134,46 @@ std::optional<Layout> ade_layout(const std::string& path) {
   if (layout.masks.empty()) return std::nullopt;
   layout.images = images.string(), layout.fixed_split = split.filename().string();
   return layout;
+}
+
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
+  return names;
+}
+
+// Reads Roboflow's table of classes: "Pixel Value, Class", with the values 0, 1, ….
+std::vector<std::string> roboflow_names(const std::string& path) {
+  std::vector<std::string> names;
+  const std::vector<CsvRow> rows = parse_csv(read_list_text(path), ',', path);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].fields.size() != 2 || parse_int(trim(rows[i].fields[0])) != std::ssize(names))
+      fail(path, " line ", rows[i].line, " must be '", names.size(), ", CLASS'");
+    names.emplace_back(trim(rows[i].fields[1]));
+  }
+  return names;
+}
+
+// Returns the layout of a set with a folder for each split, which contains its images and masks.
+std::optional<Layout> split_layout(const std::string& path) {
+  const std::string train = split_folder(folders_in(path), Split::train, path);
+  if (train.empty()) return std::nullopt;
+  const fs::path folder = fs::path(path) / train;
+  Layout layout;
+  layout.shown = layout.images = layout.masks = path;
+  layout.splits_first = true;
+  if (const std::string table = (folder / "_classes.csv").string(); file_exists(table) && holds_png(folder)) {
+    layout.classes = roboflow_names(table);
+    layout.config.mask_suffix = "_mask.png";
+    return layout;
+  }
+  layout.masks_below = fs::path(masks_beside_images(folder)).filename().string();
+  for (const char* images : kImageFolders)
+    if (is_folder(folder / images)) layout.images_below = images;
+  const bool both = !layout.masks_below.empty() && !layout.images_below.empty();
+  return both ? std::optional(layout) : std::nullopt;
 }
 
 std::optional<Layout> cityscapes_layout(const std::string& path) {
@@ -175,7 +226,7 @@ std::optional<Layout> described_layout(const std::string& path) {
 std::vector<std::string> class_names_of(const Layout& layout, const SourceConfig& config) {
   if (!config.class_names.empty()) return read_class_names(config.class_names);
   if (!layout.classes.empty()) return layout.classes;
-  const fs::path root = fs::path(layout.images).parent_path();
+  const fs::path root = layout.splits_first ? fs::path(layout.images) : fs::path(layout.images).parent_path();
   const bool described = layout.shown.ends_with(".toml");
   const std::string file =
       ((described ? fs::path(layout.shown).parent_path() : root) / layout.config.class_names).string();
@@ -190,6 +241,7 @@ Layout layout_of(const SourceConfig& config, Split split) {
   std::optional<Layout> layout = described_layout(path);
   if (!layout) layout = cityscapes_layout(path);
   if (!layout) layout = ade_layout(path);
+  if (!layout) layout = split_layout(path);
   check(layout.has_value(), path, ": holds no images with masks");
   layout->classes = class_names_of(*layout, config);
   const bool ade20k = file_exists((fs::path(layout->images).parent_path() / "objectInfo150.txt").string());
@@ -209,14 +261,6 @@ struct SplitFolder {
   bool by_share = false;
 };
 
-std::vector<std::string> folders_in(const std::string& path) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    if (is_folder(entry->path())) names.push_back(entry->path().filename().string());
-  return names;
-}
-
 SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split split) {
   if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
   const bool train = split == Split::train;
@@ -231,20 +275,14 @@ SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split sp
 
 // Returns the files below a folder that end in `suffix` (any image if it is empty): sorted names without it,
 // each with the full name.
-std::map<std::string, std::string> files_below(const fs::path& folder, const std::string& suffix) {
+std::map<std::string, std::string> named_files(const fs::path& folder, const std::string& suffix) {
   std::map<std::string, std::string> found;
-  std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_directory(ignored)) continue;
-    const std::string name = fs::relative(entry->path(), folder, ignored).generic_string();
-    if (entry->path().filename().string().starts_with('.')) continue;
-    if (!suffix.empty() ? !lower(name).ends_with(lower(suffix)) : !has_picture_extension(name)) continue;
-    const size_t ending = suffix.empty() ? entry->path().extension().string().size() : suffix.size();
+  for (const std::string& file : files_below(folder.string())) {
+    const std::string name = fs::path(file).lexically_relative(folder).generic_string();
+    if (!suffix.empty() ? !lower(name).ends_with(lower(suffix)) : !is_image_file(file)) continue;
+    const size_t ending = suffix.empty() ? fs::path(file).extension().string().size() : suffix.size();
     found.emplace(name.substr(0, name.size() - ending), name);
   }
-  if (error) fail(folder.string(), " cannot be listed: ", error.message());
   return found;
 }
 
@@ -257,13 +295,17 @@ class MaskSource final : public MaskedSource {
   MaskSource(Layout layout, const SourceConfig& config, Split split)
       : layout_(std::move(layout)), table_(value_table()) {
     const SplitFolder folder = folder_of(layout_, config, split);
-    const fs::path images = fs::path(layout_.images) / folder.name,
-                   masks = fs::path(layout_.masks) / folder.name;
+    const fs::path images = fs::path(layout_.images) / folder.name / layout_.images_below,
+                   masks = fs::path(layout_.masks) / folder.name / layout_.masks_below;
     if (!is_folder(masks))
       fail(layout_.shown, ": has the images ", images.string(), " but no ", masks.string());
-    auto masks_by_name = files_below(masks, layout_.config.mask_suffix);
+    auto images_by_name = named_files(images, layout_.config.image_suffix);
+    if (images == masks)
+      std::erase_if(images_by_name,
+                    [&](const auto& one) { return one.second.ends_with(layout_.config.mask_suffix); });
+    auto masks_by_name = masks_of(images_by_name, masks);
     std::vector<std::string> names;
-    for (const auto& [name, file] : files_below(images, layout_.config.image_suffix)) {
+    for (const auto& [name, file] : images_by_name) {
       const auto mask = masks_by_name.find(name);
       if (mask == masks_by_name.end()) {
         problems_.add((images / file).string(), " has no mask ", (masks / name).string(),
@@ -326,6 +368,22 @@ class MaskSource final : public MaskedSource {
   }
 
  private:
+  // Returns the masks by their image's name. If no image has a mask of its name, other endings are tried.
+  std::map<std::string, std::string> masks_of(const std::map<std::string, std::string>& images,
+                                              const fs::path& folder) {
+    auto masks = named_files(folder, layout_.config.mask_suffix);
+    const auto fits = [&](const auto& some) {
+      return std::ranges::any_of(images, [&](const auto& image) { return some.contains(image.first); });
+    };
+    if (fits(masks) || layout_.shown.ends_with(".toml")) return masks;
+    for (const char* suffix : kMaskSuffixes)
+      if (auto others = named_files(folder, suffix); fits(others)) {
+        layout_.config.mask_suffix = suffix;
+        return others;
+      }
+    return masks;
+  }
+
   // Returns the class of each pixel, or kIgnoredPixel. Throws an error that lists invalid values.
   Image classes_of(const IndexImage& mask, const std::string& name) const {
     Image out(mask.width, mask.height, 1);
@@ -373,7 +431,8 @@ class MaskSource final : public MaskedSource {
 bool is_masks_path(const std::string& path) {
   std::error_code error;
   if (path.ends_with(".toml")) return fs::exists(path, error);
-  return cityscapes_layout(path).has_value() || ade_layout(path).has_value();
+  return cityscapes_layout(path).has_value() || ade_layout(path).has_value() ||
+         split_layout(path).has_value();
 }
 
 std::unique_ptr<Source> open_masks(const SourceConfig& config, Split split) {

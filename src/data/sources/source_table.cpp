@@ -1,13 +1,15 @@
 // Tables of paths and labels: CSV, TSV, JSON and plain lists, one or several labels per image.
 //
-// CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image) and
+// CSV, TSV: two columns, or a header that names them: `path` (or file, filename, image, image_id) and
 //   label (or class, category, target)  a number or a name; "cat|dog" or the title `labels` makes it multi-label
 //   several other columns  0 or 1 each: multi-label, the titles are the classes
-//   caption                a text about the image; lines with the same path are its captions
+//   caption (or comment)   a text about the image; lines with the same path are its captions
 //   split                  optional: train, or val, validation, valid, test
-//   The separator is a comma, a semicolon or a tab. Windows' `images\\a.jpg` is `images/a.jpg`, and 2.0 is the class 2.
-// JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}.
-// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt).
+//   The separator is a comma, a semicolon, a tab or a bar. Windows' `images\\a.jpg` is `images/a.jpg`, and 2.0 is the
+//   class 2.
+// JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}
+// JSONL: one such entry per line.
+// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt), or a table with a separator.
 // Images have no labels if the table has none. Labels are class numbers if all are numbers and no class names
 // are given, otherwise names. The classes are the sorted names of the training table.
 #include <algorithm>
@@ -23,6 +25,7 @@
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
+#include "data/base/table_columns.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/files/path.h"
@@ -40,6 +43,7 @@ struct Row {
   std::vector<std::string> labels;
   bool numbers = false;  // JSON: labels are numbers, whatever the class names
   std::optional<Split> split;
+  bool test = false;  // its split is that of test data
   std::vector<std::string> captions = {};
 };
 
@@ -53,69 +57,14 @@ struct Table {
   ProblemList problems;
 };
 
-std::optional<Split> parse_split(const std::string& word) { return split_of_name(trim(word)); }
+std::optional<Split> parse_split(const std::string& word, bool is_flag = false) {
+  if (!is_flag) return split_of_name(trim(word));
+  const std::string plain = lower(trim(word));
+  if (plain == "true" || plain == "1") return Split::validation;
+  return plain == "false" || plain == "0" ? std::optional(Split::train) : std::nullopt;
+}
 
 // --- CSV and TSV ---
-
-constexpr size_t kNone = SIZE_MAX;
-
-// Returns the first column with one of the usual words as its title, else the first with one of the rarer words.
-size_t find_column(const std::vector<std::string>& titles, std::initializer_list<std::string_view> usual,
-                   std::initializer_list<std::string_view> rarer = {}) {
-  for (const auto& words : {usual, rarer})
-    for (size_t i = 0; i < titles.size(); ++i)
-      if (std::ranges::find(words, titles[i]) != words.end()) return i;
-  return kNone;
-}
-
-struct Columns {
-  bool header = true;
-  size_t count = 2, path = 0, label = 1, split = kNone, caption = kNone;
-  bool labels_title = false;
-  std::vector<size_t> classes;  // columns of 0 and 1
-};
-
-// Returns the columns of a table without titles: path and label.
-Columns without_titles(const std::vector<std::string>& titles, bool has_label, const std::string& name) {
-  if (has_label && !has_picture_extension(titles[0]))
-    fail(name, " starts with titles, '", printable(titles[0], 60),
-         "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
-  if (titles.size() != 2)
-    fail(name, " has ", titles.size(),
-         " columns and no title 'path'; must have two (path, label) or such a header");
-  Columns columns;
-  columns.header = false;
-  return columns;
-}
-
-Columns find_columns(const CsvRow& first, const std::string& name) {
-  Columns columns;
-  std::vector<std::string> titles;
-  for (const std::string& field : first.fields) titles.push_back(lower(trim(field)));
-  columns.count = titles.size();
-  columns.path = find_column(titles, {"path", "file", "filename", "filepath", "image"},
-                             {"file_name", "file_path", "image_path", "img"});
-  const auto label = find_column(titles, {"label", "labels", "class", "target"}, {"class_name", "category"});
-  if (columns.path == kNone) return without_titles(titles, label != kNone, name);
-  columns.label = label;
-  columns.split = find_column(titles, {"split"});
-  columns.caption = find_column(titles, {"caption", "captions"});
-  if (columns.label != kNone) {
-    columns.labels_title = titles[columns.label] == "labels";
-    return columns;
-  }
-  if (columns.caption != kNone) return columns;
-  for (size_t i = 0; i < titles.size(); ++i)
-    if (i != columns.path && i != columns.split) columns.classes.push_back(i);
-  if (columns.classes.size() == 1) {  // OpenCLIP's tables have the columns `filepath` and `title`
-    const size_t only = columns.classes.front();
-    if (titles[only] != "title" && titles[only] != "text")
-      fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
-    columns.caption = only;
-    columns.classes.clear();
-  }
-  return columns;
-}
 
 // Returns the text of a label without the ".0" of a whole number, which pandas adds to a column with empty cells.
 std::string_view without_fraction(std::string_view label) {
@@ -126,7 +75,7 @@ std::string_view without_fraction(std::string_view label) {
 
 // Returns the titles of those columns of a row that are 1. If one is neither 0 nor 1, reports it and returns
 // nothing.
-std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const Columns& columns,
+std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const TableColumns& columns,
                                                        Table& table, const std::string& where) {
   std::vector<std::string> marked;
   for (size_t i = 0; i < columns.classes.size(); ++i) {
@@ -148,19 +97,8 @@ std::vector<std::string> label_words(const std::string& cell) {
   return words;
 }
 
-// Returns the separator of a table: a tab in .tsv, else a comma. If the first line that is not empty lacks it, the
-// separator is one that the line has: spreadsheets write semicolons if the comma is for decimals.
-char separator_of(const std::string& path, std::string_view content) {
-  const char usual = lower(path).ends_with(".tsv") ? '\t' : ',';
-  content.remove_prefix(std::min(content.find_first_not_of("\r\n"), content.size()));
-  const std::string_view first = content.substr(0, content.find('\n'));
-  for (const char separator : {usual, ';', '\t', ','})
-    if (first.find(separator) != std::string_view::npos) return separator;
-  return usual;
-}
-
 // Returns a line of the table, or nothing if it is broken, which is added to the problems.
-std::optional<Row> read_row(const CsvRow& row, const Columns& columns, const std::string& path,
+std::optional<Row> read_row(const CsvRow& row, const TableColumns& columns, const std::string& path,
                             Table& table) {
   Row entry;
   entry.where = text(path, " line ", row.line);
@@ -168,15 +106,17 @@ std::optional<Row> read_row(const CsvRow& row, const Columns& columns, const std
     table.problems.add(entry.where, " has ", row.fields.size(), " columns, must have ", columns.count);
     return std::nullopt;
   }
-  entry.path = row.fields[columns.path];
+  const std::string_view place = trim(row.fields[columns.path]);
+  entry.path = columns.header ? place : without_number(place);
   if (table.captioned) {
     entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
     if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
   }
-  if (table.has_split) entry.split = parse_split(row.fields[columns.split]);
+  if (table.has_split) entry.split = parse_split(row.fields[columns.split], columns.split_is_flag);
+  entry.test = table.has_split && is_test_name(trim(row.fields[columns.split]));
   if (table.has_split && !entry.split) {
-    table.problems.add(entry.where, ": split is '", row.fields[columns.split],
-                       "', must be train, val or test");
+    table.problems.add(entry.where, ": split is '", row.fields[columns.split], "', must be ",
+                       columns.split_is_flag ? "True or False" : "train, val or test");
     return std::nullopt;
   }
   if (!columns.classes.empty()) {
@@ -195,12 +135,12 @@ Table read_csv(const std::string& path) {
   if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
   const auto rows = parse_csv(content, separator_of(path, content), path);
   if (rows.empty()) fail(path, " is empty");
-  const Columns columns = find_columns(rows[0], path);
+  const TableColumns columns = find_columns(rows, path);
   Table table;
   table.multi = columns.labels_title || !columns.classes.empty();
-  table.has_split = columns.split != kNone;
-  table.labelled = columns.label != kNone || !columns.classes.empty();
-  table.captioned = columns.caption != kNone;
+  table.has_split = columns.split != kNoColumn;
+  table.labelled = columns.label != kNoColumn || !columns.classes.empty();
+  table.captioned = columns.caption != kNoColumn;
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
@@ -209,9 +149,11 @@ Table read_csv(const std::string& path) {
 
 // --- JSON ---
 
-// Returns one JSON label as text.
+// Returns one JSON label as text. 2.0 is the number 2.
 std::string label_text(const nlohmann::json& value, const std::string& where, bool& is_number) {
-  is_number = value.is_number_integer();
+  const auto whole = value.is_number_float() ? whole_number(value) : std::nullopt;
+  is_number = value.is_number_integer() || whole.has_value();
+  if (whole) return std::to_string(*whole);
   if (is_number) return value.dump();
   if (!value.is_string())
     fail(where, ": a label is ", value.type_name(), ", must be a whole number or a class name");
@@ -225,17 +167,21 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
   row.where = where;
   if (!object.is_object())
     fail(where, " is ", object.type_name(), R"(, must be an object such as {"path": …, "label": …})");
-  const auto path = object.find("path"), label = object.find("label"), labels = object.find("labels"),
-             split = object.find("split");
-  if (path == object.end() || !path->is_string()) fail(where, " has no text 'path'");
+  const auto labels = object.find("labels"), split = object.find("split");
+  const nlohmann::json *path = path_member(object), *label = label_member(object);
+  if (!path || !path->is_string()) fail(where, " has no text 'path'");
   row.path = path->get<std::string>();
   row.captions = captions_of_json(object, where);
+  // A data set of Hugging Face has captions as "text".
+  if (const auto words = object.find("text");
+      row.captions.empty() && !table.labelled && words != object.end())
+    if (words->is_string()) row.captions = captions_of_lines(words->get_ref<const std::string&>(), where);
   table.captioned = table.captioned || !row.captions.empty();
-  if (table.labelled && (label == object.end()) == (labels == object.end()))
+  if (table.labelled && (label == nullptr) == (labels == object.end()))
     fail(where, " must have either 'label' or 'labels'");
   if (!table.labelled) {
     // Images without labels.
-  } else if (label != object.end()) {
+  } else if (label) {
     row.labels.push_back(label_text(*label, where, row.numbers));
   } else {
     table.multi = true;
@@ -250,19 +196,31 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
   if (split != object.end()) {
     table.has_split = true;
     if (split->is_string()) row.split = parse_split(split->get<std::string>());
+    row.test = split->is_string() && is_test_name(trim(split->get_ref<const std::string&>()));
     if (!row.split) fail(where, ": 'split' must be \"train\", \"val\" or \"test\"");
   }
   return row;
 }
 
+// Returns the entries of a .json file, or of a .jsonl file with one a line.
+nlohmann::json json_entries(const std::string& path) {
+  const std::string content = without_mark(read_text(path, kMostTableBytes));
+  const JsonLimits limits{.max_bytes = kMostTableBytes, .max_depth = 4};
+  if (!lower(path).ends_with(".jsonl")) return parse_json(content, path, limits);
+  nlohmann::json list = nlohmann::json::array();
+  int64_t number = 0;
+  for (const std::string& line : split(content, '\n'))
+    if (++number; !trim(line).empty()) list.push_back(parse_json(line, text(path, " line ", number), limits));
+  return list;
+}
+
 Table read_json(const std::string& path) {
-  const auto list =
-      parse_json(read_text(path, kMostTableBytes), path, {.max_bytes = kMostTableBytes, .max_depth = 4});
+  const nlohmann::json list = json_entries(path);
   if (!list.is_array())
     fail(path, " is ", list.type_name(), R"(, must be a list of {"path": …, "label": …})");
   Table table;
   table.labelled = list.empty() || std::any_of(list.begin(), list.end(), [](const nlohmann::json& entry) {
-                     return !entry.is_object() || entry.contains("label") || entry.contains("labels");
+                     return !entry.is_object() || label_member(entry) || entry.contains("labels");
                    });
   for (size_t i = 0; i < list.size(); ++i) try {
       table.rows.push_back(read_json_row(list[i], text(path, " entry ", i), table));
@@ -331,9 +289,10 @@ void gather_captions(Table& table) {
 }
 
 Table read_table(const std::string& path) {
-  Table table = is_list(path)                    ? read_list(path)
-                : lower(path).ends_with(".json") ? read_json(path)
-                                                 : read_csv(path);
+  const std::string name = lower(path);
+  const bool json = name.ends_with(".json") || name.ends_with(".jsonl");
+  const bool words = is_list(path) && !has_columns(read_list_text(path, kMostTableBytes));
+  Table table = words ? read_list(path) : json ? read_json(path) : read_csv(path);
   if (table.captioned) gather_captions(table);
   return table;
 }
@@ -383,7 +342,7 @@ ClassNames classes_of(const Table& table, const SourceConfig& config) {
 std::optional<ClassNames> classes_of_both(const Table& table, const SourceConfig& config,
                                           const std::string& other) {
   if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
-  const Table theirs = read_list(other);
+  const Table theirs = read_table(other);
   if (!all_numbers(table) || !all_numbers(theirs)) return std::nullopt;
   std::vector<int64_t> numbers = numbers_in(table);
   for (const int64_t number : numbers_in(theirs)) numbers.push_back(number);
@@ -423,12 +382,13 @@ int64_t class_of(const std::string& label, const Row& row, const ClassNames& cla
 
 void add_row(const Row& row, const ClassNames& classes, bool chosen, bool captioned, FileSet& set) {
   if (row.path.empty()) fail(row.where, " has an empty path");
+  refuse_remote_path(row.path);
   if (row.path.find('\0') != std::string::npos) fail(row.where, ": the path holds a zero byte");
   if (row.labels.empty() && !set.multi_label) fail(row.where, " has no label");
   std::vector<int64_t> numbers;
   for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes, chosen));
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
-  set.paths.push_back(portable_path(row.path));
+  set.paths.push_back(with_suffix(set.root, portable_path(row.path)));
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
   if (captioned) set.captions.push_back(row.captions);
 }
@@ -444,7 +404,8 @@ class TableSource final : public FileSource {
 bool is_table_path(const std::string& path) {
   const std::string name = lower(path);
   std::error_code error;
-  return (name.ends_with(".csv") || name.ends_with(".tsv") || name.ends_with(".json") || is_list(name)) &&
+  const auto has = [&](const char* suffix) { return name.ends_with(suffix); };
+  return (has(".csv") || has(".tsv") || has(".json") || has(".jsonl") || is_list(name)) &&
          fs::is_regular_file(path, error);
 }
 
@@ -457,12 +418,18 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   FileSet set;
   set.multi_label = table.multi;
   set.shown = path;
-  set.root = config.image_root.empty() ? fs::path(path).parent_path().string() : config.image_root;
+  const std::string first = table.rows.empty() ? "" : portable_path(table.rows[0].path);
+  set.root = config.image_root.empty() ? image_folder(path, first) : config.image_root;
   const ClassNames classes = classes_of_split(table, config, split, set.multi_label);
   const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
   if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
+  const bool has_val = std::ranges::any_of(
+      table.rows, [](const Row& row) { return row.split == Split::validation && !row.test; });
+  const auto is_left_out = [&](const Row& row) { return has_val && row.test; };
+  if (const auto count = std::ranges::count_if(table.rows, is_left_out); count > 0)
+    set.left_out = counted(count, "test image");
   // If a table has a separate path and no rows for this split, all of it is used.
-  const auto marked = [&](const Row& row) { return row.split == split; };
+  const auto marked = [&](const Row& row) { return row.split == split && !is_left_out(row); };
   const bool whole =
       !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
   for (const Row& row : table.rows) try {

@@ -19,6 +19,7 @@
 #include "data/base/annotations.h"
 #include "data/base/captions.h"
 #include "data/base/class_names.h"
+#include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
 #include "io/files/file.h"
@@ -90,14 +91,9 @@ class DocumentReader {
   }
 
   void read_folder(const std::string& folder) {
-    std::vector<std::string> paths;
-    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-      const std::string path = entry.path().string();
-      if (entry.is_regular_file() && (is_document(path) || is_shard(path) || is_lines(path)))
-        paths.push_back(path);
-    }
-    std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) read_path(path);
+    for (const std::string& path : files_below(folder))
+      if (fs::is_regular_file(path) && (is_document(path) || is_shard(path) || is_lines(path)))
+        read_path(path);
   }
 
   void read_shard(const std::string& path) {

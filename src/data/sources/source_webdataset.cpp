@@ -34,9 +34,10 @@ struct ShardList {
   std::vector<std::string> paths;
   bool by_share = false;
   bool beside = false;  // true if held-out shards are in the folder of the training shards
+  size_t left_out = 0;  // test shards next to shards for validation
 };
 
-// Returns the shards of a split. In a folder, train… is for training and val…, test… is held out. If no shard
+// Returns the shards of a split. In a folder, train… is for training and val… is held out, or else test…. If no shard
 // has such a name, all are split by share.
 ShardList find_shards(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
@@ -44,22 +45,25 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   std::error_code too_long;  // a list in braces may exceed the length of a file name
   if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
   const auto all = shards_in(path);
-  std::vector<std::string> train, held_out, others;
+  std::vector<std::string> train, held_out, test, others;
   for (const std::string& shard : all) {
     const std::string name = lower(fs::path(shard).filename().string());
     const bool out = name.starts_with("val") || name.starts_with("test");
     const auto named = out                         ? Split::validation
                        : name.starts_with("train") ? Split::train
                                                    : split_of_name(name.substr(0, name.find('.')));
-    (!named ? others : *named == Split::train ? train : held_out).push_back(shard);
+    const bool is_test = !name.starts_with("val") && is_test_name(name.substr(0, name.find('.')));
+    (!named ? others : *named == Split::train ? train : is_test ? test : held_out).push_back(shard);
   }
+  const size_t left_out = held_out.empty() ? 0 : test.size();
+  if (held_out.empty()) held_out = test;
   if (split == Split::validation && !held_out.empty())
-    return {held_out, false, !own_path && !(train.empty() && others.empty())};
+    return {held_out, false, !own_path && !(train.empty() && others.empty()), left_out};
   if (split == Split::validation && own_path) return {all, false};
   if (train.empty() && others.empty())
     fail(path, " has shards for validation (", fs::path(held_out[0]).filename().string(),
          ") but none to train on");
-  return {train.empty() ? others : train, !own_path && held_out.empty()};
+  return {train.empty() ? others : train, !own_path && held_out.empty(), false, left_out};
 }
 
 constexpr uint32_t kNoMember = UINT32_MAX;
@@ -226,6 +230,7 @@ class WebDatasetSource final : public LabelledSource {
  public:
   WebDatasetSource(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
     const ShardList list = find_shards(config, split);
+    left_out_ = list.left_out;
     const ClassNames names = find_class_names(config, list.paths.front());
     read_shards(list.paths, names);
     if (!labelled_)
@@ -296,9 +301,10 @@ class WebDatasetSource final : public LabelledSource {
   }
 
   std::string describe() const override {
-    return text("WebDataset ", shown_, ", ", counted(static_cast<int64_t>(archives_.size()), "shard"), ", ",
-                counted(size(), "image"), ", ",
-                counted(static_cast<int64_t>(classes_.size()), "class", "classes"));
+    return text(
+        "WebDataset ", shown_, ", ", counted(static_cast<int64_t>(archives_.size()), "shard"), ", ",
+        counted(size(), "image"), ", ", counted(static_cast<int64_t>(classes_.size()), "class", "classes"),
+        left_out_ == 0 ? "" : text("; left out: ", counted(static_cast<int64_t>(left_out_), "test shard")));
   }
   std::vector<std::string> problems() const override { return problems_.lines(); }
   std::vector<std::string> warnings() const override { return warnings_; }
@@ -416,6 +422,7 @@ class WebDatasetSource final : public LabelledSource {
   std::vector<Item> items_;
   std::vector<std::string> classes_;
   bool multi_ = false, labelled_ = true;
+  size_t left_out_ = 0;  // test shards
   ProblemList problems_;
   std::vector<std::string> warnings_;
 };

@@ -123,6 +123,26 @@ TEST(Conversations, ProblemsAreNamed) {
   EXPECT_TRUE(asked.problems_of(1).empty());
 }
 
+// As chat templates name roles, and with a list of one image.
+TEST(Conversations, RolesAndImagesHaveSeveralForms) {
+  const TemporaryFolder folder;
+  const std::shared_ptr<Source> images = open_source({.path = "shapes:train=4,val=4"}, Split::train);
+  const std::string
+      turns = R"([{"role": "user", "content": "<image>\nWhat?"},)"
+              R"({"role": "assistant", "content": "A star."}])",
+      own = R"([{"from": "user", "value": "<image>\nWhat?"}, {"from": "assistant", "value": "A star."}])";
+  const auto lines = [&](const std::string& line) {
+    write_text_atomic(folder.path("ask.jsonl"), line + "\n");
+    return Conversations(folder.path("ask.jsonl"), images);
+  };
+  for (const std::string& line :
+       {R"({"images": ["1"], "messages": )" + turns + "}", R"({"image": "1", "conversations": )" + own + "}"})
+    EXPECT_EQ(lines(line).read(0).annotation.captions,
+              (std::vector<std::string>{"<image>\nWhat?", "A star."}));
+  EXPECT_EQ(error_of([&] { lines(R"({"image": ["1", "2"], "conversations": )" + own + "}"); }, &folder),
+            "DIR/ask.jsonl line 1: 'image' is a list of 2, must be one image");
+}
+
 TEST(Conversations, TheTwoFilesOfVqaGoTogether) {
   const TemporaryFolder folder;
   const std::string questions = folder.path("questions.json"), answers = folder.path("answers.json"),

@@ -66,7 +66,6 @@ class Reader {
     image.height = static_cast<int>(png_get_image_height(png_, info_));
     const size_t width = static_cast<size_t>(image.width), height = static_cast<size_t>(image.height);
     const size_t stride = png_get_rowbytes(png_, info_);
-    const bool wide = png_get_bit_depth(png_, info_) == 16;
     image.values.resize(width * height);
     const bool interlaced = passes_ > 1;
     std::vector<uint8_t> lines(stride * (interlaced ? height : 1));
@@ -75,9 +74,7 @@ class Reader {
         uint8_t* line = lines.data() + (interlaced ? stride * y : 0);
         run([&] { png_read_row(png_, line, nullptr); });
         if (pass + 1 < passes_) continue;
-        for (size_t x = 0; x < width; ++x)
-          image.values[y * width + x] =
-              wide ? static_cast<uint16_t>(line[2 * x] << 8 | line[2 * x + 1]) : line[x];
+        for (size_t x = 0; x < width; ++x) image.values[y * width + x] = number_at(line, x);
       }
     return image;
   }
@@ -97,15 +94,28 @@ class Reader {
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       png_read_info(png_, info_);
     });
-    const int type = png_get_color_type(png_, info_);
-    if (type != PNG_COLOR_TYPE_GRAY && type != PNG_COLOR_TYPE_PALETTE)
-      fail(name_, ": the PNG has ", type & PNG_COLOR_MASK_COLOR ? "colours" : "an alpha channel",
-           ", a mask must have one number a pixel (gray of 8 or 16 bits, or a palette)");
     run([this] {
       png_set_packing(png_);
+      if (png_get_color_type(png_, info_) & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(png_);
       passes_ = png_set_interlace_handling(png_);
       png_read_update_info(png_, info_);
     });
+    channels_ = png_get_channels(png_, info_);
+    wide_ = png_get_bit_depth(png_, info_) == 16;
+  }
+
+  // Returns the number of a pixel. Other programs write it three times, as red, green and blue.
+  uint16_t number_at(const uint8_t* line, size_t x) const {
+    const auto number = [&](size_t i) {
+      return wide_ ? static_cast<uint16_t>(line[2 * i] << 8 | line[2 * i + 1]) : uint16_t{line[i]};
+    };
+    const uint16_t first = number(x * channels_);
+    for (size_t c = 1; c < channels_; ++c)
+      if (number(x * channels_ + c) != first)
+        fail(name_,
+             ": the PNG has colours, a mask must have one number a pixel (gray of 8 or 16 bits, or a "
+             "palette)");
+    return first;
   }
 
   const std::string& name_;
@@ -113,6 +123,8 @@ class Reader {
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
   int passes_ = 1;
+  size_t channels_ = 1;
+  bool wide_ = false;
 };
 
 // Returns the mask rotated and mirrored by the EXIF orientation of its file.

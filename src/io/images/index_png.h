@@ -17,10 +17,9 @@ struct IndexImage {
   std::vector<uint16_t> values;  // [height, width]
 };
 
-// Returns the numbers as stored: palette indices, not colours; gray of 1, 2 and 4 bits is not scaled. An EXIF
-// orientation of the file is applied. Throws
-// Error that starts with `name`: not a PNG, damaged, more than `max_pixels`, or colours or alpha instead of
-// one number per pixel.
+// Returns the numbers as stored: palette indices, not colours; gray of 1, 2 and 4 bits is not scaled. If red, green and
+// blue are equal, each is the number; alpha is ignored. An EXIF orientation of the file is applied. Throws Error that
+// starts with `name`: not a PNG, damaged, more than `max_pixels`, or colours instead of one number per pixel.
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name,
                             int64_t max_pixels = 178956970);
 

@@ -46,6 +46,15 @@ TEST(IndexPng, GrayIsTakenAsItIs) {
   EXPECT_TRUE(std::equal(read.values.begin(), read.values.end(), mask.pixels.begin()));
 }
 
+// As OpenCV writes a mask that was read as an image.
+TEST(IndexPng, EqualColoursAreTheirNumber) {
+  const Image mask = random_mask(7, 5, 256);
+  Image three(7, 5);
+  for (size_t i = 0; i < three.pixels.size(); ++i) three.pixels[i] = mask.pixels[i / 3];
+  const IndexImage read = decode_index_png(encode_png(three), "m.png");
+  EXPECT_TRUE(std::equal(read.values.begin(), read.values.end(), mask.pixels.begin(), mask.pixels.end()));
+}
+
 TEST(IndexPng, OtherFilesAreRefusedByName) {
   const auto message = [](const std::vector<std::byte>& bytes) -> std::string {
     try {
@@ -55,7 +64,9 @@ TEST(IndexPng, OtherFilesAreRefusedByName) {
     }
     return "";
   };
-  EXPECT_NE(message(encode_png(Image(4, 4))).find("colours"), std::string::npos);
+  Image colours(4, 4);
+  colours.pixels[5] = 1;
+  EXPECT_NE(message(encode_png(colours)).find("colours"), std::string::npos);
   EXPECT_NE(message(encode_jpeg(Image(4, 4))).find("jpeg"), std::string::npos);
   EXPECT_NE(message(encode_png(random_mask(20, 20, 3))).find("20x20"), std::string::npos);
   std::vector<std::byte> cut = encode_png(random_mask(9, 9, 200));

@@ -1,0 +1,46 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "data/base/image_files.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int kDeepest = 64;  // folders
+
+using Visited = std::set<std::pair<dev_t, ino_t>>;
+
+void add_files(const std::filesystem::path& folder, int depth, Visited& visited,
+               std::vector<std::string>& files) {
+  struct stat place {};
+  if (::stat(folder.c_str(), &place) == 0 && !visited.emplace(place.st_dev, place.st_ino).second) return;
+  if (depth > kDeepest) fail(folder.string(), " is more than ", kDeepest, " folders deep");
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_hidden(entry->path().filename().string())) continue;
+    std::error_code ignored;
+    if (entry->is_directory(ignored))
+      add_files(entry->path(), depth + 1, visited, files);
+    else
+      files.push_back(entry->path().string());
+  }
+  if (error) fail("'", folder.string(), "' cannot be listed: ", error.message());
+}
+
+}  // namespace
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> files;
+  Visited visited;
+  add_files(folder, 0, visited, files);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,219 @@
+#include "data/base/table_columns.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+
+#include "core/error.h"
+#include "core/text.h"
+
+namespace tessera::data {
+namespace {
+
+// Titles in lower case. Those of a later list count only if no column has one of an earlier list.
+using Titles = std::span<const std::string_view>;
+constexpr std::array<std::string_view, 5> kPath = {"path", "file", "filename", "filepath", "image"};
+constexpr std::array<std::string_view, 13> kRarerPath = {
+    "file_name", "file_path", "image_path", "img",   "img_path", "image_name", "image_file",
+    "filenames", "filepaths", "images",     "fname", "image_id", "id_code"};
+constexpr std::array<std::string_view, 1> kRarestPath = {"id"};
+constexpr std::array<std::string_view, 4> kLabel = {"label", "labels", "class", "target"};
+constexpr std::array<std::string_view, 13> kRarerLabel = {
+    "class_name", "category", "category_name", "class_label", "label_name", "class_id",   "classid",
+    "label_id",   "breed",    "species",       "diagnosis",   "dx",         "category_id"};
+constexpr std::array<std::string_view, 1> kSplit = {"split"};
+constexpr std::array<std::string_view, 7> kRarerSplit = {"subset",  "partition", "data set", "data_set",
+                                                         "dataset", "set",       "phase"};
+constexpr std::array<std::string_view, 4> kSplitFlag = {"is_valid", "is_val", "is_validation", "is_test"};
+constexpr std::array<std::string_view, 2> kCaption = {"caption", "captions"};
+constexpr std::array<std::string_view, 1> kRarerCaption = {"comment"};
+
+// Returns the first column with a title of the first list that has any.
+size_t find_column(const std::vector<std::string>& titles, std::initializer_list<Titles> lists) {
+  for (const Titles& words : lists)
+    for (size_t i = 0; i < titles.size(); ++i)
+      if (std::ranges::find(words, titles[i]) != words.end()) return i;
+  return kNoColumn;
+}
+
+std::vector<std::string> titles_of(const std::vector<std::string>& fields) {
+  std::vector<std::string> titles;
+  for (const std::string& field : fields) titles.push_back(lower(trim(field)));
+  return titles;
+}
+
+size_t path_column(const std::vector<std::string>& titles) {
+  return find_column(titles, {kPath, kRarerPath, kRarestPath});
+}
+size_t label_column(const std::vector<std::string>& titles) {
+  return find_column(titles, {kLabel, kRarerLabel});
+}
+size_t caption_column(const std::vector<std::string>& titles) {
+  return find_column(titles, {kCaption, kRarerCaption});
+}
+
+// Returns the columns of a table without titles: path and label, or a path with the number of its caption.
+TableColumns without_titles(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
+                            const std::string& name) {
+  TableColumns columns;
+  columns.header = false;
+  if (titles.size() == 2 && without_number(titles[0]).size() < titles[0].size()) {
+    columns.label = kNoColumn, columns.caption = 1;
+    return columns;
+  }
+  const bool images_follow = rows.size() > 1 && has_picture_extension(trim(rows[1].fields[0]));
+  if ((images_follow || label_column(titles) != kNoColumn) && !has_picture_extension(titles[0]))
+    fail(name, " starts with titles, '", printable(titles[0], 60),
+         "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
+  if (titles.size() != 2)
+    fail(name, " has ", titles.size(),
+         " columns and no title 'path'; must have two (path, label) or such a header");
+  return columns;
+}
+
+// Returns the column of splits. Rarer titles count only if all their values are names of splits.
+size_t split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows) {
+  if (const size_t usual = find_column(titles, {kSplit}); usual != kNoColumn) return usual;
+  const size_t rarer = find_column(titles, {kRarerSplit});
+  if (rarer == kNoColumn || rows.size() < 2) return kNoColumn;
+  const bool all = std::all_of(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
+    return row.fields.size() <= rarer || split_of_name(trim(row.fields[rarer])).has_value();
+  });
+  return all ? rarer : kNoColumn;
+}
+
+// Rows of a detector's table name an image once for each of its boxes, which would become images with a class each.
+void refuse_boxes(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows, size_t path,
+                  const std::string& name) {
+  constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
+  const size_t box = find_column(titles, {kBox});
+  if (box == kNoColumn) return;
+  std::set<std::string_view> seen;
+  for (const CsvRow& row : rows)
+    if (row.fields.size() > path && !seen.insert(row.fields[path]).second)
+      fail(name, " line ", row.line, ": a second box of '", printable(row.fields[path], 60), "' (column '",
+           titles[box], "'): boxes must be in files of COCO, Pascal VOC or YOLO");
+}
+
+// The index that pandas writes has no title, or "Unnamed: 0" when it was read and written again.
+bool is_index(const std::string& title) { return title.empty() || title.starts_with("unnamed:"); }
+
+}  // namespace
+
+TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name) {
+  const std::vector<std::string> titles = titles_of(rows[0].fields);
+  TableColumns columns;
+  columns.path = has_picture_extension(without_number(titles[0])) ? kNoColumn : path_column(titles);
+  if (columns.path == kNoColumn) return without_titles(titles, rows, name);
+  columns.count = titles.size();
+  columns.label = label_column(titles);
+  columns.split = split_column(titles, rows);
+  if (const size_t flag = find_column(titles, {kSplitFlag}); columns.split == kNoColumn && flag != kNoColumn)
+    columns.split = flag, columns.split_is_flag = true;
+  columns.caption = caption_column(titles);
+  refuse_boxes(titles, rows, columns.path, name);
+  if (columns.label != kNoColumn) {
+    columns.labels_title = titles[columns.label] == "labels";
+    return columns;
+  }
+  if (columns.caption != kNoColumn) return columns;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (i != columns.path && i != columns.split && !is_index(titles[i])) columns.classes.push_back(i);
+  if (columns.classes.size() == 1) {  // OpenCLIP's tables have the columns `filepath` and `title`
+    const size_t only = columns.classes.front();
+    if (titles[only] != "title" && titles[only] != "text")
+      fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
+    columns.caption = only;
+    columns.classes.clear();
+  }
+  return columns;
+}
+
+namespace {
+
+std::string_view first_line(std::string_view content) {
+  content.remove_prefix(std::min(content.find_first_not_of("\r\n"), content.size()));
+  return content.substr(0, content.find_first_of("\r\n"));
+}
+
+// True if a separator divides a line into usual titles, or into an image and something else.
+bool makes_columns(std::string_view line, char separator) {
+  std::vector<std::string> titles = titles_of(split(line, separator));
+  for (std::string& title : titles) std::erase(title, '"');
+  if (titles.size() < 2) return false;
+  const bool titled = path_column(titles) != kNoColumn &&
+                      (label_column(titles) != kNoColumn || caption_column(titles) != kNoColumn);
+  return titled || has_picture_extension(without_number(titles[0]));
+}
+
+}  // namespace
+
+char separator_of(const std::string& path, std::string_view content) {
+  const char usual = lower(path).ends_with(".tsv") ? '\t' : ',';
+  const std::string_view first = first_line(content);
+  const std::array all = {usual, ';', '\t', ',', '|'};
+  for (const char separator : all)
+    if (makes_columns(first, separator)) return separator;
+  for (const char separator : all)
+    if (first.find(separator) != std::string_view::npos) return separator;
+  return usual;
+}
+
+bool has_columns(std::string_view content) {
+  const std::string_view first = first_line(content);
+  const auto divides = [&](char separator) { return makes_columns(first, separator); };
+  return std::ranges::any_of(std::string_view(",;\t|"), divides);
+}
+
+std::string_view without_number(std::string_view path) {
+  const size_t mark = path.rfind('#');
+  if (mark == std::string_view::npos || !parse_int(path.substr(mark + 1))) return path;
+  return has_picture_extension(path.substr(0, mark)) ? path.substr(0, mark) : path;
+}
+
+namespace {
+
+const nlohmann::json* member(const nlohmann::json& entry, std::initializer_list<Titles> lists) {
+  for (const Titles& words : lists)
+    for (const std::string_view word : words)
+      if (const auto found = entry.find(std::string(word)); found != entry.end()) return &*found;
+  return nullptr;
+}
+
+}  // namespace
+
+const nlohmann::json* path_member(const nlohmann::json& entry) { return member(entry, {kPath, kRarerPath}); }
+
+const nlohmann::json* label_member(const nlohmann::json& entry) {
+  // "labels" has a list of them.
+  constexpr std::array<std::string_view, 3> kOne = {"label", "class", "target"};
+  return member(entry, {kOne, kRarerLabel});
+}
+
+std::string image_folder(const std::string& table, const std::string& first) {
+  const std::filesystem::path file(table), own = file.parent_path();
+  const std::string stem = file.stem().string();
+  for (const std::string& name : {std::string(), stem, stem + "_images", std::string("images"),
+                                  "images/" + stem, std::string("train"), std::string("train_images")}) {
+    const std::string folder = name.empty() ? own.string() : (own / name).string();
+    std::error_code error;
+    const std::filesystem::path image = std::filesystem::path(folder) / with_suffix(folder, first);
+    if (std::filesystem::is_regular_file(image, error)) return folder;
+  }
+  return own.string();
+}
+
+std::string with_suffix(const std::string& root, const std::string& path) {
+  const std::filesystem::path whole = std::filesystem::path(root) / path;
+  std::error_code error;
+  if (has_picture_extension(path) || std::filesystem::exists(whole, error)) return path;
+  for (const char* suffix :
+       {".jpg", ".png", ".jpeg", ".JPG", ".PNG", ".JPEG", ".webp", ".tif", ".tiff", ".bmp", ".gif"})
+    if (std::filesystem::is_regular_file(whole.string() + suffix, error)) return path + suffix;
+  return path;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,51 @@
+// The columns of a table of images by their titles, and the files that its paths refer to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/base/source_kinds.h"
+
+namespace tessera::data {
+
+inline constexpr size_t kNoColumn = SIZE_MAX;
+
+struct TableColumns {
+  bool header = true;
+  size_t count = 2, path = 0, label = 1, split = kNoColumn, caption = kNoColumn;
+  bool labels_title = false;
+  bool split_is_flag = false;        // true or 1 is validation, as in fastai's `is_valid`
+  std::vector<size_t> classes = {};  // columns of 0 and 1
+};
+
+// Returns the columns of a table with at least one row. Throws if the images' column has no usual title, or if several
+// rows have boxes of one image.
+TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name);
+
+// Returns the separator of a table: the one that divides the first line that is not empty into usual titles, or into an
+// image and something else. If none does: a tab in .tsv, else a comma, else another that the line has. Spreadsheets
+// write semicolons if the comma is for decimals.
+char separator_of(const std::string& path, std::string_view content);
+
+// True if the first line of a .txt file has columns with a separator: titles, or an image and its label or caption.
+bool has_columns(std::string_view content);
+
+// Returns a path without the number of its caption, as in Flickr8k's "a.jpg#0".
+std::string_view without_number(std::string_view path);
+
+// Returns the member of a .json table's entry that has one of the usual titles of its column, null if there is none.
+const nlohmann::json* path_member(const nlohmann::json& entry);
+const nlohmann::json* label_member(const nlohmann::json& entry);
+
+// Returns the folder that a table's paths are relative to: the table's own, or a folder in it with a usual name
+// ("train" or "train_images" for train.csv, "images") if that has the first image.
+std::string image_folder(const std::string& table, const std::string& first);
+
+// Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file.
+std::string with_suffix(const std::string& root, const std::string& path);
+
+}  // namespace tessera::data
