@@ -218,7 +218,7 @@ TEST_F(ParallelTest, ARunThatLosesProcessesEndsWithTheSameWeights) {
 
 TEST_F(ParallelTest, AxesOfOtherKindsAreRefusedByName) {
   EXPECT_EQ(run(1, "shard", {"parallel.shard=2"}), 2);
-  EXPECT_NE(log("shard").find("parallel.shard = 2: training divides processes over parallel.replicate only"),
+  EXPECT_NE(log("shard").find("parallel.shard = 2 divides nothing: set parallel.zero to 1 or 2"),
             std::string::npos)
       << log("shard");
   EXPECT_EQ(run(2, "degree", {"parallel.replicate=3"}), 2);
