@@ -10,6 +10,7 @@
 #include "models/base/tokeniser.h"
 #include "open/device.h"
 #include "train/memory.h"
+#include "train/process_share.h"
 #include "train/setup.h"
 
 namespace tessera::train {
@@ -48,18 +49,6 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
                kMostImages, " images");
   plan.steps = train.steps > 0 ? train.steps : train.epochs * plan.steps_per_epoch;
   plan.images = plan.steps * train.batch_size;
-}
-
-// Returns the number of values that the optimiser keeps for these parameters, using shape-only tensors.
-uint64_t optimiser_values(const OptimiserSpec& spec, const NamedTensors& parameters) {
-  ParameterGroup shapes;
-  for (const auto& [name, parameter] : parameters)
-    shapes.parameters.emplace_back(name,
-                                   torch::empty_like(parameter, parameter.options().device(torch::kMeta)));
-  uint64_t values = 0;
-  for (const auto& [name, state] : make_optimiser(spec, {std::move(shapes)})->state())
-    values += static_cast<uint64_t>(state.numel());
-  return values;
 }
 
 void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
@@ -203,7 +192,7 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   return plan;
 }
 
-PlannedRun plan_training(const Recipe& recipe) {
+PlannedRun plan_training(const Recipe& recipe, int64_t processes) {
   PlannedRun planned;
   planned.recipe = recipe;
   Compute compute = choose_compute(recipe.train);
@@ -212,6 +201,9 @@ PlannedRun plan_training(const Recipe& recipe) {
   planned.missing_weights = missing_weights(recipe);
   const WeightsInfo info = describe_run(planned.recipe, data);
   planned.plan = plan_run(planned.recipe, data, info, compute, 1);
+  if (processes > 1)
+    planned.share = std::make_shared<ProcessShare>(
+        share_of_process(planned.recipe, *meta_task_of(planned.recipe, data, info, compute), processes));
   if (data.train && planned.plan.samples == 0)
     planned.missing_data = "task.tokenizer is missing, so the number of samples is unknown";
   if (exceeds_memory(planned.recipe, planned.plan)) {

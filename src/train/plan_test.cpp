@@ -1,5 +1,6 @@
 // The plan of a run predicts its resources.
 #include "runs/checkpoint.h"
+#include "train/process_share.h"
 #include "train/setup.h"
 #include "train/train_testing.h"
 #include "train/trainer.h"
@@ -71,6 +72,32 @@ TEST_F(PlanTest, WithoutDataOrWeightsThePlanSaysWhatIsMissing) {
   const std::string refused =
       error_of([&] { make_setup(tiny_recipe(path("run"), {"model.pretrained=" + weights})); });
   EXPECT_NE(refused.find("give weights with --pretrained FILE"), std::string::npos) << refused;
+}
+
+// Two moments a trained number: what a process does not hold it sends and receives.
+TEST_F(PlanTest, TheShareOfAProcessFollowsFromTheLayout) {
+  const auto share_of = [&](std::vector<std::string> settings, int64_t processes) {
+    settings.emplace_back("train.ema_decay=0.9");
+    return *plan_training(tiny_recipe(path("run"), settings), processes).share;
+  };
+  EXPECT_EQ(plan_training(tiny_recipe(path("run"))).share, nullptr);
+  const ProcessShare whole = share_of({}, 4), moments = share_of({"parallel.zero=1"}, 4),
+                     both = share_of({"parallel.zero=2", "parallel.replicate=2", "train.accumulate=2"}, 4);
+  EXPECT_EQ(whole.optimiser, 2 * whole.gradients);
+  EXPECT_EQ(whole.reduced, whole.gradients);
+  EXPECT_EQ(whole.scattered + whole.gathered, 0u);
+  EXPECT_GE(4 * moments.optimiser, whole.optimiser);
+  EXPECT_LE(moments.optimiser, whole.optimiser / 2);
+  EXPECT_EQ(moments.weights, whole.weights);
+  EXPECT_EQ(moments.gradients, whole.gradients);
+  EXPECT_EQ(moments.scattered, whole.gradients - moments.optimiser / 2);
+  EXPECT_EQ(moments.gathered, moments.scattered);
+  EXPECT_EQ(both.shard, 2);
+  EXPECT_EQ(both.gradients, both.optimiser / 2);
+  EXPECT_EQ(both.scattered, 2 * (whole.gradients - both.gradients));
+  EXPECT_EQ(both.reduced, 2 * both.gradients);
+  EXPECT_NE(error_of([&] { share_of({"parallel.replicate=3"}, 4); }).find("start 3 processes"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -284,6 +284,10 @@ int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std:
 
 // --- optimisation
 
+bool holds_whole_tensors(const Recipe& recipe) {
+  return reads_whole_tensors(recipe.optimiser.common.name) || recipe.train.clip_mode == ClipMode::each;
+}
+
 namespace {
 
 // Returns what divides the optimisation over processes; null if nothing is divided.
@@ -294,8 +298,7 @@ std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTas
   if (recipe.train.noise_scale)
     fail_usage("train.noise_scale reads the gradients of each process, which parallel.zero = ", stage,
                " divides: leave one of them out");
-  const bool whole =
-      reads_whole_tensors(recipe.optimiser.common.name) || recipe.train.clip_mode == ClipMode::each;
+  const bool whole = holds_whole_tensors(recipe);
   parallel::Layout layout(model.state, world->axis(parallel::AxisName::shard),
                           [&](const std::string&) { return whole; });
   return std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage);

@@ -91,6 +91,8 @@ tasks::TaskSetup task_setup(const Recipe& recipe, const RunData& data, const Wei
 std::string missing_weights(const Recipe& recipe);
 RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                    bool continued);
+// True if an update or clipping reads all rows of a tensor, so that one process must hold them.
+bool holds_whole_tensors(const Recipe& recipe);
 Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan,
                                const parallel::World* world = nullptr);
 

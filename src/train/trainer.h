@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@ class World;
 }
 
 namespace tessera::train {
+
+struct ProcessShare;  // process_share.h
 
 // The resources of a run, estimated before the first step.
 struct RunPlan {
@@ -111,12 +114,14 @@ struct RunSummary {
 struct PlannedRun {
   Recipe recipe;  // with settings from the data and the pretrained file, as in the run
   RunPlan plan;   // without data: no samples, and steps only if the recipe sets them
-  std::string missing_data, missing_weights;  // reasons to refuse the run; "" = none
+  std::string missing_data, missing_weights;            // reasons to refuse the run; "" = none
+  std::shared_ptr<const ProcessShare> share = nullptr;  // of several processes
 };
 
 // Returns the plan of a run for --dry-run: builds the model, tries it on two images, opens the data, and
-// writes nothing. Data or initial weights that cannot be opened are not an error here.
-PlannedRun plan_training(const Recipe& recipe);
+// writes nothing. Data or initial weights that cannot be opened are not an error here. Over several processes it also has the
+// share of one of them.
+PlannedRun plan_training(const Recipe& recipe, int64_t processes = 1);
 
 // Trains from the start, or from the newest valid checkpoint, to the end. SIGINT and SIGTERM (after
 // catch_interrupts(), and once the first checkpoint has begun): writes a checkpoint, then throws an Error of

@@ -19,6 +19,7 @@
 #include "recipe/recipe_files.h"
 #include "report/markup.h"
 #include "train/memory.h"
+#include "train/process_share.h"
 #include "train/trainer.h"
 
 namespace tessera::cli {
@@ -27,7 +28,7 @@ namespace {
 struct TrainOptions {
   std::string data, val_data, output, model, pretrained, key, device, precision, on_bad_image, profile;
   std::vector<std::string> recipes, settings;
-  std::optional<int64_t> threads, max_bad, epochs, batch_size;
+  std::optional<int64_t> threads, max_bad, epochs, batch_size, processes;
   std::optional<double> lr, crop;
   std::optional<std::string> resume;
   bool dry_run = false, json = false, other_threads = false, keys = false;
@@ -69,6 +70,8 @@ struct TrainOptions {
     v("profile", profile, {.writes = Writes::together},
       "file for a Chrome trace of ten steps (chrome://tracing)");
     v("dry_run", dry_run, "print the resolved recipe and the cost of the run");
+    v("processes", processes, {.range = between(1, 1 << 20), .only_for = "--dry-run"},
+      "with --dry-run: the share of one of so many processes");
     v("help_recipe", keys, "every recipe key with its default and meaning");
     v("json", json, "the result as one JSON object");
   }
@@ -212,8 +215,22 @@ std::string steps_line(const train::Recipe& recipe, const train::RunPlan& plan, 
               "; the number of steps depends on the data");
 }
 
+nlohmann::ordered_json json_of(const train::ProcessShare& share) {
+  return {{"processes", share.processes},
+          {"replicate", share.replicate},
+          {"shard", share.shard},
+          {"zero", share.zero},
+          {"weight_bytes", share.weights},
+          {"gradient_bytes", share.gradients},
+          {"optimiser_bytes", share.optimiser},
+          {"average_bytes", share.average},
+          {"all_reduce_bytes", share.reduced},
+          {"reduce_scatter_bytes", share.scattered},
+          {"all_gather_bytes", share.gathered}};
+}
+
 void print_plan_json(const train::PlannedRun& planned, const std::vector<std::string>& classes_there) {
-  const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const auto& [recipe, plan, missing_data, missing_weights, share] = planned;
   const auto table = nlohmann::ordered_json::parse(json_text(train::recipe_table(recipe)));
   const nlohmann::ordered_json total_macs =
       plan.total_macs > 0 ? nlohmann::ordered_json(plan.total_macs) : nullptr;
@@ -232,14 +249,27 @@ void print_plan_json(const train::PlannedRun& planned, const std::vector<std::st
                                                 {"checkpoint_bytes", plan.checkpoint_bytes},
                                                 {"shared_bytes", plan.shared_bytes},
                                                 {"free_bytes", plan.free_bytes},
+                                                {"process", share ? json_of(*share) : nullptr},
                                                 {"classes", classes_there},
                                                 {"missing_data", missing_data},
                                                 {"missing_weights", missing_weights}})
             << "\n";
 }
 
+// The memory and traffic of one of several processes.
+void print_share(const train::ProcessShare& share) {
+  std::cout << "# processes   " << share.processes << " as replicate " << share.replicate << " x shard "
+            << share.shard << ", parallel.zero = " << share.zero << ": the fullest holds "
+            << human_bytes(share.held()) << " (weights " << human_bytes(share.weights) << ", gradients "
+            << human_bytes(share.gradients) << ", optimiser " << human_bytes(share.optimiser) << ", average "
+            << human_bytes(share.average) << ") and activations\n"
+            << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
+            << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "
+            << human_bytes(share.gathered) << "\n";
+}
+
 void print_plan(const train::PlannedRun& planned, bool json) {
-  const auto& [recipe, plan, missing_data, missing_weights] = planned;
+  const auto& [recipe, plan, missing_data, missing_weights, share] = planned;
   const std::vector<std::string> classes_there = classes_of(planned);
   if (json) return print_plan_json(planned, classes_there);
   const bool counted = missing_data.empty();
@@ -268,6 +298,7 @@ void print_plan(const train::PlannedRun& planned, bool json) {
       << "# disk        " << human_bytes(plan.disk_bytes) << " at most, a checkpoint "
       << human_bytes(plan.checkpoint_bytes) << shared_text(plan) << ", free " << human_bytes(plan.free_bytes)
       << "\n";
+  if (share) print_share(*share);
 }
 
 // Returns the command that uses weights of a task.
@@ -331,9 +362,11 @@ void train_here(const TrainOptions& options, const Given& given, parallel::World
   const train::Recipe recipe = recipe_of(options, given);
   const train::Resume resume = parse_resume(options.resume);
   if (options.dry_run) {
-    if (world.leader()) print_plan(train::plan_training(recipe), options.json);
+    if (world.leader())
+      print_plan(train::plan_training(recipe, options.processes.value_or(world.size())), options.json);
     return;
   }
+  given.refuse_others("", "give it as well");
   Watcher watcher;
   train::TrainOptions how = {.resume = resume,
                              .allow_other_threads = options.other_threads,

@@ -1,0 +1,30 @@
+// The share of one of several processes in a run, found without starting them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "recipe/recipe.h"
+#include "tasks/base/task.h"
+
+namespace tessera::train {
+
+// Bytes that the fullest process holds, and that a process exchanges in a step.
+struct ProcessShare {
+  int64_t processes = 1, replicate = 1, shard = 1, zero = 0;
+  // Gradients: at the end of a backward pass. Optimiser: its state. Average: the moving average.
+  uint64_t weights = 0, gradients = 0, optimiser = 0, average = 0;
+  uint64_t reduced = 0;    // all-reduce: of this process's tensor
+  uint64_t scattered = 0;  // reduce-scatter: sent to others
+  uint64_t gathered = 0;   // all-gather: received from others
+  uint64_t held() const { return weights + gradients + optimiser + average; }
+};
+
+// Returns the share in a run over this number of processes. `task`: the recipe's, on the meta device. Throws a usage error
+// if [parallel] does not divide the processes.
+ProcessShare share_of_process(const Recipe& recipe, const tasks::Task& task, int64_t processes);
+
+// Returns the number of values that the optimiser keeps for these parameters.
+uint64_t optimiser_values(const OptimiserSpec& spec, const NamedTensors& parameters);
+
+}  // namespace tessera::train
