@@ -10,7 +10,7 @@
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
 
-namespace tessera::models {
+namespace tessera::models::bounds_test {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{512} << 20;
@@ -90,4 +90,4 @@ INSTANTIATE_TEST_SUITE_P(Families, Bounds, testing::ValuesIn(family_names()),
                          [](const auto& family) { return family.param; });
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::bounds_test

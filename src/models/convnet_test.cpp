@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::convnet_test {
 namespace {
 
 using torch::Tensor;
@@ -187,4 +187,4 @@ TEST(ConvNets, ErrorsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::convnet_test

@@ -6,7 +6,7 @@
 #include "models/base/denoiser.h"
 #include "ops/inference.h"
 
-namespace tessera::models {
+namespace tessera::models::dit_test {
 namespace {
 
 using torch::Tensor;
@@ -165,4 +165,4 @@ TEST(Dit, RefusesSettingsThatDoNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::dit_test

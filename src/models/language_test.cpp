@@ -8,7 +8,7 @@
 #include "models/language/llava.h"
 #include "models/language/seq2seq.h"
 
-namespace tessera::models {
+namespace tessera::models::language_test {
 namespace {
 
 LanguageConfig tiny(LanguageKind kind) {
@@ -300,4 +300,4 @@ TEST(TokenRules, TinyTemperatures) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::language_test

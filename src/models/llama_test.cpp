@@ -6,7 +6,7 @@
 #include "models/backbones/models_testing.h"
 #include "models/backbones/twins_stages.h"
 
-namespace tessera::models {
+namespace tessera::models::llama_test {
 namespace {
 
 using torch::Tensor;
@@ -478,4 +478,4 @@ TEST(Macs, OfTheLlamasAreThoseOfThePapers) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::llama_test

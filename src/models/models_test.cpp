@@ -10,7 +10,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 
-namespace tessera::models {
+namespace tessera::models::models_test {
 namespace {
 
 using torch::Tensor;
@@ -301,4 +301,4 @@ TEST(Taps, KeepWhatIsWanted) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::models_test

@@ -7,7 +7,7 @@
 #include "models/base/capability.h"
 #include "models/heads/class_head.h"
 
-namespace tessera::models {
+namespace tessera::models::papers_test {
 namespace {
 
 Value settings(Value::Table entries) { return Value(std::move(entries)); }
@@ -95,4 +95,4 @@ TEST(FirstWeights, OfIllamaHaveTheDeviationAskedFor) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::papers_test

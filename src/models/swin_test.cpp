@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::swin_test {
 namespace {
 
 using torch::Tensor;
@@ -115,4 +115,4 @@ TEST(Swin, ErrorsNameTheKey) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::swin_test

@@ -7,7 +7,7 @@
 #include "models/pairs/coca.h"
 #include "models/pairs/simvlm.h"
 
-namespace tessera::models {
+namespace tessera::models::text_models_test {
 namespace {
 
 using torch::Tensor;
@@ -164,4 +164,4 @@ TEST(CaptionSearch, GreedyTakesTheBestTokenAndEnds) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::text_models_test

@@ -7,7 +7,7 @@
 #include "models/base/model.h"
 #include "models/heads/class_head.h"
 
-namespace tessera::models {
+namespace tessera::models::vit_test {
 namespace {
 
 Value small(Value extra = {}) {
@@ -85,4 +85,4 @@ TEST(Vit, SettingsThatExcludeEachOtherAreUsageErrors) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::vit_test

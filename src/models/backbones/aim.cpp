@@ -25,7 +25,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 
-namespace tessera::models {
+namespace tessera::models::aim {
 
 torch::Tensor prefix_bias(const torch::Tensor& in_prefix) {
   const int64_t tokens = in_prefix.size(1);
@@ -245,7 +245,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads) {
 
 }  // namespace
 
-Family aim_family() {
+Family family() {
   return make_family<Aim, Config>("aim",
                                   "AIM: autoregressive pre-training of a ViT, read by an attention probe",
                                   {
@@ -256,4 +256,4 @@ Family aim_family() {
                                   });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::aim

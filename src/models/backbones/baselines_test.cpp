@@ -7,7 +7,7 @@
 #include "models/base/encoder.h"
 #include "nn/named_tensors.h"
 
-namespace tessera::models {
+namespace tessera::models::baselines_test {
 namespace {
 
 using torch::Tensor;
@@ -143,4 +143,4 @@ TEST(PoolFormer, MixerIgnoresFlatMaps) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::baselines_test

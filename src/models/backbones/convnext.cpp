@@ -24,7 +24,7 @@
 #include "nn/norm.h"
 #include "nn/patch_embed.h"
 
-namespace tessera::models {
+namespace tessera::models::convnext {
 namespace {
 
 constexpr int64_t kKernel = 7;     // cells along a side of a block's convolution
@@ -249,7 +249,7 @@ Value size(int64_t dim, std::vector<int64_t> depths, bool second = false) {
 
 }  // namespace
 
-Family convnext_family() {
+Family family() {
   return make_family<ConvNext, Config>(
       "convnext", "ConvNeXt and ConvNeXt V2: depthwise convolutions and an MLP in each cell, four stages",
       {
@@ -264,4 +264,4 @@ Family convnext_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::convnext

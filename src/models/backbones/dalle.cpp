@@ -22,7 +22,7 @@
 #include "nn/drop_path.h"
 #include "nn/init.h"
 
-namespace tessera::models {
+namespace tessera::models::dalle {
 namespace {
 
 constexpr int64_t kNarrowing = 4;  // width of a block as a multiple of its 3x3 convolutions' width
@@ -195,7 +195,7 @@ class Dalle final : public PyramidBackbone, public Tokeniser {
 
 }  // namespace
 
-Family dalle_family() {
+Family family() {
   Family family =
       make_family<Dalle, Config>("dalle", "encoder of DALL-E's discrete VAE: an image's tokens",
                                  {{"dalle_encoder", {"flava-image-codebook"}, table({{"classes", 0}})}});
@@ -207,4 +207,4 @@ Family dalle_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::dalle

@@ -455,7 +455,7 @@ torch::Tensor patch_order(const std::string& kind, int64_t rows, int64_t columns
   return torch::tensor(order, torch::kInt64);
 }
 
-Family darl_family() {
+Family darl::family() {
   return make_family<Darl, Config>("darl", "DARL: a causal ViT with decomposed 2-D RoPE",
                                    {
                                        {"darl_base_patch16_224", {"darl-b16"}, size(16, 768, 12, 12)},

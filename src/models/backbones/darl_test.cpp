@@ -7,7 +7,7 @@
 #include "models/base/tokeniser.h"
 #include "nn/patch_embed.h"
 
-namespace tessera::models {
+namespace tessera::models::darl_test {
 namespace {
 
 using torch::Tensor;
@@ -259,4 +259,4 @@ TEST(PatchOrder, EveryOrderIsAPermutation) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::darl_test

@@ -22,20 +22,20 @@
 #include "nn/position.h"
 #include "nn/rope.h"
 
-namespace tessera::models {
+namespace tessera::models::dit {
 namespace {
 
 enum class Sigma { none, learned, dropped };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::dit
 
 template <>
-struct tessera::EnumNames<tessera::models::Sigma> {
+struct tessera::EnumNames<tessera::models::dit::Sigma> {
   static constexpr std::array names = {"none", "learned", "dropped"};
 };
 
-namespace tessera::models {
+namespace tessera::models::dit {
 namespace {
 
 constexpr double kEps = 1e-6;
@@ -391,7 +391,7 @@ std::vector<Size> published_sizes() {
 
 }  // namespace
 
-Family dit_family() {
+Family family() {
   Family family = make_family<Dit, Config>(
       "dit", "DiT and SiT, also with VisionLLaMA's blocks: image generation", published_sizes());
   // Pixels between -1 and 1, centre crop over the full short side (Dhariwal & Nichol 2021).
@@ -400,4 +400,4 @@ Family dit_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::dit

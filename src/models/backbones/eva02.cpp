@@ -24,23 +24,23 @@
 #include "nn/rope.h"
 #include "ops/linear.h"
 
-namespace tessera::models {
+namespace tessera::models::eva02 {
 
 enum class EvaPool { avg, token };
 enum class EvaMlp { swiglu, gelu };
 
-}  // namespace tessera::models
+}  // namespace tessera::models::eva02
 
 template <>
-struct tessera::EnumNames<tessera::models::EvaPool> {
+struct tessera::EnumNames<tessera::models::eva02::EvaPool> {
   static constexpr std::array names = {"avg", "token"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::EvaMlp> {
+struct tessera::EnumNames<tessera::models::eva02::EvaMlp> {
   static constexpr std::array names = {"swiglu", "gelu"};
 };
 
-namespace tessera::models {
+namespace tessera::models::eva02 {
 namespace {
 
 struct Config : IsotropicSettings {
@@ -380,7 +380,7 @@ Value preprocess(bool whole) {
 
 }  // namespace
 
-Family eva02_family() {
+Family family() {
   return make_family<Eva, Config>(
       "eva02", "EVA-02 and the towers of EVA-CLIP: 2-D RoPE, SwiGLU with a norm inside",
       {
@@ -398,4 +398,4 @@ Family eva02_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::eva02

@@ -265,7 +265,7 @@ torch::Tensor even_palette(int64_t colours) {
   return palette;
 }
 
-Family igpt_family() {
+Family igpt::family() {
   const Value pixels = table({{"mean", Value::Array{0.5, 0.5, 0.5}},
                               {"std", Value::Array{0.5, 0.5, 0.5}},
                               {"crop", 1.0},

@@ -27,7 +27,9 @@ class ReadsColours {
   virtual torch::Tensor embed_ids(const torch::Tensor& ids) const = 0;
 };
 
-Family igpt_family();
+namespace igpt {
+Family family();
+}
 
 // Returns a palette of `colours` points of an even grid over [-1, 1]^3.
 torch::Tensor even_palette(int64_t colours);

@@ -20,7 +20,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 
-namespace tessera::models {
+namespace tessera::models::illama {
 namespace {
 
 enum class Mask { after, before, modified, none };
@@ -28,22 +28,22 @@ enum class ClassToken { last, first };
 enum class Positions { both, learned, rope, none };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::illama
 
 template <>
-struct tessera::EnumNames<tessera::models::Mask> {
+struct tessera::EnumNames<tessera::models::illama::Mask> {
   static constexpr std::array names = {"after", "before", "modified", "none"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::ClassToken> {
+struct tessera::EnumNames<tessera::models::illama::ClassToken> {
   static constexpr std::array names = {"last", "first"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::Positions> {
+struct tessera::EnumNames<tessera::models::illama::Positions> {
   static constexpr std::array names = {"both", "learned", "rope", "none"};
 };
 
-namespace tessera::models {
+namespace tessera::models::illama {
 namespace {
 
 struct Config : IsotropicSettings, WindowSettings {
@@ -335,7 +335,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, int64_t image = 224) {
 
 }  // namespace
 
-Family illama_family() {
+Family family() {
   const Value whole_image = table({{"crop", 1.0}, {"crop_mode", "squash"}});  // the code's, from 384 on
   return make_family<ImageLlama, Config>(
       "illama", "iLLaMA: a causal LLaMA block on patches",
@@ -349,4 +349,4 @@ Family illama_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::illama

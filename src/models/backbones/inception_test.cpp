@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace tessera::models {
+namespace tessera::models::inception_test {
 namespace {
 
 torch::Tensor bytes(int64_t height, int64_t width) {
@@ -66,4 +66,4 @@ TEST(InceptionFid, SaysWhatAFileLacks) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::inception_test

@@ -11,7 +11,7 @@
 #include "models/base/tokeniser.h"
 #include "nn/patch_embed.h"
 
-namespace tessera::models {
+namespace tessera::models::next_patch_test {
 namespace {
 
 using torch::Tensor;
@@ -224,4 +224,4 @@ TEST(NextPatch, ModelsThatSeePatchesToComeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::next_patch_test

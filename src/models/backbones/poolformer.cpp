@@ -26,18 +26,18 @@
 #include "nn/linear.h"
 #include "nn/norm.h"
 
-namespace tessera::models {
+namespace tessera::models::poolformer {
 
 enum class PoolFormerForm { timm, published };
 
-}  // namespace tessera::models
+}  // namespace tessera::models::poolformer
 
 template <>
-struct tessera::EnumNames<tessera::models::PoolFormerForm> {
+struct tessera::EnumNames<tessera::models::poolformer::PoolFormerForm> {
   static constexpr std::array names = {"timm", "published"};
 };
 
-namespace tessera::models {
+namespace tessera::models::poolformer {
 namespace {
 
 constexpr int64_t kStemKernel = 7, kStemStride = 4, kStemPadding = 2;
@@ -333,7 +333,7 @@ Value crop(double share) { return table({{"crop", share}}); }
 
 }  // namespace
 
-Family poolformer_family() {
+Family family() {
   Family family = make_family<PoolFormer, Config>(
       "poolformer",
       "PoolFormer and PoolFormerV2: means of neighbouring cells instead of attention, four stages",
@@ -352,4 +352,4 @@ Family poolformer_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::poolformer

@@ -29,7 +29,7 @@
 #include "nn/linear.h"
 #include "nn/position.h"
 
-namespace tessera::models {
+namespace tessera::models::resnet {
 namespace {
 
 enum class BlockKind { bottleneck, basic };
@@ -37,22 +37,22 @@ enum class Stem { conv7, deep, deep_max };
 enum class Pooling { mean, attention };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::resnet
 
 template <>
-struct tessera::EnumNames<tessera::models::BlockKind> {
+struct tessera::EnumNames<tessera::models::resnet::BlockKind> {
   static constexpr std::array names = {"bottleneck", "basic"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::Stem> {
+struct tessera::EnumNames<tessera::models::resnet::Stem> {
   static constexpr std::array names = {"conv7", "deep", "deep_max"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::Pooling> {
+struct tessera::EnumNames<tessera::models::resnet::Pooling> {
   static constexpr std::array names = {"mean", "attention"};
 };
 
-namespace tessera::models {
+namespace tessera::models::resnet {
 namespace {
 
 constexpr int64_t kExpansion = 4;  // width of a bottleneck's output as a multiple of its inner width
@@ -434,7 +434,7 @@ Value clip_preprocess() {
 
 }  // namespace
 
-Family resnet_family() {
+Family family() {
   constexpr BlockKind basic = BlockKind::basic, bottleneck = BlockKind::bottleneck;
   const Value clips = clip_preprocess();
   Family family = make_family<ResNet, Config>(
@@ -457,4 +457,4 @@ Family resnet_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::resnet

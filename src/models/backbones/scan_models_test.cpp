@@ -5,7 +5,7 @@
 #include "models/base/encoder.h"
 #include "models/heads/class_head.h"
 
-namespace tessera::models {
+namespace tessera::models::scan_models_test {
 namespace {
 
 using torch::Tensor;
@@ -109,4 +109,4 @@ TEST(Vrwkv, FirstValuesArePublished) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::scan_models_test

@@ -29,7 +29,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 
-namespace tessera::models {
+namespace tessera::models::swin {
 namespace {
 
 constexpr double kEps = 1e-5;
@@ -39,18 +39,18 @@ enum class Positions { none, learned };
 enum class Form { timm, original, mmseg };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::swin
 
 template <>
-struct tessera::EnumNames<tessera::models::Positions> {
+struct tessera::EnumNames<tessera::models::swin::Positions> {
   static constexpr std::array names = {"none", "learned"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::Form> {
+struct tessera::EnumNames<tessera::models::swin::Form> {
   static constexpr std::array names = {"timm", "original", "mmseg"};
 };
 
-namespace tessera::models {
+namespace tessera::models::swin {
 namespace {
 
 struct Config : PyramidSettings {
@@ -419,7 +419,7 @@ Value whole() { return table({{"crop", 1.0}}); }
 
 }  // namespace
 
-Family swin_family() {
+Family family() {
   Family family = make_family<Swin, Config>(
       "swin", "Swin Transformer: attention inside shifted windows, four stages",
       {
@@ -434,4 +434,4 @@ Family swin_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::swin

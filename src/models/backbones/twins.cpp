@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "models/backbones/twins_stages.h"
 
-namespace tessera::models {
+namespace tessera::models::twins {
 namespace {
 
 struct Config : TwinsSettings {
@@ -59,7 +59,7 @@ class TwinsSvt final : public TwinsBackbone {
 
 }  // namespace
 
-Family twins_family() {
+Family family() {
   Family family = make_family<TwinsSvt, Config>(
       "twins_svt", "Twins-SVT: attention inside windows and to sub-sampled keys, four stages",
       {
@@ -71,4 +71,4 @@ Family twins_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::twins

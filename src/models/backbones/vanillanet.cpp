@@ -21,18 +21,18 @@
 #include "nn/init.h"
 #include "ops/gpu.h"
 
-namespace tessera::models {
+namespace tessera::models::vanillanet {
 
 enum class SlopeShape { linear, cosine };
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vanillanet
 
 template <>
-struct tessera::EnumNames<tessera::models::SlopeShape> {
+struct tessera::EnumNames<tessera::models::vanillanet::SlopeShape> {
   static constexpr std::array names = {"linear", "cosine"};
 };
 
-namespace tessera::models {
+namespace tessera::models::vanillanet {
 namespace {
 
 constexpr int64_t kStemKernel = 4;
@@ -347,7 +347,7 @@ Value adaptive() {
 
 }  // namespace
 
-Family vanillanet_family() {
+Family family() {
   return make_family<VanillaNet, Config>(
       "vanillanet", "VanillaNet: plain layers without shortcuts; the training form merges into half of them",
       {
@@ -365,4 +365,4 @@ Family vanillanet_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vanillanet

@@ -19,7 +19,7 @@
 #include "nn/position.h"
 #include "nn/rope.h"
 
-namespace tessera::models {
+namespace tessera::models::vim {
 namespace {
 
 enum class ClassToken { middle, head, both, none };
@@ -27,18 +27,18 @@ enum class Pooling { mean, last, max };
 enum class StepInit { random, constant };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::vim
 
 template <>
-struct tessera::EnumNames<tessera::models::ClassToken> {
+struct tessera::EnumNames<tessera::models::vim::ClassToken> {
   static constexpr std::array names = {"middle", "head", "both", "none"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::Pooling> {
+struct tessera::EnumNames<tessera::models::vim::Pooling> {
   static constexpr std::array names = {"mean", "last", "max"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::StepInit> {
+struct tessera::EnumNames<tessera::models::vim::StepInit> {
   static constexpr std::array names = {"random", "constant"};
 };
 template <>
@@ -46,7 +46,7 @@ struct tessera::EnumNames<tessera::nn::MambaDirections> {
   static constexpr std::array names = {"none", "v1", "v2"};
 };
 
-namespace tessera::models {
+namespace tessera::models::vim {
 namespace {
 
 struct Config : IsotropicSettings {
@@ -407,7 +407,7 @@ Value size(int64_t dim, int64_t stride = 0) { return table({{"dim", dim}, {"stri
 
 }  // namespace
 
-Family vim_family() {
+Family family() {
   const std::string published = "_bimambav2_final_pool_mean_abs_pos_embed_with_midclstok_div2";
   const auto names = [&](const std::string& name) { return std::vector<std::string>{name + published}; };
   return make_family<Vim, Config>(
@@ -423,4 +423,4 @@ Family vim_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vim

@@ -21,25 +21,25 @@
 #include "nn/position.h"
 #include "nn/rope.h"
 
-namespace tessera::models {
+namespace tessera::models::visionllama {
 namespace {
 
 enum class Positions { none, learned, sincos };
 enum class RopeGrid { input, square };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::visionllama
 
 template <>
-struct tessera::EnumNames<tessera::models::Positions> {
+struct tessera::EnumNames<tessera::models::visionllama::Positions> {
   static constexpr std::array names = {"none", "learned", "sincos"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::RopeGrid> {
+struct tessera::EnumNames<tessera::models::visionllama::RopeGrid> {
   static constexpr std::array names = {"input", "square"};
 };
 
-namespace tessera::models {
+namespace tessera::models::visionllama {
 namespace {
 
 struct Config : IsotropicSettings, RotarySettings, WindowSettings {
@@ -293,7 +293,7 @@ Value masked_pretraining(int64_t dim, int64_t depth, int64_t heads, int64_t hidd
 
 }  // namespace
 
-Family visionllama_family() {
+Family family() {
   Family family = make_family<VisionLlama, Config>(
       "visionllama", "VisionLLaMA, plain: 2-D RoPE and SwiGLU",
       {
@@ -311,4 +311,4 @@ Family visionllama_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::visionllama

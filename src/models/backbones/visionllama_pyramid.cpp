@@ -12,25 +12,25 @@
 #include "core/error.h"
 #include "models/backbones/twins_stages.h"
 
-namespace tessera::models {
+namespace tessera::models::visionllama_pyramid {
 namespace {
 
 enum class Positions { none, learned, sincos };
 enum class RopeKeys { published, mean };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::visionllama_pyramid
 
 template <>
-struct tessera::EnumNames<tessera::models::Positions> {
+struct tessera::EnumNames<tessera::models::visionllama_pyramid::Positions> {
   static constexpr std::array names = {"none", "learned", "sincos"};
 };
 template <>
-struct tessera::EnumNames<tessera::models::RopeKeys> {
+struct tessera::EnumNames<tessera::models::visionllama_pyramid::RopeKeys> {
   static constexpr std::array names = {"published", "mean"};
 };
 
-namespace tessera::models {
+namespace tessera::models::visionllama_pyramid {
 namespace {
 
 struct Config : TwinsSettings, RotarySettings {
@@ -200,7 +200,7 @@ Value auto_scaled(Value stages) {
 
 }  // namespace
 
-Family visionllama_pyramid_family() {
+Family family() {
   const std::vector<int64_t> large = {128, 256, 512, 1024}, heads = {4, 8, 16, 32}, depths = {2, 2, 18, 2};
   return make_family<PyramidVisionLlama, Config>(
       "visionllama_pyramid", "VisionLLaMA, pyramid: Twins-SVT with 2-D RoPE and SwiGLU, four stages",
@@ -227,4 +227,4 @@ Family visionllama_pyramid_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::visionllama_pyramid

@@ -26,7 +26,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 
-namespace tessera::models {
+namespace tessera::models::vit {
 namespace {
 
 constexpr const char* kBiasTable = "relative_position_bias_table";
@@ -426,7 +426,7 @@ Value distilled(int64_t dim, int64_t heads, Value extra = {}) {
 
 }  // namespace
 
-Family vit_family() {
+Family family() {
   return make_family<Vit, VitConfig>(
       "vit", "Vision Transformer, DeiT, DeiT III",
       {
@@ -482,4 +482,4 @@ Family vit_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vit

@@ -22,7 +22,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 
-namespace tessera::models {
+namespace tessera::models::vitdet {
 namespace {
 
 struct Config : DropPathSettings, WindowSettings {
@@ -274,7 +274,7 @@ Value size(int64_t dim, int64_t depth, int64_t heads, double drop_path) {
 
 }  // namespace
 
-Family vitdet_family() {
+Family family() {
   return make_family<VitDet, Config>("vitdet",
                                      "ViT of ViTDet: windows and a few global blocks, for detection",
                                      {
@@ -284,4 +284,4 @@ Family vitdet_family() {
                                      });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vitdet

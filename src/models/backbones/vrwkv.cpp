@@ -18,16 +18,16 @@
 #include "nn/position.h"
 #include "nn/wkv_mix.h"
 
-namespace tessera::models {
+namespace tessera::models::vrwkv {
 namespace {
 
 enum class MixInit { fancy, local, global };
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::vrwkv
 
 template <>
-struct tessera::EnumNames<tessera::models::MixInit> {
+struct tessera::EnumNames<tessera::models::vrwkv::MixInit> {
   static constexpr std::array names = {"fancy", "local", "global"};
 };
 template <>
@@ -35,7 +35,7 @@ struct tessera::EnumNames<tessera::nn::WkvForm> {
   static constexpr std::array names = {"paper", "published"};
 };
 
-namespace tessera::models {
+namespace tessera::models::vrwkv {
 namespace {
 
 struct Config : IsotropicSettings {
@@ -242,7 +242,7 @@ Value size(int64_t dim, int64_t depth, Value rest = table({})) {
 
 }  // namespace
 
-Family vrwkv_family() {
+Family family() {
   const auto post_norm = [](double init_values) {
     return table({{"post_norm", true}, {"init_values", init_values}});
   };
@@ -258,4 +258,4 @@ Family vrwkv_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vrwkv

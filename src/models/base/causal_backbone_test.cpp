@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::causal_backbone_test {
 namespace {
 
 using torch::Tensor;
@@ -125,4 +125,4 @@ TEST(CausalStep, ModelsThatSeeWhatIsToComeRefuse) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::causal_backbone_test

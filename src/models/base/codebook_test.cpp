@@ -7,7 +7,7 @@
 #include "models/base/family.h"
 #include "models/base/tokeniser.h"
 
-namespace tessera::models {
+namespace tessera::models::codebook_test {
 namespace {
 
 TEST(Codebook, NearestIsTheFirstOfEquals) {
@@ -73,4 +73,4 @@ TEST(Tokeniser, GivesATokenForEveryCell) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::codebook_test

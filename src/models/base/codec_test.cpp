@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "models/base/family.h"
 
-namespace tessera::models {
+namespace tessera::models::codec_test {
 namespace {
 
 std::shared_ptr<Backbone> small(Value extra = {}) {
@@ -125,4 +125,4 @@ TEST(Codecs, AreFoundByNameBesideBackbones) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::codec_test

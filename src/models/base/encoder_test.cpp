@@ -8,7 +8,7 @@
 #include "models/backbones/models_testing.h"
 #include "models/base/capability.h"
 
-namespace tessera::models {
+namespace tessera::models::encoder_test {
 namespace {
 
 using torch::Tensor;
@@ -274,4 +274,4 @@ TEST(Capability, ModelsWithoutItAreToldWhoHasIt) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::encoder_test

@@ -15,28 +15,30 @@
 
 namespace tessera::models {
 
-// Each family file defines one of these; registry.cpp lists them.
-Family vit_family();
-Family vil_family();
-Family vil1_family();
-Family darl_family();
-Family illama_family();
-Family visionllama_family();
-Family visionllama_pyramid_family();
-Family twins_family();
-Family swin_family();
-Family resnet_family();
-Family convnext_family();
-Family dit_family();
-Family dalle_family();
-Family vitdet_family();
-Family poolformer_family();
-Family vanillanet_family();
-Family eva02_family();
-Family aim_family();
-Family vil_pyramid_family();
-Family vim_family();
-Family vrwkv_family();
+// Each family file has one of these namespaces; registry.cpp lists them.
+// clang-format off
+namespace vit { Family family(); }
+namespace vil { Family family(); }
+namespace vil1 { Family family(); }
+namespace darl { Family family(); }
+namespace illama { Family family(); }
+namespace visionllama { Family family(); }
+namespace visionllama_pyramid { Family family(); }
+namespace twins { Family family(); }
+namespace swin { Family family(); }
+namespace resnet { Family family(); }
+namespace convnext { Family family(); }
+namespace dit { Family family(); }
+namespace dalle { Family family(); }
+namespace vitdet { Family family(); }
+namespace poolformer { Family family(); }
+namespace vanillanet { Family family(); }
+namespace eva02 { Family family(); }
+namespace aim { Family family(); }
+namespace vil_pyramid { Family family(); }
+namespace vim { Family family(); }
+namespace vrwkv { Family family(); }
+// clang-format on
 
 struct Extent {
   int64_t height = 0, width = 0;

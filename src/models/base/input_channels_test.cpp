@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::input_channels_test {
 namespace {
 
 using torch::Tensor;
@@ -106,4 +106,4 @@ TEST(InputChannels, ImagesOfOthersAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::input_channels_test

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::windows_test {
 namespace {
 
 using torch::Tensor;
@@ -141,4 +141,4 @@ TEST(Windows, RefusesBlocksThatThereAreNot) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::windows_test

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace tessera::models {
+namespace tessera::models::detector_test {
 namespace {
 
 DetectorOptions small(DetectorCode code, bool cascade = false) {
@@ -130,4 +130,4 @@ TEST(Detector, RefusesMapsThatDoNotHalve) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::detector_test

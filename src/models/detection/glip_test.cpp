@@ -11,7 +11,7 @@
 #include "models/base/pyramid_neck.h"
 #include "nn/boxes.h"
 
-namespace tessera::models {
+namespace tessera::models::glip_test {
 namespace {
 
 using torch::Tensor;
@@ -240,4 +240,4 @@ TEST_F(Heads, LossesAreSumsOverImages) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::glip_test

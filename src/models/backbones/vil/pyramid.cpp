@@ -17,7 +17,7 @@
 #include "models/base/windows.h"
 #include "nn/patch_embed.h"
 
-namespace tessera::models {
+namespace tessera::models::vil_pyramid {
 namespace {
 
 constexpr double kChunk = 49;    // tokens per chunk of the mLSTM, as the paper counts multiply-adds
@@ -189,7 +189,7 @@ Value size(int64_t dim, std::vector<int64_t> depths) {
 
 }  // namespace
 
-Family vil_pyramid_family() {
+Family family() {
   return make_family<VilPyramid, Config>(
       "vil_pyramid", "hierarchical Vision-LSTM (our own design): mLSTM blocks in four stages",
       {
@@ -199,4 +199,4 @@ Family vil_pyramid_family() {
       });
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vil_pyramid

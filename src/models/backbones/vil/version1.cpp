@@ -8,7 +8,7 @@
 // (alternating), bidirectional and quaddirectional (in_layer).
 #include "models/backbones/vil/backbone.h"
 
-namespace tessera::models {
+namespace tessera::models::vil1 {
 namespace {
 
 constexpr VilVersion kVersion{.pairs = false,
@@ -39,7 +39,7 @@ Value size(int64_t dim, int64_t depth, int64_t stride = 0) {
 
 }  // namespace
 
-Family vil1_family() {
+Family family() {
   Family family = make_family<Vil1, Config>(
       "vil1", "Vision-LSTM, version 1",
       {
@@ -56,4 +56,4 @@ Family vil1_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vil1

@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "models/backbones/vil/backbone.h"
 
-namespace tessera::models {
+namespace tessera::models::vil {
 namespace {
 
 // In the published inference class, the eps of the last two norms are swapped compared with training.
@@ -27,7 +27,7 @@ struct Vil final : VilBackbone {
 
 }  // namespace
 
-Family vil_family() {
+Family family() {
   Family family = make_family<Vil, VilConfig>(
       "vil", "Vision-LSTM 2",
       {
@@ -40,4 +40,4 @@ Family vil_family() {
   return family;
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::models::vil

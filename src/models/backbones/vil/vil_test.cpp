@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "models/backbones/models_testing.h"
 
-namespace tessera::models {
+namespace tessera::models::vil_test {
 namespace {
 
 using torch::Tensor;
@@ -288,4 +288,4 @@ TEST(Vil, ExactMultiplyAddsAreTheChunkwiseProducts) {
 }
 
 }  // namespace
-}  // namespace tessera::models
+}  // namespace tessera::models::vil_test
