@@ -25,7 +25,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 
-namespace tessera::models::aim {
+namespace tessera::models {
 
 torch::Tensor prefix_bias(const torch::Tensor& in_prefix) {
   const int64_t tokens = in_prefix.size(1);
@@ -37,6 +37,9 @@ torch::Tensor prefix_bias(const torch::Tensor& in_prefix) {
       .unsqueeze(1);
 }
 
+}  // namespace tessera::models
+
+namespace tessera::models::aim {
 namespace {
 
 struct Config : IsotropicSettings {

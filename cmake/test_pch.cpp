@@ -1,1 +1,0 @@
-// Builds the precompiled header of tests without LibTorch once.
