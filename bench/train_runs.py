@@ -73,7 +73,7 @@ def zero(options):
     peaks = {}
 
     def speed(stage):
-        lines = train([*TOGETHER, options.program], HERE / "zero.toml", "shapes:train=512,val=16,size=224", 8,
+        lines = train([*TOGETHER, options.program], HERE / "zero.toml", "shapes:train=512,val=16,size=64", 8,
                       f"parallel.zero={stage}", peaks=peaks.setdefault(stage, []))
         return mean(lines, "images_per_second")
 

@@ -213,6 +213,12 @@ std::string beside_line(const WeightFile& file, const std::string& family) {
 
 namespace {
 
+std::vector<int64_t> without_ones(c10::IntArrayRef shape) {
+  std::vector<int64_t> rest = shape.vec();
+  std::erase(rest, 1);
+  return rest;
+}
+
 // True if the file has all tensors of the model except the head's, with the same shapes, and no others.
 bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& stored) {
   const auto model = models::meta_classifier(spec);
@@ -227,7 +233,7 @@ bool fits_but_for_the_head(const models::ModelSpec& spec, const StoredTensors& s
     const c10::IntArrayRef shape(one->shape);
     const bool same_numbers = shape.size() != tensor.sizes().size() &&
                               c10::multiply_integers(shape) == tensor.numel() && tensor.dim() > 1;
-    if (shape != tensor.sizes() && !same_numbers) return false;
+    if (without_ones(shape) != without_ones(tensor.sizes()) && !same_numbers) return false;
   }
   return found == stored.tensors().size();
 }

@@ -1,7 +1,9 @@
 #include "open/open_task.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 
 #include "core/config.h"
 #include "core/error.h"
@@ -131,9 +133,28 @@ std::string dense_heads(const WeightFile& file) {
   return "";
 }
 
-// Returns the model size of another program's file: the only size with the same tensors.
+// Returns the name with torchvision's tag if the tensors have torchvision's names, since those weights have
+// other preprocessing. A tag that was given stays.
+std::string with_program(const std::string& name, const WeightFile& file) {
+  const auto named = [&](std::string_view tensor) {
+    const std::vector<std::string> names = unwrap_names(names_of(file.tensors())).names;
+    return std::find(names.begin(), names.end(), tensor) != names.end();
+  };
+  if (!models::split_published_name(name).tag.empty()) return name;
+  const std::vector<std::string> tags = models::published_tags(name).others;
+  const bool has_tag = std::find(tags.begin(), tags.end(), models::kTorchvisionTag) != tags.end();
+  return has_tag && (named("conv_proj.weight") || named("features.0.0.weight"))
+             ? text(name, ".", models::kTorchvisionTag)
+             : name;
+}
+
+// Returns the model size of another program's file: the only size with the same tensors, or among those the only
+// one that torchvision publishes if the names are its.
 std::string infer_size_from_tensors(const WeightFile& file) {
-  const std::vector<std::string> sizes = sizes_that_fit(file.tensors());
+  std::vector<std::string> sizes = sizes_that_fit(file.tensors()), of_program;
+  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(of_program),
+               [&](const std::string& size) { return with_program(size, file) != size; });
+  if (!of_program.empty()) sizes = of_program;
   if (sizes.size() == 1) return sizes.front();
   if (const std::string heads = dense_heads(file); !heads.empty())
     fail_usage(
@@ -244,20 +265,6 @@ std::string known_model(const HubConfig& hub, const WeightFile& file) {
 
 std::string size_of(const std::string& name) { return models::split_published_name(name).size; }
 
-// Returns the name with torchvision's tag if the tensors have torchvision's names, since those weights have
-// other preprocessing.
-std::string with_program(const std::string& name, const WeightFile& file) {
-  const auto named = [&](std::string_view tensor) {
-    const std::vector<std::string> names = unwrap_names(names_of(file.tensors())).names;
-    return std::find(names.begin(), names.end(), tensor) != names.end();
-  };
-  const std::vector<std::string> tags = models::published_tags(name).others;
-  const bool has_tag = std::find(tags.begin(), tags.end(), models::kTorchvisionTag) != tags.end();
-  return has_tag && (named("conv_proj.weight") || named("features.0.0.weight"))
-             ? text(name, ".", models::kTorchvisionTag)
-             : name;
-}
-
 // Returns the model's published preprocessing. A config.json of the same architecture overrides it.
 data::Preprocess published_for(const models::ModelSpec& model, const std::optional<HubConfig>& hub) {
   Value keys = models::published_preprocess(model);
@@ -294,6 +301,21 @@ void describe_to(std::vector<std::string>& notes, const WeightFile& file, const 
                        preprocess_text(info.preprocess)));
   if (!hub->test_size.empty())
     notes.push_back(text(file.path(), ": its config.json has another test: ", hub->test_size));
+}
+
+// Names the classes as in the config.json, or as ImageNet's for a head of its size. Adds a line if the config.json
+// has another number of names.
+void name_as_published(WeightsInfo& info, const std::optional<HubConfig>& hub, const WeightFile& file,
+                       std::vector<std::string>& lines) {
+  const int64_t classes = class_count(info);
+  if (classes == 0) return;
+  const int64_t names = hub ? std::ssize(hub->class_names) : 0;
+  if (names == classes) return name_classes(info, hub->class_names, file.path());
+  if (names > 0)
+    lines.push_back(text(file.path(), ": its config.json names ", counted(names, "class", "classes"),
+                         ", its head has ", classes, ": the names are not used"));
+  if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
+    name_classes(info, known->names, file.path());
 }
 
 }  // namespace
@@ -346,10 +368,7 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
     else
       info.preprocess.size = size->as_int();
   }
-  if (hub && std::ssize(hub->class_names) == classes && classes > 0)
-    name_classes(info, hub->class_names, file.path());
-  else if (const data::ImageNetClasses* known = data::imagenet_classes(classes))
-    name_classes(info, known->names, file.path());
+  name_as_published(info, hub, file, lines);
   if (as_hub && hub->multi_label) info.task_metadata.set("multi_label", true);
   describe_generator(info, file);
   if (tasks::task_name(info.task) == tasks::default_task().name) describe_to(lines, file, info, hub, model);
@@ -408,7 +427,7 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
   OpenedTask opened;
   opened.file = weights_file_of(path, options.raw);
   const WeightFile file(opened.file, options.key);
-  if (file.form().find("' of '") != std::string::npos)
+  if (options.key.empty() && file.has_other_weights())
     opened.notes.push_back(text(opened.file, ": ", file.form(), "; --key takes another"));
   opened.info = describe_weights(file, options.model, options.tokenizer, &opened.notes);
   WeightsInfo& info = opened.info;

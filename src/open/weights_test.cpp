@@ -10,6 +10,8 @@
 #include "models/heads/class_head.h"
 #include "open/load.h"
 #include "open/open_task.h"
+#include "weights/name_tables.h"
+#include "weights/stored_tensors.h"
 
 namespace tessera::train {
 namespace {
@@ -301,9 +303,37 @@ TEST_F(WeightsTest, AFolderOfAHubIsOpenedAsItsConfigurationSays) {
       torch::allclose(opened.task->classifier()->forward(images), original->forward(images), 1e-5, 1e-6));
   EXPECT_EQ(opened.notes.back(), path("hub") + ": not read: extra.bin");
   write_text_atomic(path("hub/config.json"),
+                    R"({"architecture": "convnext_tiny", "model_args": {"dims": [8, 8, 8, 8],
+      "depths": [1, 1, 1, 1]}, "label_names": ["a", "b"], "pretrained_cfg": {"input_size": [3, 64, 64]}})");
+  EXPECT_EQ(open_task(path("hub")).notes.front(),
+            path("hub/model.safetensors") +
+                ": its config.json names 2 classes, its head has 3: the names are not used");
+  write_text_atomic(path("hub/config.json"),
                     R"({"architecture": "convnext_tiny", "model_args": {"act_layer": "relu"}})");
   EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("model_args.act_layer is relu"),
             std::string::npos);
+}
+
+// torchvision's layer scales are [dim, 1, 1].
+TEST_F(WeightsTest, FilesOfTorchvisionNameTheirModel) {
+  const auto named = [&](const std::string& model) {
+    const auto ours =
+        models::meta_classifier(models::resolve_model(model, Value(Value::Table{{"classes", 10}})));
+    NamedTensors tensors = named_state(*ours->backbone);
+    for (const NameTable& table : name_tables())
+      if (table.program() == "torchvision" && table.family() == models::resolve_model(model).family)
+        tensors = by_names_of(table, tensors);
+    std::vector<TensorView> views;
+    for (const auto& [name, tensor] : tensors) {
+      TensorView& view = views.emplace_back();
+      view.name = name;
+      view.shape = tensor.sizes().vec();
+      if (name.ends_with("layer_scale")) view.shape = {tensor.numel(), 1, 1};
+    }
+    return sizes_that_fit(views);
+  };
+  EXPECT_EQ(named("convnext_tiny"), std::vector<std::string>{"convnext_tiny"});
+  EXPECT_EQ(named("vit_base_patch32_224"), std::vector<std::string>{"vit_base_patch32_224"});
 }
 
 // The size of the configuration is another than that of the stored positions, as timm resamples them.

@@ -124,6 +124,13 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
             (Names{"visual.conv1.weight", "logit_scale"}));
   EXPECT_EQ(unwrapped({"patch_embed.proj.weight", "blocks.0._checkpoint_wrapped_module.norm1.weight"}),
             (Names{"patch_embed.proj.weight", "blocks.0.norm1.weight"}));
+  // Any word, if all tensors have it.
+  EXPECT_EQ(unwrapped({"learner.vit.cls_token", "learner.vit.patch_embed.proj.weight",
+                       "learner.vit.norm.bias", "learner.vit.head.bias"}),
+            (Names{"cls_token", "patch_embed.proj.weight", "norm.bias", "head.bias"}));
+  EXPECT_EQ(unwrapped({"image_encoder.patch_embed.proj.weight", "image_encoder.pos_embed",
+                       "image_encoder.norm.bias", "mask_decoder.bias"})[0],
+            "image_encoder.patch_embed.proj.weight");
   // A moving average next to the model is not mistaken for it.
   EXPECT_EQ(unwrapped({"ema.patch_embed.proj.weight", "model.patch_embed.proj.weight"}),
             (Names{"", "patch_embed.proj.weight"}));

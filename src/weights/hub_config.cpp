@@ -71,12 +71,29 @@ std::string model_name(const std::string& architecture, const std::string& tag) 
   }
 }
 
-std::vector<std::string> names_in(const Value& names) {
+// Returns names given as a list, or by number; a number without a name is its own.
+std::vector<std::string> names_in(const Value& names, const std::string& where) {
+  constexpr int64_t kMostClasses = 1 << 20;
   std::vector<std::string> out;
   if (names.is_array())
     for (const Value& name : names.as_array())
       if (name.is_string()) out.push_back(name.as_string());
+  if (!names.is_table()) return out;
+  for (const auto& [key, name] : names.as_table()) {
+    const std::optional<int64_t> id = parse_int(key);
+    if (!id || *id < 0 || *id >= kMostClasses || !name.is_string())
+      fail_usage(where, ": label_names has '", printable(key), "', must be names by the number of a class");
+    while (std::ssize(out) <= *id) out.push_back(std::to_string(out.size()));
+    out[static_cast<size_t>(*id)] = name.as_string();
+  }
   return out;
+}
+
+// Files before 2023 call the names `labels`, next to the architecture.
+void rename_labels(Value& tree) {
+  if (!tree.find("label_names"))
+    for (auto& entry : tree.as_table())
+      if (entry.first == "labels") entry.first = "label_names";
 }
 
 // Returns the side of a square [channels, height, width].
@@ -150,12 +167,13 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   Value tree = folder.read({"config.json"});
   if (const Value* name = tree.find("architecture"); !name || !name->is_string())
     return read_transformers_config(folder);
+  rename_labels(tree);
   // Older files have all keys at the top level.
   if (const Value* inner = tree.find("pretrained_cfg"); !inner || !inner->is_table()) {
     Value outer{Value::Table{}}, nested{Value::Table{}};
     for (const auto& [key, value] : tree.as_table()) {
       const bool of_model = key == "architecture" || key == "model_args";
-      (of_model ? outer : nested).as_table().emplace_back(key == "labels" ? "label_names" : key, value);
+      (of_model ? outer : nested).as_table().emplace_back(key, value);
     }
     outer.set("pretrained_cfg", nested);
     tree = outer;
@@ -169,8 +187,8 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   folder.note_unread(where, unread);
   HubConfig out;
   out.model = model_name(config.architecture, config.pretrained_cfg.tag);
-  const Value& names = config.label_names.is_array() ? config.label_names : config.pretrained_cfg.label_names;
-  out.class_names = names_in(names);
+  out.class_names = names_in(config.label_names, where);
+  if (out.class_names.empty()) out.class_names = names_in(config.pretrained_cfg.label_names, where);
   try {
     models::resolve_model(out.model);
   } catch (const Error&) {

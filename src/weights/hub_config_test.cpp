@@ -179,6 +179,74 @@ TEST_F(HubConfigTest, ImageProcessorsOfTransformersAreRead) {
             std::string::npos);
 }
 
+// The values are those of transformers 5.
+TEST_F(HubConfigTest, KeysThatAProcessorLeavesOutHaveTheDefaultsOfItsClass) {
+  const auto of = [&](const char* type, const std::string& more = "") {
+    const Value keys = preprocess(R"({"image_processor_type": ")" + std::string(type) + "\"" + more + "}");
+    return toml_text(Value(Value::Array{*keys.find("size"), *keys.find("crop_mode"),
+                                        *keys.find("interpolation"), keys.find("mean")->as_array()[0]}));
+  };
+  EXPECT_EQ(of("ViTImageProcessor"), R"([224, "squash", "bilinear", 0.5])");
+  EXPECT_EQ(of("ViTImageProcessorFast", R"(, "size": [64, 64])"), R"([64, "squash", "bilinear", 0.5])");
+  EXPECT_EQ(of("DeiTImageProcessor"), R"([224, "squash", "bicubic", 0.5])");
+  EXPECT_EQ(of("BeitImageProcessor"), R"([224, "squash", "bicubic", 0.5])");
+  EXPECT_EQ(of("SiglipImageProcessor"), R"([224, "squash", "bicubic", 0.5])");
+  EXPECT_EQ(of("ConvNextImageProcessor"), R"([384, "squash", "bicubic", 0.5])");
+  EXPECT_EQ(of("CLIPImageProcessor"), R"([224, "center_floor", "bicubic", 0.48145466])");
+  EXPECT_EQ(of("BitImageProcessor", R"(, "do_center_crop": null)"),
+            R"([224, "center_floor", "bicubic", 0.48145466])");
+}
+
+// Files from before 2022 name no class.
+TEST_F(HubConfigTest, AProcessorWithoutAClassIsTheOneOfTheModel) {
+  const auto of = [&](const char* model) {
+    write_text_atomic(path("config.json"), R"({"model_type": ")" + std::string(model) + R"("})");
+    return preprocess(
+        R"({"do_normalize": true, "do_resize": true, "size": 64, "image_mean": [0.5, 0.5, 0.5]})");
+  };
+  EXPECT_EQ(*of("vit").find("interpolation"), Value("bilinear"));
+  EXPECT_EQ(*of("vit").find("crop_mode"), Value("squash"));
+  EXPECT_EQ(*of("resnet").find("interpolation"), Value("bicubic"));
+  EXPECT_EQ(*of("resnet").find("crop_mode"), Value("center_floor"));
+  EXPECT_EQ(std::floor(64 / of("resnet").find("crop")->as_double()), 73);
+}
+
+TEST_F(HubConfigTest, AConfigurationWithoutAClassIsTheClassifierOfItsModelType) {
+  EXPECT_EQ(timm(R"({"model_type": "convnextv2", "num_channels": 3})").model, "convnext");
+  EXPECT_EQ(*timm(R"({"model_type": "vit", "hidden_size": 64})").settings.find("dim"), Value(64));
+  PublishedFolder other = with("config.json", R"({"model_type": "bert"})");
+  EXPECT_FALSE(read_hub_config(other).has_value());
+}
+
+TEST_F(HubConfigTest, NamesOfClassesInEveryFormOfTimm) {
+  const auto names = [&](const std::string& root) {
+    return timm(R"({"architecture": "resnet18", )" + root + R"("pretrained_cfg": {"crop_pct": 0.9}})")
+        .class_names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(R"("label_names": ["cat", "dog"], )"), (Names{"cat", "dog"}));
+  EXPECT_EQ(names(R"("labels": ["cat", "dog"], )"), (Names{"cat", "dog"}));  // before timm 0.8
+  EXPECT_EQ(names(R"("label_names": {"10": "z", "0": "cat", "2": "dog"}, )"),
+            (Names{"cat", "1", "dog", "3", "4", "5", "6", "7", "8", "9", "z"}));
+  EXPECT_NE(error_of([&] { names(R"("label_names": {"cat": "0"}, )"); }).find("label_names has 'cat'"),
+            std::string::npos);
+}
+
+TEST_F(HubConfigTest, EvaAndPoolFormerAsTimmWritesThem) {
+  const HubConfig eva = timm(R"({"architecture": "eva02_tiny_patch14_224", "model_args": {"num_classes": 10,
+      "in_chans": 3, "global_pool": "avg", "img_size": [336, 336], "ref_feat_shape": [16, 16], "swiglu_mlp": true},
+      "pretrained_cfg": {"fixed_input_size": true, "input_size": [3, 336, 336]}})");
+  EXPECT_EQ(*eva.settings.find("image_size"), Value(336));
+  EXPECT_EQ(*eva.settings.find("reference_grid"), Value(16));
+  EXPECT_EQ(*eva.settings.find("mlp"), Value("swiglu"));
+  const HubConfig pool =
+      timm(R"({"architecture": "poolformer_s12", "model_args": {"num_classes": 10, "in_chans": 3,
+      "global_pool": "avg"}, "pretrained_cfg": {"crop_pct": 0.95}})");
+  EXPECT_EQ(*pool.preprocess.find("crop"), Value(0.95));
+  EXPECT_EQ(refusal(R"({"global_pool": "max"})", "poolformer_s12"),
+            "model_args.global_pool is max, which family poolformer cannot compute");
+}
+
 TEST_F(HubConfigTest, PreprocessCfgOfOpenClipHasPriority) {
   write_text_atomic(path("preprocessor_config.json"), R"({"size": {"height": 8, "width": 8}})");
   const Value own = preprocess(R"({"preprocess_cfg": {"size": 32, "mean": [0, 0, 0], "std": [1, 1, 1],

@@ -57,8 +57,8 @@ struct UnwrappedNames {
 };
 
 // Removes these parts and the prefix before the patch embedding or a ResNet's first block. It consists of "model",
-// "module", "backbone", "encoder", "net" and "network". Tensors without the prefix are outside the model,
-// except heads.
+// "module", "backbone", "encoder", "net" and "network", or of any words if all tensors have it. Tensors without the
+// prefix are outside the model, except heads.
 UnwrappedNames unwrap_names(const std::vector<std::string>& names);
 
 }  // namespace tessera::train

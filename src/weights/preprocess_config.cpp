@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "core/error.h"
 #include "core/published_config.h"
@@ -12,12 +13,16 @@
 namespace tessera::train {
 namespace {
 
-// An image processor of transformers. Absent keys have the defaults of its class, which differ only between
-// classes from before 2022.
+const Value::Array kImageNetMean = {0.485, 0.456, 0.406}, kImageNetStd = {0.229, 0.224, 0.225},
+                   kClipMean = {0.48145466, 0.4578275, 0.40821073},
+                   kClipStd = {0.26862954, 0.26130258, 0.27577711}, kHalf = {0.5, 0.5, 0.5};
+
+// An image processor of transformers. Absent keys have the defaults of its class (defaults_of).
 struct ProcessorConfig {
-  std::string image_processor_type, feature_extractor_type;
+  std::string image_processor_type = "", feature_extractor_type = "";
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true, do_pad = false;
-  Value size, crop_size, resample = 3, rescale_factor = 1.0 / 255, image_mean, image_std;
+  Value size = {}, crop_size = {}, resample = 3, rescale_factor = 1.0 / 255;
+  Value image_mean = kImageNetMean, image_std = kImageNetStd;
   double crop_pct = 224.0 / 256;
 
   template <class V>
@@ -75,6 +80,46 @@ double crop_ratio(int64_t size, int64_t resized) {
   fail_usage(where, ": ", key, " is ", printable(is), ", must be ", must);
 }
 
+// Returns the class of a processor without its ending: "ViT" of ViTImageProcessorFast and ViTFeatureExtractor.
+// A file without a class has the one of its model, which config.json names.
+std::string processor_class(const Value& tree, const Value& model) {
+  for (const char* key : {"image_processor_type", "feature_extractor_type"})
+    if (const Value* name = tree.find(key); name && name->is_string()) {
+      const std::string& whole = name->as_string();
+      return whole.substr(0, std::min(whole.find("ImageProcessor"), whole.find("FeatureExtractor")));
+    }
+  static const std::map<std::string, std::string> of_models = {
+      {"vit", "ViT"},           {"vit_msn", "ViT"},         {"swin", "ViT"},
+      {"deit", "DeiT"},         {"beit", "Beit"},           {"data2vec-vision", "Beit"},
+      {"convnext", "ConvNext"}, {"convnextv2", "ConvNext"}, {"resnet", "ConvNext"},
+      {"clip", "CLIP"},         {"siglip", "Siglip"},       {"llava", "Llava"}};
+  const Value* type = model.find("model_type");
+  const auto found = type && type->is_string() ? of_models.find(type->as_string()) : of_models.end();
+  return found == of_models.end() ? "" : found->second;
+}
+
+// Returns what transformers' class has for keys that a file leaves out.
+ProcessorConfig defaults_of(const std::string& processor) {
+  const auto edge = [](int64_t side) { return Value(Value::Table{{"shortest_edge", side}}); };
+  const auto square = [](int64_t side) { return Value(Value::Table{{"height", side}, {"width", side}}); };
+  constexpr int64_t kUsual = 224;
+  ProcessorConfig config;
+  if (processor == "ViT" || processor == "DeiT" || processor == "Beit" || processor == "ConvNext" ||
+      processor == "Siglip") {
+    config.image_mean = config.image_std = kHalf;
+    config.size = processor == "ConvNext" ? edge(384) : square(processor == "DeiT" ? 256 : kUsual);
+    config.do_center_crop = processor == "DeiT";
+    if (processor == "ViT") config.resample = 2;
+  } else if (processor == "CLIP" || processor == "Bit" || processor == "Llava") {
+    config.image_mean = kClipMean;
+    config.image_std = kClipStd;
+    config.size = edge(kUsual);
+    config.do_center_crop = true;
+  }
+  config.crop_size = square(kUsual);
+  return config;
+}
+
 // A size in transformers' form: the short side, or both sides.
 struct Size {
   int64_t side = 0;
@@ -87,6 +132,8 @@ Size size_of(const Value& given, bool square_number, const std::string& where, c
       refuse(where, key, toml_text(given), "a number of pixels, {height, width} or {shortest_edge}");
     return side->as_int();
   };
+  if (given.is_array() && given.as_array().size() == 2 && given.as_array()[0] == given.as_array()[1])
+    return {checked(given.as_array().data()), false};
   if (!given.is_table()) return {checked(&given), !square_number};
   if (const Value* edge = given.find("shortest_edge")) {
     if (given.find("longest_edge")) refuse(where, key, toml_text(given), "the size of a square");
@@ -127,15 +174,8 @@ std::vector<double> numbers_of(const Value& given, double otherwise, const std::
 
 // (r x - m) / s with bytes x is (x / 255 - m') / s' with m' = m / (255 r) and s' = s / (255 r).
 void set_pixels(Value& keys, const ProcessorConfig& config, const std::string& where) {
-  const bool clip =
-      config.image_processor_type.starts_with("CLIP") || config.feature_extractor_type.starts_with("CLIP");
   std::vector<double> mean = numbers_of(config.image_mean, 0, where, "image_mean"),
                       deviation = numbers_of(config.image_std, 1, where, "image_std");
-  const auto absent = [](const Value& value) { return value.is_table() && value.as_table().empty(); };
-  if (absent(config.image_mean))
-    mean = clip ? OpenClipConfig().mean : std::vector<double>{0.485, 0.456, 0.406};
-  if (absent(config.image_std))
-    deviation = clip ? OpenClipConfig().std : std::vector<double>{0.229, 0.224, 0.225};
   if (!config.do_normalize) mean.assign(mean.size(), 0), deviation.assign(deviation.size(), 1);
   if (!config.rescale_factor.is_number() || config.rescale_factor.as_double() <= 0)
     refuse(where, "rescale_factor", toml_text(config.rescale_factor), "above 0");
@@ -147,9 +187,7 @@ void set_pixels(Value& keys, const ProcessorConfig& config, const std::string& w
   keys.set("std", Value::Array(deviation.begin(), deviation.end()));
 }
 
-Value keys_of(const ProcessorConfig& config, const std::string& where) {
-  const std::string& type =
-      config.image_processor_type.empty() ? config.feature_extractor_type : config.image_processor_type;
+Value keys_of(const ProcessorConfig& config, const std::string& type, const std::string& where) {
   if (!config.do_resize) refuse(where, "do_resize", "false", "true: images are resized");
   const bool squares = number_is_square(type);
   const Size size = size_of(config.size, squares, where, "size");
@@ -204,9 +242,9 @@ Value keys_of(const OpenClipConfig& config, int64_t side, const std::string& whe
 }
 
 template <class Config>
-Config read_part(PublishedFolder& folder, const Value& tree, const std::string& where) {
+Config read_part(PublishedFolder& folder, const Value& tree, const std::string& where, Config defaults = {}) {
   std::vector<std::string> unread;
-  Config config = read_published<Config>(tree, where, unread);
+  Config config = read_published<Config>(tree, where, unread, std::move(defaults));
   std::erase_if(unread, [](const std::string& key) {
     return std::find(kUnusedProcessorKeys.begin(), kUnusedProcessorKeys.end(), key) !=
            kUnusedProcessorKeys.end();
@@ -233,7 +271,8 @@ std::optional<Value> read_preprocess_config(PublishedFolder& folder, int64_t sid
     if (!part || !part->is_table()) return std::nullopt;
     tree = *part;
   }
-  return keys_of(read_part<ProcessorConfig>(folder, tree, where), where);
+  const std::string type = processor_class(tree, folder.read({"config.json"}));
+  return keys_of(read_part<ProcessorConfig>(folder, tree, where, defaults_of(type)), type, where);
 }
 
 }  // namespace tessera::train

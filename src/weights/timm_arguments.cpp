@@ -58,6 +58,16 @@ std::optional<Value> vit_pool(const Value& given) {
 std::optional<Value> vit_positions(const Value& given) {
   return word(given, {{"", "learned"}, {"none", "none"}, {"learn", "learned"}});
 }
+std::optional<Value> eva_pool(const Value& given) {
+  return word(given, {{"avg", "avg"}, {"token", "token"}});
+}
+std::optional<Value> eva_mlp(const Value& given) {
+  return given.is_bool() ? std::optional<Value>(given.as_bool() ? "swiglu" : "gelu") : std::nullopt;
+}
+// Rotary positions that are scaled to the grid of another size; none means unscaled.
+std::optional<Value> grid(const Value& given) {
+  return given == kNone ? std::optional<Value>(0) : side(given);
+}
 // Swin: the first width; the others must double from stage to stage.
 std::optional<Value> doubled(const Value& given) {
   if (!given.is_int()) return std::nullopt;
@@ -77,7 +87,8 @@ std::optional<Value> only(const Value& given) {
 }
 constexpr char kAvg[] = "avg", kGelu[] = "gelu", kRelu[] = "relu", kTrue[] = "true", kFalse[] = "false",
                kEmpty[] = "", kPatch[] = "patch", kLayerNorm[] = "layernorm", kBatchNorm[] = "batchnorm2d",
-               kSeven[] = "7", kOne[] = "1", k32[] = "32", k64[] = "64", kEps[] = "1e-06";
+               kSeven[] = "7", kZero[] = "0", kOne[] = "1", kEva[] = "eva", kCat[] = "cat", k32[] = "32",
+               k64[] = "64", kEps[] = "1e-06";
 
 struct Row {
   const char *family, *theirs;
@@ -132,6 +143,35 @@ constexpr std::array kRows = {
     Row{"twins_svt", "sr_ratios", "sub_sampling"},
     Row{"twins_svt", "wss", "windows", windows},
     Row{"twins_svt", "global_pool", "", only<kAvg>},
+    Row{"eva02", "img_size", "image_size", side},
+    Row{"eva02", "patch_size", "patch_size", side},
+    Row{"eva02", "in_chans", "in_channels"},
+    Row{"eva02", "embed_dim", "dim"},
+    Row{"eva02", "depth", "depth"},
+    Row{"eva02", "num_heads", "heads"},
+    Row{"eva02", "mlp_ratio", "mlp_ratio"},
+    Row{"eva02", "swiglu_mlp", "mlp", eva_mlp},
+    Row{"eva02", "qkv_bias", "qkv_bias"},
+    Row{"eva02", "qkv_fused", "qkv_fused"},
+    Row{"eva02", "qk_norm", "qk_norm"},
+    Row{"eva02", "scale_mlp", "scale_mlp"},
+    Row{"eva02", "scale_attn_inner", "scale_attn_inner"},
+    Row{"eva02", "init_values", "init_values", zero_if_none},
+    Row{"eva02", "class_token", "class_token"},
+    Row{"eva02", "global_pool", "global_pool", eva_pool},
+    Row{"eva02", "use_abs_pos_emb", "positions"},
+    Row{"eva02", "use_rot_pos_emb", "rotary"},
+    Row{"eva02", "ref_feat_shape", "reference_grid", grid},
+    Row{"eva02", "rope_temperature", "rope_theta"},
+    Row{"eva02", "rope_type", "", only<kCat>},
+    Row{"eva02", "attn_type", "", only<kEva>},
+    Row{"eva02", "num_reg_tokens", "", only<kZero>},
+    Row{"eva02", "no_embed_class", "", only<kFalse>},
+    Row{"eva02", "use_post_norm", "", only<kFalse>},
+    Row{"poolformer", "in_chans", "in_channels"},
+    Row{"poolformer", "depths", "depths"},
+    Row{"poolformer", "dims", "dims"},
+    Row{"poolformer", "global_pool", "", only<kAvg>},
     Row{"resnet", "in_chans", "in_channels"},
     Row{"resnet", "output_stride", "output_stride"},
     Row{"resnet", "img_size", "image_size", side},

@@ -233,9 +233,10 @@ Value resnet_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
-// A class without its ending ("ForImageClassification", "Model"); its family, and how its configuration is read.
+// A class without its ending ("ForImageClassification", "Model"); its `model_type`, its family, and how its
+// configuration is read.
 struct Kind {
-  const char *name, *family;
+  const char *name, *type, *family;
   Value (*settings)(const ImageConfig& config, const std::string& where);
   ImageConfig defaults = {};
 };
@@ -248,15 +249,16 @@ const std::vector<Kind>& image_kinds() {
                        .layer_scale_init_value = scale};
   };
   static const std::vector<Kind> all = {
-      {"ViT", "vit", vit_keys},
-      {"ViTMSN", "vit", vit_keys, {.layer_norm_eps = 1e-6}},
-      {"DeiT", "vit", deit_keys},
-      {"Beit", "vit", beit_keys},
-      {"Data2VecVision", "vit", beit_keys},
-      {"Swin", "swin", swin_keys, {.patch_size = 4, .depths = {2, 2, 6, 2}, .layer_norm_eps = 1e-5}},
-      {"ConvNext", "convnext", convnext_keys, convnext(1e-6)},
-      {"ConvNextV2", "convnext", convnextv2_keys, convnext(0)},
+      {"ViT", "vit", "vit", vit_keys},
+      {"ViTMSN", "vit_msn", "vit", vit_keys, {.layer_norm_eps = 1e-6}},
+      {"DeiT", "deit", "vit", deit_keys},
+      {"Beit", "beit", "vit", beit_keys},
+      {"Data2VecVision", "data2vec-vision", "vit", beit_keys},
+      {"Swin", "swin", "swin", swin_keys, {.patch_size = 4, .depths = {2, 2, 6, 2}, .layer_norm_eps = 1e-5}},
+      {"ConvNext", "convnext", "convnext", convnext_keys, convnext(1e-6)},
+      {"ConvNextV2", "convnextv2", "convnext", convnextv2_keys, convnext(0)},
       {"ResNet",
+       "resnet",
        "resnet",
        resnet_keys,
        {.hidden_act = "relu", .depths = {3, 4, 6, 3}, .hidden_sizes = {256, 512, 1024, 2048}}}};
@@ -266,19 +268,22 @@ const std::vector<Kind>& image_kinds() {
 constexpr const char* kClassifier = "ForImageClassification";
 constexpr const char* kDistilled = "DeiTForImageClassificationWithTeacher";
 
-// Returns the first of config.json's `architectures`; "" without one.
+// Returns the first of config.json's `architectures`, or without one the classifier of its `model_type`; "" without
+// either.
 std::string class_in_config(const Value& config) {
-  const Value* all = config.find("architectures");
-  return all && all->is_array() && !all->as_array().empty() && all->as_array()[0].is_string()
-             ? all->as_array()[0].as_string()
-             : "";
+  const Value *all = config.find("architectures"), *type = config.find("model_type");
+  if (all && all->is_array() && !all->as_array().empty() && all->as_array()[0].is_string())
+    return all->as_array()[0].as_string();
+  for (const Kind& kind : image_kinds())
+    if (type && *type == Value(kind.type)) return std::string(kind.name) + kClassifier;
+  return "";
 }
 
 std::optional<Kind> find_kind(const std::string& name) {
   for (const Kind& kind : image_kinds())
     for (const char* ending : {kClassifier, "Model"})
       if (name == std::string(kind.name) + ending) return kind;
-  if (name == kDistilled) return Kind{kDistilled, "vit", distilled_keys};
+  if (name == kDistilled) return Kind{kDistilled, "deit", "vit", distilled_keys};
   return std::nullopt;
 }
 

@@ -58,6 +58,24 @@ std::optional<std::string> prefix_of(const std::string& name) {
   return std::nullopt;
 }
 
+// Returns a prefix of any words that all tensors have, "vit." of a module that holds its model as `vit`. Nothing for
+// a few tensors, which may be a part of a model.
+std::optional<std::string> prefix_of_all(const std::vector<std::string>& names) {
+  constexpr size_t kFew = 4;
+  if (names.size() < kFew) return std::nullopt;
+  for (const std::string& name : names)
+    for (const std::string_view first : kFirstLayers) {
+      if (!name.ends_with(first)) continue;
+      const std::string prefix = name.substr(0, name.size() - first.size());
+      if (prefix.ends_with('.') && std::all_of(names.begin(), names.end(), [&](const std::string& one) {
+            return one.starts_with(prefix);
+          }))
+        return prefix;
+      break;
+    }
+  return std::nullopt;
+}
+
 // Returns "head.weight" if it follows any part of the prefix, since a head is next to its backbone.
 std::optional<std::string> head_name(std::string_view name, std::string_view prefix) {
   while (true) {
@@ -94,7 +112,8 @@ UnwrappedNames unwrap_names(const std::vector<std::string>& given) {
     return prefix;
   };
   // The first layer may itself be inside a wrapper.
-  const std::optional<std::string> own = shortest(given), prefix = own ? own : shortest(plain);
+  const std::optional<std::string> known = shortest(given), own = known ? known : prefix_of_all(given),
+                                   prefix = own ? own : shortest(plain);
   UnwrappedNames out{own ? given : plain, prefix.value_or(""), {}};
   for (size_t i = 0; i < out.names.size(); ++i) {
     std::string& name = out.names[i];

@@ -55,7 +55,10 @@ WeightFile::WeightFile(const std::string& path, const std::string& key)
   const bool is_index = is_index_name(path);
   if (!is_index && looks_like_torch(MappedFile(path).bytes())) {
     auto archive = std::make_unique<TorchArchive>(path);
-    form_ = form_of(*archive, archive->choose(key));
+    const TorchGroup& chosen = archive->choose(key);
+    form_ = form_of(*archive, chosen);
+    for (const TorchGroup& group : archive->groups())
+      other_weights_ = other_weights_ || (&group != &chosen && group.tensors.size() == chosen.tensors.size());
     tensors_ = archive->weights(key);
     source_->file = std::move(archive);
     source_->torch = true;

@@ -19,9 +19,11 @@ class WeightFile {
   WeightFile(const WeightFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Returns the format, for messages: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model' of
-  // 'model', 'model_ema'".
+  // Returns the format, for messages: "safetensors", "safetensors in 3 files", "PyTorch archive, 'model'; it also
+  // has 'model_ema'".
   const std::string& form() const { return form_; }
+  // True if a PyTorch archive has another dictionary with as many tensors, such as averaged weights.
+  bool has_other_weights() const { return other_weights_; }
   const Metadata& metadata() const { return metadata_; }  // empty for PyTorch archives
   // Returns views that are valid for this object's lifetime. Their bytes may be misaligned for the element
   // type.
@@ -35,6 +37,7 @@ class WeightFile {
 
   struct Source;
   std::string path_, form_;
+  bool other_weights_ = false;
   std::unique_ptr<Source> source_;
   Metadata metadata_;
   std::vector<TensorView> tensors_;

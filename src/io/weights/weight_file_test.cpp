@@ -151,6 +151,7 @@ TEST_F(WeightFileTest, TheFormFollowsFromTheContent) {
   EXPECT_EQ(WeightFile(kTorchFolder + "plain.safetensors").form(), "safetensors");
   const WeightFile checkpoint(kTorchFolder + "checkpoint.pth");
   EXPECT_EQ(checkpoint.form(), "PyTorch archive, 'state_dict'; it also has 'state_dict_ema'");
+  EXPECT_TRUE(checkpoint.has_other_weights());
   EXPECT_EQ(checkpoint.tensors()[0].name, "0.weight");
   const WeightFile averaged(kTorchFolder + "checkpoint.pth", "state_dict_ema");
   EXPECT_EQ(averaged.form(), "PyTorch archive, 'state_dict_ema'; it also has 'state_dict'");
