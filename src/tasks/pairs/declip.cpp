@@ -100,11 +100,11 @@ torch::Tensor TextBank::nearest(const torch::Tensor& texts, int64_t chunk) const
   const torch::NoGradGuard no_grad;
   // In half precision many of the rows would be equally near.
   const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-  const torch::Tensor queries = texts.detach().to(rows_.scalar_type());
+  const torch::Tensor bank = models::normalised_rows(rows_), queries = texts.detach().to(bank.scalar_type());
   std::vector<torch::Tensor> places;
   for (int64_t first = 0; first < queries.size(0); first += chunk)
-    places.push_back(queries.slice(0, first, first + chunk).mm(rows_.t()).argmax(1));
-  return rows_.index_select(0, torch::cat(places));
+    places.push_back(queries.slice(0, first, first + chunk).mm(bank.t()).argmax(1));
+  return bank.index_select(0, torch::cat(places));
 }
 
 void TextBank::add(const torch::Tensor& texts) {

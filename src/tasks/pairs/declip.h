@@ -48,15 +48,15 @@ struct DeclipConfig {
   }
 };
 
-// Earlier texts, in a ring. Buffers rows [size, width], of length 1, and pointer [1], the place of the next row.
+// Earlier texts, in a ring. Buffers rows [size, width], and pointer [1], the place of the next row.
 class TextBank final : public torch::nn::Module {
  public:
   TextBank(int64_t size, int64_t width);
   void initialise(uint64_t seed);  // unit rows of normal numbers
-  // Returns the most similar rows by cosine, [texts, width], without a graph; `chunk` texts at a time. Compares in the
-  // buffer's precision.
+  // Returns the most similar rows by cosine, of length 1, [texts, width], without a graph; `chunk` texts at a time. Compares in
+  // the buffer's precision.
   torch::Tensor nearest(const torch::Tensor& texts, int64_t chunk) const;
-  // Writes rows of length 1 from the pointer on. Rows that exceed the end are dropped, and the pointer returns to the start.
+  // Writes rows at the pointer. Rows that exceed the end are dropped, and the pointer returns to the start.
   void add(const torch::Tensor& texts);
 
  private:
