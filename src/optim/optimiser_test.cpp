@@ -223,10 +223,10 @@ TEST(Optimiser, MuonKeepsOneStateOfAMatrixAndLeavesTheRestToAdamW) {
     EXPECT_TRUE(torch::equal(muon->parameters()[same], adamw->parameters()[same])) << same;
   std::vector<std::string> names;
   for (const auto& [name, tensor] : muon->state()) names.push_back(name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"momentum_buffer.blocks.0.weight", "exp_avg.patch_embed.proj.weight",
-                                      "momentum_buffer.zero", "exp_avg.b", "exp_avg.g", "momentum_buffer.none",
-                                      "exp_avg_sq.patch_embed.proj.weight", "exp_avg_sq.b", "exp_avg_sq.g"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "momentum_buffer.blocks.0.weight", "exp_avg.patch_embed.proj.weight",
+                       "momentum_buffer.zero", "exp_avg.b", "exp_avg.g", "momentum_buffer.none",
+                       "exp_avg_sq.patch_embed.proj.weight", "exp_avg_sq.b", "exp_avg_sq.g"}));
 }
 
 // AdamW updates heads and parameters without weight decay (positions, tokens, tables), Muon most others.

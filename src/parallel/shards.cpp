@@ -74,6 +74,10 @@ struct Shards::State {
   const NamedTensors wholes, parts;
   const int64_t stage;
   const std::vector<Bucket> buckets;  // roughly in the order of arrival of gradients
+  std::vector<size_t> bucket_of;      // by tensor
+  // By tensor and process: the place of its rows among the numbers of its bucket.
+  std::vector<std::vector<int64_t>> places;
+  std::vector<torch::Tensor> numbers;  // by bucket, in this pass
   bool running = false, last = false;
   std::vector<char> ready;          // true for tensors with a complete gradient in this pass
   std::vector<char> used;           // true for tensors with a gradient in this step, in this process
@@ -93,17 +97,55 @@ struct Shards::State {
         parts(layout.cut(trained)),
         stage(zero),
         buckets(make_buckets(layout, trained, /*backwards=*/true)),
+        bucket_of(trained.size()),
+        places(trained.size()),
+        numbers(buckets.size()),
         used(trained.size(), 0),
-        sums(buckets.size()) {}
+        sums(buckets.size()) {
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      int64_t place = 0;
+      for (const size_t i : buckets[b].tensors) bucket_of[i] = b;
+      for (int r = 0; r < layout.processes(); ++r)
+        for (const size_t i : buckets[b].tensors) {
+          places[i].push_back(place);
+          place += layout.cut(wholes[i].first, wholes[i].second, r).numel();
+        }
+    }
+  }
 
   bool exchanges() const { return last || stage >= 2; }
 
   void arrived(size_t tensor) {
     if (!running || !exchanges()) return;
+    pack(tensor);
     ready[tensor] = 1;
     while (next < buckets.size() && std::all_of(buckets[next].tensors.begin(), buckets[next].tensors.end(),
                                                 [&](size_t i) { return ready[i]; }))
       start();
+  }
+
+  // Moves a tensor's gradient into the numbers of its bucket. It may be a view of a larger tensor, which is released.
+  void pack(size_t tensor) {
+    const auto& [name, whole] = wholes[tensor];
+    const torch::Tensor gradient = whole.grad();
+    if (!gradient.defined()) return;
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor& flat = numbers_of(bucket_of[tensor]);
+    for (int r = 0; r < layout.processes(); ++r) {
+      const torch::Tensor rows = layout.cut(name, gradient, r);
+      flat.narrow(0, places[tensor][static_cast<size_t>(r)], rows.numel()).view(rows.sizes()).copy_(rows);
+    }
+    used[tensor] = 1;
+    whole.mutable_grad().reset();
+  }
+
+  // Returns the numbers of a bucket in this pass, which begin at zero.
+  const torch::Tensor& numbers_of(size_t bucket) {
+    torch::Tensor& flat = numbers[bucket];
+    if (!flat.defined())
+      flat = torch::zeros({buckets[bucket].total()},
+                          wholes[buckets[bucket].tensors[0]].second.detach().options());
+    return flat;
   }
 
   // Exchanges start in the order of the buckets in all processes.
@@ -111,17 +153,9 @@ struct Shards::State {
     const torch::NoGradGuard no_grad;
     const Bucket& bucket = buckets[next];
     const Axis& axis = world.axis(AxisName::shard);
-    const torch::Tensor flat = torch::zeros({bucket.total()}, wholes[bucket.tensors[0]].second.options());
-    for (int r = 0; r < axis.size(); ++r)
-      for_each_rows(bucket, layout, wholes, r, bucket.numbers_of(r, flat),
-                    [&](size_t i, const torch::Tensor&, torch::Tensor place) {
-                      if (const torch::Tensor& gradient = wholes[i].second.grad(); gradient.defined())
-                        place.copy_(layout.cut(wholes[i].first, gradient, r));
-                    });
-    for (const size_t i : bucket.tensors) {
-      used[i] = used[i] || wholes[i].second.grad().defined();
-      wholes[i].second.mutable_grad().reset();
-    }
+    for (const size_t i : bucket.tensors) pack(i);
+    const torch::Tensor flat = numbers_of(next);
+    numbers[next].reset();
     const torch::Tensor own = torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, flat.options());
     in_flight.push_back({next, own, axis.start_scatter_sum(flat, own, bucket.counts)});
     ++next;
