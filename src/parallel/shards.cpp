@@ -13,7 +13,8 @@
 namespace tessera::parallel {
 namespace {
 
-constexpr int64_t kBucketBytes = int64_t{25} << 20;  // as many as in data parallelism
+// Large exchanges are fast, small ones need little memory: a 64th of all, up to the bucket of data parallelism.
+constexpr int64_t kLeastBucket = int64_t{1} << 20, kMostBucket = int64_t{25} << 20, kBuckets = 64;
 constexpr size_t kInFlight = 2;
 
 // Tensors of one dtype and device that travel together. As numbers in a row: first the rows of process 0 of each tensor, then
@@ -30,8 +31,10 @@ struct Bucket {
 };
 
 std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& wholes, bool backwards) {
+  int64_t all = 0, bytes = 0;
+  for (const auto& [name, whole] : wholes) all += static_cast<int64_t>(whole.nbytes());
+  const int64_t most = std::clamp(all / kBuckets, kLeastBucket, kMostBucket);
   std::vector<Bucket> buckets;
-  int64_t bytes = 0;
   for (size_t k = 0; k < wholes.size(); ++k) {
     const size_t i = backwards ? wholes.size() - 1 - k : k;
     const auto& [name, whole] = wholes[i];
@@ -40,7 +43,7 @@ std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& whole
       const torch::Tensor& before = wholes[buckets.back().tensors.back()].second;
       return before.scalar_type() == whole.scalar_type() && before.device() == whole.device();
     }();
-    if (!alike || bytes + size > kBucketBytes) {
+    if (!alike || bytes + size > most) {
       buckets.push_back({{}, std::vector<int64_t>(static_cast<size_t>(layout.processes()), 0)});
       bytes = 0;
     }

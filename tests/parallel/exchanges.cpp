@@ -3,6 +3,7 @@
 //   exchanges meet             all processes meet, names and rows go round
 //   exchanges mesh SEED COUNT  many exchanges at once on a mesh of 2 x 2
 //   exchanges gradients        what autograd sends back
+//   exchanges memory           the peaks of ZeRO's stages
 //   exchanges shards STAGE N   rows of weights and gradients, divided over N of the processes
 //   exchanges endless [STEP]   sums until the end; with STEP, process 1 fails there. Prints "ready"
 //
@@ -285,6 +286,7 @@ bool run(World& world, const std::vector<std::string>& words) {
   if (words.at(0) == "meet") return meet(world);
   if (words[0] == "mesh") return mesh(world, std::stoull(words.at(1)), std::stoll(words.at(2)));
   if (words[0] == "gradients") return gradients(world);
+  if (words[0] == "memory") return check_memory(world);
   if (words[0] == "shards") return check_shards(world, std::stoll(words.at(1)), std::stoll(words.at(2)));
   return endless(world, words.size() > 1 ? std::stoll(words[1]) : -1);
 }

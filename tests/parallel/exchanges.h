@@ -9,4 +9,7 @@ namespace tessera::parallel {
 // norms and counted bytes.
 bool check_shards(World& world, int64_t stage, int64_t shard);
 
+// Trains 24 equal blocks without ZeRO and at both stages and compares the peaks of LibTorch's memory with the formula.
+bool check_memory(World& world);
+
 }  // namespace tessera::parallel

@@ -44,6 +44,13 @@ TEST_F(Exchanges, ShardsHoldMeansOfGradientsAndSendTheBytesOfTheFormula) {
   EXPECT_EQ(exchange(4, "copies", {"shards", "2", "2"}), 0) << log("copies");
 }
 
+TEST_F(Exchanges, ZeroSavesTheMemoryOfTheFormula) {
+  for (const int processes : {2, 4}) {
+    const std::string name = "memory" + std::to_string(processes);
+    EXPECT_EQ(exchange(processes, name, {"memory"}), 0) << log(name);
+  }
+}
+
 TEST_F(Exchanges, ManyAtOnceOnAMeshAreRightAndCounted) {
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(exchange(4, "mesh", {"mesh", "1", "2000"}), 0) << log("mesh");

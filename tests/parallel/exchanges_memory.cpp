@@ -1,0 +1,87 @@
+// The peak of LibTorch's memory in training by stage of ZeRO, against the formula.
+#include <torch/torch.h>
+
+#include <iostream>
+
+#include "core/text.h"
+#include "nn/allocations.h"
+#include "optim/optimiser.h"
+#include "parallel/data_parallel.h"
+#include "parallel/shards.h"
+#include "tests/parallel/exchanges.h"
+
+namespace tessera::parallel {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kBlocks = 24, kWidth = 512, kSteps = 2;
+constexpr double kBlockBytes = 2.0 * kWidth * kWidth * 4, kWeights = kBlocks * kBlockBytes;
+
+NamedTensors make_blocks() {
+  NamedTensors weights;
+  for (int64_t i = 0; i < 2 * kBlocks; ++i)
+    weights.emplace_back(text("w", i), (torch::eye(kWidth) * 0.9).requires_grad_());
+  return weights;
+}
+
+Tensor loss_of(const NamedTensors& weights) {
+  Tensor x = torch::ones({4, kWidth});
+  for (const auto& one : weights) x = x.mm(one.second).tanh();
+  return x.square().sum();
+}
+
+// Returns the peak of a process that trains the blocks with AdamW.
+double peak_of(World& world, int64_t stage) {
+  ParallelConfig config;
+  config.zero = stage;
+  world.lay_out(config);
+  const nn::Allocations allocations;
+  const NamedTensors weights = make_blocks();
+  std::vector<Tensor> all;
+  for (const auto& one : weights) all.push_back(one.second);
+  std::unique_ptr<Shards> shards;
+  std::unique_ptr<GradientMean> mean;
+  if (stage > 0)
+    shards = std::make_unique<Shards>(
+        world, Layout(weights, world.axis(AxisName::shard), [](const std::string&) { return false; }),
+        weights, stage);
+  else
+    mean = std::make_unique<GradientMean>(world, all, /*may_skip=*/false);
+  Value settings;
+  settings.set("name", "adamw");
+  const auto optimiser = train::make_optimiser(train::resolve_optimiser(settings),
+                                               {{.parameters = shards ? shards->parts() : weights}});
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const Tensor loss = loss_of(weights);
+    if (shards)
+      shards->begin(/*last=*/true);
+    else
+      mean->prepare(loss);
+    loss.backward();
+    if (shards) shards->end();
+    optimiser->step(1e-3);
+    optimiser->zero_grad();
+    if (shards) shards->gather(weights);
+  }
+  return static_cast<double>(allocations.peak());
+}
+
+}  // namespace
+
+bool check_memory(World& world) {
+  const double whole = peak_of(world, 0), others = 1 - 1.0 / world.size();
+  bool right = true;
+  for (const int64_t stage : {1, 2}) {
+    // AdamW's two moments, and the gradients.
+    const double saved = (stage == 1 ? 2 : 3) * kWeights * others;
+    const double most = whole - saved + 2 * kBlockBytes + 0.03 * whole, peak = peak_of(world, stage);
+    std::cerr << text("stage ", stage, ": ", std::llround(peak / kBlockBytes * 100) / 100.0,
+                      " blocks, at most ", std::llround(most / kBlockBytes * 100) / 100.0, "; without ZeRO ",
+                      std::llround(whole / kBlockBytes * 100) / 100.0, "\n");
+    right = right && peak <= most;
+  }
+  return right;
+}
+
+}  // namespace tessera::parallel
