@@ -15,7 +15,7 @@ namespace {
 
 // Large exchanges are fast, small ones need little memory: a 64th of all, up to the bucket of data parallelism.
 constexpr int64_t kLeastBucket = int64_t{1} << 20, kMostBucket = int64_t{25} << 20, kBuckets = 64;
-constexpr size_t kInFlight = 2;
+constexpr size_t kInFlight = 1;  // next to the bucket that is being filled
 
 // Tensors of one dtype and device that travel together. As numbers in a row: first the rows of process 0 of each tensor, then
 // those of process 1, and so on.
