@@ -1,5 +1,7 @@
 #include "io/files/file.h"
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <deque>
 #include <mutex>
