@@ -21,7 +21,7 @@ struct Clipped {
   double scale = 1;  // remaining factor for the gradients
 };
 
-// Returns the p-norm of the gradients of all processes, of which this one's have the norm `own`.
+// Returns the p-norm of the gradients of all processes. `own`: the norm of this process's gradients.
 using NormOfAll = std::function<double(double own, double p)>;
 
 // Clips the parameters' gradients, skipping undefined ones. `norm_of_all`: if other processes have parts of the gradients;

@@ -44,7 +44,7 @@ class Shards {
   torch::Tensor join(const std::string& name, const torch::Tensor& part) const;
   // True for one process of those that have the same rows.
   bool first_copy() const;
-  // Returns the p-norm of the tensors of all processes, of which this one's have the norm `own`.
+  // Returns the p-norm of the tensors of all processes. `own`: the norm of this process's tensors.
   double norm_of_all(double own, double p) const;
 
  private:

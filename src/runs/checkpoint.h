@@ -69,8 +69,8 @@ struct StoredCheckpoint {
   Value state;  // as passed to save()
   std::vector<std::string> files;
   std::string path(const std::string& file) const { return directory + "/" + file; }
-  bool holds(
-      const std::string& file) const;  // true if it is listed and was verified, as it is or by its index
+  // True if a file is listed and was verified, by itself or by its index.
+  bool holds(const std::string& file) const;
   // Returns the path to open for a weights file with its frozen part: its index if it has one.
   std::string weights_path(const std::string& file) const;
   std::optional<ManifestFile> frozen = {};  // as the manifest lists it

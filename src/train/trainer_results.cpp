@@ -164,7 +164,9 @@ void Trainer::evaluate() {
   const tasks::MetricInfo main = task_.main_metric();
   const double reached = last_evaluation_->metric(main.name);
   const bool measured = tasks::gives_numbers(*last_evaluation_, main) && std::isfinite(reached);
-  new_best_ = measured && (state_.best_step < 0 || main.better(reached, state_.best_metric));
+  // The leader decides, since saving divided weights takes all processes.
+  new_best_ =
+      world_.any(leader() && measured && (state_.best_step < 0 || main.better(reached, state_.best_metric)));
   // An evaluation without a value, such as AP without objects, is neither better nor worse.
   if (measured) state_.evaluations_since_best = new_best_ ? 0 : state_.evaluations_since_best + 1;
   if (new_best_) {

@@ -1,7 +1,6 @@
 // Encoder-decoders for text: the Transformer of Vaswani et al. 2017 ("Attention is all you need"), and T5
 // (Raffel et al. 2020, "Exploring the limits of transfer learning with a unified text-to-text Transformer").
 //
-//   memory = encoder(E[source])        tokens see each other
 //   memory = encoder(E[source])        all tokens see each other
 //   hidden = decoder(E[target])        a token sees earlier tokens, and the memory
 //
