@@ -53,8 +53,8 @@ class Pulse {
   std::thread thread_;
 };
 
-// Returns the processor seconds of a fixed piece of arithmetic, the least of five. Slow cores need more; busy ones
-// do not.
+// Returns the processor seconds of a fixed piece of arithmetic, the least of 25. Slow cores need more; busy ones
+// do not. A virtual machine's host may take the core away for longer than one round takes.
 double work_seconds() {
   const auto processor_seconds = [] {
     timespec now{};
@@ -63,7 +63,7 @@ double work_seconds() {
   };
   std::vector<double> rounds;
   volatile double kept = 0;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 25; ++round) {
     const double before = processor_seconds();
     double x = 1;
     for (int i = 0; i < 4000000; ++i) x = x * 0.999999 + 1e-6;
@@ -169,7 +169,7 @@ void mark_slow(std::vector<MeasuredProcess>& processes) {
 MeasuredCluster measure_cluster(World& world, const MeasureOptions& options) {
   MeasuredCluster out;
   double still = 0;
-  const double work = work_seconds();
+  double work = work_seconds();
   {
     const Pulse pulse;
     for (const Axis* axis : axes_of(world))
@@ -178,6 +178,7 @@ MeasuredCluster measure_cluster(World& world, const MeasureOptions& options) {
           out.exchanges.push_back(measure(world, *axis, trial, bytes, options));
     still = pulse.still();
   }
+  work = std::min(work, work_seconds());  // a neighbour that slows one moment has left by the other
   const torch::Tensor all = torch::zeros({world.size(), 2}, torch::kFloat64);
   all[world.rank()][0] = still, all[world.rank()][1] = work;
   world.sum(all);
