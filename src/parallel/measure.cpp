@@ -53,8 +53,8 @@ class Pulse {
   std::thread thread_;
 };
 
-// Returns the processor seconds of a fixed piece of arithmetic, the least of 25. Slow cores need more; busy ones
-// do not. A virtual machine's host may take the core away for longer than one round takes.
+// Returns the processor seconds of a fixed chain of integer products, the least of 25. Slow cores need more. Busy
+// ones do not: each product needs the one before, so that the other thread of a core takes nothing away.
 double work_seconds() {
   const auto processor_seconds = [] {
     timespec now{};
@@ -62,15 +62,14 @@ double work_seconds() {
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
   };
   std::vector<double> rounds;
-  volatile double kept = 0;
+  volatile uint64_t kept = 1;
   for (int round = 0; round < 25; ++round) {
     const double before = processor_seconds();
-    double x = 1;
-    for (int i = 0; i < 4000000; ++i) x = x * 0.999999 + 1e-6;
+    uint64_t x = kept;
+    for (int i = 0; i < 1000000; ++i) x = x * 6364136223846793005u + 1442695040888963407u;
     kept = x;
     rounds.push_back(processor_seconds() - before);
   }
-  (void)kept;
   return *std::min_element(rounds.begin(), rounds.end());
 }
 
@@ -178,7 +177,7 @@ MeasuredCluster measure_cluster(World& world, const MeasureOptions& options) {
           out.exchanges.push_back(measure(world, *axis, trial, bytes, options));
     still = pulse.still();
   }
-  work = std::min(work, work_seconds());  // a neighbour that slows one moment has left by the other
+  work = std::min(work, work_seconds());  // at another moment
   const torch::Tensor all = torch::zeros({world.size(), 2}, torch::kFloat64);
   all[world.rank()][0] = still, all[world.rank()][1] = work;
   world.sum(all);
