@@ -77,7 +77,7 @@ def zero(options):
                       f"parallel.zero={stage}", peaks=peaks.setdefault(stage, []))
         return mean(lines, "images_per_second")
 
-    ways = {stage: lambda stage=stage: speed(stage) for stage in (0, 1, 2)}
+    ways = {stage: lambda stage=stage: speed(stage) for stage in (0, 1, 2, 3)}
     results = rounds.take_turns(ways, options.rounds, "zero")
     rounds.head("parallel.zero", "images/s", "of stage 0", "peak memory of a process, MB")
     for stage, speeds in results.items():

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/units.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {
@@ -56,7 +57,8 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     torch::autograd::variable_list saved{x};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
-    ctx->saved_data["function"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(function));
+    ctx->saved_data["function"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Holder>(function, UnitScope::keeper()));
     const c10::DeviceType device = x.device().type();
     ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(device);
     ctx->saved_data["autocast_type"] = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
@@ -71,6 +73,7 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["function"].toCapsule();
     const auto& function = static_cast<Holder&>(*holder).function;
+    const UnitScope units(static_cast<Holder&>(*holder).keeper);
     const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool(),
                                  static_cast<torch::ScalarType>(ctx->saved_data["autocast_type"].toInt()));
     const torch::AutoGradMode with_gradients(true);
@@ -92,8 +95,9 @@ struct Recompute : public torch::autograd::Function<Recompute> {
 
   // Carries the function through saved_data.
   struct Holder : torch::CustomClassHolder {
-    explicit Holder(std::shared_ptr<Body> f) : function(std::move(f)) {}
+    Holder(std::shared_ptr<Body> f, UnitKeeper* k) : function(std::move(f)), keeper(k) {}
     std::shared_ptr<Body> function;
+    UnitKeeper* keeper;  // of the units that the function runs
   };
 };
 

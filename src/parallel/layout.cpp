@@ -53,6 +53,13 @@ int Layout::owner(const std::string& name) const {
   return static_cast<int>(std::max_element(counts.begin(), counts.end()) - counts.begin());
 }
 
+int64_t Layout::values(const std::string& name, int process) const {
+  const Held& tensor = held(name);
+  int64_t count = tensor.rows.at(static_cast<size_t>(process));
+  for (size_t i = 1; i < tensor.shape.size(); ++i) count *= tensor.shape[i];
+  return count;
+}
+
 torch::Tensor Layout::cut(const std::string& name, const torch::Tensor& whole, int process) const {
   if (processes_ == 1) return whole;
   const Held& tensor = held(name);

@@ -34,6 +34,8 @@ class Layout {
   const std::vector<int64_t>& rows(const std::string& name) const;
   // Returns the process with the most rows.
   int owner(const std::string& name) const;
+  // Returns the number of values in the rows of a process.
+  int64_t values(const std::string& name, int process) const;
   // Returns a view of the rows of a process, by default of this one. A number ([]) is [0] in processes that do not hold
   // it.
   torch::Tensor cut(const std::string& name, const torch::Tensor& whole, int process) const;

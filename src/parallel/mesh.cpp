@@ -128,7 +128,7 @@ void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero)
     if (degrees[i] == 1 || axis == AxisName::replicate || (axis == AxisName::shard && with_zero)) continue;
     const std::string setting =
         text(key_of(i), " = ", degrees[i] == kAuto ? "\"auto\"" : std::to_string(degrees[i]));
-    if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1 or 2");
+    if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1, 2 or 3");
     fail_usage(setting,
                ": training divides processes over parallel.replicate and parallel.shard only; leave it at 1");
   }

@@ -31,9 +31,9 @@ struct ParallelConfig {
     v("context", context, "processes that divide the tokens of a sample, or \"auto\"");
     v("tensor", tensor, "processes that divide the layers, or \"auto\"");
     v("pipeline", pipeline, "processes that each hold a range of layers, or \"auto\"");
-    v("zero", zero, between(0, 2),
+    v("zero", zero, between(0, 3),
       "divided over shard (by default all processes): 0 = nothing, 1 = the optimiser's state and the moving "
-      "average, 2 = gradients too");
+      "average, 2 = gradients too, 3 = weights too");
   }
 };
 

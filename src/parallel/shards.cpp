@@ -7,8 +7,10 @@
 #include <cmath>
 #include <deque>
 #include <numeric>
+#include <unordered_map>
 
 #include "core/error.h"
+#include "parallel/divided_weights.h"
 
 namespace tessera::parallel {
 namespace {
@@ -51,7 +53,7 @@ std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& whole
     bucket.tensors.push_back(i);
     bytes += size;
     for (int r = 0; r < layout.processes(); ++r)
-      bucket.counts[static_cast<size_t>(r)] += layout.cut(name, whole, r).numel();
+      bucket.counts[static_cast<size_t>(r)] += layout.values(name, r);
   }
   return buckets;
 }
@@ -74,6 +76,7 @@ void for_each_rows(const Bucket& bucket, const Layout& layout, const NamedTensor
 struct Shards::State {
   const World& world;
   const Layout layout;
+  const std::unique_ptr<DividedWeights> weights;  // null if every process has all weights
   const NamedTensors wholes, parts;
   const int64_t stage;
   const std::vector<Bucket> buckets;  // roughly in the order of arrival of gradients
@@ -82,9 +85,10 @@ struct Shards::State {
   std::vector<std::vector<int64_t>> places;
   std::vector<torch::Tensor> numbers;  // by bucket, in this pass
   bool running = false, last = false;
-  std::vector<char> ready;          // true for tensors with a complete gradient in this pass
+  std::vector<char> ready;    // true for tensors with a complete gradient in this pass
+  std::vector<char> started;  // by bucket, in this pass
+  std::unordered_map<const c10::TensorImpl*, size_t> index;
   std::vector<char> used;           // true for tensors with a gradient in this step, in this process
-  size_t next = 0;                  // bucket to start
   std::vector<torch::Tensor> sums;  // by bucket: this process's numbers
   struct Running {
     size_t bucket;
@@ -93,11 +97,12 @@ struct Shards::State {
   };
   std::deque<Running> in_flight;
 
-  State(const World& all, Layout held, const NamedTensors& trained, int64_t zero)
+  State(const World& all, Layout held, const NamedTensors& trained, int64_t zero, const DividedBlocks& blocks)
       : world(all),
         layout(std::move(held)),
+        weights(zero >= 3 ? divided(trained, blocks) : nullptr),
         wholes(trained),
-        parts(layout.cut(trained)),
+        parts(rows_of(trained)),
         stage(zero),
         buckets(make_buckets(layout, trained, /*backwards=*/true)),
         bucket_of(trained.size()),
@@ -105,15 +110,30 @@ struct Shards::State {
         numbers(buckets.size()),
         used(trained.size(), 0),
         sums(buckets.size()) {
+    for (size_t i = 0; i < wholes.size(); ++i) index.emplace(wholes[i].second.unsafeGetTensorImpl(), i);
+    if (weights) weights->when_done([this](const std::vector<torch::Tensor>& unit) { unit_done(unit); });
     for (size_t b = 0; b < buckets.size(); ++b) {
       int64_t place = 0;
       for (const size_t i : buckets[b].tensors) bucket_of[i] = b;
       for (int r = 0; r < layout.processes(); ++r)
         for (const size_t i : buckets[b].tensors) {
           places[i].push_back(place);
-          place += layout.cut(wholes[i].first, wholes[i].second, r).numel();
+          place += layout.values(wholes[i].first, r);
         }
     }
+  }
+
+  std::unique_ptr<DividedWeights> divided(NamedTensors all, const DividedBlocks& blocks) const {
+    all.insert(all.end(), blocks.frozen.begin(), blocks.frozen.end());
+    return std::make_unique<DividedWeights>(world.axis(AxisName::shard), layout, all, blocks.units);
+  }
+  NamedTensors rows_of(const NamedTensors& tensors) const {
+    NamedTensors rows;
+    for (const auto& [name, whole] : tensors) {
+      const torch::Tensor* const part = weights ? weights->part(whole) : nullptr;
+      rows.emplace_back(name, part ? *part : layout.cut(name, whole));
+    }
+    return rows;
   }
 
   bool exchanges() const { return last || stage >= 2; }
@@ -121,10 +141,25 @@ struct Shards::State {
   void arrived(size_t tensor) {
     if (!running || !exchanges()) return;
     pack(tensor);
+    if (weights) return;  // gradients wait for the end of their unit
     ready[tensor] = 1;
-    while (next < buckets.size() && std::all_of(buckets[next].tensors.begin(), buckets[next].tensors.end(),
-                                                [&](size_t i) { return ready[i]; }))
-      start();
+    for (size_t b = 0; b < buckets.size() && (started[b] || is_ready(b)); ++b) start(b);
+  }
+
+  // Exchanges on an axis start in the same order in all processes. A gradient may not come in some of them, so weights
+  // and gradients take turns at the ends of units, which come everywhere.
+  void unit_done(const std::vector<torch::Tensor>& unit) {
+    if (!running || !exchanges()) return;
+    for (const torch::Tensor& tensor : unit)
+      if (const auto found = index.find(tensor.unsafeGetTensorImpl()); found != index.end())
+        ready[found->second] = 1;
+    for (size_t b = 0; b < buckets.size(); ++b)
+      if (is_ready(b)) start(b);
+  }
+
+  bool is_ready(size_t bucket) const {
+    return std::all_of(buckets[bucket].tensors.begin(), buckets[bucket].tensors.end(),
+                       [&](size_t i) { return ready[i]; });
   }
 
   // Moves a tensor's gradient into the numbers of its bucket. It may be a view of a larger tensor, which is released.
@@ -151,17 +186,17 @@ struct Shards::State {
     return flat;
   }
 
-  // Exchanges start in the order of the buckets in all processes.
-  void start() {
+  void start(size_t b) {
+    if (started[b]) return;
+    started[b] = 1;
     const torch::NoGradGuard no_grad;
-    const Bucket& bucket = buckets[next];
+    const Bucket& bucket = buckets[b];
     const Axis& axis = world.axis(AxisName::shard);
     for (const size_t i : bucket.tensors) pack(i);
-    const torch::Tensor flat = numbers_of(next);
-    numbers[next].reset();
+    const torch::Tensor flat = numbers_of(b);
+    numbers[b].reset();
     const torch::Tensor own = torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, flat.options());
-    in_flight.push_back({next, own, axis.start_scatter_sum(flat, own, bucket.counts)});
-    ++next;
+    in_flight.push_back({b, own, axis.start_scatter_sum(flat, own, bucket.counts)});
     while (in_flight.size() > kInFlight) take_oldest();
   }
 
@@ -185,14 +220,15 @@ struct Shards::State {
     std::copy(used.begin(), used.end(), counts.mutable_data_ptr<int64_t>());
     world.samples().sum(counts);
     const auto* in_processes = counts.const_data_ptr<int64_t>();
-    const int own = world.axis(AxisName::shard).rank();
     for (size_t b = 0; b < buckets.size(); ++b) {
       sums[b].div_(world.samples().size());
-      for_each_rows(buckets[b], layout, wholes, own, sums[b],
-                    [&](size_t i, const torch::Tensor&, const torch::Tensor& gradient) {
-                      torch::Tensor part = parts[i].second;
-                      part.mutable_grad() = in_processes[i] > 0 ? gradient : torch::Tensor();
-                    });
+      int64_t offset = 0;
+      for (const size_t i : buckets[b].tensors) {
+        torch::Tensor part = parts[i].second;
+        const torch::Tensor rows = sums[b].narrow(0, offset, part.numel()).view(part.sizes());
+        part.mutable_grad() = in_processes[i] > 0 ? rows : torch::Tensor();
+        offset += part.numel();
+      }
       sums[b].reset();
     }
     std::fill(used.begin(), used.end(), 0);
@@ -212,8 +248,9 @@ class Arrival final : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-Shards::Shards(const World& world, Layout layout, const NamedTensors& trained, int64_t stage)
-    : state_(std::make_shared<State>(world, std::move(layout), trained, stage)) {
+Shards::Shards(const World& world, Layout layout, const NamedTensors& trained, int64_t stage,
+               const DividedBlocks& blocks)
+    : state_(std::make_shared<State>(world, std::move(layout), trained, stage, blocks)) {
   for (size_t i = 0; i < trained.size(); ++i)
     torch::autograd::impl::set_post_acc_grad_hooks(
         trained[i].second, std::make_unique<Arrival>([weak = std::weak_ptr(state_), i] {
@@ -229,21 +266,50 @@ const NamedTensors& Shards::parts() const { return state_->parts; }
 
 void Shards::begin(bool last) {
   check(!state_->running, "shards: begin() twice");
-  state_->running = true, state_->last = last, state_->next = 0;
+  state_->running = true, state_->last = last;
   state_->ready.assign(state_->wholes.size(), 0);
+  state_->started.assign(state_->buckets.size(), 0);
 }
 
 void Shards::end() {
   State& state = *state_;
+  if (state.weights) state.weights->end_pass();
   if (state.exchanges())
-    while (state.next < state.buckets.size()) state.start();
+    for (size_t b = 0; b < state.buckets.size(); ++b) state.start(b);
   while (!state.in_flight.empty()) state.take_oldest();
   state.running = false;
   if (state.last) state.finish();
 }
 
-void Shards::gather(const NamedTensors& wholes) const {
+nn::UnitKeeper* Shards::units() const { return state_->weights.get(); }
+
+NamedTensors Shards::rows_of(const NamedTensors& wholes) const { return state_->rows_of(wholes); }
+
+NamedTensors Shards::undivided(NamedTensors wholes) const {
+  std::erase_if(wholes,
+                [this](const auto& one) { return state_->weights && state_->weights->part(one.second); });
+  return wholes;
+}
+
+void Shards::updated() const {
+  if (state_->weights)
+    state_->weights->updated();
+  else
+    gather(state_->wholes);
+}
+
+void Shards::take() const {
+  if (state_->weights) state_->weights->take();
+}
+
+void Shards::release() const {
+  if (state_->weights) state_->weights->release();
+}
+
+void Shards::gather(const NamedTensors& all) const {
   const torch::NoGradGuard no_grad;
+  if (state_->weights) state_->weights->gather(all);
+  const NamedTensors wholes = undivided(all);
   const Layout& layout = state_->layout;
   const Axis& axis = state_->world.axis(AxisName::shard);
   const std::vector<Bucket> buckets = make_buckets(layout, wholes, /*backwards=*/false);

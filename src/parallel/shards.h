@@ -1,31 +1,42 @@
-// ZeRO, stages 1 and 2 (Rajbhandari et al. 2020): every process has all weights and updates its rows of them.
+// ZeRO, stages 1 to 3 (Rajbhandari et al. 2020): every process updates its rows of the weights.
 //
-//   Shards shards(world, layout, trained, config.zero);
+//   Shards shards(world, layout, trained, config.zero, {nn::units_of(model), frozen});
 //   for each piece of a step:
+//     const nn::UnitScope units(shards.units());
 //     shards.begin(last);
-//     loss.backward();
+//     loss(…).backward();
 //     shards.end();
 //   … now shards.parts() have gradients, rows of the mean over all processes, and the whole tensors have none …
 //   optimiser.step();               // of the parts, with its state for these rows only
-//   shards.gather(shards.wholes());
+//   shards.updated();
 //
 // Gradients travel in buckets during the backward pass: one reduce-scatter of the trained weights a step (stage 2: a
 // piece), one all-gather after it. Stage 1 adds up whole gradients of a step's pieces, stage 2 keeps those of its own
-// rows alone. The result does not depend on the stage except for the order of sums.
+// rows alone. Stage 3 also divides the weights, frozen ones too: blocks gather theirs while they run
+// (divided_weights.h). The result does not depend on the stage except for the order of sums.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "nn/units.h"
 #include "parallel/layout.h"
 #include "parallel/world.h"
 
 namespace tessera::parallel {
 
+// What stage 3 divides next to the trained parameters, and the blocks that gather their own.
+struct DividedBlocks {
+  std::vector<std::vector<torch::Tensor>> units = {};
+  NamedTensors frozen = {};
+};
+
 class Shards {
  public:
-  // `trained`: the same tensors in the same order in all processes. `world` must outlive it.
-  Shards(const World& world, Layout layout, const NamedTensors& trained, int64_t stage);
+  // The same tensors in the same order in all processes. `world` must outlive it.
+  Shards(const World& world, Layout layout, const NamedTensors& trained, int64_t stage,
+         const DividedBlocks& blocks = {});
   ~Shards();
   Shards(const Shards&) = delete;
 
@@ -38,8 +49,20 @@ class Shards {
   void begin(bool last);
   void end();
 
-  // Fills in the rows that other processes hold. All tensors must be in the layout.
+  // Returns what keeps the weights of blocks; null if every process has all weights.
+  nn::UnitKeeper* units() const;
+  // Returns this process's rows of tensors of the layout: those that it updates, or views of the whole tensors.
+  NamedTensors rows_of(const NamedTensors& wholes) const;
+  // Returns those that every process has whole between steps.
+  NamedTensors undivided(NamedTensors wholes) const;
+  // Call after the parts have changed: brings the whole tensors up to date. Collective.
+  void updated() const;
+  // Call after whole tensors have changed, such as by loading, for the parts to follow.
+  void take() const;
+  // Fills in the rows that other processes hold. All tensors must be in the layout. Weights that are divided are whole
+  // until release(). Collective.
   void gather(const NamedTensors& wholes) const;
+  void release() const;
   // Returns the whole tensor at its owner, an undefined one elsewhere.
   torch::Tensor join(const std::string& name, const torch::Tensor& part) const;
   // True for one process of those that have the same rows.

@@ -65,7 +65,6 @@ std::string why_not_yet(const Layout& layout) {
   if (layout.tensor > 1) return "tensor parallelism";
   if (layout.pipeline > 1) return "pipelines";
   if (layout.context > 1) return "context parallelism";
-  if (layout.zero > 2) return "ZeRO 3";
   if (layout.recompute == Recompute::attention || layout.recompute == Recompute::products)
     return "recomputation of parts of a layer";
   return "";

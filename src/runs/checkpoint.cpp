@@ -148,6 +148,10 @@ void CheckpointStore::put_frozen(const std::string& directory, const NamedTensor
         written.files.push_back(kept.file);
         return;
       }
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.numel() > 0 && tensor.storage().nbytes() == 0)
+      fail("'", path, "' cannot be a link to an earlier checkpoint's, and tensor '", name,
+           "' is not in memory to be written again");
   const std::string xxh3 = save_tensors(path, tensors);
   written.files.push_back({kFrozenFile, static_cast<int64_t>(fs::file_size(path)), xxh3});
   written.bytes += fs::file_size(path);

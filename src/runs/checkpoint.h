@@ -92,6 +92,8 @@ class CheckpointStore {
   // Reuses this checkpoint's frozen weights in later ones, and a second copy if an older checkpoint has an
   // intact one.
   void share_frozen(const StoredCheckpoint& stored);
+  // True if later checkpoints link to frozen weights and read none.
+  bool keeps_frozen() const { return frozen_.size() > 1; }
 
   // Points `latest` at this step. save() does so too, but a writer may have been killed just before.
   void point_latest(int64_t step) const;

@@ -96,6 +96,12 @@ TEST_F(PlanTest, TheShareOfAProcessFollowsFromTheLayout) {
   EXPECT_EQ(both.gradients, both.optimiser / 2);
   EXPECT_EQ(both.scattered, 2 * (whole.gradients - both.gradients));
   EXPECT_EQ(both.reduced, 2 * both.gradients);
+  const ProcessShare all = share_of({"parallel.zero=3"}, 4);
+  EXPECT_LT(all.weights, whole.weights / 2);
+  EXPECT_GT(all.whole, 0u);
+  EXPECT_LE(all.weights + all.whole, whole.weights);
+  EXPECT_GT(all.gathered, moments.gathered);
+  EXPECT_LE(all.gathered, 2 * moments.gathered);
   EXPECT_NE(error_of([&] { share_of({"parallel.replicate=3"}, 4); }).find("start 3 processes"),
             std::string::npos);
 }

@@ -1,7 +1,11 @@
 #include "train/process_share.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
 
+#include "nn/units.h"
 #include "optim/optimiser.h"
 #include "parallel/layout.h"
 #include "train/setup.h"
@@ -35,9 +39,33 @@ NamedTensors trained_of(const Recipe& recipe, const tasks::Task& task) {
   return trained;
 }
 
+// Returns the bytes of other processes' rows in each block that gathers its weights, and in all parameters outside blocks.
+struct OthersBytes {
+  std::vector<uint64_t> units;
+  uint64_t outside = 0, trained_outside = 0;
+};
+OthersBytes bytes_of_others(const tasks::Task& task, const NamedTensors& trained,
+                            const parallel::Layout& layout, uint64_t element) {
+  std::map<const c10::TensorImpl*, uint64_t> others;
+  for (const auto& one : tasks::named_parameters(task.parts()))
+    others[one.second.unsafeGetTensorImpl()] =
+        bytes_of({one}, element) - bytes_of(layout.cut({one}), element);
+  OthersBytes found;
+  for (const tasks::Part& part : task.parts())
+    for (const auto& unit : nn::units_of(*part.module)) {
+      uint64_t bytes = 0;
+      for (const torch::Tensor& tensor : unit)
+        bytes += std::exchange(others[tensor.unsafeGetTensorImpl()], 0);
+      found.units.push_back(bytes);
+    }
+  for (const auto& [tensor, bytes] : others) found.outside += bytes;
+  for (const auto& one : trained) found.trained_outside += others[one.second.unsafeGetTensorImpl()];
+  return found;
+}
+
 // The share of a process by its rank on the axis `shard`.
-ProcessShare share_by_rank(const Recipe& recipe, const NamedTensors& state, const NamedTensors& trained,
-                           ProcessShare share, int rank) {
+ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, ProcessShare share, int rank) {
+  const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(recipe, task);
   const uint64_t element = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto held_whole = [whole = holds_whole_tensors(recipe)](const std::string&) { return whole; };
   const parallel::Layout layout = share.shard > 1
@@ -46,17 +74,25 @@ ProcessShare share_by_rank(const Recipe& recipe, const NamedTensors& state, cons
   const NamedTensors mine = layout.cut(trained);
   const uint64_t all = bytes_of(trained, element), own = bytes_of(mine, element);
   share.weights = bytes_of(state, element);
-  share.gradients = share.zero == 2 ? own : all;
+  share.gradients = share.zero >= 2 ? own : all;
   share.optimiser = element * optimiser_values(recipe.optimiser, mine);
   if (recipe.train.ema_decay > 0) share.average = bytes_of(layout.cut(state), element);
   if (share.shard == 1) {
     share.reduced = share.replicate > 1 ? all : 0;
     return share;
   }
-  const auto pieces = share.zero == 2 ? static_cast<uint64_t>(recipe.train.accumulate) : 1;
+  const auto pieces = share.zero >= 2 ? static_cast<uint64_t>(recipe.train.accumulate) : 1;
   share.scattered = pieces * (all - own);
   share.gathered = all - own;
   share.reduced = share.replicate > 1 ? pieces * own : 0;
+  if (share.zero < 3) return share;
+  const OthersBytes others = bytes_of_others(task, trained, layout, element);
+  const uint64_t inside = std::accumulate(others.units.begin(), others.units.end(), uint64_t{0});
+  share.weights -= inside + others.outside;
+  // One block runs while the next one arrives.
+  const uint64_t largest = others.units.empty() ? 0 : std::ranges::max(others.units);
+  share.whole = others.outside + std::min(2 * largest, inside);
+  share.gathered = others.trained_outside + 2 * static_cast<uint64_t>(recipe.train.accumulate) * inside;
   return share;
 }
 
@@ -81,10 +117,9 @@ ProcessShare share_of_process(const Recipe& recipe, const tasks::Task& task, int
   share.replicate = mesh.degree(parallel::AxisName::replicate);
   share.shard = mesh.degree(parallel::AxisName::shard);
   share.zero = share.shard > 1 ? recipe.parallel.zero : 0;
-  const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(recipe, task);
   ProcessShare fullest;
   for (int rank = 0; rank < share.shard; ++rank) {
-    const ProcessShare one = share_by_rank(recipe, state, trained, share, rank);
+    const ProcessShare one = share_by_rank(recipe, task, share, rank);
     if (rank == 0 || one.held() > fullest.held()) fullest = one;
   }
   return fullest;

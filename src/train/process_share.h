@@ -13,11 +13,12 @@ namespace tessera::train {
 struct ProcessShare {
   int64_t processes = 1, replicate = 1, shard = 1, zero = 0;
   // Gradients: at the end of a backward pass. Optimiser: its state. Average: the moving average.
-  uint64_t weights = 0, gradients = 0, optimiser = 0, average = 0;
+  // Whole: weights of other processes that a pass needs at once, at stage 3.
+  uint64_t weights = 0, gradients = 0, optimiser = 0, average = 0, whole = 0;
   uint64_t reduced = 0;    // all-reduce: of this process's tensor
   uint64_t scattered = 0;  // reduce-scatter: sent to others
   uint64_t gathered = 0;   // all-gather: received from others
-  uint64_t held() const { return weights + gradients + optimiser + average; }
+  uint64_t held() const { return weights + gradients + optimiser + average + whole; }
 };
 
 // Returns the share in a run over this number of processes. `task`: the recipe's, on the meta device. Throws a usage error

@@ -246,8 +246,8 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
         " bits, activations of ", recipe.quantization.activations,
         found.attention > 0 ? text("; q, k, v and probabilities of ", found.attention, " attentions") : ""));
   }
-  for (const tasks::BackbonePart& part : run.task->backbones())
-    part.model->set_checkpointing(recipe.train.checkpoint_activations);
+  for (const tasks::Part& part : run.parts)
+    nn::set_checkpointing(*part.module, recipe.train.checkpoint_activations);
   tasks::move(run.parts, compute.device, parameter_type(compute.precision));
   const NamedTensors parameters = tasks::named_parameters(run.parts);
   if (const int64_t count = freeze_parameters(parameters, recipe.train.freeze); count > 0)
@@ -292,16 +292,24 @@ namespace {
 
 // Returns what divides the optimisation over processes; null if nothing is divided.
 std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
-                                              const NamedTensors& trained, const parallel::World* world) {
+                                              const NamedTensors& parameters, const parallel::World* world) {
   const int64_t stage = recipe.parallel.zero;
   if (!world || stage == 0 || world->axis(parallel::AxisName::shard).size() == 1) return nullptr;
   if (recipe.train.noise_scale)
     fail_usage("train.noise_scale reads the gradients of each process, which parallel.zero = ", stage,
                " divides: leave one of them out");
+  if (const std::string why = model.task->why_weights_stay_whole(); stage >= 3 && !why.empty())
+    fail_usage("parallel.zero = 3 divides the weights of no task '", tasks::task_name(recipe.task),
+               "': ", why, "; 2 divides all but the weights");
   const bool whole = holds_whole_tensors(recipe);
   parallel::Layout layout(model.state, world->axis(parallel::AxisName::shard),
                           [&](const std::string&) { return whole; });
-  return std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage);
+  NamedTensors trained;
+  parallel::DividedBlocks blocks;
+  for (const auto& one : parameters) (one.second.requires_grad() ? trained : blocks.frozen).push_back(one);
+  for (const tasks::Part& part : model.parts)
+    for (auto& unit : nn::units_of(*part.module)) blocks.units.push_back(std::move(unit));
+  return std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
 }
 
 }  // namespace
@@ -318,7 +326,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   const NamedTensors parameters = tasks::named_parameters(model.parts);
   NamedTensors trained = parameters;
   std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
-  made.shards = make_shards(recipe, model, trained, world);
+  made.shards = make_shards(recipe, model, parameters, world);
   if (made.shards) trained = made.shards->parts();
   for (const auto& [name, parameter] : trained) {
     made.trained.push_back(parameter);
@@ -334,7 +342,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   for (ParameterGroup& group : groups)
     for (auto& [name, parameter] : group.parameters) parameter = updated.at(name);
   made.optimiser = make_optimiser(recipe.optimiser, std::move(groups));
-  made.averaged = made.shards ? made.shards->layout().cut(model.state) : model.state;
+  made.averaged = made.shards ? made.shards->rows_of(model.state) : model.state;
   if (made.shards)
     made.optimiser->use_norm_of_all(
         [shards = made.shards.get()](double own, double p) { return shards->norm_of_all(own, p); });
@@ -371,7 +379,26 @@ std::string average_note(const TrainConfig& train, int64_t steps) {
       " % of the averaged weights are still the first ones; take a smaller decay or train.ema_warmup = true");
 }
 
-Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, const parallel::World* world) {
+bool share_first_weights(const NamedTensors& state, parallel::World& world) {
+  std::string sums;
+  for (const auto& [name, tensor] : state) {
+    const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
+    sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
+  }
+  const std::vector<std::string> all = world.gather(checksum_of(as_bytes(sums)));
+  if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return false;
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : state) {
+    torch::Tensor first =
+        tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
+    if (!world.leader()) first.zero_();
+    world.sum(first);
+    tensor.copy_(first);
+  }
+  return true;
+}
+
+Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
   setup.recipe = recipe;
@@ -387,6 +414,9 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, const 
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
   check_sizes(setup.recipe, *setup.model.task);
+  // Each process keeps rows of its own first weights, which must be rows of the same.
+  if (world && recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
+    setup.model.notes.emplace_back(kSharedNote);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =

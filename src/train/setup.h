@@ -68,7 +68,13 @@ struct Setup {
 // needs no pretrained weights: with `continued` their file may be missing. `processes`: number of processes
 // of the run; `world`: if given, they divide the optimisation as the recipe's parallel.zero names.
 Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1,
-                 const parallel::World* world = nullptr);
+                 parallel::World* world = nullptr);
+
+// Initial weights are drawn from the same seed, but weights files and thread counts may differ between processes. If they
+// differ, gives all processes those of the first one and returns true. Collective.
+bool share_first_weights(const NamedTensors& state, parallel::World& world);
+inline constexpr const char* kSharedNote =
+    "the first weights differ between processes: all take those of the first one";
 
 // Returns the run that its learning-rate schedule covers.
 ScheduleSpan schedule_span(const Recipe& recipe, const RunPlan& plan);

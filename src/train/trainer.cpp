@@ -12,7 +12,9 @@
 #include "core/threads.h"
 #include "core/value.h"
 #include "io/files/file.h"
+#include "nn/units.h"
 #include "open/device.h"
+#include "ops/inference.h"
 #include "tasks/base/validation_pass.h"
 #include "train/trainer_run.h"
 
@@ -186,8 +188,9 @@ void Trainer::train_step() {
     RECORD_USER_SCOPE("optimiser and moving average");
     optimisation_.optimiser->step(progress_.learning_rate, clipped.scale,
                                   optimisation_.schedule->decay_factor(state_.step));
-    if (shards) shards->gather(shards->wholes());
+    if (shards) shards->updated();
     task_.after_step(step);  // a momentum teacher follows before it is averaged
+    if (shards) shards->take();
     if (optimisation_.ema) optimisation_.ema->update(optimisation_.averaged);
     meter_.add(means, torch::full({}, clipped.norm, means.loss.options().dtype(torch::kFloat64)));
   }
@@ -229,6 +232,11 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
     if (world_.size() > 1) world_.samples().sum(weight);
     all = weight.item<double>();
   }
+  nn::UnitKeeper* const keeper = optimisation_.shards ? optimisation_.shards->units() : nullptr;
+  const nn::UnitScope units(keeper);
+  ops::InferenceSettings settings = ops::inference_settings();
+  if (keeper) settings.keep_packed = false;  // packed weights would outlive the weights
+  const ops::InferenceScope inference(settings);
   StepMeans means;
   // A step with zero weight, such as one with masks without any class, has loss 0 and no gradient.
   means.loss_share = all > 0 ? own / all : 0;

@@ -79,23 +79,32 @@ Metrics values_of(const std::vector<tasks::Metric>& metrics) {
 
 }  // namespace
 
-// `gather`: also brings the rows that other processes hold.
-void Trainer::exchange_average(bool gather) {
+void Trainer::exchange_average() {
   if (!optimisation_.ema) return;
-  if (!optimisation_.shards) return optimisation_.ema->exchange(model_.state);
-  optimisation_.ema->exchange_rows(optimisation_.averaged);
-  if (gather) optimisation_.shards->gather(model_.state);
+  if (optimisation_.shards)
+    optimisation_.ema->exchange_rows(optimisation_.averaged);
+  else
+    optimisation_.ema->exchange(model_.state);
 }
 
 void Trainer::with_final_weights(const std::function<void()>& function) {
-  exchange_average(/*gather=*/true);
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  const bool gathers = shards && (optimisation_.ema || shards->units());
+  exchange_average();
+  if (gathers) shards->gather(model_.state);
   try {
     function();
   } catch (...) {
-    exchange_average(/*gather=*/false);  // other processes may not come
+    exchange_average();  // without the rows of other processes, which may not come
     throw;
   }
-  exchange_average(/*gather=*/true);
+  exchange_average();
+  if (!gathers) return;
+  if (shards->units()) {
+    shards->release();
+    shards->updated();
+  }
+  if (optimisation_.ema) shards->gather(shards->undivided(model_.state));
 }
 
 void Trainer::save_final_weights(const std::string& path) {
@@ -225,20 +234,22 @@ NamedTensors Trainer::joined(const NamedTensors& parts, bool of_optimiser) const
 // Returns the files of the current step with the tensors that this process writes.
 std::vector<CheckpointFile> Trainer::checkpoint_files() const {
   const Metadata metadata = weights_metadata(model_.info);
-  const auto file_of = [&](const char* name, const NamedTensors& tensors) {
-    CheckpointFile file{.name = name, .tensors = {}, .metadata = metadata};
-    for (const auto& one : tensors)
-      (model_.frozen.contains(one.first) ? file.frozen : file.tensors).push_back(one);
-    return file;
+  NamedTensors frozen, others;
+  for (const auto& one : model_.state) (model_.frozen.contains(one.first) ? frozen : others).push_back(one);
+  const auto file_of = [&](const char* name, NamedTensors tensors) {
+    std::erase_if(tensors, [&](const auto& one) { return model_.frozen.contains(one.first); });
+    return CheckpointFile{
+        .name = name, .tensors = std::move(tensors), .metadata = metadata, .frozen = frozen};
   };
+  const bool divided = optimisation_.shards && optimisation_.shards->units();
+  if (divided) others = joined(optimisation_.shards->rows_of(others), /*of_optimiser=*/false);
   std::vector<CheckpointFile> files = {
-      file_of(kWeightsFile, model_.state),
+      file_of(kWeightsFile, std::move(others)),
       {kOptimiserFile, joined(optimisation_.optimiser->state(), /*of_optimiser=*/true), {}, {}, true}};
+  files.front().divided = divided;
   if (!optimisation_.ema) return files;
   files.push_back(file_of(kEmaFile, joined(optimisation_.ema->tensors(), /*of_optimiser=*/false)));
   files.back().divided = true;
-  // The average of frozen weights is the weights; the leader lists it.
-  if (optimisation_.shards) files.back().frozen = files.front().frozen;
   return files;
 }
 
@@ -252,7 +263,17 @@ void Trainer::write_checkpoint() {
     writers = {leader(), shards->first_copy() ? axis.rank() : -1, axis.size(),
                [this](const std::string& bytes) { return world_.gather(bytes); }};
   }
+  // The first checkpoints write frozen weights, which later ones link to.
+  NamedTensors frozen;
+  if (optimisation_.shards && world_.any(leader() && !model_.frozen.empty() && !store_.keeps_frozen()))
+    std::ranges::copy_if(model_.state, std::back_inserter(frozen),
+                         [&](const auto& one) { return model_.frozen.contains(one.first); });
+  const parallel::Shards* const gathers =
+      optimisation_.shards && optimisation_.shards->units() && !frozen.empty() ? optimisation_.shards.get()
+                                                                               : nullptr;
+  if (gathers) gathers->gather(frozen);
   const uint64_t bytes = store_.save(state_.step, checkpoint_files(), write_state(state_, setup_), writers);
+  if (gathers) gathers->release();
   for (Observer* observer : options_.observers)
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
 }
@@ -386,9 +407,12 @@ void Trainer::check_not_astray(bool stop) const {
 
 // An overflowing gradient spoils the weights one step before the loss shows it; such weights are not saved.
 void Trainer::check_weights() const {
-  for (const auto& [name, tensor] : model_.state)
-    if (tensor.is_floating_point() && !torch::isfinite(tensor).all().item<bool>())
-      stop_for_good(text("'", name, "' is no longer finite"));
+  const NamedTensors own = optimisation_.shards ? optimisation_.shards->rows_of(model_.state) : model_.state;
+  const auto spoilt = std::ranges::find_if(own, [](const auto& one) {
+    return one.second.is_floating_point() && !torch::isfinite(one.second).all().template item<bool>();
+  });
+  for (const std::string& name : world_.gather(spoilt == own.end() ? "" : spoilt->first))
+    if (!name.empty()) stop_for_good(text("'", name, "' is no longer finite"));
 }
 
 std::string Trainer::newest_good() const {

@@ -130,7 +130,8 @@ class Trainer {
   void collect_bad_pictures();
   // Calls the function with the tensors to evaluate and save at the end in the model.
   void with_final_weights(const std::function<void()>& function);
-  void exchange_average(bool gather);
+  void exchange_average();
+  void with_whole_weights(const std::function<void()>& function);
   void save_final_weights(const std::string& path);
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);

@@ -24,6 +24,16 @@ void Trainer::claim_directory() {
   store_.prepare();
 }
 
+// Calls the function while this process has all weights; what it changes stays changed.
+void Trainer::with_whole_weights(const std::function<void()>& function) {
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (!shards || !shards->units()) return function();
+  shards->gather(model_.state);
+  function();
+  shards->take();
+  shards->release();
+}
+
 void Trainer::open_files() {
   for (const std::string& line : directory_.open_metrics(state_.metrics_bytes, state_.step)) note(line);
   const std::string recipe = write_toml(recipe_table(setup_.recipe));
@@ -64,28 +74,6 @@ void Trainer::check_same_everywhere() {
   }
 }
 
-// Initial weights are drawn from the same seed, but weights files and thread counts may differ between
-// processes.
-void Trainer::share_first_weights() {
-  std::string sums;
-  for (const auto& [name, tensor] : model_.state) {
-    const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
-    sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
-  }
-  const std::vector<std::string> all = world_.gather(checksum_of(as_bytes(sums)));
-  if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return;
-  note("the first weights differ between processes: all take those of the first one");
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : model_.state) {
-    torch::Tensor first =
-        tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
-    if (!leader()) first.zero_();
-    world_.sum(first);
-    tensor.copy_(first);
-  }
-  if (optimisation_.ema) optimisation_.ema->load_state(0, optimisation_.averaged);
-}
-
 // Every process must read the first one's file in the run directory.
 void Trainer::check_shared_directory() {
   constexpr int kTries = 50;  // a network file system may show a new file late
@@ -115,6 +103,13 @@ void Trainer::check_shared_directory() {
       fail_usage("process ", rank, " on machine '", printable(all[rank]),
                  "' does not see the run directory '", directory_.path(),
                  "' of the first process: --output must be in a folder that all machines share");
+}
+
+void Trainer::share_first_weights() {
+  if (optimisation_.shards && optimisation_.shards->units()) return;  // before they were divided
+  if (!train::share_first_weights(model_.state, world_)) return;
+  note(kSharedNote);
+  if (optimisation_.ema) optimisation_.ema->load_state(0, optimisation_.averaged);
 }
 
 void Trainer::start() {
@@ -197,7 +192,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums cover all processes together
   store_.share_frozen(stored);
-  load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile)));
+  with_whole_weights([&] { load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile))); });
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load_parts(stored, kEmaFile));
   // Earlier versions also stored moments of frozen parameters, which never changed.
   NamedTensors kept = load_parts(stored, kOptimiserFile);

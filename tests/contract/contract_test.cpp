@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "nn/units_testing.h"
 #include "tests/contract/tiny.h"
 
 namespace tessera::models {
@@ -121,6 +122,29 @@ TEST_P(EverySize, CheckpointingAndDropPathChangeNothing) {
     ASSERT_EQ(plain[i].defined(), again[i].defined()) << i;
     if (plain[i].defined()) {
       EXPECT_TRUE(torch::equal(plain[i], again[i])) << i;
+    }
+  }
+}
+
+// ZeRO's stage 3 frees the weights of blocks between their passes.
+TEST_P(EverySize, BlocksReadTheirWeightsInTheirPassesAlone) {
+  const ModelSpec spec = tiny_spec(GetParam(), dropping(GetParam(), 0.4));
+  const auto model = build_classifier(spec, 1);
+  model->backbone->train();
+  const int64_t side = tiny_side(spec);
+  const torch::Tensor x = images(4, side, side);
+  const Context context{.seed = 3, .step = 7};
+  const auto plain = output_and_gradients(*model, x, context);
+  for (const bool recompute : {false, true}) {
+    model->backbone->set_checkpointing(recompute);
+    nn::PoisonedUnits poisoned(*model->backbone);
+    const nn::UnitScope units(&poisoned);
+    const auto again = output_and_gradients(*model, x, context);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      ASSERT_EQ(plain[i].defined(), again[i].defined()) << i;
+      if (plain[i].defined()) {
+        EXPECT_TRUE(torch::equal(plain[i], again[i])) << i;
+      }
     }
   }
 }

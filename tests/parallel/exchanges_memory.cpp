@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "core/text.h"
+#include "nn/units.h"
 #include "optim/optimiser.h"
 #include "parallel/data_parallel.h"
 #include "parallel/shards.h"
@@ -61,9 +62,22 @@ NamedTensors make_blocks() {
   return weights;
 }
 
+std::vector<std::vector<Tensor>> units_of(const NamedTensors& weights) {
+  std::vector<std::vector<Tensor>> units;
+  for (size_t i = 0; i < weights.size(); i += 2) units.push_back({weights[i].second, weights[i + 1].second});
+  return units;
+}
+
 Tensor loss_of(const NamedTensors& weights) {
   Tensor x = torch::ones({4, kWidth});
-  for (const auto& one : weights) x = x.mm(one.second).tanh();
+  for (size_t i = 0; i < weights.size(); i += 2) {
+    const Tensor first = weights[i].second, second = weights[i + 1].second;
+    x = nn::run_unit(x, {.body = [=](const Tensor& in) { return in.mm(first).tanh().mm(second).tanh(); },
+                         .parameters =
+                             [=] {
+                               return std::vector{first, second};
+                             }});
+  }
   return x.square().sum();
 }
 
@@ -81,7 +95,7 @@ double peak_of(World& world, int64_t stage, CountingAllocator& memory) {
   if (stage > 0)
     shards = std::make_unique<Shards>(
         world, Layout(weights, world.axis(AxisName::shard), [](const std::string&) { return false; }),
-        weights, stage);
+        weights, stage, DividedBlocks{.units = units_of(weights), .frozen = {}});
   else
     mean = std::make_unique<GradientMean>(world, all, /*may_skip=*/false);
   Value settings;
@@ -89,6 +103,7 @@ double peak_of(World& world, int64_t stage, CountingAllocator& memory) {
   const auto optimiser = train::make_optimiser(train::resolve_optimiser(settings),
                                                {{.parameters = shards ? shards->parts() : weights}});
   for (int64_t step = 0; step < kSteps; ++step) {
+    const nn::UnitScope units(shards ? shards->units() : nullptr);
     const Tensor loss = loss_of(weights);
     if (shards)
       shards->begin(/*last=*/true);
@@ -98,7 +113,7 @@ double peak_of(World& world, int64_t stage, CountingAllocator& memory) {
     if (shards) shards->end();
     optimiser->step(1e-3);
     optimiser->zero_grad();
-    if (shards) shards->gather(weights);
+    if (shards) shards->updated();
   }
   return static_cast<double>(memory.peak() - before);
 }
@@ -111,9 +126,9 @@ bool check_memory(World& world) {
   c10::SetCPUAllocator(&memory, kBeforeOthers);
   const double whole = peak_of(world, 0, memory), others = 1 - 1.0 / world.size();
   bool right = true;
-  for (const int64_t stage : {1, 2}) {
-    // AdamW's two moments, and the gradients.
-    const double saved = (stage == 1 ? 2 : 3) * kWeights * others;
+  for (const int64_t stage : {1, 2, 3}) {
+    // AdamW's two moments, then the gradients, then the weights.
+    const double saved = static_cast<double>(stage + 1) * kWeights * others;
     const double most = whole - saved + 2 * kBlockBytes + 0.03 * whole, peak = peak_of(world, stage, memory);
     std::cerr << text("stage ", stage, ": ", std::llround(peak / kBlockBytes * 100) / 100.0,
                       " blocks, at most ", std::llround(most / kBlockBytes * 100) / 100.0, "; without ZeRO ",

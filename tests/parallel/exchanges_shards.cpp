@@ -89,7 +89,7 @@ bool check_shards(World& world, int64_t stage, int64_t shard) {
     right = has_means(shards, tensors, step, world.size()) && right;
   }
   const int64_t others = bytes_of(tensors) - bytes_of(shards.parts());
-  right = is_counted(world, kScatter, others * kSteps * (stage == 2 ? kPieces : 1)) && right;
+  right = is_counted(world, kScatter, others * kSteps * (stage >= 2 ? kPieces : 1)) && right;
 
   // Each process writes its rows, and all have the same afterwards.
   double square = 0;
@@ -101,7 +101,7 @@ bool check_shards(World& world, int64_t stage, int64_t shard) {
       square += part.square().sum().item<double>();
     }
   }
-  shards.gather(shards.wholes());
+  shards.updated();
   right = is_counted(world, kGather, others) && right;
   double all = 0;
   for (const auto& [name, whole] : tensors)

@@ -42,6 +42,7 @@ TEST_F(Exchanges, ShardsHoldMeansOfGradientsAndSendTheBytesOfTheFormula) {
   EXPECT_EQ(exchange(3, "one", {"shards", "1", "3"}), 0) << log("one");
   EXPECT_EQ(exchange(3, "two", {"shards", "2", "3"}), 0) << log("two");
   EXPECT_EQ(exchange(4, "copies", {"shards", "2", "2"}), 0) << log("copies");
+  EXPECT_EQ(exchange(3, "three", {"shards", "3", "3"}), 0) << log("three");
 }
 
 TEST_F(Exchanges, ZeroSavesTheMemoryOfTheFormula) {

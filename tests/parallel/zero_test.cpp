@@ -33,7 +33,10 @@ TEST_F(ZeroTest, EveryStageMakesTheWeightsOfOneProcess) {
   expect_as_one({{2, {"parallel.zero=1"}},
                  {2, {"parallel.zero=2"}},
                  {4, {"parallel.zero=1"}},
-                 {4, {"parallel.zero=2", "parallel.replicate=2"}}},
+                 {4, {"parallel.zero=2", "parallel.replicate=2"}},
+                 {2, {"parallel.zero=3"}},
+                 {4, {"parallel.zero=3"}},
+                 {4, {"parallel.zero=3", "parallel.replicate=2"}}},
                 {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "optimiser.layer_decay=0.7"});
 }
 
@@ -46,7 +49,8 @@ TEST_F(ZeroTest, OptimisersAndClippingMakeTheWeightsOfOneProcess) {
   };
   for (const char* optimiser : {"sgd", "lamb", "lars", "muon"}) {
     SCOPED_TRACE(optimiser);
-    expect_as_one({{2, {"parallel.zero=2"}}}, with({text("optimiser.name=", optimiser)}));
+    expect_as_one({{2, {"parallel.zero=2"}}, {2, {"parallel.zero=3"}}},
+                  with({text("optimiser.name=", optimiser)}));
   }
   for (const char* mode : {"agc", "each", "value"}) {
     SCOPED_TRACE(mode);
@@ -56,7 +60,7 @@ TEST_F(ZeroTest, OptimisersAndClippingMakeTheWeightsOfOneProcess) {
 
 // Tensors that some processes do not use, statistics of batch norms, frozen weights, recomputed blocks.
 TEST_F(ZeroTest, TasksMakeTheWeightsOfOneProcess) {
-  const std::vector<Divided> way = {{2, {"parallel.zero=2"}}};
+  const std::vector<Divided> way = {{2, {"parallel.zero=2"}}, {2, {"parallel.zero=3"}}};
   use_task("[task]\nname = \"mae\"\ndecoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n");
   expect_as_one(way, {"train.steps=4", "train.accumulate=2", "train.checkpoint_activations=true"});
   use_task(
@@ -79,7 +83,7 @@ TEST_F(ZeroTest, AnyNumberOfProcessesContinuesAnyStage) {
     int64_t until;
   };
   for (const Stretch& stretch :
-       {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=2", 8}, Stretch{3, "parallel.zero=1", 12},
+       {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=3", 8}, Stretch{3, "parallel.zero=1", 12},
         Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
     Words settings = common;
     settings.emplace_back(stretch.setting);
@@ -108,6 +112,9 @@ TEST_F(ZeroTest, TheFilesAreThoseOfOneProcess) {
   divided.emplace_back("parallel.zero=2");
   ASSERT_EQ(run(2, "two", divided, {}, By::script), 0) << log("two");
   EXPECT_EQ(read_text(path("one/model.safetensors")), read_text(path("two/model.safetensors")));
+  divided.back() = "parallel.zero=3";
+  ASSERT_EQ(run(2, "three", divided, {}, By::script), 0) << log("three");
+  EXPECT_EQ(read_text(path("one/model.safetensors")), read_text(path("three/model.safetensors")));
 }
 
 TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
@@ -115,13 +122,14 @@ TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
     EXPECT_EQ(run(processes, name, settings), 2) << log(name);
     return log(name);
   };
-  EXPECT_NE(refusal("three", 2, {"parallel.zero=3"}).find("parallel.zero = 3, must be 0 to 2"),
+  EXPECT_NE(refusal("four", 2, {"parallel.zero=4"}).find("parallel.zero = 4, must be 0 to 3"),
             std::string::npos)
-      << log("three");
+      << log("four");
   EXPECT_NE(refusal("odd", 3, {"parallel.zero=1", "parallel.shard=2"}).find("start 4 processes"),
             std::string::npos)
       << log("odd");
-  EXPECT_NE(refusal("none", 2, {"parallel.shard=2"}).find("set parallel.zero to 1 or 2"), std::string::npos)
+  EXPECT_NE(refusal("none", 2, {"parallel.shard=2"}).find("set parallel.zero to 1, 2 or 3"),
+            std::string::npos)
       << log("none");
   EXPECT_NE(refusal("noise", 2, {"parallel.zero=1", "train.noise_scale=true", "train.accumulate=2"})
                 .find("train.noise_scale reads"),

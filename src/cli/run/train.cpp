@@ -224,6 +224,7 @@ nlohmann::ordered_json json_of(const train::ProcessShare& share) {
           {"gradient_bytes", share.gradients},
           {"optimiser_bytes", share.optimiser},
           {"average_bytes", share.average},
+          {"gathered_bytes", share.whole},
           {"all_reduce_bytes", share.reduced},
           {"reduce_scatter_bytes", share.scattered},
           {"all_gather_bytes", share.gathered}};
@@ -262,7 +263,8 @@ void print_share(const train::ProcessShare& share) {
             << share.shard << ", parallel.zero = " << share.zero << ": the fullest holds "
             << human_bytes(share.held()) << " (weights " << human_bytes(share.weights) << ", gradients "
             << human_bytes(share.gradients) << ", optimiser " << human_bytes(share.optimiser) << ", average "
-            << human_bytes(share.average) << ") and activations\n"
+            << human_bytes(share.average) << ", gathered weights " << human_bytes(share.whole)
+            << ") and activations\n"
             << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
             << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "
             << human_bytes(share.gathered) << "\n";

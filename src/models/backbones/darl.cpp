@@ -245,6 +245,11 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   bool has_two_streams() const override { return config_.two_stream; }
 
+  // Blocks with two streams have another input than units have.
+  std::vector<std::vector<torch::Tensor>> units() const override {
+    return config_.two_stream ? std::vector<std::vector<torch::Tensor>>() : CausalBackbone::units();
+  }
+
   torch::Tensor query_step(int64_t place, const Cache& cache) override {
     check(config_.two_stream && cache.tokens >= config_.before(),
           "a query needs two streams and the start token before it");

@@ -218,6 +218,10 @@ class Vim final : public IsotropicBackbone, public MasksPatches {
     return {"pos_embed", "cls_token", "cls_token_head", "cls_token_tail"};
   }
 
+  std::vector<std::vector<torch::Tensor>> units() const override {
+    return config_.layer_pairs ? std::vector<std::vector<torch::Tensor>>() : IsotropicBackbone::units();
+  }
+
   void set_checkpointing(bool on) override {
     if (on && config_.layer_pairs)
       fail_usage("model.layer_pairs = true runs two blocks at once, so their values cannot be recomputed");

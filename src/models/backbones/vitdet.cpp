@@ -17,7 +17,6 @@
 #include "models/base/family.h"
 #include "models/base/residual_block.h"
 #include "models/base/windows.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 #include "nn/patch_embed.h"
 #include "nn/position.h"
@@ -200,6 +199,7 @@ class VitDet final : public Backbone {
   }
   int64_t embed_width() const override { return config_.dim; }
   int64_t block_count() const override { return std::ssize(blocks_); }
+  std::vector<std::vector<torch::Tensor>> units() const override { return nn::parameters_of_each(blocks_); }
 
   int64_t macs(int64_t height, int64_t width) const override {
     int64_t total = patch_embed_->macs(height, width);
@@ -250,7 +250,8 @@ class VitDet final : public Backbone {
     for (int64_t i = 0; i < count; ++i) {
       const auto& block = blocks_[static_cast<size_t>(i)];
       const auto body = [block, context](const torch::Tensor& in) { return block->forward(in, context); };
-      x = recompute ? nn::checkpoint(body, x, block->parameters()) : body(x);
+      x = nn::run_unit(
+          x, {.body = body, .parameters = [&] { return block->parameters(); }, .recompute = recompute});
       outputs.push_back(tap(context.taps, "blocks." + std::to_string(i), x));
     }
     return outputs;

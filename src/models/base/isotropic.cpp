@@ -2,7 +2,6 @@
 
 #include "core/error.h"
 #include "models/base/windows.h"
-#include "nn/checkpoint.h"
 
 namespace tessera::models {
 
@@ -120,13 +119,12 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& given,
     const auto body = [this, i, tokens, inner](const torch::Tensor& in) {
       return after_convolutions(i, run_block(i, in, tokens, inner), tokens);
     };
-    if (recompute) {
-      std::vector<torch::Tensor> read = blocks_[static_cast<size_t>(i)]->parameters();
-      if (context.condition.defined()) read.push_back(context.condition);  // it gets its gradient too
-      x = nn::checkpoint(body, x, read);
-    } else {
-      x = body(x);
-    }
+    std::vector<torch::Tensor> reads;
+    if (context.condition.defined()) reads.push_back(context.condition);  // it gets its gradient too
+    x = nn::run_unit(x, {.body = body,
+                         .parameters = [&] { return blocks_[static_cast<size_t>(i)]->parameters(); },
+                         .recompute = recompute,
+                         .reads = reads});
     x = after_block(i, x, tokens);
     tap(context.taps, "blocks." + std::to_string(i), x);
     if (outputs) outputs->push_back(x);

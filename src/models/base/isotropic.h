@@ -45,6 +45,7 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                       const Context& context) override;
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
+  std::vector<std::vector<torch::Tensor>> units() const override { return nn::parameters_of_each(blocks_); }
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override;
   Encoded encode(const Tokens& tokens, const Context& context, const std::vector<int64_t>& blocks) override;
   torch::Tensor last_norm(const torch::Tensor& last) override { return norm_tokens(last); }

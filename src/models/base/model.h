@@ -13,6 +13,7 @@
 #include "core/value.h"
 #include "nn/context.h"
 #include "nn/init.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 
@@ -25,7 +26,7 @@ struct TrainingStep {
   int64_t step = 0, steps = 0, steps_per_epoch = 0;
 };
 
-class Backbone : public torch::nn::Module {
+class Backbone : public torch::nn::Module, public nn::Stack {
  public:
   // Returns the maps of the chosen blocks (counted from 0), each [batch, channels, rows, columns], in the
   // given order. Images, here and below, are [batch, 3, height, width] of any size that the family supports;
@@ -66,8 +67,7 @@ class Backbone : public torch::nn::Module {
   // Called before every training step: updates the values that a model changes on its own during training.
   virtual void before_step(const TrainingStep&) {}
 
-  virtual void set_checkpointing(bool on) { checkpointing = on; }
-  bool checkpointing = false;
+  std::vector<std::vector<torch::Tensor>> units() const override { return {}; }
 
  protected:
   // Fails if the context has a condition that is not [batch, condition_width()].

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "nn/checkpoint.h"
 
 namespace tessera::models {
 
@@ -55,6 +54,13 @@ void PyramidBackbone::keep_block(int64_t stage, const std::shared_ptr<torch::nn:
   blocks_[static_cast<size_t>(stage)].push_back(block);
 }
 
+std::vector<std::vector<torch::Tensor>> PyramidBackbone::units() const {
+  std::vector<std::vector<torch::Tensor>> all;
+  for (const auto& stage : blocks_)
+    for (auto& unit : nn::parameters_of_each(stage)) all.push_back(std::move(unit));
+  return all;
+}
+
 std::vector<torch::Tensor> PyramidBackbone::run(const torch::Tensor& images, int64_t stages,
                                                 const Context& context) {
   check_condition(context, images.size(0));
@@ -68,7 +74,9 @@ std::vector<torch::Tensor> PyramidBackbone::run(const torch::Tensor& images, int
       const auto body = [this, stage, index, context](const torch::Tensor& in) {
         return run_block(stage, index, in, context);
       };
-      x = after_block(stage, index, recompute ? nn::checkpoint(body, x, blocks[i]->parameters()) : body(x));
+      x = nn::run_unit(
+          x, {.body = body, .parameters = [&] { return blocks[i]->parameters(); }, .recompute = recompute});
+      x = after_block(stage, index, x);
       tap(context.taps, "blocks." + std::to_string(stage) + "." + std::to_string(i), x);
     }
     left.push_back(leave(stage, x));

@@ -43,6 +43,7 @@ class PyramidBackbone : public Backbone {
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
                                       const Context& context) override;
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
+  std::vector<std::vector<torch::Tensor>> units() const override;
 
  protected:
   // Returns the input of a stage's first block, [batch, rows, columns, width]; `before` are the images (stage

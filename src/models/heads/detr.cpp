@@ -155,7 +155,7 @@ int64_t InputAttention::macs(int64_t queries, int64_t keys) const {
   return 2 * (queries + keys) * dim_ * dim_ + 2 * queries * keys * dim_;
 }
 
-class DetrTransformer final : public torch::nn::Module {
+class DetrTransformer final : public torch::nn::Module, public nn::Stack {
  public:
   explicit DetrTransformer(const DetrConfig& config) {
     const auto encoder = register_module("encoder", std::make_shared<torch::nn::Module>());
@@ -174,18 +174,36 @@ class DetrTransformer final : public torch::nn::Module {
     norm_ = decoder->register_module("norm", layer_norm(config.embed_dim));
   }
 
+  std::vector<std::vector<Tensor>> units() const override {
+    std::vector<std::vector<Tensor>> all = nn::parameters_of_each(encoder_);
+    for (auto& unit : nn::parameters_of_each(decoder_)) all.push_back(std::move(unit));
+    return all;
+  }
+
   Tensor encode(Tensor x, const Tensor& positions, const Tensor& bias) {
-    for (const auto& layer : encoder_) x = layer->forward(x, positions, bias);
+    for (const auto& layer : encoder_)
+      x = nn::run_unit(x, {.body = [layer, positions,
+                                    bias](const Tensor& in) { return layer->forward(in, positions, bias); },
+                           .parameters = [&] { return layer->parameters(); },
+                           .recompute = checkpointing && is_training()});
     return encoded_norm_ ? encoded_norm_(x) : x;
   }
 
   // Returns the outputs of all layers after one shared norm, [layers, batch, queries, dim].
   Tensor decode(const Tensor& queries, const Tensor& memory, const Tensor& positions, const Tensor& bias) {
+    const bool recompute = checkpointing && is_training();
     const Tensor placed = memory + positions;
     Tensor t = torch::zeros_like(queries);
     std::vector<Tensor> layers;
     for (const auto& layer : decoder_) {
-      t = layer->forward(t, queries, memory, placed, bias);
+      // What a recomputed block reads must not depend on another thing that it reads.
+      const auto body = [=](const Tensor& in) {
+        return layer->forward(in, queries, memory, recompute ? memory + positions : placed, bias);
+      };
+      t = nn::run_unit(t, {.body = body,
+                           .parameters = [&] { return layer->parameters(); },
+                           .recompute = recompute,
+                           .reads = {queries, memory}});
       layers.push_back(norm_(t));
     }
     return torch::stack(layers);

@@ -52,8 +52,13 @@ torch::Tensor MaeDecoder::forward(const torch::Tensor& front, const torch::Tenso
                     positions_.to(seen.device(), seen.scalar_type());
   const int64_t before = front.defined() ? front.size(1) : 0;
   if (before > 0) x = torch::cat({embed_->forward(front), x}, 1);
-  for (const auto& block : *blocks_)
-    x = std::dynamic_pointer_cast<AttentionBlock>(block)->forward(x, {}, context);
+  for (const auto& each : *blocks_) {
+    const auto block = std::dynamic_pointer_cast<AttentionBlock>(each);
+    x = nn::run_unit(
+        x, {.body = [block, context](const torch::Tensor& in) { return block->forward(in, {}, context); },
+            .parameters = [&] { return block->parameters(); },
+            .recompute = checkpointing && is_training() && !context.taps});
+  }
   return pred_->forward(norm_(before > 0 ? x.slice(1, before) : x));
 }
 

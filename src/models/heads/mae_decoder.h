@@ -26,7 +26,7 @@ struct MaeDecoderOptions {
   int64_t patches() const { return rows * columns; }
 };
 
-class MaeDecoder final : public torch::nn::Module {
+class MaeDecoder final : public torch::nn::Module, public nn::Stack {
  public:
   explicit MaeDecoder(const MaeDecoderOptions& options);
   void initialise(uint64_t seed);
@@ -38,6 +38,7 @@ class MaeDecoder final : public torch::nn::Module {
                         const Context& context);
   const torch::Tensor& class_token() const { return cls_token_; }  // undefined without a late one
   int64_t macs() const;
+  std::vector<std::vector<torch::Tensor>> units() const override { return nn::parameters_of_each(*blocks_); }
 
  private:
   MaeDecoderOptions options_;

@@ -130,8 +130,22 @@ torch::Tensor Bert::hidden(const BertInput& input) const {
   if (input.mask.defined())
     bias = torch::zeros({ids.size(0), 1, 1, ids.size(1)}, x.options().requires_grad(false))
                .masked_fill(~input.mask.to(torch::kBool).view({ids.size(0), 1, 1, ids.size(1)}), kPadded);
-  for (const Block& block : blocks_) x = run_block(block, x, bias);
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = nn::run_unit(
+        x, {.body = [this, i, bias](const torch::Tensor& in) { return run_block(blocks_[i], in, bias); },
+            .parameters = [&] { return unit(i); },
+            .recompute = checkpointing && is_training()});
   return x;
+}
+
+std::vector<torch::Tensor> Bert::unit(size_t index) const {
+  return parameters_at(*this, text("bert.encoder.layer.", index));
+}
+
+std::vector<std::vector<torch::Tensor>> Bert::units() const {
+  std::vector<std::vector<torch::Tensor>> all;
+  for (size_t i = 0; i < blocks_.size(); ++i) all.push_back(unit(i));
+  return all;
 }
 
 torch::Tensor Bert::token_scores(const torch::Tensor& hidden) const {

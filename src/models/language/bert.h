@@ -18,6 +18,7 @@
 #include "core/config.h"
 #include "models/base/family.h"
 #include "nn/linear.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 
@@ -59,7 +60,7 @@ struct BertInput {
   torch::Tensor segments = {};  // int64 [batch, tokens]; undefined = all 0
 };
 
-class Bert final : public torch::nn::Module {
+class Bert final : public torch::nn::Module, public nn::Stack {
  public:
   explicit Bert(const BertConfig& config, const BertHeads& heads = {});
   const BertConfig& config() const { return config_; }
@@ -74,6 +75,7 @@ class Bert final : public torch::nn::Module {
   // Fills matrices with normal numbers of deviation 0.02, as in the published code; biases stay 0.
   void initialise(uint64_t seed);
   int64_t macs(int64_t tokens) const;  // for one text, with the heads
+  std::vector<std::vector<torch::Tensor>> units() const override;
 
  private:
   struct Block {
@@ -81,6 +83,7 @@ class Bert final : public torch::nn::Module {
     nn::LayerNorm attention_norm{nullptr}, output_norm{nullptr};
   };
   Block make_block(int64_t index);
+  std::vector<torch::Tensor> unit(size_t index) const;
   torch::Tensor run_block(const Block& block, const torch::Tensor& x, const torch::Tensor& bias) const;
 
   BertConfig config_;

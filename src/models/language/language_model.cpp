@@ -58,6 +58,12 @@ void register_at(torch::nn::Module& root, const std::string& path,
   at->register_module(names.back(), std::move(module));
 }
 
+std::vector<torch::Tensor> parameters_at(const torch::nn::Module& root, const std::string& path) {
+  std::shared_ptr<torch::nn::Module> at;
+  for (const std::string& name : split(path, '.')) at = (at ? *at : root).named_children()[name];
+  return at->parameters();
+}
+
 nn::RopeScaling LanguageConfig::scaling() const {
   return {.kind = rope_scaling,
           .factor = rope_factor,
@@ -327,12 +333,27 @@ torch::Tensor LanguageModel::hidden(const TextInput& input) {
   if (embedding_norm_) x = embedding_norm_(x);
   for (int64_t i = 0; i < config_.depth; ++i) {
     if (input.before_block) x = input.before_block(i, x);
-    const Block& block = blocks_[static_cast<size_t>(i)];
-    x = feed_forward(block, attend(block, i, x, shared, input.cache));
+    const auto body = [this, i, shared, cache = input.cache](const torch::Tensor& in) {
+      const Block& block = blocks_[static_cast<size_t>(i)];
+      return feed_forward(block, attend(block, i, in, shared, cache));
+    };
+    x = nn::run_unit(x, {.body = body,
+                         .parameters = [&] { return unit(i); },
+                         .recompute = checkpointing && is_training() && !input.cache});
     if (input.after_block) input.after_block(i, x);
   }
   if (input.cache) input.cache->length += x.size(1);
   return last_norm_(x);
+}
+
+std::vector<torch::Tensor> LanguageModel::unit(int64_t index) const {
+  return parameters_at(*this, text(language_form(config_.kind).block, index));
+}
+
+std::vector<std::vector<torch::Tensor>> LanguageModel::units() const {
+  std::vector<std::vector<torch::Tensor>> all;
+  for (int64_t i = 0; i < config_.depth; ++i) all.push_back(unit(i));
+  return all;
 }
 
 torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {

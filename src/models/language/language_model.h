@@ -24,6 +24,7 @@
 #include "models/language/projection.h"
 #include "nn/linear.h"
 #include "nn/rope_scaling.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 
@@ -130,7 +131,7 @@ struct TextInput {
   std::function<void(int64_t block, const torch::Tensor& x)> after_block = {};
 };
 
-class LanguageModel : public torch::nn::Module {
+class LanguageModel : public torch::nn::Module, public nn::Stack {
  public:
   explicit LanguageModel(const LanguageConfig& config);
   const LanguageConfig& config() const { return config_; }
@@ -148,6 +149,7 @@ class LanguageModel : public torch::nn::Module {
   // ones are 0.
   void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // for one text
+  std::vector<std::vector<torch::Tensor>> units() const override;
 
   std::string embedding_name() const;  // the parameter with one row per token
 
@@ -160,6 +162,7 @@ class LanguageModel : public torch::nn::Module {
   };
   struct Shared;  // shared by all blocks in one pass: mask and positions
   Block make_block(int64_t index);
+  std::vector<torch::Tensor> unit(int64_t index) const;
   std::array<torch::Tensor, 3> project(const Block& block, int64_t index, const torch::Tensor& x) const;
   torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
                        KeyValueCache* cache) const;
@@ -176,6 +179,8 @@ class LanguageModel : public torch::nn::Module {
 
 // Registers a module at a dotted path below `root`, creating plain modules on the way.
 void register_at(torch::nn::Module& root, const std::string& path, std::shared_ptr<torch::nn::Module> module);
+// Returns the parameters of the module at a path.
+std::vector<torch::Tensor> parameters_at(const torch::nn::Module& root, const std::string& path);
 
 struct LanguageForm {
   enum class Packing { separate, thirds, by_head };  // layout of q, k and v

@@ -135,7 +135,7 @@ class Classic final : public Seq2Seq {
   torch::Tensor encode(const torch::Tensor& source, const torch::Tensor& mask) override {
     torch::Tensor x = embed(source, 0);
     const ClassicLayerImpl::Pass pass{.bias = padding_bias(mask, x)};
-    for (size_t i = 0; i < encoder_.size(); ++i) x = encoder_[i]->forward(x, i, pass);
+    for (size_t i = 0; i < encoder_.size(); ++i) x = run(encoder_[i], i, x, pass);
     return encoder_norm_(x);
   }
   torch::Tensor decode(const torch::Tensor& target, const torch::Tensor& mask, const torch::Tensor& memory,
@@ -147,12 +147,27 @@ class Classic final : public Seq2Seq {
                                       .memory_bias = padding_bias(source_mask, x),
                                       .causal = before == 0,
                                       .cache = cache};
-    for (size_t i = 0; i < decoder_.size(); ++i) x = decoder_[i]->forward(x, i, pass);
+    for (size_t i = 0; i < decoder_.size(); ++i) x = run(decoder_[i], i, x, pass);
     if (cache) cache->length += target.size(1);
     return at::linear(decoder_norm_(x), embedding_);
   }
 
+  std::vector<std::vector<torch::Tensor>> units() const override {
+    std::vector<std::vector<torch::Tensor>> all = nn::parameters_of_each(encoder_);
+    for (auto& unit : nn::parameters_of_each(decoder_)) all.push_back(std::move(unit));
+    return all;
+  }
+
  private:
+  torch::Tensor run(const ClassicLayer& layer, size_t index, const torch::Tensor& x,
+                    const ClassicLayerImpl::Pass& pass) const {
+    return nn::run_unit(
+        x, {.body = [layer, index,
+                     pass](const torch::Tensor& in) { return layer.ptr()->forward(in, index, pass); },
+            .parameters = [&] { return layer->parameters(); },
+            .recompute = checkpointing && is_training() && !pass.cache,
+            .reads = pass.memory.defined() ? std::vector{pass.memory} : std::vector<torch::Tensor>{}});
+  }
   // Embeds tokens that follow `before` others.
   torch::Tensor embed(const torch::Tensor& ids, int64_t before) const {
     const torch::Tensor x = torch::embedding(embedding_, ids) * std::sqrt(static_cast<double>(config_.dim));
@@ -197,6 +212,12 @@ class T5 final : public Seq2Seq {
     const double divisor = config_.unscaled ? 1 : std::sqrt(static_cast<double>(config_.dim));
     return at::linear(hidden / divisor, embedding_);
   }
+  std::vector<std::vector<torch::Tensor>> units() const override {
+    std::vector<std::vector<torch::Tensor>> all;
+    for (const Stack* const stack : {&encoder_, &decoder_})
+      for (size_t i = 0; i < stack->blocks.size(); ++i) all.push_back(parameters_of(*stack, i));
+    return all;
+  }
 
  private:
   struct Attention {
@@ -209,6 +230,7 @@ class T5 final : public Seq2Seq {
     nn::Linear wi{nullptr}, wi_1{nullptr}, wo{nullptr};
   };
   struct Stack {
+    std::string path;  // of a block, before its number
     std::vector<Block> blocks;
     torch::Tensor bias;  // [buckets, heads]
     nn::RmsNorm norm{nullptr};
@@ -241,6 +263,7 @@ class T5 final : public Seq2Seq {
 
   Stack make_stack(const std::string& side, int64_t depth, bool decodes) {
     Stack stack;
+    stack.path = side + "block.";
     for (int64_t i = 0; i < depth; ++i) {
       const std::string path = text(side, "block.", i, ".layer.");
       Block block;
@@ -295,21 +318,38 @@ class T5 final : public Seq2Seq {
     const torch::Tensor bias =
         sum_of(offsets_bias(stack.bias, pass.before, x.size(1), pass.causal), padding_bias(pass.mask, x));
     const torch::Tensor memory_bias = decodes ? padding_bias(pass.memory_mask, x) : torch::Tensor();
+    std::vector<torch::Tensor> reads = {bias};
+    if (decodes) reads.push_back(pass.memory);
     for (size_t i = 0; i < stack.blocks.size(); ++i) {
-      Block& block = stack.blocks[i];
-      const torch::Tensor self_normed = block.self.norm->forward(x);
-      const KeysValues own = keys_and_values(block.self, self_normed);
-      x = attend(block.self, x, self_normed, pass.cache ? pass.cache->extended(i, own) : own, bias, causal);
-      if (decodes) {
-        const auto read = [&] { return keys_and_values(block.cross, pass.memory); };
-        x = attend(block.cross, x, block.cross.norm->forward(x),
-                   pass.cache ? pass.cache->of_memory(i, read) : read(), memory_bias, false);
-      }
-      const torch::Tensor normed = block.norm->forward(x);
-      const torch::Tensor inner = activate(block.wi->forward(normed), config_.feed_forward());
-      x = x + block.wo->forward(config_.gated ? inner * block.wi_1->forward(normed) : inner);
+      const auto body = [this, &stack, i, pass, bias, memory_bias, causal](const torch::Tensor& in) {
+        return run_block(stack.blocks[i], i, in, pass, bias, memory_bias, causal);
+      };
+      x = nn::run_unit(x, {.body = body,
+                           .parameters = [&] { return parameters_of(stack, i); },
+                           .recompute = checkpointing && is_training() && !pass.cache,
+                           .reads = reads});
     }
     return stack.norm->forward(x);
+  }
+  // The first block holds the table of offsets, which all blocks read.
+  std::vector<torch::Tensor> parameters_of(const Stack& stack, size_t index) const {
+    std::vector<torch::Tensor> parameters = parameters_at(*this, text(stack.path, index));
+    std::erase_if(parameters, [&](const torch::Tensor& one) { return one.is_same(stack.bias); });
+    return parameters;
+  }
+  torch::Tensor run_block(Block& block, size_t index, torch::Tensor x, const Pass& pass,
+                          const torch::Tensor& bias, const torch::Tensor& memory_bias, bool causal) {
+    const torch::Tensor self_normed = block.self.norm->forward(x);
+    const KeysValues own = keys_and_values(block.self, self_normed);
+    x = attend(block.self, x, self_normed, pass.cache ? pass.cache->extended(index, own) : own, bias, causal);
+    if (pass.memory.defined()) {
+      const auto read = [&] { return keys_and_values(block.cross, pass.memory); };
+      x = attend(block.cross, x, block.cross.norm->forward(x),
+                 pass.cache ? pass.cache->of_memory(index, read) : read(), memory_bias, false);
+    }
+    const torch::Tensor normed = block.norm->forward(x);
+    const torch::Tensor inner = activate(block.wi->forward(normed), config_.feed_forward());
+    return x + block.wo->forward(config_.gated ? inner * block.wi_1->forward(normed) : inner);
   }
 
   Seq2SeqConfig config_;

@@ -88,7 +88,7 @@ struct DecoderCache {
   void select(const torch::Tensor& rows);
 };
 
-class Seq2Seq : public torch::nn::Module {
+class Seq2Seq : public torch::nn::Module, public nn::Stack {
  public:
   // Encodes the source, [batch, tokens, dim] after the encoder's last norm. Masks, here and below, are bool
   // [batch, tokens], false for padding; undefined = all true. Ids are int64 [batch, tokens].

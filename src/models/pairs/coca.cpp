@@ -90,13 +90,32 @@ torch::Tensor Coca::decode(const torch::Tensor& image_tokens, const torch::Tenso
                            const Context& context) {
   torch::Tensor x = text_tokens;
   for (size_t i = 0; i < blocks_->size(); ++i) {
-    const std::string number = std::to_string(i);
-    x = std::dynamic_pointer_cast<TextBlock>(blocks_->ptr(i))
-            ->forward(x, {.causal = true, .taps = context.taps, .name = "text_decoder.blocks." + number});
-    x = std::dynamic_pointer_cast<CrossBlock>(cross_blocks_->ptr(i))
-            ->forward(x, image_tokens, {.taps = context.taps, .name = "text_decoder.cross_blocks." + number});
+    const auto block = std::dynamic_pointer_cast<TextBlock>(blocks_->ptr(i));
+    const auto cross = std::dynamic_pointer_cast<CrossBlock>(cross_blocks_->ptr(i));
+    const auto body = [block, cross, image_tokens, taps = context.taps, i](const torch::Tensor& in) {
+      const std::string number = std::to_string(i);
+      const torch::Tensor own =
+          block->forward(in, {.causal = true, .taps = taps, .name = "text_decoder.blocks." + number});
+      return cross->forward(own, image_tokens, {.taps = taps, .name = "text_decoder.cross_blocks." + number});
+    };
+    x = nn::run_unit(x, {.body = body,
+                         .parameters = [&] { return unit(i); },
+                         .recompute = checkpointing && is_training() && !context.taps,
+                         .reads = {image_tokens}});
   }
   return vocabulary_->forward(decoder_norm_->before_linear(x));
+}
+
+std::vector<torch::Tensor> Coca::unit(size_t index) const {
+  std::vector<torch::Tensor> both = blocks_->ptr(index)->parameters();
+  for (const torch::Tensor& one : cross_blocks_->ptr(index)->parameters()) both.push_back(one);
+  return both;
+}
+
+std::vector<std::vector<torch::Tensor>> Coca::units() const {
+  std::vector<std::vector<torch::Tensor>> all;
+  for (size_t i = 0; i < blocks_->size(); ++i) all.push_back(unit(i));
+  return all;
 }
 
 torch::Tensor Coca::attention(const torch::Tensor& image_tokens, const torch::Tensor& ids) {

@@ -46,7 +46,7 @@ class CrossBlock : public torch::nn::Module {
 };
 
 // All parts except the backbone.
-class Coca final : public torch::nn::Module {
+class Coca final : public torch::nn::Module, public nn::Stack {
  public:
   explicit Coca(const CocaConfig& config);
   void initialise(uint64_t seed);
@@ -70,10 +70,13 @@ class Coca final : public torch::nn::Module {
   void bound_scale();  // exp(logit_scale) between 1 and 100
   int64_t macs(int64_t image_tokens) const;
   const CocaConfig& config() const { return config_; }
+  std::vector<std::vector<torch::Tensor>> units() const override;
 
   torch::Tensor logit_scale;
 
  private:
+  std::vector<torch::Tensor> unit(size_t index) const;  // a block and the one that reads the image
+
   CocaConfig config_;
   nn::AttentionPooler attn_pool_{nullptr};
   nn::LayerNorm ln_post_{nullptr}, decoder_norm_{nullptr};

@@ -111,10 +111,27 @@ torch::Tensor SimVlm::decoder_only(const torch::Tensor& image, const torch::Tens
   const torch::Tensor seen =
       key.lt(column(prefix) + images).logical_or(key.le(query)).logical_and(key.lt(column(valid) + images));
   const torch::Tensor bias = prefix_bias(seen, x);
-  for (size_t i = 0; i < layers_->size(); ++i)
-    x = std::dynamic_pointer_cast<TextBlock>(layers_->ptr(i))
-            ->forward(x, {.bias = bias, .taps = context.taps, .name = "layers." + std::to_string(i)});
-  return norm_(x.slice(1, images));
+  return norm_(through_layers(x, bias, context).slice(1, images));
+}
+
+torch::Tensor SimVlm::through_layers(torch::Tensor x, const torch::Tensor& bias, const Context& context) {
+  for (size_t i = 0; i < layers_->size(); ++i) {
+    const auto layer = std::dynamic_pointer_cast<TextBlock>(layers_->ptr(i));
+    const auto body = [layer, bias, taps = context.taps, i](const torch::Tensor& in) {
+      return layer->forward(in, {.bias = bias, .taps = taps, .name = "layers." + std::to_string(i)});
+    };
+    x = nn::run_unit(x, {.body = body,
+                         .parameters = [&] { return layer->parameters(); },
+                         .recompute = checkpointing && is_training() && !context.taps});
+  }
+  return x;
+}
+
+std::vector<std::vector<torch::Tensor>> SimVlm::units() const {
+  std::vector<std::vector<torch::Tensor>> all = nn::parameters_of_each(*layers_);
+  if (decoder_)
+    for (auto& unit : nn::parameters_of_each(*decoder_)) all.push_back(std::move(unit));
+  return all;
 }
 
 torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::Tensor& text,
@@ -124,10 +141,7 @@ torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::T
   torch::Tensor read = torch::cat({image, text}, 1);
   const torch::Tensor all = torch::arange(images + tokens, prefix.options()).view({1, 1, -1});
   const torch::Tensor known = prefix_bias(all.lt(column(prefix) + images), read);
-  for (size_t i = 0; i < layers_->size(); ++i)
-    read = std::dynamic_pointer_cast<TextBlock>(layers_->ptr(i))
-               ->forward(read, {.bias = known, .taps = context.taps, .name = "layers." + std::to_string(i)});
-  read = norm_(read);
+  read = norm_(through_layers(read, known, context));
   const torch::Tensor place = torch::arange(tokens, prefix.options());
   const torch::Tensor key = place.view({1, 1, -1}), query = place.view({1, -1, 1});
   const torch::Tensor before =
@@ -135,10 +149,16 @@ torch::Tensor SimVlm::encoder_decoder(const torch::Tensor& image, const torch::T
   const torch::Tensor own = prefix_bias(before.logical_or(key.eq(query)), text);
   torch::Tensor x = text;
   for (size_t i = 0; i < decoder_->size(); ++i) {
-    const std::string name = "decoder." + std::to_string(i);
-    x = std::dynamic_pointer_cast<DecoderBlock>(decoder_->ptr(i))
-            ->forward(x, read, {.bias = own, .taps = context.taps, .name = name},
-                      {.bias = known, .taps = context.taps, .name = name + ".cross"});
+    const auto block = std::dynamic_pointer_cast<DecoderBlock>(decoder_->ptr(i));
+    const auto body = [block, read, own, known, taps = context.taps, i](const torch::Tensor& in) {
+      const std::string name = "decoder." + std::to_string(i);
+      return block->forward(in, read, {.bias = own, .taps = taps, .name = name},
+                            {.bias = known, .taps = taps, .name = name + ".cross"});
+    };
+    x = nn::run_unit(x, {.body = body,
+                         .parameters = [&] { return block->parameters(); },
+                         .recompute = checkpointing && is_training() && !context.taps,
+                         .reads = {read}});
   }
   return decoder_norm_(x);
 }

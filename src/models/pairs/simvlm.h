@@ -29,7 +29,7 @@ struct SimVlmConfig {
 };
 
 // All parts except the backbone.
-class SimVlm final : public torch::nn::Module {
+class SimVlm final : public torch::nn::Module, public nn::Stack {
  public:
   explicit SimVlm(const SimVlmConfig& config);
   void initialise(uint64_t seed);
@@ -46,11 +46,13 @@ class SimVlm final : public torch::nn::Module {
                           const torch::Tensor& valid);
   int64_t macs() const;
   const SimVlmConfig& config() const { return config_; }
+  std::vector<std::vector<torch::Tensor>> units() const override;
 
  private:
   torch::Tensor entered(const torch::Tensor& image, const torch::Tensor& text) const;
   torch::Tensor decoder_only(const torch::Tensor& image, const torch::Tensor& text,
                              const torch::Tensor& prefix, const torch::Tensor& valid, const Context& context);
+  torch::Tensor through_layers(torch::Tensor x, const torch::Tensor& bias, const Context& context);
   torch::Tensor encoder_decoder(const torch::Tensor& image, const torch::Tensor& text,
                                 const torch::Tensor& prefix, const torch::Tensor& valid,
                                 const Context& context);

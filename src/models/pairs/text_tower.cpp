@@ -97,7 +97,11 @@ torch::Tensor TextTower::run(torch::Tensor x, const nn::AttentionExtras& shared,
     nn::AttentionExtras extras = shared;
     extras.taps = context.taps;
     extras.name = "text.blocks." + std::to_string(i);
-    x = std::dynamic_pointer_cast<TextBlock>(blocks_->ptr(i))->forward(x, extras);
+    const auto block = std::dynamic_pointer_cast<TextBlock>(blocks_->ptr(i));
+    x = nn::run_unit(x,
+                     {.body = [block, extras](const torch::Tensor& in) { return block->forward(in, extras); },
+                      .parameters = [&] { return block->parameters(); },
+                      .recompute = checkpointing && is_training() && !context.taps});
     tap(context.taps, extras.name, x);
   }
   return x;

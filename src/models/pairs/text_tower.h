@@ -75,7 +75,7 @@ struct TextTowerConfig {
 
 // Parameters token_embedding.weight, positional_embedding, cls_emb (class_token), blocks, ln_final,
 // text_projection.
-class TextTower final : public TextEncoder {
+class TextTower final : public TextEncoder, public nn::Stack {
  public:
   explicit TextTower(const TextTowerConfig& config);
   // As OpenCLIP: embeddings 0.02, positions 0.01, the last layers of residual branches smaller with depth.
@@ -110,6 +110,7 @@ class TextTower final : public TextEncoder {
   int64_t vocabulary() const override { return config_.vocab_size; }
   int64_t macs() const override;
   const torch::Tensor& token_weights() const { return token_embedding_->weight; }
+  std::vector<std::vector<torch::Tensor>> units() const override { return nn::parameters_of_each(*blocks_); }
 
  private:
   torch::Tensor embedded(const torch::Tensor& ids) const;

@@ -165,6 +165,8 @@ class Task {
   virtual void after_step(const models::TrainingStep&) {}
   // True if after_step() must not run after a skipped step, so that each step ends with a wait for the device.
   virtual bool reads_steps() const { return false; }
+  // Returns the reason that weights cannot be divided over processes (ZeRO's stage 3); "" if they can.
+  virtual std::string why_weights_stay_whole() const { return ""; }
   // State needed to continue a run, in addition to the tensors of the parts.
   virtual Value state() const { return {}; }
   virtual void load_state(const Value&) {}

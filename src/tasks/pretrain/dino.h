@@ -96,6 +96,7 @@ class Dino final : public Task {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   void after_step(const models::TrainingStep& step) override;
   bool reads_steps() const override { return true; }
+  std::string why_weights_stay_whole() const override { return "its teacher reads them between steps"; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override;
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 

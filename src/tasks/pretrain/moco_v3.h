@@ -78,6 +78,9 @@ class Moco final : public Task {
   StreamSpec validation() const override { return views_.validation(2); }
   bool whole_batch() const override { return true; }
   void before_step(const models::TrainingStep& step) override;
+  std::string why_weights_stay_whole() const override {
+    return "its second network reads them between steps";
+  }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   std::vector<std::unique_ptr<Evaluator>> evaluators() override;
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }

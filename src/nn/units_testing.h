@@ -1,0 +1,47 @@
+// For tests of stacks: weights of units that are not numbers outside the passes of their units.
+#pragma once
+
+#include <limits>
+#include <unordered_map>
+
+#include "nn/units.h"
+
+namespace tessera::nn {
+
+// A stack that reads a weight of a unit outside a pass of this unit gets NaN.
+class PoisonedUnits final : public UnitKeeper {
+ public:
+  explicit PoisonedUnits(torch::nn::Module& module) {
+    const torch::NoGradGuard no_grad;
+    for (const auto& unit : units_of(module))
+      for (const torch::Tensor& tensor : unit) {
+        values_.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().clone());
+        tensors_.push_back(tensor);
+      }
+    leave(tensors_);
+  }
+  ~PoisonedUnits() override { enter(tensors_); }
+  PoisonedUnits(const PoisonedUnits&) = delete;
+  PoisonedUnits& operator=(const PoisonedUnits&) = delete;
+
+  void enter(const std::vector<torch::Tensor>& parameters) override {
+    for (const torch::Tensor& tensor : parameters)
+      tensor.variable_data().copy_(values_.at(tensor.unsafeGetTensorImpl()));
+  }
+  void leave(const std::vector<torch::Tensor>& parameters) override {
+    for (const torch::Tensor& tensor : parameters)
+      tensor.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
+  }
+  void enter_backward(const std::vector<torch::Tensor>& parameters) override {
+    leave(running_);
+    enter(parameters);
+    running_ = parameters;
+  }
+  size_t size() const { return tensors_.size(); }
+
+ private:
+  std::unordered_map<const c10::TensorImpl*, torch::Tensor> values_;
+  std::vector<torch::Tensor> tensors_, running_;
+};
+
+}  // namespace tessera::nn
