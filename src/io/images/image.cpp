@@ -134,29 +134,6 @@ void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::st
         max_pixels, " are allowed");
 }
 
-int exif_orientation(Bytes tiff) {
-  if (tiff.size() < 8) return 1;
-  const bool little = byte_at(tiff, 0) == 'I';
-  auto u16 = [&](size_t i) -> uint32_t {
-    const uint32_t v = big_endian16(tiff, i);
-    return little ? (v >> 8 | (v & 0xff) << 8) : v;
-  };
-  auto u32 = [&](size_t i) -> uint32_t {
-    return little ? u16(i) | u16(i + 2) << 16 : u16(i) << 16 | u16(i + 2);
-  };
-  const uint64_t directory = u32(4);
-  if (directory + 2 > tiff.size()) return 1;
-  const uint32_t entries = u16(directory);
-  for (uint32_t e = 0; e < entries; ++e) {
-    const uint64_t at = directory + 2 + 12 * uint64_t{e};
-    if (at + 12 > tiff.size()) return 1;
-    if (u16(at) != 0x0112) continue;
-    const uint32_t value = u16(at + 2) == 4 ? u32(at + 8) : u16(at + 8);
-    return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
-  }
-  return 1;
-}
-
 std::array<uint8_t, 26> exif_block(int orientation) {
   // Little-endian; one directory with one entry: tag 0x0112, one 16-bit number; no further directory.
   return {'I', 'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 0x01, 3, 0, 1, 0, 0, 0, static_cast<uint8_t>(orientation),

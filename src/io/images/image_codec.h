@@ -5,8 +5,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "io/images/image.h"
 
@@ -25,8 +27,22 @@ inline uint32_t big_endian32(Bytes bytes, size_t i) {
 // Throws unless 1 <= width * height <= max_pixels.
 void check_size(int64_t width, int64_t height, int64_t max_pixels, const std::string& name);
 
-// Returns the orientation (1 to 8) of an EXIF TIFF block; 1 if it is missing or invalid.
-int exif_orientation(Bytes tiff);
+// The orientation in a file's metadata, where Pillow's getexif() finds it: in EXIF, else in a PNG's text that holds
+// EXIF, else in XMP (`tiff:Orientation`).
+class Orientation {
+ public:
+  void add_exif(Bytes block);  // the first block counts; it may begin with "Exif"
+  void add_xmp(Bytes packet);  // the last packet counts
+  // Adds a chunk of kind tEXt, zTXt or iTXt if its key is that of XMP or of ImageMagick's EXIF.
+  void add_png_text(std::string_view kind, Bytes content);
+  // Returns 1 to 8; 1 if it is missing or invalid.
+  int value() const;
+
+ private:
+  static std::optional<int> orientation_in_profile(std::string_view digits);
+  bool has_exif_ = false;
+  std::optional<int> exif_, profile_, xmp_;
+};
 
 // Returns a TIFF block with only an orientation.
 std::array<uint8_t, 26> exif_block(int orientation);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include <jpeglib.h>
@@ -353,8 +354,9 @@ HuffmanUse& huffman_use() {
 }
 
 ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
+  constexpr std::string_view kXmp("http://ns.adobe.com/xap/1.0/\0", 29);
   ImageInfo info{0, 0, "jpeg", 1};
-  bool exif = false;
+  Orientation orientation;
   size_t at = 2;
   auto truncated = [&] { fail(name, ": truncated JPEG, the file ends in its headers"); };
   for (;;) {
@@ -374,13 +376,15 @@ ImageInfo jpeg_info(Bytes bytes, const std::string& name) {
       info.width = static_cast<int>(big_endian16(bytes, at + 5));
       check(info.width > 0 && info.height > 0, name, ": the image has no pixels (", info.width, "x",
             info.height, ")");
+      info.orientation = orientation.value();
       return info;
     }
     if (at + length > bytes.size()) truncated();
-    if (marker == 0xe1 && !exif && length >= 8 && std::memcmp(bytes.data() + at + 2, "Exif\0\0", 6) == 0) {
-      info.orientation = exif_orientation(bytes.subspan(at + 8, length - 8));
-      exif = true;  // only the first one counts
-    }
+    const std::string_view content(reinterpret_cast<const char*>(bytes.data()) + at + 2, length - 2);
+    if (marker == 0xe1 && content.starts_with(std::string_view("Exif\0\0", 6)))
+      orientation.add_exif(bytes.subspan(at + 2, length - 2));
+    if (marker == 0xe1 && content.starts_with(kXmp))
+      orientation.add_xmp(bytes.subspan(at + 2 + kXmp.size(), length - 2 - kXmp.size()));
     at += length;
   }
 }

@@ -5,6 +5,7 @@
 
 #include <csetjmp>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -127,15 +128,17 @@ ImageInfo png_info(Bytes bytes, const std::string& name) {
   check(width <= PNG_UINT_31_MAX && height <= PNG_UINT_31_MAX, name, ": broken PNG (size ", width, "x",
         height, ")");
   ImageInfo info{static_cast<int>(width), static_cast<int>(height), "png", 1};
+  Orientation orientation;
   for (size_t at = 8; at + 12 <= bytes.size();) {  // length, kind, data, checksum
     const size_t length = big_endian32(bytes, at);
     if (length > bytes.size() - at - 12) break;
-    if (std::memcmp(bytes.data() + at + 4, "eXIf", 4) == 0) {
-      info.orientation = exif_orientation(bytes.subspan(at + 8, length));
-      break;
-    }
+    const std::string_view kind(reinterpret_cast<const char*>(bytes.data()) + at + 4, 4);
+    if (kind == "eXIf") orientation.add_exif(bytes.subspan(at + 8, length));
+    if (kind == "tEXt" || kind == "zTXt" || kind == "iTXt")
+      orientation.add_png_text(kind, bytes.subspan(at + 8, length));
     at += 12 + length;
   }
+  info.orientation = orientation.value();
   return info;
 }
 

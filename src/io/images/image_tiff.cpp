@@ -94,8 +94,7 @@ class Reader {
       fail_with("it has no size");
     check(width <= INT32_MAX && height <= INT32_MAX, name, ": broken TIFF (size ", width, "x", height, ")");
     width_ = static_cast<int>(width), height_ = static_cast<int>(height);
-    orientation_ = field(TIFFTAG_ORIENTATION);
-    if (orientation_ < 1 || orientation_ > 8) orientation_ = 1;
+    orientation_ = read_orientation();
   }
 
   int width() const { return width_; }
@@ -120,6 +119,18 @@ class Reader {
   }
 
  private:
+  // Returns that of the tag, or without one that of XMP; 1 if it is missing or invalid.
+  int read_orientation() const {
+    uint16_t tag = 0;
+    uint32_t size = 0;
+    const void* packet = nullptr;
+    if (TIFFGetField(tiff_.get(), TIFFTAG_ORIENTATION, &tag)) return tag >= 1 && tag <= 8 ? tag : 1;
+    Orientation xmp;
+    if (TIFFGetField(tiff_.get(), TIFFTAG_XMLPACKET, &size, &packet) && packet)
+      xmp.add_xmp({static_cast<const std::byte*>(packet), size});
+    return xmp.value();
+  }
+
   // `convert(row, count, to)` converts `count` pixels of the row at byte `row` of the buffers.
   template <class Convert>
   Image decode_as(int channels, const Convert& convert) {

@@ -36,13 +36,15 @@ struct Demuxer {
 ImageInfo webp_info(Bytes bytes, const std::string& name) {
   const Demuxer file(bytes, name);
   ImageInfo info{file.value(WEBP_FF_CANVAS_WIDTH), file.value(WEBP_FF_CANVAS_HEIGHT), "webp", 1};
-  WebPChunkIterator chunk;
-  if (WebPDemuxGetChunk(file.demux.get(), "EXIF", 1, &chunk)) {
-    Bytes exif(reinterpret_cast<const std::byte*>(chunk.chunk.bytes), chunk.chunk.size);
-    if (exif.size() > 6 && std::memcmp(exif.data(), "Exif\0\0", 6) == 0) exif = exif.subspan(6);
-    info.orientation = exif_orientation(exif);
+  Orientation orientation;
+  for (const char* kind : {"EXIF", "XMP "}) {
+    WebPChunkIterator chunk;
+    if (!WebPDemuxGetChunk(file.demux.get(), kind, 1, &chunk)) continue;
+    const Bytes content(reinterpret_cast<const std::byte*>(chunk.chunk.bytes), chunk.chunk.size);
+    kind[0] == 'E' ? orientation.add_exif(content) : orientation.add_xmp(content);
     WebPDemuxReleaseChunkIterator(&chunk);
   }
+  info.orientation = orientation.value();
   return info;
 }
 
