@@ -378,18 +378,6 @@ TEST(Table, PicturesAlone) {
   }
 }
 
-TEST(Table, AListThatIsNone) {
-  const TemporaryFolder folder;
-  const auto refusal = [&](const std::string& lines) {
-    return error_of([&] { open_source({.path = folder.write("l.txt", lines)}, Split::train); }, &folder);
-  };
-  EXPECT_EQ(refusal("a.png 1\nb.png\n"), "DIR/l.txt line 2 is 'b.png', must be a path and a label");
-  EXPECT_EQ(refusal("a.png -1\n"),
-            "DIR/l.txt line 1 has label -1, must be 0 to the number of classes less one");
-  EXPECT_EQ(refusal(" \n"), "DIR/l.txt is empty");
-  EXPECT_EQ(refusal("\xff\n"), "DIR/l.txt is not UTF-8 text");
-}
-
 TEST(Table, Json) {
   const TemporaryFolder folder;
   const auto single = open_source(

@@ -187,6 +187,61 @@ TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
             (std::vector<std::string>{"0", "1", "2"}));
 }
 
+TEST(WebDataset, NamesWithoutAListAreTheClasses) {
+  using Names = std::vector<std::string>;
+  using Labels = std::vector<int64_t>;
+  const TemporaryFolder folder;
+  write_shard(folder, "train-0.tar",
+              {{"a.jpg", "a"}, {"a.cls", "owl\n"}, {"b.jpg", "b"}, {"b.json", R"({"label": "cat"})"}});
+  write_shard(folder, "train-1.tar", {{"c.jpg", "c"}, {"c.cls", "dog"}, {"d.jpg", "d"}, {"d.cls", "cat"}});
+  write_shard(folder, "val.tar", {{"e.jpg", "e"}, {"e.cls", "dog"}});
+  const SourceConfig config = {.path = folder.path()};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"cat", "dog", "owl"}));
+  EXPECT_EQ(class_counts(*train), (Labels{2, 1, 1}));
+  EXPECT_EQ(labels_in(*train).label(0), 2);
+  EXPECT_EQ(labels_in(*held_out).class_names(), (Names{"cat", "dog", "owl"}));
+  EXPECT_EQ(labels_in(*held_out).label(0), 1);
+  write_shard(folder, "val.tar", {{"e.jpg", "e"}, {"e.cls", "dogg"}});
+  EXPECT_EQ(problems_of(config, Split::validation, folder),
+            Names{"DIR/val.tar: e.cls has label 'dogg', which is no class, did you mean 'dog'?"});
+  // Numbers among names have no meaning.
+  write_shard(folder, "train-1.tar", {{"c.jpg", "c"}, {"c.cls", "1"}, {"d.jpg", "d"}, {"d.cls", "cat"}});
+  const auto problems = problems_of(config, Split::train, folder);
+  ASSERT_EQ(problems.size(), 3u);
+  EXPECT_EQ(problems[0],
+            "DIR/train-0.tar: a.cls has label 'owl', must be a whole number: no class names are given");
+  const std::string several = write_shard(folder, "m.tar",
+                                          {{"a.jpg", "a"},
+                                           {"a.json", R"({"labels": ["b", "a"]})"},
+                                           {"b.jpg", "b"},
+                                           {"b.json", R"({"labels": ["a"]})"}});
+  const auto multi = open_source({.path = several, .val_share = 0}, Split::train);
+  EXPECT_EQ(labels_in(*multi).class_names(), (Names{"a", "b"}));
+  EXPECT_EQ(labels_in(*multi).labels(0), (Labels{0, 1}));
+}
+
+TEST(WebDataset, LabelsInOtherFilesAndForms) {
+  using Labels = std::vector<int64_t>;
+  const TemporaryFolder folder;
+  const auto labels = [&](const Members& members) {
+    const auto source =
+        open_source({.path = write_shard(folder, "s.tar", members), .val_share = 0}, Split::train);
+    Labels found;
+    for (int64_t i = 0; source->class_labels() && i < source->size(); ++i)
+      found.push_back(labels_in(*source).label(i));
+    return found;
+  };
+  EXPECT_EQ(labels({{"a.jpg", "a"}, {"a.txt", "1\n"}, {"b.jpg", "b"}, {"b.txt", "0"}}), (Labels{1, 0}));
+  EXPECT_EQ(labels({{"a.jpg", "a"}, {"a.txt", "1"}, {"b.jpg", "b"}, {"b.txt", "one dog"}}), Labels{});
+  EXPECT_EQ(
+      labels({{"a.jpg", "a"}, {"a.json", R"({"class": 1})"}, {"b.jpg", "b"}, {"b.json", R"({"class": 0})"}}),
+      (Labels{1, 0}));
+  EXPECT_EQ(labels({{"a.jpg", "a"}, {"a.cls", "1.0"}, {"b.jpg", "b"}, {"b.cls", "0"}}), (Labels{1, 0}));
+  // Captions with another usual title among their keys have no labels.
+  EXPECT_EQ(labels({{"a.jpg", "a"}, {"a.json", R"({"caption": "a dog", "category": "pets"})"}}), Labels{});
+}
+
 TEST(WebDataset, EveryProblemIsNamed) {
   const TemporaryFolder folder;
   folder.write("classes.txt", "cat\ndog\nbird\n");

@@ -15,6 +15,7 @@
 #include "io/files/file.h"
 #include "io/files/gzip.h"
 #include "io/files/json.h"
+#include "text/unicode.h"
 
 // imagenet_classes.txt.gz: one line per synset in the order of their numbers, "01440764 7 tench, Tinca
 // tinca". The second word (hexadecimal) has one bit for each of kLists that contains the synset.
@@ -57,12 +58,37 @@ ImageNetClasses read_list(size_t list) {
   return out;
 }
 
+// Converts text with a byte order mark of UTF-16, which spreadsheets call "Unicode text".
+std::string from_utf16(const std::string& content, const std::string& path) {
+  const size_t low = content[0] == '\xFF' ? 0 : 1;
+  const auto unit = [&](size_t i) {
+    return uint32_t{static_cast<uint8_t>(content[i + low])} |
+           uint32_t{static_cast<uint8_t>(content[i + 1 - low])} << 8;
+  };
+  std::string out;
+  bool valid = content.size() % 2 == 0;
+  for (size_t i = 2; valid && i < content.size(); i += 2) {
+    uint32_t point = unit(i);
+    if (point >= 0xD800 && point < 0xE000) {
+      valid = point < 0xDC00 && i + 2 < content.size() && unit(i + 2) >= 0xDC00 && unit(i + 2) < 0xE000;
+      if (valid) point = 0x10000 + (point - 0xD800) * 0x400 + (unit(i + 2) - 0xDC00);
+      i += 2;
+    }
+    if (valid) tokens::append_utf8(static_cast<char32_t>(point), out);
+  }
+  if (!valid) fail(path, " begins as UTF-16 text but is not valid as such, must be UTF-8 or UTF-16");
+  return out;
+}
+
 }  // namespace
 
 std::string read_list_text(const std::string& path, uint64_t max_bytes) {
   std::string content = read_text(path, max_bytes);
+  if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF")) content = from_utf16(content, path);
   if (!is_utf8(content)) fail(path, " is not UTF-8 text");
-  return without_mark(std::move(content));
+  content = without_mark(std::move(content));
+  if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
+  return content;
 }
 
 std::string without_mark(std::string content) {

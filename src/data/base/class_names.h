@@ -7,7 +7,8 @@
 
 namespace tessera::data {
 
-// Reads a text file without its byte order mark, which Windows editors write. Throws if it is not UTF-8.
+// Reads a text file of UTF-8, or of UTF-16 with its byte order mark, as UTF-8 without the mark, which Windows editors
+// write. Line ends of old Macs (CR alone) become LF. Throws if it is neither.
 std::string read_list_text(const std::string& path, uint64_t max_bytes = uint64_t{16} << 20);
 // Returns the text without a byte order mark at its start.
 std::string without_mark(std::string content);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/table_columns.h"
 
 namespace tessera::data {
 
@@ -36,16 +37,20 @@ int64_t checked_number(int64_t number, const std::string& where) {
   return number;
 }
 
-int64_t read_json_one(const nlohmann::json& value, const ClassNames& names, const std::string& where) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    return checked_number(number > INT64_MAX ? INT64_MAX : static_cast<int64_t>(number), where);
-  }
+JsonLabel json_label(const nlohmann::json& value, const std::string& where) {
+  if (value.is_number_unsigned())
+    return {std::to_string(std::min(value.get<uint64_t>(), static_cast<uint64_t>(INT64_MAX))), true};
   if (const auto number = value.is_number() ? whole_number(value) : std::nullopt)
-    return checked_number(*number, where);
+    return {std::to_string(*number), true};
   if (!value.is_string())
     fail(where, ": a label is ", value.type_name(), ", must be a whole number or a class name");
-  return read_label(value.get_ref<const std::string&>(), LabelText::name_first, names, where);
+  return {std::string(trim(value.get_ref<const std::string&>())), false};
+}
+
+// Returns the member with one label: 'label', or another usual title in objects without 'labels'. Null if there is none.
+const nlohmann::json* label_of_object(const nlohmann::json& object) {
+  if (const auto own = object.find("label"); own != object.end()) return &*own;
+  return object.contains("labels") ? nullptr : label_member(object);
 }
 
 }  // namespace
@@ -53,7 +58,7 @@ int64_t read_json_one(const nlohmann::json& value, const ClassNames& names, cons
 int64_t read_label(std::string_view content, LabelText kind, const ClassNames& names,
                    const std::string& where) {
   const std::string_view word = trim(content);
-  const auto number = parse_int(word);
+  const auto number = parse_int(without_fraction(word));
   if (number && kind == LabelText::number_first) return checked_number(*number, where);
   const int64_t named = names.find(word);
   if (named >= 0) return named;
@@ -63,18 +68,34 @@ int64_t read_label(std::string_view content, LabelText kind, const ClassNames& n
   fail(where, " has label '", shortened(word), "', which is no class", names.hint(word));
 }
 
-Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where) {
+std::vector<JsonLabel> json_labels(const nlohmann::json& object, const std::string& where) {
   if (!object.is_object()) fail(where, " is ", object.type_name(), ", must be an object with a 'label'");
-  if (const auto one = object.find("label"); one != object.end()) {
-    if (!one->is_array()) return {{read_json_one(*one, names, where)}, false};
+  const auto several = object.find("labels");
+  if (const nlohmann::json* one = label_of_object(object)) {
+    if (!one->is_array()) return {json_label(*one, where)};
     fail(where, ": 'label' is an array; several labels belong in 'labels'");
   }
-  const auto several = object.find("labels");
   if (several == object.end()) fail(where, " has neither 'label' nor 'labels'");
   if (!several->is_array()) fail(where, ": 'labels' is ", several->type_name(), ", must be an array");
+  std::vector<JsonLabel> labels;
+  for (const auto& value : *several) labels.push_back(json_label(value, where));
+  return labels;
+}
+
+Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where) {
   std::vector<int64_t> classes;
-  for (const auto& value : *several) classes.push_back(read_json_one(value, names, where));
+  for (const JsonLabel& label : json_labels(object, where)) {
+    const auto kind = label.is_number ? LabelText::number_first : LabelText::name_first;
+    classes.push_back(read_label(label.word, kind, names, where));
+  }
+  if (label_of_object(object)) return {std::move(classes), false};
   return several_labels(std::move(classes));
+}
+
+std::string_view without_fraction(std::string_view label) {
+  if (!label.ends_with(".0")) return label;
+  const std::string_view whole = label.substr(0, label.size() - 2);
+  return parse_int(whole) ? whole : label;
 }
 
 std::optional<int64_t> whole_number(const nlohmann::json& value) {

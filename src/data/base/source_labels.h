@@ -46,11 +46,23 @@ enum class LabelText { number_first, name_first };
 int64_t read_label(std::string_view content, LabelText kind, const ClassNames& names,
                    const std::string& where);
 
-// Parses {"label": 7}, {"label": "cat"} or {"labels": [7, "cat"]}.
+// One label of a JSON object as text.
+struct JsonLabel {
+  std::string word;
+  bool is_number = false;
+};
+
+// Returns the label or labels of a JSON object, see read_json_label.
+std::vector<JsonLabel> json_labels(const nlohmann::json& object, const std::string& where);
+
+// Parses {"label": 7}, {"label": "cat"} or {"labels": [7, "cat"]}; without either, another usual title ("class").
 Label read_json_label(const nlohmann::json& object, const ClassNames& names, const std::string& where);
 
 // Reads 64, 64.0 and "64" alike, as other programs write ids, sizes and labels. None if it is not whole.
 std::optional<int64_t> whole_number(const nlohmann::json& value);
+
+// Returns the text of a label without the ".0" of a whole number, which pandas adds to a column with empty cells.
+std::string_view without_fraction(std::string_view label);
 
 // Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);

@@ -139,17 +139,26 @@ std::string_view first_line(std::string_view content) {
   return content.substr(0, content.find_first_of("\r\n"));
 }
 
-// True if a separator divides a line into usual titles, or into an image and something else.
-bool makes_columns(std::string_view line, char separator) {
+std::vector<std::string> divided(std::string_view line, char separator) {
   std::vector<std::string> titles = titles_of(split(line, separator));
   for (std::string& title : titles) std::erase(title, '"');
+  return titles;
+}
+
+// True if a separator divides a line into usual titles, or into an image and something else.
+bool makes_columns(std::string_view line, char separator) {
+  const std::vector<std::string> titles = divided(line, separator);
   if (titles.size() < 2) return false;
-  const bool titled = path_column(titles) != kNoColumn &&
-                      (label_column(titles) != kNoColumn || caption_column(titles) != kNoColumn);
-  return titled || has_picture_extension(without_number(titles[0]));
+  return divides_titles(line, separator) || has_picture_extension(without_number(titles[0]));
 }
 
 }  // namespace
+
+bool divides_titles(std::string_view line, char separator) {
+  const std::vector<std::string> titles = divided(line, separator);
+  return titles.size() > 1 && path_column(titles) != kNoColumn &&
+         (label_column(titles) != kNoColumn || caption_column(titles) != kNoColumn);
+}
 
 char separator_of(const std::string& path, std::string_view content) {
   const char usual = lower(path).ends_with(".tsv") ? '\t' : ',';
@@ -166,6 +175,11 @@ bool has_columns(std::string_view content) {
   const std::string_view first = first_line(content);
   const auto divides = [&](char separator) { return makes_columns(first, separator); };
   return std::ranges::any_of(std::string_view(",;\t|"), divides);
+}
+
+bool has_words_alone(std::string_view content) {
+  const std::string_view first = trim(first_line(content));
+  return first.find_first_of(",;\t|") == std::string_view::npos && first.find(' ') != std::string_view::npos;
 }
 
 std::string_view without_number(std::string_view path) {
@@ -206,9 +220,21 @@ std::string image_folder(const std::string& table, const std::string& first) {
   return own.string();
 }
 
+bool is_absolute_path(std::string_view path) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return path.starts_with('/') || (path.size() > 2 && is_letter(path[0]) && path.substr(1, 2) == ":/");
+}
+
 std::string with_suffix(const std::string& root, const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(root) / path;
   std::error_code error;
+  if (is_absolute_path(path) && !std::filesystem::exists(whole, error))
+    for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+      const std::string end = path.substr(slash + 1);
+      if (is_absolute_path(end) || end.empty()) continue;
+      const std::string found = with_suffix(root, end);
+      if (std::filesystem::is_regular_file(std::filesystem::path(root) / found, error)) return found;
+    }
   if (has_picture_extension(path) || std::filesystem::exists(whole, error)) return path;
   for (const char* suffix :
        {".jpg", ".png", ".jpeg", ".JPG", ".PNG", ".JPEG", ".webp", ".tif", ".tiff", ".bmp", ".gif"})

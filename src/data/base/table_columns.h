@@ -34,6 +34,12 @@ char separator_of(const std::string& path, std::string_view content);
 // True if the first line of a .txt file has columns with a separator: titles, or an image and its label or caption.
 bool has_columns(std::string_view content);
 
+// True if the first line of a table has no separator of columns but blanks, as in "a.jpg 3".
+bool has_words_alone(std::string_view content);
+
+// True if a separator divides a line into usual titles of an image's file and its label or caption.
+bool divides_titles(std::string_view line, char separator);
+
 // Returns a path without the number of its caption, as in Flickr8k's "a.jpg#0".
 std::string_view without_number(std::string_view path);
 
@@ -45,7 +51,12 @@ const nlohmann::json* label_member(const nlohmann::json& entry);
 // ("train" or "train_images" for train.csv, "images") if that has the first image.
 std::string image_folder(const std::string& table, const std::string& first);
 
-// Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file.
+// Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file. If an
+// absolute path ("C:/me/images/a.jpg") does not exist, it is another machine's: returns the longest end of it that does
+// exist in `root`.
 std::string with_suffix(const std::string& root, const std::string& path);
+
+// True for an absolute path of any system.
+bool is_absolute_path(std::string_view path);
 
 }  // namespace tessera::data

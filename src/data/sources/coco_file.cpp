@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/table_columns.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/files/path.h"
@@ -372,7 +373,8 @@ std::string coco_image_folder(const std::string& file, const std::string& first_
       if (std::error_code error; fs::is_directory(base / name, error)) folders.push_back(base / name);
   folders.push_back(folder), folders.push_back(folder.parent_path());
   for (const fs::path& one : folders)
-    if (std::error_code error; !first_image.empty() && fs::is_regular_file(one / first_image, error))
+    if (std::error_code error;
+        !first_image.empty() && fs::is_regular_file(one / with_suffix(one.string(), first_image), error))
       return one.string();
   return folders.front().string();
 }

@@ -17,6 +17,7 @@
 #include "data/base/image_files.h"
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
+#include "data/base/table_columns.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "data/sources/shard_files.h"
@@ -188,7 +189,8 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
       std::vector<std::byte> head(kHead);
       file.read(reinterpret_cast<char*>(head.data()), kHead);
       head.resize(static_cast<size_t>(file.gcount()));
-      return shown_size(image_info(head, path));
+      const ImageInfo info = image_info(head, path);  // WebP may have EXIF at its end
+      if (info.format != "webp" || std::ssize(head) < kHead) return shown_size(info);
     } catch (const Error&) {  // a longer header
     }
   try {
@@ -487,6 +489,8 @@ std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   CocoFile file = read_coco(place.file, [&](std::vector<CocoImage>& images) {
     const std::string first = images.empty() ? "" : images[0].file;
     place.images = config.image_root.empty() ? coco_image_folder(place.file, first) : config.image_root;
+    for (CocoImage& image : images)
+      if (is_absolute_path(image.file)) image.file = with_suffix(place.images, image.file);
     measure_images(images, place.images);
   });
   if (split == Split::validation) add_training_categories(file, config);

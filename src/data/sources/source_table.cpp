@@ -5,11 +5,13 @@
 //   several other columns  0 or 1 each: multi-label, the titles are the classes
 //   caption (or comment)   a text about the image; lines with the same path are its captions
 //   split                  optional: train, or val, validation, valid, test
-//   The separator is a comma, a semicolon, a tab or a bar. Windows' `images\\a.jpg` is `images/a.jpg`, and 2.0 is the
-//   class 2.
+//   The separator is a comma, a semicolon, a tab or a bar; Excel's first line `sep=;` is skipped. Windows'
+//   `images\\a.jpg` is `images/a.jpg`, and 2.0 is the class 2. Several labels may also be a list in brackets, or divided
+//   by semicolons or commas in a column titled `labels`.
 // JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}
 // JSONL: one such entry per line.
-// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt), or a table with a separator.
+// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt), or a table with a separator. A .csv
+//   that has blanks alone is such a list too.
 // Images have no labels if the table has none. Labels are class numbers if all are numbers and no class names
 // are given, otherwise names. The classes are the sorted names of the training table.
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/captions.h"
+#include "data/base/list_lines.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
@@ -53,6 +56,7 @@ struct Table {
   bool has_split = false;
   bool labelled = true;
   bool captioned = false;
+  char separator = '|';              // between labels in a cell
   std::vector<std::string> classes;  // names of the columns, if these are the classes
   ProblemList problems;
 };
@@ -65,13 +69,6 @@ std::optional<Split> parse_split(const std::string& word, bool is_flag = false) 
 }
 
 // --- CSV and TSV ---
-
-// Returns the text of a label without the ".0" of a whole number, which pandas adds to a column with empty cells.
-std::string_view without_fraction(std::string_view label) {
-  if (!label.ends_with(".0")) return label;
-  const std::string_view whole = label.substr(0, label.size() - 2);
-  return parse_int(whole) ? whole : label;
-}
 
 // Returns the titles of those columns of a row that are 1. If one is neither 0 nor 1, reports it and returns
 // nothing.
@@ -89,12 +86,42 @@ std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const 
   return marked;
 }
 
-// Returns the words of a cell, which bars separate.
-std::vector<std::string> label_words(const std::string& cell) {
+// True for a list in brackets, as pandas writes one: "['cat', 'dog']", "[0, 1]".
+bool is_bracketed(std::string_view cell) {
+  return cell.size() >= 2 && cell.starts_with('[') && cell.ends_with(']');
+}
+
+// Returns the words of a cell, which bars separate, or commas in brackets.
+std::vector<std::string> label_words(std::string_view cell, char separator) {
+  const bool brackets = is_bracketed(cell);
+  if (brackets) cell = cell.substr(1, cell.size() - 2);
   std::vector<std::string> words;
-  for (const std::string& word : split(cell, '|'))
-    if (!trim(word).empty()) words.emplace_back(trim(word));
+  for (const std::string& part : split(cell, brackets ? ',' : separator)) {
+    std::string_view word = trim(part);
+    const bool quoted =
+        brackets && word.size() >= 2 && (word[0] == '"' || word[0] == '\'') && word.back() == word[0];
+    if (quoted) word = trim(word.substr(1, word.size() - 2));
+    if (!word.empty()) words.emplace_back(word);
+  }
   return words;
+}
+
+// Returns what separates several labels in a column: a bar, or in one with the title `labels` a semicolon or a comma that
+// divides a cell into labels of other cells.
+char label_separator(const std::vector<CsvRow>& rows, const TableColumns& columns) {
+  std::set<std::string_view> cells;
+  for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
+    if (columns.label < rows[i].fields.size()) cells.insert(trim(rows[i].fields[columns.label]));
+  const auto divides = [&](char separator) {
+    return std::ranges::any_of(cells, [&](std::string_view cell) {
+      if (cell.find(separator) == std::string_view::npos) return false;
+      const std::vector<std::string> parts = split(cell, separator);
+      return std::ranges::any_of(parts, [&](const std::string& part) { return cells.contains(trim(part)); });
+    });
+  };
+  for (const char separator : {';', ','})
+    if (columns.labels_title && divides(separator)) return separator;
+  return '|';
 }
 
 // Returns a line of the table, or nothing if it is broken, which is added to the problems.
@@ -124,15 +151,23 @@ std::optional<Row> read_row(const CsvRow& row, const TableColumns& columns, cons
     if (!marked) return std::nullopt;
     entry.labels = std::move(*marked);
   } else if (table.labelled) {
-    entry.labels = label_words(row.fields[columns.label]);
-    if (row.fields[columns.label].find('|') != std::string::npos) table.multi = true;
+    const std::string_view cell = trim(row.fields[columns.label]);
+    entry.labels = label_words(cell, table.separator);
+    if (cell.find('|') != std::string::npos || is_bracketed(cell)) table.multi = true;
   }
   return entry;
 }
 
+// Makes the first line blank if it is Excel's "sep=;".
+void drop_separator_line(std::string& content) {
+  const size_t end = std::min(content.find('\n'), content.size());
+  const std::string_view first = trim(std::string_view(content).substr(0, end));
+  if (first.size() == 5 && lower(first.substr(0, 4)) == "sep=") content.replace(0, end, "");
+}
+
 Table read_csv(const std::string& path) {
   std::string content = read_list_text(path, kMostTableBytes);
-  if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
+  drop_separator_line(content);
   const auto rows = parse_csv(content, separator_of(path, content), path);
   if (rows.empty()) fail(path, " is empty");
   const TableColumns columns = find_columns(rows, path);
@@ -141,6 +176,7 @@ Table read_csv(const std::string& path) {
   table.has_split = columns.split != kNoColumn;
   table.labelled = columns.label != kNoColumn || !columns.classes.empty();
   table.captioned = columns.caption != kNoColumn;
+  if (columns.label != kNoColumn) table.separator = label_separator(rows, columns);
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
@@ -236,36 +272,23 @@ Table read_json(const std::string& path) {
 
 bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
 
-// The label is the last word of a line, so paths may contain spaces.
+// True for a file of lines "path label" without columns, whatever its name.
+bool is_words(const std::string& path, const std::string& content) {
+  return is_list(path) ? !has_columns(content) : has_words_alone(content);
+}
+
 Table read_list(const std::string& path) {
+  ListLines list = read_list_lines(read_list_text(path, kMostTableBytes), path);
   Table table;
-  int64_t number = 0;
-  const std::vector<std::string> lines = split(read_list_text(path, kMostTableBytes), '\n');
-  // A line that ends in an image name has no label.
-  table.labelled = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-    return !trim(line).empty() && !has_picture_extension(trim(line));
-  });
-  for (const std::string& line : lines) {
-    ++number;
-    const std::string_view words = trim(line);
-    if (words.empty()) continue;
+  table.labelled = list.labelled;
+  table.problems = std::move(list.problems);
+  for (ListLine& line : list.lines) {
     Row row;
-    row.where = text(path, " line ", number);
-    if (!table.labelled) {
-      row.path = words;
-      table.rows.push_back(std::move(row));
-      continue;
-    }
-    const size_t gap = words.find_last_of(" \t");
-    if (gap == std::string_view::npos) {
-      table.problems.add(row.where, " is '", printable(words.substr(0, 60)), "', must be a path and a label");
-      continue;
-    }
-    row.path = trim(words.substr(0, gap));
-    row.labels.emplace_back(words.substr(gap + 1));
+    row.where = text(path, " line ", line.number);
+    row.path = std::move(line.path);
+    if (table.labelled) row.labels.push_back(std::move(line.label));
     table.rows.push_back(std::move(row));
   }
-  if (number == 0 || (table.rows.empty() && table.problems.lines().empty())) fail(path, " is empty");
   return table;
 }
 
@@ -291,7 +314,7 @@ void gather_captions(Table& table) {
 Table read_table(const std::string& path) {
   const std::string name = lower(path);
   const bool json = name.ends_with(".json") || name.ends_with(".jsonl");
-  const bool words = is_list(path) && !has_columns(read_list_text(path, kMostTableBytes));
+  const bool words = !json && is_words(path, read_list_text(path, kMostTableBytes));
   Table table = words ? read_list(path) : json ? read_json(path) : read_csv(path);
   if (table.captioned) gather_captions(table);
   return table;
@@ -388,7 +411,12 @@ void add_row(const Row& row, const ClassNames& classes, bool chosen, bool captio
   std::vector<int64_t> numbers;
   for (const std::string& label : row.labels) numbers.push_back(class_of(label, row, classes, chosen));
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
-  set.paths.push_back(with_suffix(set.root, portable_path(row.path)));
+  const std::string given = portable_path(row.path);
+  set.paths.push_back(with_suffix(set.root, given));
+  if (is_absolute_path(given) && !is_absolute_path(set.paths.back()) && set.warnings.empty())
+    set.warnings.push_back(text(row.where, ": '", printable(given, 60), "' does not exist; '",
+                                set.paths.back(), "' of ", set.root.empty() ? "." : set.root,
+                                " is read instead, and others likewise"));
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
   if (captioned) set.captions.push_back(row.captions);
 }

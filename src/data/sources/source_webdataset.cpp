@@ -2,9 +2,10 @@
 // .bmp, .tiff) and KEY.cls or KEY.json. `train-{000..004}.tar.gz` names several shards; a folder, those that
 // start with train (or val, test). classes.txt next to the shards contains the class names.
 //
-// KEY.cls contains a class number, or a class name if names are given. KEY.json contains {"label": number or
-// name}, or {"labels": [...]} for several classes per image. Shards with only images have no labels. Captions
-// come from {"caption": …} or {"captions": […]} of KEY.json, else from the lines of KEY.txt.
+// KEY.cls contains a class number or a class name. KEY.json contains {"label": number or name}, or {"labels": [...]}
+// for several classes per image. If no names are given and the first label is a name, the classes are the sorted
+// names of the training shards. Shards with only images have no labels. Captions come from {"caption": …} or
+// {"captions": […]} of KEY.json, else from the lines of KEY.txt; if every KEY.txt is a whole number, it is the label.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -12,12 +13,14 @@
 #include <set>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/captions.h"
 #include "data/base/image_files.h"
+#include "data/base/shard_samples.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "data/sources/shard_files.h"
@@ -89,86 +92,9 @@ struct Shard {
   ProblemList problems;
 };
 
-// Splits a member's name at the first dot of its last path component, or at its last dot.
-std::pair<std::string_view, std::string> split_member_name(std::string_view name, bool at_last = false) {
-  const size_t slash = name.rfind('/'), start = slash == std::string_view::npos ? 0 : slash + 1;
-  const size_t dot = at_last ? name.rfind('.') : name.find('.', start);
-  if (dot == std::string_view::npos || dot < start) return {name, ""};
-  return {name.substr(0, dot), lower(name.substr(dot))};
+uint32_t member_of(size_t part) {
+  return part == ShardParts::kNone ? kNoMember : static_cast<uint32_t>(part);
 }
-
-bool is_image_ending(const std::string& ending) {
-  return ending.find('.', 1) == std::string::npos && has_picture_extension(ending);
-}
-
-// The members' keys. As in webdataset, a key ends at the first dot, so that "a.seg.png" is another member of
-// the sample with "a.png". Without such an image, or with an "a.seg.cls", the key is "a.seg".
-class MemberKeys {
- public:
-  explicit MemberKeys(const TarArchive& archive) {
-    for (const auto& member : archive.members()) {
-      if (const auto [key, ending] = split_member_name(member.name); is_image_ending(ending))
-        images_.insert(key);
-      if (const auto [key, ending] = split_member_name(member.name, true); ending == ".cls")
-        labels_.insert(key);
-    }
-  }
-  std::pair<std::string_view, std::string> split(std::string_view name) const {
-    auto first = split_member_name(name), last = split_member_name(name, true);
-    const bool further = images_.contains(first.first) && !labels_.contains(last.first);
-    return first == last || further ? first : last;
-  }
-
- private:
-  std::set<std::string_view> images_, labels_;
-};
-
-// The members of one sample.
-struct Parts {
-  static constexpr size_t kNone = SIZE_MAX;
-  size_t picture = kNone, number = kNone, json = kNone, text = kNone;
-};
-using Samples = std::vector<std::pair<std::string_view, Parts>>;  // by key, in archive order
-
-// Groups an archive's members by their keys. A second member of the same kind is a problem.
-Samples samples_of(const TarArchive& archive, const std::string& path, ProblemList& problems) {
-  Samples samples;
-  std::map<std::string_view, size_t> place;
-  const auto& members = archive.members();
-  const MemberKeys keys(archive);
-  for (size_t m = 0; m < members.size(); ++m) {
-    const auto [key, extension] = keys.split(members[m].name);
-    if (is_hidden(key.substr(key.rfind('/') + 1))) continue;
-    const bool is_picture = is_image_ending(extension);
-    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
-    const auto [found, is_new] = place.try_emplace(key, samples.size());
-    if (is_new) samples.emplace_back(key, Parts{});
-    Parts& parts = samples[found->second].second;
-    size_t& part = is_picture             ? parts.picture
-                   : extension == ".cls"  ? parts.number
-                   : extension == ".json" ? parts.json
-                                          : parts.text;
-    if (part != Parts::kNone)
-      problems.add(path, ": '", key, "' has two ", is_picture ? "images" : extension);
-    else
-      part = m;
-  }
-  return samples;
-}
-
-// True if the .json holds captions: it has no label, and has captions or a .txt of the same key.
-bool is_caption_json(const TarArchive& archive, const Parts& parts, const std::string& where) {
-  if (parts.json == Parts::kNone) return false;
-  try {
-    const auto object = parse_json(as_text(archive.bytes(parts.json)), where);
-    return object.is_object() && !object.contains("label") && !object.contains("labels") &&
-           (parts.text != Parts::kNone || object.contains("caption") || object.contains("captions"));
-  } catch (const Error&) {
-    return false;  // reported when its label is read
-  }
-}
-
-uint32_t member_of(size_t part) { return part == Parts::kNone ? kNoMember : static_cast<uint32_t>(part); }
 
 void read_json(std::string_view content, const ClassNames& names, const std::string& where, Item& item) {
   Label label = read_json_label(parse_json(content, where), names, where);
@@ -178,34 +104,71 @@ void read_json(std::string_view content, const ClassNames& names, const std::str
     item.label = label.classes[0];
 }
 
-// Reads the label of a sample from its .cls, else from its .json. Errors begin with `where`.
-void read_label_of(const TarArchive& archive, const Parts& parts, const ClassNames& names,
-                   const std::string& where, Item& item) {
+// The names of a set's classes, and whether a .cls file has a number before a name.
+struct SetClasses {
+  ClassNames names;
+  LabelText kind = LabelText::number_first;
+};
+
+// Reads the label of a sample from its .cls, else from its .json. Errors begin with the file.
+void read_label_of(const TarArchive& archive, const ShardParts& parts, const SetClasses& classes,
+                   Item& item) {
   item.label = -1;
-  if (parts.number != Parts::kNone)
-    item.label =
-        read_label(as_text(archive.bytes(parts.number)), LabelText::number_first, names, where + ".cls");
+  if (parts.number != ShardParts::kNone)
+    item.label = read_label(as_text(archive.bytes(parts.number)), classes.kind, classes.names,
+                            name_of(archive, parts.number));
   else
-    read_json(as_text(archive.bytes(parts.json)), names, where + ".json", item);
+    read_json(as_text(archive.bytes(parts.json)), classes.names, name_of(archive, parts.json), item);
 }
 
-Shard read_shard(const std::string& path, uint32_t number, const ClassNames& names) {
+// Adds the labels of a shard's images as text, or those of the first image alone. What cannot be read is left out; it is
+// reported when the labels are read.
+void add_label_words(const std::string& path, bool first_alone, std::set<std::string>& words) try {
+  ProblemList ignored;
+  const auto archive = open_archive(path);
+  for (const auto& [key, parts] : samples_of(*archive, path, ignored)) {
+    if (parts.picture == ShardParts::kNone || !has_label(*archive, parts)) continue;
+    if (parts.number != ShardParts::kNone)
+      words.emplace(trim(as_text(archive->bytes(parts.number))));
+    else
+      for (JsonLabel& label : labels_in_json(*archive, parts)) words.insert(std::move(label.word));
+    if (first_alone) return;
+  }
+} catch (const Error&) {
+  return;
+}
+
+bool all_names(const std::set<std::string>& words) {
+  const auto is_name = [](const std::string& word) { return !word.empty() && !parse_int(word); };
+  return !words.empty() && std::ranges::all_of(words, is_name);
+}
+
+// Returns the sorted labels of shards if all are names, else nothing. The first label decides whether all are read.
+std::vector<std::string> names_in_shards(const std::vector<std::string>& paths, const SourceConfig& config) {
+  std::set<std::string> words;
+  add_label_words(paths.front(), true, words);
+  if (!all_names(words)) return {};
+  for (const std::string& path : paths) add_label_words(path, false, words);
+  if (!all_names(words)) return {};
+  std::vector<std::string> names(words.begin(), words.end());
+  order_classes(names, config);
+  return names;
+}
+
+Shard read_shard(const std::string& path, uint32_t number, const SetClasses& classes) {
   Shard shard;
   shard.archive = open_archive(path);
-  const Samples samples = samples_of(*shard.archive, path, shard.problems);
-  const auto has_label = [&](const auto& sample) {
-    const auto& [key, parts] = sample;
-    return parts.number != Parts::kNone ||
-           (parts.json != Parts::kNone &&
-            !is_caption_json(*shard.archive, parts, text(path, ": ", key, ".json")));
-  };
-  shard.labelled = std::any_of(samples.begin(), samples.end(), has_label);
+  ShardSamples samples = samples_of(*shard.archive, path, shard.problems);
+  take_numbers_as_labels(*shard.archive, samples);
+  shard.labelled = std::ranges::any_of(
+      samples, [&](const auto& sample) { return has_label(*shard.archive, sample.second); });
   for (const auto& sample : samples) {
     const auto& [key, parts] = sample;
     const std::string where = text(path, ": ", key);
-    const bool labelled = shard.labelled && has_label(sample);
-    if (parts.picture == Parts::kNone) {
-      if (parts.text != Parts::kNone || parts.json != Parts::kNone || parts.number != Parts::kNone)
+    const bool labelled = shard.labelled && has_label(*shard.archive, parts);
+    if (parts.picture == ShardParts::kNone) {
+      if (parts.text != ShardParts::kNone || parts.json != ShardParts::kNone ||
+          parts.number != ShardParts::kNone)
         shard.problems.add(where, labelled ? " has a label" : " has a caption",
                            " but no image (.jpg, .png, .webp, .gif, .bmp or .tiff)");
       continue;
@@ -217,7 +180,7 @@ Shard read_shard(const std::string& path, uint32_t number, const ClassNames& nam
     Item item{
         number, static_cast<uint32_t>(parts.picture), 0, {}, member_of(parts.text), member_of(parts.json)};
     try {
-      if (labelled) read_label_of(*shard.archive, parts, names, where, item);
+      if (labelled) read_label_of(*shard.archive, parts, classes, item);
       shard.items.push_back(std::move(item));
     } catch (const Error& error) {
       shard.problems.add(error.what());
@@ -231,8 +194,11 @@ class WebDatasetSource final : public LabelledSource {
   WebDatasetSource(const SourceConfig& config, Split split) : shown_(path_of(config, split)) {
     const ShardList list = find_shards(config, split);
     left_out_ = list.left_out;
-    const ClassNames names = find_class_names(config, list.paths.front());
-    read_shards(list.paths, names);
+    SetClasses set{find_class_names(config, list.paths.front())};
+    const bool declared = !set.names.names().empty();
+    if (!declared) set = found_classes(config, split, list);
+    const ClassNames& names = set.names;
+    read_shards(list.paths, set);
     if (!labelled_)
       classes_ = {""};
     else
@@ -256,7 +222,7 @@ class WebDatasetSource final : public LabelledSource {
         kept.push_back(std::move(items_[static_cast<size_t>(i)]));
       items_ = std::move(kept);
     }
-    if (split == Split::train && labelled_ && !names.names().empty())
+    if (split == Split::train && labelled_ && declared)
       find_empty_classes(shown_, classes_, class_counts(*this), problems_);
   }
 
@@ -344,13 +310,22 @@ class WebDatasetSource final : public LabelledSource {
     return {};
   }
 
-  void read_shards(const std::vector<std::string>& paths, const ClassNames& names) {
+  // Returns the classes of shards without a list of names: the names in the training shards, if labels are names.
+  static SetClasses found_classes(const SourceConfig& config, Split split, const ShardList& list) {
+    std::vector<std::string> names = names_in_shards(list.paths, config);
+    if (!names.empty() && split == Split::validation && (list.beside || has_training_path(config)))
+      if (std::vector<std::string> classes = training_classes(config); !classes.empty()) names = classes;
+    if (names.empty()) return {};
+    return {ClassNames(std::move(names)), LabelText::name_first};
+  }
+
+  void read_shards(const std::vector<std::string>& paths, const SetClasses& classes) {
     std::vector<Shard> shards(paths.size());
     std::vector<std::string> broken(paths.size());
     parallel_for(static_cast<int64_t>(paths.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) try {
           shards[static_cast<size_t>(i)] =
-              read_shard(paths[static_cast<size_t>(i)], static_cast<uint32_t>(i), names);
+              read_shard(paths[static_cast<size_t>(i)], static_cast<uint32_t>(i), classes);
         } catch (const Error& error) {
           broken[static_cast<size_t>(i)] = error.what();
         }
