@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
+#include "data/base/image_files.h"
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/conversations.h"
@@ -56,6 +57,19 @@ std::vector<SourceKind>& kinds() {
   return all;
 }
 
+// Throws if a path is that of one image: as broken if it cannot be decoded, else as no set.
+void refuse_image(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  const RawSample file = read_image_file(path);
+  const auto& bytes = std::get<std::vector<std::byte>>(file.picture);
+  if (!has_picture_extension(path) && !is_image(bytes)) return;
+  decode_sample(file);
+  fail_usage("data path '", path,
+             "' is one image, must be a set: a folder of images, or a list or table of them; ",
+             "`tessera predict` takes single images");
+}
+
 }  // namespace
 
 void add_source_kind(const SourceKind& kind) { kinds().insert(kinds().begin(), kind); }
@@ -71,6 +85,7 @@ const SourceKind& find_source_kind(const std::string& path) {
     fail("data path '", path, "' does not exist",
          did_you_mean(scheme, std::vector<std::string>{kShapes.name}));
   }
+  refuse_image(path);
   std::string known;
   for (const SourceKind& kind : kinds())
     known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);

@@ -9,6 +9,7 @@
 
 #include "data/base/data_testing.h"
 #include "data/base/source_kinds.h"
+#include "io/images/image.h"
 
 namespace tessera::data {
 namespace {
@@ -69,6 +70,16 @@ TEST(OpenSource, AnUnknownPathListsTheKinds) {
   EXPECT_EQ(open("shpes:size=64"), "data path 'shpes:size=64' does not exist, did you mean 'shapes'?");
   EXPECT_TRUE(open(folder.write("notes.md", "x"))
                   .starts_with("data path 'DIR/notes.md' is of no known kind (shapes objects: shapes:task="));
+  // One image is named as such, or as broken.
+  EXPECT_EQ(open(folder.write("broken.jpg", "\xff\xd8\xff\xe0")),
+            "DIR/broken.jpg: truncated JPEG, the file ends in its headers");
+  EXPECT_EQ(open(folder.write("words.PNG", "words")),
+            "DIR/words.PNG: not an image (must be a JPEG, PNG, WebP, GIF, BMP or TIFF image)");
+  const std::vector<std::byte> png = encode_png(Image(2, 2));
+  EXPECT_EQ(
+      open(folder.write("whole", {reinterpret_cast<const char*>(png.data()), png.size()})),
+      "data path 'DIR/whole' is one image, must be a set: a folder of images, or a list or table of them; "
+      "`tessera predict` takes single images");
   EXPECT_EQ(error_of([] { open_source({.path = "shapes", .val_share = 1.0}, Split::train); }),
             "val_share is 1, must be at least 0 and below 1");
 }
@@ -304,6 +315,32 @@ TEST(ImageFolder, SplitsHaveTheirUsualNames) {
         write(held_out, "apple/3.jpg");
         EXPECT_EQ(splits_of(folder.path()), "apple berry 2+1") << train << " " << above << doubled;
       }
+}
+
+TEST(ImageFolder, FoldersAboveTheClassesAreSkipped) {
+  for (const char* above : {"set/", "set/more/", "train/animals/", "set/train/"}) {
+    const TemporaryFolder folder;
+    for (const char* file : {"cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/2.jpg"})
+      folder.write(std::string(above) + file, text(above, file));
+    folder.write("__MACOSX/set/cat/._1.jpg", "x");
+    EXPECT_EQ(splits_of(folder.path()), "cat dog 2+2") << above;
+  }
+  // One class with further folders keeps its name.
+  const TemporaryFolder one;
+  for (const char* name : {"cat/1.jpg", "cat/young/2.jpg", "cat/old/3.jpg"}) one.write(name, name);
+  EXPECT_EQ(labels_in(*open_source({.path = one.path()}, Split::train)).class_names(),
+            std::vector<std::string>{"cat"});
+}
+
+TEST(ImageFolder, SplitsInsideTheClasses) {
+  const TemporaryFolder folder;
+  for (const char* name : {"cat/train/1.jpg", "cat/train/2.jpg", "cat/val/3.jpg", "dog/Train/4.jpg",
+                           "dog/test/5.jpg", "dog/test/6.jpg"})
+    folder.write(name, name);
+  EXPECT_EQ(splits_of(folder.path()), "cat dog 3+3");
+  const auto held_out = open_source({.path = folder.path()}, Split::validation);
+  EXPECT_EQ(class_counts(*held_out), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(held_out->read(0).name, folder.path("cat/val/3.jpg"));
 }
 
 TEST(ImageFolder, ClassesAreNotSplits) {

@@ -263,6 +263,20 @@ TEST_F(LabelFiles, VocIsFoundInOtherFolders) {
   EXPECT_EQ(boxes_of(*held_out, 0), (Boxes{{0, 0, 9, 9, 1}}));
 }
 
+TEST_F(LabelFiles, VocListsNameImagesInOtherForms) {
+  for (const char* name : {"a", "my b", "c 1"}) {
+    folder_.write(text("Annotations/", name, ".xml"), voc_file(voc_object("cat", 1, 1, 9, 9)));
+    add_image(text("JPEGImages/", name, ".png"));
+  }
+  for (const char* list : {"a\nmy b\nc 1\n", "a.png\r\nmy b.png\r\nc 1.png\r\n", "a 1\nmy b\nc 1\n",
+                           "JPEGImages/a.png\nJPEGImages\\my b.png\n/far/JPEGImages/c 1.png\n"}) {
+    folder_.write("ImageSets/Main/train.txt", list);
+    const auto source = open_source({.path = path(), .val_share = 0}, Split::train);
+    ASSERT_EQ(source->size(), 3) << list;
+    for (int64_t i = 0; i < 3; ++i) EXPECT_NO_THROW(source->read(i)) << list;
+  }
+}
+
 // As numpy writes classes, as pose sets write key points, and with files that lost their partner.
 TEST_F(LabelFiles, YoloOfOtherPrograms) {
   add_image("images/a.png"), add_image("images/b.png");
@@ -278,6 +292,24 @@ TEST_F(LabelFiles, YoloOfOtherPrograms) {
   EXPECT_NE(source->warnings()[0].find("left out 1 .heic"), std::string::npos);
   EXPECT_NE(source->warnings()[1].find("1 label file without an image ("), std::string::npos);
   EXPECT_NE(source->warnings()[1].find("lost.txt"), std::string::npos);
+}
+
+TEST_F(LabelFiles, YoloPathsOfAnotherMachine) {
+  add_image("images/train/a.png"), add_image("images/val/b.png");
+  folder_.write("labels/train/a.txt", "1 0.5 0.4 0.5 0.4\n"),
+      folder_.write("labels/val/b.txt", "0 0.5 0.4 0.5 0.4\n");
+  const std::string names = "names: [x, y]\n";
+  for (const std::string train :
+       {"/content/set/images/train", "C:\\me\\set\\images\\train", "train.txt", "far.txt"}) {
+    folder_.write("train.txt", "images\\train\\a.png\r\n");
+    folder_.write("far.txt", "/content/set/images/train/a.png\n");
+    folder_.write("data.yaml",
+                  "path: /content/set\ntrain: " + train + "\nval: /content/set/images/val\n" + names);
+    const auto source = open_source({.path = path()}, Split::train);
+    ASSERT_EQ(source->size(), 1) << train;
+    EXPECT_EQ(boxes_of(*source, 0), (Boxes{{10, 5, 30, 15, 1}})) << train;
+    EXPECT_EQ(open_source({.path = path()}, Split::validation)->size(), 1) << train;
+  }
 }
 
 TEST_F(LabelFiles, YoloFindsItsFoldersAndOutlines) {

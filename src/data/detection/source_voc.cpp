@@ -20,6 +20,7 @@
 #include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
@@ -190,11 +191,20 @@ std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
   return {{root, train}, held_out.empty() && !own_path};
 }
 
-// Lists for one class have a second column, 1, -1 or 0, which only repeats the annotation files.
+// Returns the name of an image in a line of a list: the line, or without folder and image suffix, if there are annotations
+// of that name. Else its first word: lists for one class have a second column, 1, -1 or 0, which repeats the annotation files.
+std::string name_in_line(std::string_view line, const fs::path& annotations) {
+  const std::string whole = portable_path(std::string(line)), file = fs::path(whole).filename().string();
+  const std::string stem = has_picture_extension(file) ? fs::path(file).stem().string() : file;
+  for (const std::string& name : {whole, stem})
+    if (!name.empty() && is_file(annotations / (name + ".xml"))) return name;
+  return std::string(line.substr(0, line.find_first_of(" \t")));
+}
+
 std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
   std::vector<VocImage> images;
+  const fs::path folder = folders_of(split.root).annotations;
   if (split.list.empty()) {
-    const fs::path folder = folders_of(split.root).annotations;
     for (const std::string& name : annotated_names(folder))
       images.push_back({.name = name, .place = (folder / (name + ".xml")).string()});
     return images;
@@ -202,8 +212,7 @@ std::vector<VocImage> images_of(const VocSplit& split, ProblemList& problems) {
   std::set<std::string> seen;
   const std::vector<std::string> lines = tessera::split(read_list_text(split.list), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string_view line = trim(lines[i]);
-    const std::string name(line.substr(0, line.find_first_of(" \t")));
+    const std::string name = name_in_line(trim(lines[i]), folder);
     if (name.empty()) continue;
     const std::string place = text(split.list, " line ", i + 1);
     if (!seen.insert(name).second)

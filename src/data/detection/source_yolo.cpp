@@ -17,10 +17,12 @@
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
+#include "data/base/table_columns.h"
 #include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "io/files/file.h"
+#include "io/files/path.h"
 
 namespace tessera::data {
 namespace {
@@ -98,15 +100,26 @@ struct YoloSplit {
   bool by_share = false, keypoints = false;
 };
 
-// Returns the path of a split in data.yaml. Its `path` is often from another machine, and "../train/images"
+// Returns the forms of a path: itself, without "../", and if it is absolute, its ends from the longest.
+std::vector<std::string_view> path_forms(std::string_view path) {
+  std::vector<std::string_view> forms = {path};
+  if (path.starts_with("../")) forms.push_back(path.substr(3));
+  for (size_t slash = path.find('/'); is_absolute_path(path) && slash != std::string_view::npos;
+       slash = path.find('/', slash + 1))
+    if (const std::string_view end = path.substr(slash + 1); !end.empty() && !end.starts_with('/'))
+      forms.push_back(end);
+  return forms;
+}
+
+// Returns the path of a split in data.yaml. It and `path` are often from another machine, and "../train/images"
 // is often relative to the file's own folder: the first path that exists counts.
 std::string place_of(const std::string& yaml, const YoloYaml& keys, const YamlText& split,
                      const std::string& root) {
   const fs::path own = fs::path(yaml).parent_path();
   std::vector<fs::path> bases = {own / keys.path.value, own};
   if (!root.empty()) bases = {root};
-  std::string_view name = split.value;
-  for (const std::string_view from : {name, name.substr(name.starts_with("../") ? 3 : 0)})
+  const std::string name = portable_path(split.value);
+  for (const std::string_view from : path_forms(name))
     for (const fs::path& base : bases)
       if (const fs::path path = base / from; folder_there(path) || file_there(path))
         return path.lexically_normal().string();
@@ -158,11 +171,12 @@ std::vector<std::string> image_paths(const YoloSplit& split, LeftOut& left_out) 
   const std::vector<std::string> lines =
       tessera::split(read_list_text(split.images, uint64_t{1} << 30), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string line(trim(lines[i]));
+    const std::string line = portable_path(std::string(trim(lines[i])));
     if (line.empty()) continue;
     if (!has_picture_extension(line))
       fail(split.images, " line ", i + 1, ": '", printable(line), "' is no path of an image");
-    paths.push_back((fs::path(split.images).parent_path() / line).lexically_normal().string());
+    const fs::path folder = fs::path(split.images).parent_path();
+    paths.push_back((folder / with_suffix(folder.string(), line)).lexically_normal().string());
   }
   return paths;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
@@ -137,20 +138,32 @@ std::string only_folder(const std::string& path) {
   return folders.size() == 1 && !holds_images(path) ? (fs::path(path) / folders[0]).string() : "";
 }
 
+// True if a folder's content looks like class folders: several folders and no image.
+bool holds_classes(const std::string& path) {
+  return list(path, is_folder).size() > 1 && !holds_images(path);
+}
+
 // Archives often put the whole set, or a whole split, into one more folder.
-std::string set_folder(const std::string& path) {
-  const std::string inner = only_folder(path);
+std::string set_folder(const std::string& path, int depth = 0) {
+  const std::string inner = depth < kDeepest ? only_folder(path) : "";
   if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
   const SplitFolders splits = split_folders(inner);
   // Images directly in the splits, without class folders, belong to another kind of set.
-  const bool both = !splits.train.empty() && !splits.held_out.empty();
-  return both && !list(splits.train, is_folder).empty() ? inner : path;
+  const bool train = !splits.train.empty(), both = train && !splits.held_out.empty();
+  if (train || !splits.held_out.empty()) {
+    const bool classes = train && !list(splits.train, is_folder).empty();
+    return classes && (both || !holds_images(splits.train)) ? inner : path;
+  }
+  if (holds_classes(inner)) return inner;
+  const std::string deeper = set_folder(inner, depth + 1);
+  return deeper == inner ? path : deeper;
 }
 std::string classes_folder(const std::string& split) {
   const std::string inner = split.empty() ? "" : only_folder(split);
   if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
   const std::string name = fs::path(inner).filename().string();
-  return split_of_name(name) || name == fs::path(split).filename().string() ? inner : split;
+  const bool repeats = split_of_name(name) || name == fs::path(split).filename().string();
+  return repeats || holds_classes(inner) ? inner : split;
 }
 
 FolderPlace find_folder(const SourceConfig& config, Split split) {
@@ -204,10 +217,7 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
                  "annotations: give the folder that contains both, one for each split")};
   if (holds_images(fs::path(root) / classes[0])) return {};
   const auto first = list(fs::path(root) / classes[0], is_folder);
-  if (first.size() < 2 || classes == std::vector<std::string>{"images"}) return {};
-  if (classes.size() == 1)
-    return {text(root, " has the only class '", classes[0], "', which holds the folders ", some_of(first),
-                 ": if these are the classes, give ", (fs::path(root) / classes[0]).string())};
+  if (first.size() < 2 || classes.size() == 1 || classes == std::vector<std::string>{"images"}) return {};
   for (const std::string& other : classes)
     if (list(fs::path(root) / other, is_folder) != first) return {};
   return {text("the classes ", some_of(classes), " of ", root, " hold the same folders ", some_of(first),
@@ -238,14 +248,30 @@ void compare_classes(const std::string& root, const std::vector<std::string>& fo
       unknown.add(root, "/", name, " is no class of the training set", other_form(name, required));
 }
 
-// Adds the images of the set's classes that have a folder.
-void add_classes(const std::vector<std::string>& found, ProblemList& empty, FileSet& set, LeftOut& left_out) {
+// True if every class folder holds the splits: cat/train, cat/val.
+bool splits_are_inside(const std::string& root, const std::vector<std::string>& classes) {
+  return std::ranges::all_of(classes, [&](const std::string& name) {
+    const fs::path folder = fs::path(root) / name;
+    const std::vector<std::string> inside = list(folder, is_folder);
+    const auto is_split = [](const std::string& word) { return split_of_name(word).has_value(); };
+    const auto trains = std::ranges::count_if(
+        inside, [](const std::string& word) { return split_of_name(word) == Split::train; });
+    return trains == 1 && std::ranges::all_of(inside, is_split) && !holds_images(folder);
+  });
+}
+
+// Adds the images of the set's classes that have a folder. If the classes hold the splits, `split` is the one to add.
+void add_classes(const std::vector<std::string>& found, std::optional<Split> split, ProblemList& empty,
+                 FileSet& set, LeftOut& left_out) {
   for (size_t label = 0; label < set.classes.size(); ++label) {
     const std::string& name = set.classes[label];
     if (!std::ranges::binary_search(found, name)) continue;
     const size_t before = set.paths.size();
     Seen seen;
-    add_images(fs::path(set.root) / name, name + "/", 0, seen, set.paths, left_out);
+    const fs::path folder = fs::path(set.root) / name;
+    const std::string part = split ? split_folder(list(folder, is_folder), *split, folder.string()) : "";
+    if (!split || !part.empty())
+      add_images(folder / part, name + (split ? "/" + part : "") + "/", 0, seen, set.paths, left_out);
     set.labels.resize(set.paths.size(), static_cast<int64_t>(label));
     if (set.paths.size() == before) empty.add(set.root, "/", name, " is an empty class: no image in it");
   }
@@ -275,7 +301,7 @@ bool is_folder_path(const std::string& path) {
 }
 
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
-  const FolderPlace place = find_folder(config, split);
+  FolderPlace place = find_folder(config, split);
   const bool reports = split == Split::train || !place.by_share;  // once per folder
   if (list(place.root, is_folder).empty())
     if (FileSet flat = flat_set(place.root, reports); !flat.paths.empty()) {
@@ -283,6 +309,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
       return without_labels(std::make_unique<FolderSource>(std::move(flat)));
     }
   const auto found = class_folders(place.root);
+  const bool inside = place.by_share && splits_are_inside(place.root, found);
+  place.by_share = place.by_share && !inside;
   ProblemList problems, warnings;
   LeftOut left_out;
   FileSet set;
@@ -294,7 +322,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
     if (const auto required = required_classes(config); !required.empty()) set.classes = required;
     compare_classes(place.root, found, set.classes, warnings, config.reads_classes ? problems : warnings);
   }
-  add_classes(found, held_out || !config.reads_classes ? warnings : problems, set, left_out);
+  add_classes(found, inside ? std::optional(split) : std::nullopt,
+              held_out || !config.reads_classes ? warnings : problems, set, left_out);
   count_strays(place.root, left_out);
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
