@@ -76,6 +76,22 @@ std::string chat_template_of(const Value& config, const Tokeniser& tokeniser, bo
   return "";
 }
 
+// Notes that a published folder has a template of its own: it is a program, which is not run.
+void note_chat_template(PublishedFolder& files, const std::string& path, OpenedLanguage& out) {
+  std::string file = files.find({"chat_template.jinja", "chat_template.json"});
+  const std::string settings = (fs::path(path) / "tokenizer_config.json").string();
+  try {
+    if (file.empty() && file_exists(settings) && read_published_json(settings).find("chat_template"))
+      file = settings;
+  } catch (const Error&) {
+    return;  // not read for anything else
+  }
+  if (file.empty()) return;
+  const std::string used = out.chat_template.empty() ? "questions have no template"
+                                                     : text("the template is '", out.chat_template, "'");
+  out.notes.push_back(text(file, ": its chat template is not used; ", used, " (--template names another)"));
+}
+
 void note_extent(OpenedLanguage& out) {
   out.vocabulary = out.language->config().vocabulary;
   out.context = out.language->config().context;
@@ -242,11 +258,12 @@ OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file,
             files.find({"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"});
         own.ends_with("vocab.json"))
       files.find({"merges.txt"});
+  out.chat_template = chat_template_of(folder.config, *out.tokeniser, llava.model != nullptr);
+  if (out.language || llava.model) note_chat_template(files, path, out);
   for (std::string& line : files.lines()) out.notes.push_back(std::move(line));
   if (llava.model) out.images = reading_of(llava.model, image_token_of(folder, *out.tokeniser));
   out.end_tokens = end_tokens_of(
       path, llava.text_config.find("eos_token_id") ? llava.text_config : folder.config, out.vocabulary);
-  out.chat_template = chat_template_of(folder.config, *out.tokeniser, out.images.has_value());
   return out;
 }
 
