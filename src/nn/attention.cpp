@@ -88,22 +88,25 @@ torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch
   return attend_tapped(q, k, v, extras);
 }
 
-AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm, bool proj_bias)
+AttentionImpl::AttentionImpl(int64_t width, int64_t heads, bool qkv_bias, bool qk_norm, bool proj_bias,
+                             int64_t head_dim)
     : heads_(heads) {
-  check(heads > 0 && width % heads == 0, "the width ", width, " must be a multiple of the number of heads ",
-        heads);
-  qkv_ = register_module("qkv", Linear(width, 3 * width, qkv_bias));
+  check(heads > 0 && (head_dim > 0 || width % heads == 0), "the width ", width,
+        " must be a multiple of the number of heads ", heads);
+  head_dim_ = head_dim > 0 ? head_dim : width / heads;
+  const int64_t inner = heads * head_dim_;
+  qkv_ = register_module("qkv", Linear(width, 3 * inner, qkv_bias));
   if (qk_norm) {
-    q_norm_ = register_module("q_norm", LayerNorm(width / heads));
-    k_norm_ = register_module("k_norm", LayerNorm(width / heads));
+    q_norm_ = register_module("q_norm", LayerNorm(head_dim_));
+    k_norm_ = register_module("k_norm", LayerNorm(head_dim_));
   }
-  proj_ = register_module("proj", Linear(width, width, proj_bias));
+  proj_ = register_module("proj", Linear(inner, width, proj_bias));
 }
 
 // [batch, tokens, 3, heads, d].
 torch::Tensor AttentionImpl::pack(const DeferredNorm& x) {
-  const int64_t batch = x.x.size(0), tokens = x.x.size(1), width = x.x.size(2);
-  return qkv_(x).view({batch, tokens, 3, heads_, width / heads_});
+  const int64_t batch = x.x.size(0), tokens = x.x.size(1);
+  return qkv_(x).view({batch, tokens, 3, heads_, head_dim_});
 }
 
 std::array<torch::Tensor, 3> AttentionImpl::unpack(const torch::Tensor& packed) {
@@ -132,11 +135,11 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
 void AttentionImpl::quantise(int64_t bits) {
   // Quantisation adds norms of q and k, so there must be none from qk_norm.
   check(!q_norm_, "attention with qk_norm already has the norms that learned step sizes add");
-  register_module("rounding", AttentionRounding(heads_, proj_->weight.size(0) / heads_, bits));
+  register_module("rounding", AttentionRounding(heads_, head_dim_, bits));
 }
 
 int64_t AttentionImpl::mix_macs(int64_t tokens) const {
-  return tokens * qkv_->macs() + 2 * tokens * tokens * proj_->weight.size(0);
+  return tokens * qkv_->macs() + 2 * tokens * tokens * heads_ * head_dim_;
 }
 
 }  // namespace tessera::nn

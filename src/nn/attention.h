@@ -38,11 +38,11 @@ torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch
                      const AttentionExtras& extras = {});
 
 // Self-attention over all tokens. Parameters qkv, proj, and with qk_norm a LayerNorm over each head's q and
-// k.
+// k. `head_dim`: channels of a head, 0 = width / heads.
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false,
-                bool proj_bias = true);
+                bool proj_bias = true, int64_t head_dim = 0);
   // [batch, tokens, width] -> the same.
   torch::Tensor forward(const DeferredNorm& x, const AttentionExtras& extras = {},
                         const Epilogue& epilogue = {}) {
@@ -70,7 +70,7 @@ class AttentionImpl : public torch::nn::Module {
  private:
   torch::Tensor pack(const DeferredNorm& x);
   std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);
-  int64_t heads_;
+  int64_t heads_, head_dim_;
   Linear qkv_{nullptr}, proj_{nullptr};
   LayerNorm q_norm_{nullptr}, k_norm_{nullptr};
 };

@@ -12,8 +12,8 @@ AttentionPoolImpl::AttentionPoolImpl(const AttentionPoolOptions& options)
   check(heads_ > 0 && width % heads_ == 0, "the width ", width, " must be a multiple of the number of heads ",
         heads_);
   latent_ = register_parameter("latent", zeros({1, options.latents, width}));
-  q_ = register_module("q", Linear(width, width));
-  kv_ = register_module("kv", Linear(width, 2 * width));
+  q_ = register_module("q", Linear(width, width, options.qkv_bias));
+  kv_ = register_module("kv", Linear(width, 2 * width, options.qkv_bias));
   proj_ = register_module("proj", Linear(width, width));
   if (options.rms)
     rms_ = register_module("norm", RmsNorm(width, options.norm_eps));

@@ -20,6 +20,7 @@ struct AttentionPoolOptions {
   int64_t latents = 1;   // queries
   bool mean = false;     // pooled: the mean of their results, else the first
   bool qk_norm = false;  // LayerNorm of the queries and keys of each head
+  bool qkv_bias = true;
 };
 
 //   y = proj(softmax(q(latent) k(x)^T / sqrt(d)) v(x)),   pooled = y + mlp(norm(y))

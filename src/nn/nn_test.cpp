@@ -254,6 +254,25 @@ TEST(Attention, TapsItsWeights) {
       torch::allclose(attention.forward(x.index_select(1, order)), y.index_select(1, order), 1e-4, 1e-5));
 }
 
+// Heads may be narrower or wider than their share of the width (timm's attn_head_dim).
+TEST(Attention, HeadsHaveAWidthOfTheirOwn) {
+  torch::manual_seed(4);
+  AttentionImpl attention(8, 2, /*qkv_bias=*/true, /*qk_norm=*/false, /*proj_bias=*/true, /*head_dim=*/3);
+  const auto parameters = attention.named_parameters();
+  EXPECT_EQ(parameters["qkv.weight"].sizes(), (std::vector<int64_t>{18, 8}));
+  EXPECT_EQ(parameters["proj.weight"].sizes(), (std::vector<int64_t>{8, 6}));
+  const torch::Tensor x = torch::randn({2, 5, 8});
+  const auto qkv = torch::linear(x, parameters["qkv.weight"], parameters["qkv.bias"])
+                       .view({2, 5, 3, 2, 3})
+                       .permute({2, 0, 3, 1, 4});
+  const torch::Tensor shares = (qkv[0].matmul(qkv[1].transpose(-1, -2)) / std::sqrt(3.0)).softmax(-1);
+  const torch::Tensor want = torch::linear(shares.matmul(qkv[2]).transpose(1, 2).flatten(2),
+                                           parameters["proj.weight"], parameters["proj.bias"]);
+  EXPECT_TRUE(torch::allclose(attention.forward(x), want, 1e-5, 1e-6));
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(torch::allclose(attention.forward(x), want, 1e-5, 1e-6));
+}
+
 TEST(Attention, ExtrasAreWhatTheySay) {
   const Tensor q = torch::randn({2, 3, 5, 8}), k = torch::randn({2, 3, 5, 8}), v = torch::randn({2, 3, 5, 8});
   const Tensor weights = torch::softmax(torch::matmul(q, k.transpose(-2, -1)) / std::sqrt(8.0), -1);

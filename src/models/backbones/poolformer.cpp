@@ -53,6 +53,7 @@ struct Config : DropPathSettings {
   int64_t pool_size = 3;
   double init_values = 1e-5;
   PoolFormerForm form = PoolFormerForm::timm;
+  bool stage_norms = false;
 
   Config() { drop_path_decay = true; }
 
@@ -68,6 +69,8 @@ struct Config : DropPathSettings {
     v("init_values", init_values, at_least(0), "version 1: first values of layer scale, 0 = none");
     v("form", form, choice<PoolFormerForm>(),
       "published: the head norms the map, and stages of equal width halve the grid too");
+    v("stage_norms", stage_norms,
+      "a norm for the map of every stage instead of the last alone (published fork_feat)");
     visit_drop_path(v);
   }
 
@@ -218,11 +221,27 @@ class PoolFormer final : public PyramidBackbone {
     for (size_t stage = 0; stage < config.dims.size(); ++stage)
       list->push_back(make_stage(stage, rates, index));
     const auto head = register_module("head", std::make_shared<torch::nn::Module>());
+    // The published code counts the stages and the convolutions between them together.
+    for (size_t stage = 0; config.stage_norms && stage < config.dims.size(); ++stage)
+      stage_norms_.push_back(
+          register_module("norm" + std::to_string(2 * stage),
+                          std::make_shared<MapNorm>(config.dims[stage], config.eps(), !config.second())));
+    if (config.stage_norms) return;
     if (config.form == PoolFormerForm::published)
       map_norm_ = head->register_module("norm", std::make_shared<MapNorm>(embed_width(), config.eps(), true));
     else
       norm_ =
           head->register_module("norm", nn::LayerNorm(embed_width(), nn::LayerNormOptions{.eps = kHeadEps}));
+  }
+
+  std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& stages,
+                                      const Context& context) override {
+    std::vector<torch::Tensor> maps = PyramidBackbone::features(images, stages, context);
+    for (size_t i = 0; i < maps.size() && config_.stage_norms; ++i)
+      maps[i] = stage_norms_[static_cast<size_t>(stages[i])]
+                    ->forward(maps[i].permute({0, 2, 3, 1}))
+                    .permute({0, 3, 1, 2});
+    return maps;
   }
 
   int64_t embed_width() const override { return config_.dims.back(); }
@@ -277,6 +296,7 @@ class PoolFormer final : public PyramidBackbone {
   }
 
   torch::Tensor read(const torch::Tensor& x) override {
+    if (config_.stage_norms) return stage_norms_.back()->forward(x).mean({1, 2});
     return map_norm_ ? map_norm_->forward(x).mean({1, 2}) : norm_(x.mean({1, 2}));
   }
 
@@ -315,6 +335,7 @@ class PoolFormer final : public PyramidBackbone {
   nn::Conv2d stem_{nullptr};
   nn::LayerNorm stem_norm_{nullptr}, norm_{nullptr};
   std::shared_ptr<MapNorm> map_norm_;
+  std::vector<std::shared_ptr<MapNorm>> stage_norms_;
   std::vector<nn::LayerNorm> halving_norms_;  // null: the stage keeps the grid, or has no norm before
   std::vector<nn::Conv2d> halving_;
   std::vector<std::vector<std::shared_ptr<PoolBlock>>> stages_;

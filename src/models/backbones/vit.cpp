@@ -36,8 +36,8 @@ class Block : public torch::nn::Module {
   Block(const VitConfig& config, int64_t index, double drop_path)
       : index_(index), drop_path_(drop_path), name_("blocks." + std::to_string(index)) {
     norm1_ = register_norm(*this, "norm1", config.norm, config.dim, config.norm_eps);
-    attn_ = register_module(
-        "attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm, config.proj_bias));
+    attn_ = register_module("attn", nn::Attention(config.dim, config.heads, config.qkv_bias, config.qk_norm,
+                                                  config.proj_bias, config.head_dim));
     if (config.init_values > 0) ls1_ = register_module("ls1", nn::LayerScale(config.dim, config.init_values));
     norm2_ = register_norm(*this, "norm2", config.norm, config.dim, config.norm_eps);
     mlp_ = register_module("mlp", nn::AnyMlp(config.mlp, config.dim, config.hidden(), config.proj_bias));

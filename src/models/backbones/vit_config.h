@@ -58,6 +58,7 @@ struct VitConfig : IsotropicSettings {
   VitResample resample = VitResample::antialias;
   bool conv_stem = false;
   bool relative_table = false, shared_table = false, peg = false;
+  int64_t head_dim = 0;
 
   VitConfig() { drop_path_decay = true; }
 
@@ -73,6 +74,7 @@ struct VitConfig : IsotropicSettings {
     v("qkv_bias", qkv_bias, "biases of q, k, v");
     v("proj_bias", proj_bias, "biases of the projection after attention and of the MLP");
     v("qk_norm", qk_norm, "normalise q and k in each head");
+    v("head_dim", head_dim, between(0, 4096), "channels of an attention head, 0 = dim / heads");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
     v("global_pool", global_pool, choice<VitPool>(),
       "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or the "
