@@ -1,6 +1,7 @@
 // components/model_poolformer*, model_vanillanet*, model_eva02*, model_aim*: the families that the papers compare
 // with. Each file holds several cases.
 
+#include <numeric>
 #include <sstream>
 
 #include "core/error.h"
@@ -38,6 +39,15 @@ NamedOutputs scores(models::Classifier& model, const Input& input) {
   return {{"y", model.forward(input("x"))}};
 }
 
+NamedOutputs stage_maps(models::Classifier& model, const Input& input) {
+  std::vector<int64_t> stages(static_cast<size_t>(model.backbone->block_count()));
+  std::iota(stages.begin(), stages.end(), 0);
+  const std::vector<torch::Tensor> maps = model.backbone->features(input("x"), stages);
+  NamedOutputs outputs;
+  for (size_t i = 0; i < maps.size(); ++i) outputs["feat" + std::to_string(i)] = maps[i];
+  return outputs;
+}
+
 CaseResult check_poolformer(const Golden& golden) {
   return check_parts(golden, [](const Golden& one) {
     const Json& config = one.config();
@@ -52,7 +62,10 @@ CaseResult check_poolformer(const Golden& golden) {
     settings.set("version", int64_t{second ? 2 : 1});
     settings.set("init_values", config.value("layer_scale", true) ? 1e-5 : 0.0);
     settings.set("form", config.contains("embed_dims") ? "published" : "timm");
-    return compare_model(one, models::resolve_model("poolformer", settings), scores);
+    const bool maps = config.value("fork_feat", false);
+    settings.set("stage_norms", maps);
+    if (maps) settings.set("classes", int64_t{0});
+    return compare_model(one, models::resolve_model("poolformer", settings), maps ? stage_maps : scores);
   });
 }
 

@@ -109,17 +109,23 @@ void fill(torch::nn::Module& layer, const Golden& golden, const std::string& par
   }
 }
 
+struct TimmBlockOptions {
+  int64_t dim = 0, heads = 1, hidden = 0;
+  bool qkv_bias = true, proj_bias = true, scaled = false;
+};
+
 // timm's Block: its layers under their names.
 class TimmBlock : public torch::nn::Module {
  public:
-  TimmBlock(int64_t dim, int64_t heads, int64_t hidden, bool qkv_bias, bool scaled) {
-    norm1_ = register_module("norm1", nn::LayerNorm(dim));
-    attn_ = register_module("attn", nn::Attention(dim, heads, qkv_bias));
-    norm2_ = register_module("norm2", nn::LayerNorm(dim));
-    mlp_ = register_module("mlp", nn::Mlp(dim, hidden));
-    if (!scaled) return;
-    ls1_ = register_module("ls1", nn::LayerScale(dim, 1.0));
-    ls2_ = register_module("ls2", nn::LayerScale(dim, 1.0));
+  explicit TimmBlock(const TimmBlockOptions& o) {
+    norm1_ = register_module("norm1", nn::LayerNorm(o.dim));
+    attn_ =
+        register_module("attn", nn::Attention(o.dim, o.heads, o.qkv_bias, /*qk_norm=*/false, o.proj_bias));
+    norm2_ = register_module("norm2", nn::LayerNorm(o.dim));
+    mlp_ = register_module("mlp", nn::Mlp(o.dim, o.hidden, o.proj_bias));
+    if (!o.scaled) return;
+    ls1_ = register_module("ls1", nn::LayerScale(o.dim, 1.0));
+    ls2_ = register_module("ls2", nn::LayerScale(o.dim, 1.0));
   }
   torch::Tensor forward(const torch::Tensor& x) {
     const torch::Tensor y = x + scaled(ls1_, attn_->forward(norm1_->forward(x)));
@@ -160,26 +166,37 @@ CaseResult check_timm_layers(const Golden& golden) {
       return layer->forward(golden.tensor(std::string(part) + "/input.x", torch::kFloat64));
     });
   };
-  if (has("attention")) {
-    const bool bias = golden.has("attention/param.qkv.bias");
-    const auto make = [&](int64_t heads) { return nn::Attention(dim, heads, bias); };
+  // Other norms and layers without biases come with the models that have them.
+  const auto plain = [&](const std::string& part, const char* bias, const char* norm) {
+    return has(part) && golden.has(part + "/param." + bias) && !golden.has(part + "/param." + norm);
+  };
+  if (has("attention") && !golden.has("attention/param.q_norm.weight")) {
+    const bool bias = golden.has("attention/param.qkv.bias"),
+               proj_bias = golden.has("attention/param.proj.bias");
+    const auto make = [&](int64_t heads) {
+      return nn::Attention(dim, heads, bias, /*qk_norm=*/false, proj_bias);
+    };
     nn::Attention attention = make(searched("attention", make));
     check_layer("attention", attention);
   }
-  if (has("block")) {
+  if (has("block") && !golden.has("block/param.attn.q_norm.weight")) {
     const auto make = [&](int64_t heads) {
-      return std::make_shared<TimmBlock>(dim, heads, width("block", "mlp.fc1.weight"),
-                                         golden.has("block/param.attn.qkv.bias"),
-                                         golden.has("block/param.ls1.gamma"));
+      return std::make_shared<TimmBlock>(
+          TimmBlockOptions{.dim = dim,
+                           .heads = heads,
+                           .hidden = width("block", "mlp.fc1.weight"),
+                           .qkv_bias = golden.has("block/param.attn.qkv.bias"),
+                           .proj_bias = golden.has("block/param.attn.proj.bias"),
+                           .scaled = golden.has("block/param.ls1.gamma")});
     };
     std::shared_ptr<TimmBlock> block = make(searched("block", make));
     check_layer("block", block);
   }
-  if (has("mlp_gelu")) {
-    nn::Mlp mlp(dim, width("mlp_gelu", "fc1.weight"));
+  if (has("mlp_gelu") && !golden.has("mlp_gelu/param.norm.weight")) {
+    nn::Mlp mlp(dim, width("mlp_gelu", "fc1.weight"), golden.has("mlp_gelu/param.fc1.bias"));
     check_layer("mlp_gelu", mlp);
   }
-  if (has("swiglu")) {
+  if (plain("swiglu", "fc1_g.bias", "norm.weight")) {
     nn::PackedSwiGlu gated(dim, width("swiglu", "fc1_g.weight"));
     check_layer("swiglu", gated,
                 {{"w12.weight", {"fc1_g.weight", "fc1_x.weight"}},
@@ -191,10 +208,14 @@ CaseResult check_timm_layers(const Golden& golden) {
     nn::RmsNorm norm(dim);
     check_layer("rmsnorm", norm);
   }
-  if (has("patch_embed")) {
-    nn::PatchEmbed patches(shape_of(golden, "patch_embed", "proj.weight").at(2), dim);
+  if (has("patch_embed") && !golden.has("patch_embed/param.norm.weight")) {
+    const std::vector<int64_t> kernel = shape_of(golden, "patch_embed", "proj.weight");
+    check(kernel.at(2) == kernel.at(3), "patches that are not square are a setting unknown here");
+    nn::PatchEmbed patches(kernel.at(2), dim, 0, golden.has("patch_embed/param.proj.bias"), kernel.at(1));
+    const bool flat = golden.view("patch_embed/output.y").shape.size() == 3;
     const auto rows = [&](const Inputs& inputs) {
-      return NamedOutputs{{"y", patches->forward(inputs.at("x")).flatten(1, 2)}};
+      const torch::Tensor map = patches->forward(inputs.at("x"));
+      return NamedOutputs{{"y", flat ? map.flatten(1, 2) : map.permute({0, 3, 1, 2})}};
     };
     for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32})
       check_part(comparison, golden, "patch_embed", patches.get(), rows, {}, dtype);
@@ -220,9 +241,10 @@ CaseResult check_attention_pool(const Golden& golden) {
         .norm_eps = 1e-5,
         .latents = given.value("latent_len", int64_t{1}),
         .mean = pool_type == "avg",
-        .qk_norm = given.value("qk_norm", false)});
-    given.expect("qkv_bias", true);
-    given.pass_over({"in_features", "num_heads", "mlp_ratio", "pos_embed", "feat_size"});
+        .qk_norm = given.value("qk_norm", false),
+        .qkv_bias = given.value("qkv_bias", true)});
+    for (const char* width_of : {"out_features", "embed_dim"}) given.expect(width_of, width);
+    given.pass_over({"in_features", "num_heads", "mlp_ratio", "pos_embed", "feat_size", "drop"});
     given.finish();
     for (const torch::ScalarType dtype : {torch::kFloat64, torch::kFloat32}) {
       const auto run = [&, &part = part](const Inputs& inputs) {

@@ -136,8 +136,10 @@ void check_fpn_case(Comparison& comparison, const SubCase& at) {
 
 void check_vitdet_case(Comparison& comparison, const SubCase& at) {
   const Json& config = at.golden.config();
-  const bool own = !at.names("param.").empty();
-  const SubCase weights{at.golden, own ? at.prefix : "square/", at.dtype};
+  SubCase weights = at;  // a case without parameters has those of "square", else of the first that has any
+  if (weights.names("param.").empty()) weights.prefix = "square/";
+  for (const std::string& name : sub_cases(at.golden))
+    if (weights.names("param.").empty()) weights.prefix = name + "/";
   const bool pyramid = !weights.names("param.simfp").empty();
   const std::string start = weights.names("param.net.").empty() ? "" : "net.";
   Value settings = vitdet_settings(config, config.at("img_size"));

@@ -1,5 +1,6 @@
 // components/det_detr, model_detr_transformer: DETR whole, and its Transformer alone.
 #include <algorithm>
+#include <regex>
 
 #include "core/error.h"
 #include "models/heads/detr.h"
@@ -143,6 +144,22 @@ std::string layer_name(int64_t layer, int64_t layers) {
   return layer + 1 == layers ? "" : "aux" + std::to_string(layer) + ".";
 }
 
+// Returns the height and width that boxes of an image are scaled to: "(2h+1, 2w) of each image", or a list of sizes.
+std::pair<double, double> target_size(const Json& config, size_t image, const Tensor& pixels) {
+  const Json sizes = config.value("post_process_sizes", Json("(2h+1, 2w)"));
+  if (sizes.is_array()) return {sizes.at(image).at(0), sizes.at(image).at(1)};
+  std::smatch found;
+  const std::string rule = sizes.get<std::string>();
+  static const std::regex form("\\((\\d*)h([+-]\\d+)?, ?(\\d*)w([+-]\\d+)?\\)");
+  check(std::regex_search(rule, found, form), "post_process_sizes '", rule, "' is a setting unknown here");
+  const auto side = [&](size_t group, int64_t size) {
+    const double times = found[group].length() > 0 ? std::stod(found[group]) : 1,
+                 more = found[group + 1].matched ? std::stod(found[group + 1]) : 0;
+    return times * static_cast<double>(size) + more;
+  };
+  return {side(1, pixels.size(1)), side(3, pixels.size(2))};
+}
+
 void check_detr_eval(Comparison& comparison, const Golden& golden, const std::string& at, bool dc5,
                      torch::ScalarType dtype) {
   const Allowed allowed(golden);
@@ -163,9 +180,9 @@ void check_detr_eval(Comparison& comparison, const Golden& golden, const std::st
     }
   for (size_t i = 0; i < images.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    const auto found = models::detr_detections(objects.logits[-1][index], objects.boxes[-1][index],
-                                               static_cast<double>(2 * images[i].size(1) + 1),
-                                               static_cast<double>(2 * images[i].size(2)));
+    const auto [height, width] = target_size(golden.config(), i, images[i]);
+    const auto found =
+        models::detr_detections(objects.logits[-1][index], objects.boxes[-1][index], height, width);
     const std::string key = "output.detections." + std::to_string(i) + ".";
     allowed.output(comparison, label + key + "scores", found.scores, golden.tensor(at + key + "scores"));
     allowed.output(comparison, label + key + "labels", found.labels, golden.tensor(at + key + "labels"));

@@ -193,7 +193,13 @@ std::vector<data::MixDraw> recorded_mix(const Json& config, int64_t height, int6
     data::MixDraw draw;
     draw.lambda = lambdas[i];
     draw.cutmix = switches[i];
-    if (draw.cutmix) {
+    if (draw.cutmix && centres.empty()) {  // of sides that were drawn: lambda is the share outside, always
+      const Json& box = config["boxes_y0y1x0x1"].at(used++);
+      draw.box = {box[0], box[1], box[2], box[3]};
+      const int64_t area = (draw.box.bottom - draw.box.top) * (draw.box.right - draw.box.left);
+      if (config.value("correct_lam", true))
+        draw.lambda = 1 - static_cast<double>(area) / static_cast<double>(height * width);
+    } else if (draw.cutmix) {
       draw.box = data::cutmix_box(height, width, draw.lambda, centres.at(used), centres.at(used + 1));
       used += 2;
     }

@@ -1,5 +1,7 @@
 // models/vllama_*, models/illama_*: VisionLLaMA (plain) and iLLaMA.
+#include <algorithm>
 #include <regex>
+#include <set>
 
 #include "core/error.h"
 #include "models/backbones/baselines.h"
@@ -52,6 +54,24 @@ void masked_pretraining_settings(const Json& config, Value& settings) {
   settings.set("final_norm", mean || tokens);
 }
 
+// Fails for an argument that nothing here reads.
+void check_visionllama_arguments(const Json& config) {
+  static const std::set<std::string> read = {
+      "img_size", "patch_size", "num_classes", "in_chans", "embed_dim", "depth", "num_heads", "qkv_bias",
+      "mlp_ratio", "blk_cls", "norm_layer", "use_cls_token", "auto_scale", "theta", "rpe_ratio", "share_rpe",
+      "cls_pos", "use_abs", "lr_pe", "scale", "base_size", "input_hw", "out_indices", "rpe_flags",
+      // mmpretrain
+      "arch", "layer_cfgs", "layer_scale_init_value", "out_type", "final_norm", "with_cls_token",
+      // without effect in evaluation
+      "drop_rate", "attn_drop_rate", "drop_path_rate", "stochastic_depth_decay", "skip_first_dp"};
+  for (const auto& [key, value] : config.items())
+    check(read.contains(key) || value.is_null(), "VisionLLaMA's '", key, "' = ", value.dump(),
+          " is a setting unknown here");
+  const Json flags = config.value("rpe_flags", Json::array());
+  check(std::all_of(flags.begin(), flags.end(), [](const Json& on) { return on == true; }),
+        "VisionLLaMA's 'rpe_flags' = ", flags.dump(), " is a setting unknown here");
+}
+
 double number_after(const std::string& text_in, const std::string& key, double otherwise) {
   std::smatch match;
   return std::regex_search(text_in, match, std::regex(key + "\\s*=\\s*([-+0-9.eE]+)")) ? std::stod(match[1])
@@ -63,6 +83,7 @@ double number_after(const std::string& text_in, const std::string& key, double o
 models::ModelSpec visionllama_spec(const Golden& golden) {
   const Json& config = golden.config();
   const std::string source = golden.meta.value("source_class", "");
+  check_visionllama_arguments(config);
   Value settings = common_settings(config);
   settings.set("rope_grid", "square");
   if (source == "VisionTransformerRotate") {

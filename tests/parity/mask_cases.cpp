@@ -1,6 +1,7 @@
 // components/aug_segmentation, aug_photometric_mmseg, metric_segmentation, metric_slide_inference.
 #include <algorithm>
 #include <cmath>
+#include <regex>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -46,6 +47,30 @@ bool passes_hsv(const Json& draws) {
   return coin(true) || coin(true);
 }
 
+// Returns the scale that the drawn factors multiply: the config's, else the smallest with the steps' scales.
+std::vector<int64_t> base_scale(const Json& config) {
+  if (config.contains("base_scale")) return config.at("base_scale").get<std::vector<int64_t>>();
+  std::vector<int64_t> base = {1, 1};
+  for (const auto& [name, step] : config.items()) {
+    if (!name.starts_with("step")) continue;
+    const double factor = step.at("draws").at(0).at(3).at(0);
+    for (size_t side = 0; side < 2; ++side) {
+      const double least = step.at("scale").at(side).get<double>() / factor;
+      base[side] = std::max(base[side], static_cast<int64_t>(std::ceil(least - 1e-9)));
+    }
+  }
+  return base;
+}
+
+// Returns the largest share of one class in a crop, which the notes give: "with cat_max_ratio 0.75".
+double most_of_one_class(const Golden& golden) {
+  std::smatch found;
+  const std::string notes = golden.meta.value("notes", Json()).dump();
+  static const std::regex share("cat_max_ratio (\\d*\\.?\\d+)");
+  const double noted = std::regex_search(notes, found, share) ? std::stod(found[1]) : 0.75;
+  return golden.config().value("cat_max_ratio", noted);
+}
+
 // The sides that every size of the table, and the crops of the steps, were made with.
 void check_steps(const Golden& golden, Comparison& compare) {
   const Json& config = golden.config();
@@ -55,9 +80,9 @@ void check_steps(const Golden& golden, Comparison& compare) {
     const auto& shape = golden.view(name + "/output.label").shape;
     const data::Extent size{static_cast<int>(shape.at(0)), static_cast<int>(shape.at(1))};
     data::SegmentationCrop crop;
-    crop.scale = config.value("base_scale", std::vector<int64_t>{128, 32});
+    crop.scale = base_scale(config);
     crop.ratio = {step["draws"][0][1], step["draws"][0][2]};
-    crop.most_of_one_class = config.value("cat_max_ratio", 0.75);
+    crop.most_of_one_class = most_of_one_class(golden);
     data::ListedDraws draws = numpy_draws(step["draws"]);
     const data::CropPlan plan = data::plan_crop(mask, crop, size, 255, draws);
     compare.holds(name + " draws", draws.used_up(), "are not all used");

@@ -77,6 +77,7 @@ Value vit_settings(const Json& config) {
                                      {"qkv_bias", "qkv_bias"},
                                      {"num_classes", "classes"},
                                      {"init_values", "init_values"},
+                                     {"attn_head_dim", "head_dim"},
                                      {"use_rel_pos_bias", "relative_table"},
                                      {"use_shared_rel_pos_bias", "shared_table"}})
     if (config.contains(theirs) && !config[theirs].is_null()) settings.set(ours, to_value(config[theirs]));

@@ -31,8 +31,9 @@ std::string precision_name(torch::ScalarType dtype) {
 // An option that the published optimiser has and ours has not, switched on; "" if there is none.
 std::string unknown_option(const Json& config, const Value& known) {
   // The last ones choose how PyTorch computes, not what.
-  static const std::set<std::string> ours = {"lr_per_step", "param_order", "maximize",       "lr",
-                                             "foreach",     "fused",       "differentiable", "capturable"};
+  static const std::set<std::string> ours = {
+      "lr_per_step", "param_order",    "maximize",  "decoupled_weight_decay", "lr", "foreach",
+      "fused",       "differentiable", "capturable"};
   for (const auto& [key, value] : config.items()) {
     const bool off = value.is_null() || value == false || value == 0;
     if (!ours.contains(key) && !known.find(key) && !off) return key;
@@ -49,8 +50,10 @@ Value optimiser_settings(const std::string& kind, const Json& config) {
 }
 
 // param.X[t] is the value after t steps with the gradients grad.X[0…t-1].
-CaseResult check_steps(const Golden& golden, const std::string& kind) {
+CaseResult check_steps(const Golden& golden, const std::string& published) {
   const Json& config = golden.config();
+  const bool decoupled = published == "adam" && config.value("decoupled_weight_decay", false);
+  const std::string kind = decoupled ? "adamw" : published;
   const Value settings = optimiser_settings(kind, config);
   if (const std::string key = unknown_option(config, settings); !key.empty())
     return CaseResult::fail("'" + key + "' is a setting unknown here");

@@ -209,11 +209,14 @@ CaseResult check_resampled_positions(const Golden& golden) {
     const std::vector<int64_t> from = cases[i]["old_hw"], to = cases[i]["new_hw"];
     const std::string name = "case" + std::to_string(i);
     for (const auto& [way, how] : ways)
-      comparison.close(name + "." + way,
-                       nn::resample_tokens(golden.tensor("input." + name), cases[i]["prefix"], from[0],
-                                           from[1], to[0], to[1], how),
-                       golden.tensor("output." + name + "." + way), allowed.relative, allowed.absolute);
+      if (golden.has("output." + name + "." + way))
+        comparison.close(name + "." + way,
+                         nn::resample_tokens(golden.tensor("input." + name), cases[i]["prefix"], from[0],
+                                             from[1], to[0], to[1], how),
+                         golden.tensor("output." + name + "." + way), allowed.relative, allowed.absolute);
   }
+  comparison.holds("outputs", comparison.count() == static_cast<int64_t>(golden.names("output.").size()),
+                   "of some kind are not compared");
   return comparison.result();
 }
 

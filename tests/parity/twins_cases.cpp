@@ -42,11 +42,19 @@ models::ModelSpec pyramid_spec(const Json& table) {
   Value settings = stage_settings(config);
   settings.set("auto_scale", config.value("auto_scale", false));
   settings.set("rope_ratio", config.value("rpe_ratio", 1.0));
+  // A factor of the base for the queries, or true for 1; positions are not scaled then.
+  if (config.has("use_ntk") && config.at("use_ntk") != false) {
+    if (config.at("use_ntk").is_number()) settings.set("rope_ntk", config.at("use_ntk").get<double>());
+    settings.set("auto_scale", false);
+  }
   if (config.value("norm_layer", "LN") == "RMS") settings.set("norm", "rms");
   if (config.value("blk_cls", "GroupBlock") == "GroupBlockWoLS") settings.set("init_values", 0.0);
   config.expect("mlp_ratio", 4);
   config.expect("use_cls_token", false);
-  config.pass_over({"embed_dim", "depth", "input_hw"});  // of a base class, and of the input
+  // Arguments of a base class, the size of the input, and what evaluation does not see.
+  config.pass_over({"embed_dim", "depth", "input_hw", "share_rpe", "use_abs", "lr_pe", "rpe_flags", "scale",
+                    "drop_rate", "attn_drop_rate", "drop_path_rate", "stochastic_depth_decay",
+                    "skip_first_dp"});
   const bool segmentation = !config.has("num_classes"), norms = config.value("norm_after_stage", true);
   config.finish();
   if (segmentation) {  // the segmentation backbone
@@ -61,8 +69,10 @@ models::ModelSpec twins_spec(const Json& table) {
   ConfigReader config(table, "twins");
   Value settings = stage_settings(config);
   if (config.has("mlp_ratios")) settings.set("mlp_ratios", to_value(config.at("mlp_ratios")));
-  config.expect("drop_path_rate", 0.0);
-  config.pass_over({"attn_types"});  // windows and sub-sampled attention in turn
+  config.expect("global_pool", "avg");
+  // Windows and sub-sampled attention in turn, and what evaluation does not see.
+  config.pass_over(
+      {"attn_types", "drop_path_rate", "drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate"});
   config.finish();
   return models::resolve_model("twins_svt", settings);
 }
@@ -86,7 +96,8 @@ CaseResult check_pyramid(const Golden& golden) {
 
 CaseResult check_twins(const Golden& golden) {
   return compare_model(golden, twins_spec(golden.config()), [](models::Classifier& model, const auto& input) {
-    return NamedOutputs{{"y", model.forward(input("x"))}};
+    const torch::Tensor x = input("x");
+    return NamedOutputs{{"y", model.classes() > 0 ? model.forward(x) : model.backbone->embed(x)}};
   });
 }
 

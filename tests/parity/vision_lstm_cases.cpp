@@ -13,9 +13,10 @@ Value published_settings(const nlohmann::json& config) {
   Value settings;
   settings.set("legacy_norm", false);
   for (const auto& [key, value] : config.items()) {
-    if (key == "input_shape")
+    if (key == "input_shape") {
+      settings.set("in_channels", to_value(value[0]));
       settings.set("image_size", to_value(nlohmann::json::array({value[1], value[2]})));
-    else if (key == "output_shape")
+    } else if (key == "output_shape")
       settings.set("classes", value.is_null() ? Value(0) : to_value(value[0]));
     else if (key == "pooling")
       settings.set("pooling", value.is_null() ? Value("none") : to_value(value));
@@ -25,7 +26,13 @@ Value published_settings(const nlohmann::json& config) {
       settings.set("stride", value.is_null() ? Value(0) : to_value(value));
     else if (key == "drop_path_rate")
       settings.set("drop_path", value.get<double>());
-    else if (key != "conv_kernel_size" && key != "checkpoint_input_shape")
+    else if (key == "alternation")  // of the directions, in which the published code has this form alone
+      check(value == "bidirectional", "Vision-LSTM's 'alternation' = ", value.dump(),
+            " is a setting unknown here");
+    else if (key == "patch_size" && value.is_array()) {
+      check(value[0] == value[1], "patches that are not square are a setting unknown here");
+      settings.set(key, to_value(value[0]));
+    } else if (key != "conv_kernel_size" && key != "checkpoint_input_shape")
       settings.set(key, to_value(value));
   }
   return settings;

@@ -8,7 +8,12 @@ namespace {
 // Arguments whose values are not ours; false for any other.
 bool set_special(Value& settings, const std::string& key, const nlohmann::json& value,
                  const nlohmann::json& config) {
-  if (key == "dynamic_img_size") return true;  // ours always takes other sizes
+  // Ours always takes other sizes; first values, and what evaluation does not see.
+  for (const char* none : {"dynamic_img_size", "weight_init", "drop_rate", "pos_drop_rate", "patch_drop_rate",
+                           "proj_drop_rate", "attn_drop_rate", "dropout", "attention_dropout"})
+    if (key == none) return true;
+  for (const char* off : {"dynamic_img_pad", "scale_attn_norm", "scale_mlp_norm", "pool_include_prefix"})
+    if (key == off && value == false) return true;
   if (key == "mlp_dim") {  // torchvision; half a channel more, which is cut off, stands over any rounding
     settings.set("mlp_ratio", (value.get<double>() + 0.5) / config["hidden_dim"].get<double>());
   } else if (key == "fc_norm") {
@@ -86,7 +91,9 @@ CaseResult check_vit(const Golden& golden) {
       return outputs;
     }
     models::Taps taps{.wanted = [](const std::string& name) { return name == "tokens"; }, .kept = {}};
-    outputs["y"] = model.forward(input("x"), models::Context{.taps = &taps});
+    const models::Context context{.taps = &taps};
+    outputs["y"] =
+        model.classes() > 0 ? model.forward(input("x"), context) : model.backbone->embed(input("x"), context);
     if (golden.has("output.features")) outputs["features"] = taps.kept.at("tokens");
     return outputs;
   });
