@@ -72,9 +72,9 @@ TEST(Mesh, WrongDegreesAreRefusedInOneLine) {
             "only; leave "
             "it at 1");
   EXPECT_EQ(refusal(degrees(2, 2, 1, 1, 1), 4),
-            "parallel.shard = 2 divides nothing: set parallel.zero to 1 or 2");
+            "parallel.shard = 2 divides nothing: set parallel.zero to 1, 2 or 3");
   EXPECT_EQ(error_of([] { require_trainable(degrees(1, "auto", 1, 1, 1)); }),
-            "parallel.shard = \"auto\" divides nothing: set parallel.zero to 1 or 2");
+            "parallel.shard = \"auto\" divides nothing: set parallel.zero to 1, 2 or 3");
 }
 
 TEST(MeshTest, WithZeroTheShardAxisTakesTheProcessesThatAreLeft) {

@@ -248,16 +248,16 @@ void compare_classes(const std::string& root, const std::vector<std::string>& fo
       unknown.add(root, "/", name, " is no class of the training set", other_form(name, required));
 }
 
-// True if every class folder holds the splits: cat/train, cat/val.
+// True if every class folder holds the splits: cat/train, cat/val. A single folder is no set of classes (images/train).
 bool splits_are_inside(const std::string& root, const std::vector<std::string>& classes) {
-  return std::ranges::all_of(classes, [&](const std::string& name) {
-    const fs::path folder = fs::path(root) / name;
-    const std::vector<std::string> inside = list(folder, is_folder);
-    const auto is_split = [](const std::string& word) { return split_of_name(word).has_value(); };
-    const auto trains = std::ranges::count_if(
-        inside, [](const std::string& word) { return split_of_name(word) == Split::train; });
-    return trains == 1 && std::ranges::all_of(inside, is_split) && !holds_images(folder);
-  });
+  return classes.size() > 1 && std::ranges::all_of(classes, [&](const std::string& name) {
+           const fs::path folder = fs::path(root) / name;
+           const std::vector<std::string> inside = list(folder, is_folder);
+           const auto is_split = [](const std::string& word) { return split_of_name(word).has_value(); };
+           const auto trains = std::ranges::count_if(
+               inside, [](const std::string& word) { return split_of_name(word) == Split::train; });
+           return trains == 1 && std::ranges::all_of(inside, is_split) && !holds_images(folder);
+         });
 }
 
 // Adds the images of the set's classes that have a folder. If the classes hold the splits, `split` is the one to add.
