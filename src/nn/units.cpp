@@ -1,6 +1,7 @@
 #include "nn/units.h"
 
 #include "nn/checkpoint.h"
+#include "ops/inference.h"
 
 namespace tessera::nn {
 namespace {
@@ -35,6 +36,9 @@ torch::Tensor run_unit(const torch::Tensor& x, const Unit& unit) {
     return checkpoint(kept, x, reads);
   }
   keeper->enter(parameters);
+  ops::InferenceSettings settings = ops::inference_settings();
+  settings.keep_packed = settings.keep_packed && gradients;  // copies would outlive the weights
+  const ops::InferenceScope scope(settings);
   torch::Tensor y = unit.body(x);
   if (gradients && y.requires_grad())
     y.register_hook([parameters, keeper](const torch::Tensor&) { keeper->enter_backward(parameters); });

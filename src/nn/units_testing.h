@@ -11,9 +11,10 @@ namespace tessera::nn {
 // A stack that reads a weight of a unit outside a pass of this unit gets NaN.
 class PoisonedUnits final : public UnitKeeper {
  public:
-  explicit PoisonedUnits(torch::nn::Module& module) {
+  explicit PoisonedUnits(torch::nn::Module& module) : PoisonedUnits(units_of(module)) {}
+  explicit PoisonedUnits(const std::vector<std::vector<torch::Tensor>>& units) {
     const torch::NoGradGuard no_grad;
-    for (const auto& unit : units_of(module))
+    for (const auto& unit : units)
       for (const torch::Tensor& tensor : unit) {
         values_.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().clone());
         tensors_.push_back(tensor);
@@ -26,11 +27,13 @@ class PoisonedUnits final : public UnitKeeper {
 
   void enter(const std::vector<torch::Tensor>& parameters) override {
     for (const torch::Tensor& tensor : parameters)
-      tensor.variable_data().copy_(values_.at(tensor.unsafeGetTensorImpl()));
+      if (const auto value = values_.find(tensor.unsafeGetTensorImpl()); value != values_.end())
+        tensor.variable_data().copy_(value->second);
   }
   void leave(const std::vector<torch::Tensor>& parameters) override {
     for (const torch::Tensor& tensor : parameters)
-      tensor.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
+      if (values_.contains(tensor.unsafeGetTensorImpl()))
+        tensor.variable_data().fill_(std::numeric_limits<double>::quiet_NaN());
   }
   void enter_backward(const std::vector<torch::Tensor>& parameters) override {
     leave(running_);

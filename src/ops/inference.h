@@ -23,8 +23,8 @@ struct InferenceSettings {
   bool int8 = false;
   // Composed: sequences of more tokens take the chunkwise form of the mLSTM. 0: all take the parallel form.
   int64_t parallel_tokens = 0;
-  // False: convolutions prepare their weights for every call and keep nothing, to save memory (Winograd's
-  // transformed weights are four times as large as the weights).
+  // False: layers prepare their weights for every call and keep nothing, to save memory (Winograd's transformed
+  // weights are four times as large as the weights).
   bool keep_packed = true;
 };
 const InferenceSettings& inference_settings();

@@ -102,6 +102,8 @@ std::shared_ptr<const kernels::PackedLinear> LinearCache::packed(const LinearPar
                      p.weight_bits};
   };
   const LinearKey key = key_now();
+  if (!inference_settings().keep_packed && !packed_only())
+    return std::make_shared<const kernels::PackedLinear>(pack(p, *key.implementation));
   const std::lock_guard lock(state_->mutex);
   if (!state_->packed || !(state_->key == key)) {
     const Profiled profiled("linear packing");

@@ -53,6 +53,7 @@ DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const Nam
     weights_.push_back({name, whole, raw, layout_.cut(name, raw).clone(), layout_.rows(name)});
     if (in_units.contains(whole.unsafeGetTensorImpl())) let_go({weights_.size() - 1});
   }
+  for (const auto& unit : units) units_.push_back(ids_of(unit));
 }
 
 const torch::Tensor* DividedWeights::part(const torch::Tensor& whole) const {
@@ -202,6 +203,22 @@ void DividedWeights::leave_backward() {
   backward_parameters_.clear();
 }
 
+int64_t DividedWeights::unit_of(const std::vector<torch::Tensor>& parameters) const {
+  const Ids ids = ids_of(parameters);
+  const auto unit = std::find(units_.begin(), units_.end(), ids);
+  if (unit != units_.end() && !ids.empty()) return unit - units_.begin();
+  for (const size_t id : ids)
+    check(weights_[id].holders > 0, "divided weights: the block with '", weights_[id].name, "' is no unit");
+  return -1;
+}
+
+void DividedWeights::gather_unit(int64_t unit) {
+  const Ids& ids = units_.at(static_cast<size_t>(unit));
+  hold(ids);
+  Fetch fetch = start(ids);
+  finish(fetch);
+}
+
 void DividedWeights::end_pass() {
   leave_backward();
   settle();
@@ -217,11 +234,11 @@ void DividedWeights::outdate(const Ids& ids) const {
   for (const size_t id : ids) weights_[id].whole.unsafeGetTensorImpl()->bump_version();
 }
 
-void DividedWeights::updated() {
+void DividedWeights::updated(bool frozen) {
   Ids all, whole;
   for (size_t id = 0; id < weights_.size(); ++id) {
     all.push_back(id);
-    if (weights_[id].holders > 0 && weights_[id].whole.requires_grad()) whole.push_back(id);
+    if (weights_[id].holders > 0 && (frozen || weights_[id].whole.requires_grad())) whole.push_back(id);
   }
   Fetch fetch = start(whole);
   finish(fetch);

@@ -39,11 +39,18 @@ class DividedWeights final : public nn::UnitKeeper {
   void enter(const std::vector<torch::Tensor>& parameters) override;
   void leave(const std::vector<torch::Tensor>& parameters) override;
   void enter_backward(const std::vector<torch::Tensor>& parameters) override;
+  // Returns the number of the unit with these parameters, -1 if all of them are whole.
+  int64_t unit_of(const std::vector<torch::Tensor>& parameters) const;
+  // Makes a unit whole, and holds it until let_go_unit(). Collective.
+  void gather_unit(int64_t unit);
+  void let_go_unit(int64_t unit) { let_go(units_.at(static_cast<size_t>(unit))); }
+  const Axis& axis() const { return axis_; }
+
   // Call after each backward pass, also after one that failed. Exchanges nothing.
   void end_pass();
 
-  // Call after the parts have changed: brings what stays whole up to date. Collective.
-  void updated();
+  // Call after the parts have changed: brings what stays whole up to date, frozen weights if `frozen`. Collective.
+  void updated(bool frozen = false);
   // Call after whole tensors have changed: takes this process's rows of all that are whole now.
   void take();
   // Makes the named tensors whole until release(), with the current rows of all processes. Collective.
@@ -81,6 +88,7 @@ class DividedWeights final : public nn::UnitKeeper {
   const Axis& axis_;
   const Layout layout_;
   std::vector<Weight> weights_;
+  std::vector<Ids> units_;
   std::unordered_map<const c10::TensorImpl*, size_t> ids_;
   std::function<void(const std::vector<torch::Tensor>&)> done_;
   std::vector<Ids> order_, last_order_;  // units in this forward pass and in the one before

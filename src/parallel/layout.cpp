@@ -19,13 +19,21 @@ std::vector<int64_t> divide(int64_t rows, const std::vector<int64_t>& bytes) {
   return counts;
 }
 
+// Returns the process with the fewest bytes of those with the most rows.
+int lightest_of_largest(const std::vector<int64_t>& rows, const std::vector<int64_t>& bytes) {
+  size_t best = 0;
+  for (size_t i = 1; i < rows.size(); ++i)
+    if (rows[i] > rows[best] || (rows[i] == rows[best] && bytes[i] < bytes[best])) best = i;
+  return static_cast<int>(best);
+}
+
 }  // namespace
 
 Layout::Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole)
     : processes_(axis.size()), rank_(axis.rank()) {
-  std::vector<int64_t> bytes(static_cast<size_t>(processes_), 0);
+  std::vector<int64_t> bytes(static_cast<size_t>(processes_), 0), owned = bytes;
   for (const auto& [name, whole] : wholes) {
-    Held held{whole.sizes().vec(), std::vector<int64_t>(bytes.size(), 0)};
+    Held held{whole.sizes().vec(), std::vector<int64_t>(bytes.size(), 0), 0};
     const int64_t rows = whole.dim() == 0 ? 1 : whole.size(0);
     if (whole.dim() < 2 || rows < processes_ || held_whole(name)) {
       const auto lightest = std::min_element(bytes.begin(), bytes.end());
@@ -35,6 +43,8 @@ Layout::Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& he
     }
     const int64_t row_bytes = rows > 0 ? static_cast<int64_t>(whole.nbytes()) / rows : 0;
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] += held.rows[i] * row_bytes;
+    held.owner = lightest_of_largest(held.rows, owned);
+    owned[static_cast<size_t>(held.owner)] += static_cast<int64_t>(whole.nbytes());
     check(held_.emplace(name, std::move(held)).second, "layout: tensor '", name, "' is named twice");
   }
 }
@@ -46,12 +56,6 @@ const Layout::Held& Layout::held(const std::string& name) const {
 }
 
 const std::vector<int64_t>& Layout::rows(const std::string& name) const { return held(name).rows; }
-
-int Layout::owner(const std::string& name) const {
-  if (processes_ == 1) return 0;
-  const std::vector<int64_t>& counts = rows(name);
-  return static_cast<int>(std::max_element(counts.begin(), counts.end()) - counts.begin());
-}
 
 int64_t Layout::values(const std::string& name, int process) const {
   const Held& tensor = held(name);
@@ -80,10 +84,10 @@ NamedTensors Layout::cut(const NamedTensors& wholes) const {
   return parts;
 }
 
-torch::Tensor Layout::join(const std::string& name, const torch::Tensor& part, const Axis& axis) const {
+torch::Tensor Layout::join(const std::string& name, const torch::Tensor& part, const Axis& axis,
+                           int to) const {
   if (processes_ == 1) return part;
   const Held& tensor = held(name);
-  const int to = owner(name);
   std::vector<int64_t> sent(tensor.rows.size(), 0), received(tensor.rows.size(), 0);
   sent[static_cast<size_t>(to)] = tensor.rows[static_cast<size_t>(rank_)];
   if (rank_ == to) received = tensor.rows;

@@ -30,10 +30,11 @@ class Layout {
 
   int processes() const { return processes_; }
   bool has(const std::string& name) const { return held_.contains(name); }
+  const std::vector<int64_t>& shape(const std::string& name) const { return held(name).shape; }
   // Returns the rows of each process. Throws Error for an unknown name.
   const std::vector<int64_t>& rows(const std::string& name) const;
-  // Returns the process with the most rows.
-  int owner(const std::string& name) const;
+  // Returns the process that joins and writes the tensor: one with the most rows, so that all write about as many bytes.
+  int owner(const std::string& name) const { return processes_ == 1 ? 0 : held(name).owner; }
   // Returns the number of values in the rows of a process.
   int64_t values(const std::string& name, int process) const;
   // Returns a view of the rows of a process, by default of this one. A number ([]) is [0] in processes that do not hold
@@ -42,12 +43,13 @@ class Layout {
   torch::Tensor cut(const std::string& name, const torch::Tensor& whole) const;
   // Returns the same of all.
   NamedTensors cut(const NamedTensors& wholes) const;
-  // Returns the whole tensor at its owner, an undefined one elsewhere. Collective over `axis`.
-  torch::Tensor join(const std::string& name, const torch::Tensor& part, const Axis& axis) const;
+  // Returns the whole tensor at process `to`, an undefined one elsewhere. Collective over `axis`.
+  torch::Tensor join(const std::string& name, const torch::Tensor& part, const Axis& axis, int to) const;
 
  private:
   struct Held {
     std::vector<int64_t> shape, rows;  // rows: by process
+    int owner = 0;
   };
   const Held& held(const std::string& name) const;
 

@@ -10,7 +10,6 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "parallel/divided_weights.h"
 
 namespace tessera::parallel {
 namespace {
@@ -283,6 +282,10 @@ void Shards::end() {
 
 nn::UnitKeeper* Shards::units() const { return state_->weights.get(); }
 
+std::unique_ptr<RequestedWeights> Shards::requested() const {
+  return state_->weights ? std::make_unique<RequestedWeights>(*state_->weights) : nullptr;
+}
+
 NamedTensors Shards::rows_of(const NamedTensors& wholes) const { return state_->rows_of(wholes); }
 
 NamedTensors Shards::undivided(NamedTensors wholes) const {
@@ -291,9 +294,9 @@ NamedTensors Shards::undivided(NamedTensors wholes) const {
   return wholes;
 }
 
-void Shards::updated() const {
+void Shards::updated(bool frozen) const {
   if (state_->weights)
-    state_->weights->updated();
+    state_->weights->updated(frozen);
   else
     gather(state_->wholes);
 }
@@ -337,8 +340,16 @@ void Shards::gather(const NamedTensors& all) const {
   while (!in_flight.empty()) take_oldest();
 }
 
+bool Shards::owns(const std::string& name) const {
+  return state_->layout.owner(name) == state_->world.axis(AxisName::shard).rank();
+}
+
 torch::Tensor Shards::join(const std::string& name, const torch::Tensor& part) const {
-  return state_->layout.join(name, part, state_->world.axis(AxisName::shard));
+  return state_->layout.join(name, part, state_->world.axis(AxisName::shard), state_->layout.owner(name));
+}
+
+torch::Tensor Shards::join_at_first(const std::string& name, const torch::Tensor& part) const {
+  return state_->layout.join(name, part, state_->world.axis(AxisName::shard), 0);
 }
 
 bool Shards::first_copy() const { return state_->world.axis(AxisName::replicate).rank() == 0; }

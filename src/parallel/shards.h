@@ -22,6 +22,7 @@
 
 #include "nn/units.h"
 #include "parallel/layout.h"
+#include "parallel/requested_weights.h"
 #include "parallel/world.h"
 
 namespace tessera::parallel {
@@ -51,20 +52,25 @@ class Shards {
 
   // Returns what keeps the weights of blocks; null if every process has all weights.
   nn::UnitKeeper* units() const;
+  // Returns the same for evaluations; null likewise.
+  std::unique_ptr<RequestedWeights> requested() const;
   // Returns this process's rows of tensors of the layout: those that it updates, or views of the whole tensors.
   NamedTensors rows_of(const NamedTensors& wholes) const;
   // Returns those that every process has whole between steps.
   NamedTensors undivided(NamedTensors wholes) const;
-  // Call after the parts have changed: brings the whole tensors up to date. Collective.
-  void updated() const;
+  // Call after the parts have changed: brings the whole tensors up to date, frozen ones if `frozen`. Collective.
+  void updated(bool frozen = false) const;
   // Call after whole tensors have changed, such as by loading, for the parts to follow.
   void take() const;
   // Fills in the rows that other processes hold. All tensors must be in the layout. Weights that are divided are whole
   // until release(). Collective.
   void gather(const NamedTensors& wholes) const;
   void release() const;
-  // Returns the whole tensor at its owner, an undefined one elsewhere.
+  // True if this process is the owner of a tensor.
+  bool owns(const std::string& name) const;
+  // Returns the whole tensor at its owner, or at the axis's first process, an undefined one elsewhere.
   torch::Tensor join(const std::string& name, const torch::Tensor& part) const;
+  torch::Tensor join_at_first(const std::string& name, const torch::Tensor& part) const;
   // True for one process of those that have the same rows.
   bool first_copy() const;
   // Returns the p-norm of the tensors of all processes. `own`: the norm of this process's tensors.

@@ -1,6 +1,7 @@
 #include "models/base/causal_backbone.h"
 
 #include "core/error.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 
@@ -38,8 +39,12 @@ torch::Tensor CausalBackbone::step(const torch::Tensor& tokens, Cache& cache) {
   const int64_t place = cache.places.empty() ? cache.tokens : cache.places[static_cast<size_t>(cache.tokens)];
   torch::Tensor x = tokens;
   if (const torch::Tensor position = position_at(place); position.defined()) x = x + position;
-  for (int64_t i = 0; i < block_count(); ++i)
-    x = step_block(i, x, place, cache.blocks[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < block_count(); ++i) {
+    const auto body = [&](const torch::Tensor& in) {
+      return step_block(i, in, place, cache.blocks[static_cast<size_t>(i)]);
+    };
+    x = nn::run_unit(x, {.body = body, .parameters = [&] { return parameters_of_block(i); }});
+  }
   ++cache.tokens;
   return norm_tokens(x);
 }

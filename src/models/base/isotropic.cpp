@@ -122,7 +122,7 @@ torch::Tensor IsotropicBackbone::run(const Tokens& tokens, const Context& given,
     std::vector<torch::Tensor> reads;
     if (context.condition.defined()) reads.push_back(context.condition);  // it gets its gradient too
     x = nn::run_unit(x, {.body = body,
-                         .parameters = [&] { return blocks_[static_cast<size_t>(i)]->parameters(); },
+                         .parameters = [&] { return parameters_of_block(i); },
                          .recompute = recompute,
                          .reads = reads});
     x = after_block(i, x, tokens);

@@ -68,6 +68,9 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
                              const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
+  std::vector<torch::Tensor> parameters_of_block(int64_t index) const {
+    return blocks_[static_cast<size_t>(index)]->parameters();
+  }
   // Registers "residual" in the blocks that a bottleneck of convolutions follows; called after all blocks
   // exist.
   void add_conv_blocks(const WindowSettings& windows, int64_t dim);
