@@ -27,6 +27,12 @@ void keep_freed_memory() {
 #endif
 }
 
+void trim_freed_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 void return_freed_memory(int large) {
 #ifdef __GLIBC__
   // NOLINTBEGIN(concurrency-mt-unsafe): these settings are single words that later allocations read

@@ -13,6 +13,9 @@ namespace tessera {
 // small Vision-LSTM). Call it when a program starts; it has no effect if the C library has no such setting.
 void keep_freed_memory();
 
+// Returns the pages of free blocks to the system once; later blocks are kept again.
+void trim_freed_memory();
+
 // Reverses this: returns free memory to the system, and from now on every freed block of at least `large`
 // bytes. For work on a few very large tensors, where fresh pages cost little next to the arithmetic.
 // Fragmentation would otherwise take several times the memory of the blocks.

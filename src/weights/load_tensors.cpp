@@ -71,7 +71,7 @@ Matches match(const NamedTensors& targets, const StoredTensors& stored, const Lo
   return out;
 }
 
-void copy(const torch::Tensor& target, const Match& match, const LoadRules& rules,
+void copy(const std::string& name, const torch::Tensor& target, const Match& match, const LoadRules& rules,
           const StoredTensors& stored) {
   const TensorView& view = match.stored->view();
   if (is_floating(view) != target.is_floating_point())
@@ -82,7 +82,10 @@ void copy(const torch::Tensor& target, const Match& match, const LoadRules& rule
   if (!rules.finite.empty() && !value.isfinite().all().item<bool>())
     fail("'", stored.where(), "': tensor '", printable(view.name),
          "' holds numbers that are not finite: ", rules.finite);
-  torch::Tensor(target).copy_(value);
+  if (rules.take)
+    rules.take(name, value);
+  else
+    torch::Tensor(target).copy_(value);
 }
 
 }  // namespace
@@ -94,7 +97,7 @@ LoadedTensors load_tensors(const NamedTensors& targets, const StoredTensors& sto
   for (size_t i = 0; i < targets.size(); ++i) {
     if (!found.list[i].stored) continue;
     try {
-      copy(targets[i].second, found.list[i], rules, stored);
+      copy(targets[i].first, targets[i].second, found.list[i], rules, stored);
     } catch (const Error& error) {
       const std::string line = error.what();
       if (line.find(stored.where()) != std::string::npos) throw;
@@ -115,10 +118,12 @@ std::vector<const StoredTensor*> match_tensors(const NamedTensors& targets, cons
   return matched;
 }
 
-void load_own(const NamedTensors& targets, const WeightFile& file) {
+void load_own(const NamedTensors& targets, const WeightFile& file,
+              std::function<void(const std::string& name, const torch::Tensor& value)> take) {
   std::vector<NamePlace> same;
   for (const TensorView& view : file.tensors()) same.push_back({view.name, view.name});
-  load_tensors(targets, {file.tensors(), same, file.path()}, {.misfit = "does not fit the run"}, &file);
+  load_tensors(targets, {file.tensors(), same, file.path()},
+               {.misfit = "does not fit the run", .take = std::move(take)}, &file);
 }
 
 int64_t numbers_in(const std::vector<TensorView>& views) {

@@ -24,6 +24,8 @@ struct LoadRules {
   std::function<torch::Tensor(const std::string& name, const torch::Tensor& stored,
                               torch::IntArrayRef wanted)>
       fit = {};
+  // Takes a tensor in place of the target, which may have no memory: for a process that keeps rows of it.
+  std::function<void(const std::string& name, const torch::Tensor& value)> take = {};
 };
 
 struct LoadedTensors {
@@ -41,8 +43,9 @@ LoadedTensors load_tensors(const NamedTensors& targets, const StoredTensors& sto
 std::vector<const StoredTensor*> match_tensors(const NamedTensors& targets, const StoredTensors& stored,
                                                const LoadRules& rules);
 
-// Loads all tensors of a run's file, which has the names of the targets.
-void load_own(const NamedTensors& targets, const WeightFile& file);
+// Loads all tensors of a run's file, which has the names of the targets. `take` as in LoadRules.
+void load_own(const NamedTensors& targets, const WeightFile& file,
+              std::function<void(const std::string& name, const torch::Tensor& value)> take = {});
 
 // Returns the total number of elements.
 int64_t numbers_in(const std::vector<TensorView>& views);
@@ -56,6 +59,10 @@ DType element_type(const torch::Tensor& tensor, const std::string& name);
 
 // Writes tensors of any device in their own dtype. Returns the XXH3-64 of the file.
 std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
+// The same for tensors that exist one at a time: `next` returns each in turn, with the dtype and shape of that of `like`,
+// which may be on the meta device.
+std::string save_each_tensor(const std::string& path, const NamedTensors& like, const Metadata& metadata,
+                             const std::function<torch::Tensor()>& next);
 // Copies a view of a file into a tensor that owns its memory.
 torch::Tensor to_tensor(const TensorView& view);
 NamedTensors read_tensors(const SafetensorsFile& file);

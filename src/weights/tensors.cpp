@@ -57,6 +57,20 @@ std::string save_tensors(const std::string& path, const NamedTensors& tensors, c
   return write_safetensors(path, views, metadata);
 }
 
+std::string save_each_tensor(const std::string& path, const NamedTensors& like, const Metadata& metadata,
+                             const std::function<torch::Tensor()>& next) {
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : like)
+    views.push_back({name, element_type(tensor, name), tensor.sizes().vec(), {}});
+  torch::Tensor plain;  // the memory of the bytes until the next call
+  return stream_safetensors(path, views, metadata, [&](const TensorView& view) {
+    plain = next().detach().to(torch::kCPU).contiguous();
+    check(element_type(plain, view.name) == view.dtype, "'", path, "': tensor '", view.name,
+          "' has another element type than the model's");
+    return std::span(static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes());
+  });
+}
+
 torch::Tensor to_tensor(const TensorView& view) {
   torch::Tensor tensor = torch::empty(view.shape, torch::TensorOptions(scalar_type(view.dtype)));
   check(tensor.nbytes() == view.bytes.size(), "tensor '", view.name, "' has ", view.bytes.size(),

@@ -312,6 +312,13 @@ namespace {
 
 std::string quoted(const std::string& s) { return nlohmann::json(s).dump(); }
 
+[[noreturn]] void fail_length(const std::string& path, const TensorView& t, size_t size,
+                              const std::optional<uint64_t>& needed) {
+  fail("cannot write '", path, "': tensor '", printable(t.name), "' has ", size, " bytes, ",
+       safetensors_name(t.dtype), " ", shape_text(t.shape), " needs ",
+       needed ? std::to_string(*needed) : "more than there are");
+}
+
 // The header preceded by its length, padded to a multiple of 8 bytes.
 std::string make_header(const std::vector<TensorView>& tensors, const Metadata& metadata,
                         const std::string& path) {
@@ -334,9 +341,7 @@ std::string make_header(const std::vector<TensorView>& tensors, const Metadata& 
     if (t.name == "__metadata__" || !names.insert(t.name).second) fail(where(), ": the name is taken");
     if (t.shape.size() > kMaxDims) fail(where(), " has more than ", kMaxDims, " dimensions");
     const auto bytes = bytes_of(t.shape, t.dtype);
-    if (!bytes || *bytes != t.bytes.size())
-      fail(where(), " has ", t.bytes.size(), " bytes, ", safetensors_name(t.dtype), " ", shape_text(t.shape),
-           " needs ", bytes ? std::to_string(*bytes) : "more than there are");
+    if (!bytes) fail_length(path, t, t.bytes.size(), bytes);
     json += text(json.size() == 1 ? "" : ",", quoted(t.name), ":{\"dtype\":\"", safetensors_name(t.dtype),
                  "\",\"shape\":[");
     for (size_t i = 0; i < t.shape.size(); ++i) json += text(i ? "," : "", t.shape[i]);
@@ -352,21 +357,39 @@ std::string make_header(const std::vector<TensorView>& tensors, const Metadata& 
   return out + json;
 }
 
+void put_each(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
+              const Metadata& metadata, const BytesOf& bytes_of_tensor) {
+  file.write(make_header(tensors, metadata, name));
+  for (const TensorView& t : tensors) {
+    const std::span<const std::byte> bytes = bytes_of_tensor(t);
+    if (const auto needed = bytes_of(t.shape, t.dtype); bytes.size() != needed)
+      fail_length(name, t, bytes.size(), needed);
+    file.write(bytes);
+  }
+}
+
 }  // namespace
 
 void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
                      const Metadata& metadata, const std::function<void()>& before_each) {
-  file.write(make_header(tensors, metadata, name));
-  for (const TensorView& t : tensors) {
+  put_each(file, name, tensors, metadata, [&](const TensorView& t) {
     if (before_each) before_each();
-    file.write(t.bytes);
-  }
+    return t.bytes;
+  });
 }
 
 std::string write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                               const Metadata& metadata, const std::function<void()>& before_each) {
   AtomicFile file(path);
   put_safetensors(file, path, tensors, metadata, before_each);
+  file.commit();
+  return file.checksum();
+}
+
+std::string stream_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
+                               const Metadata& metadata, const BytesOf& bytes_of_tensor) {
+  AtomicFile file(path);
+  put_each(file, path, tensors, metadata, bytes_of_tensor);
   file.commit();
   return file.checksum();
 }

@@ -48,7 +48,11 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 // target is unchanged.
 std::string write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                               const Metadata& metadata = {}, const std::function<void()>& before_each = {});
-// The same into a file that the caller commits; errors call it `name`.
+// The same for tensors that exist one at a time: the views have no bytes, `bytes_of` returns those of each in turn.
+using BytesOf = std::function<std::span<const std::byte>(const TensorView&)>;
+std::string stream_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
+                               const Metadata& metadata, const BytesOf& bytes_of);
+// The same as write_safetensors into a file that the caller commits; errors call it `name`.
 void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
                      const Metadata& metadata, const std::function<void()>& before_each);
 

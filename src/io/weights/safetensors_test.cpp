@@ -279,6 +279,26 @@ TEST_F(SafetensorsTest, DamagedFilesAreRefusedOrStayInBounds) {
   }
 }
 
+TEST_F(SafetensorsTest, TensorsThatExistOneAtATimeMakeTheSameFile) {
+  const auto bytes = as_bytes("12345678");
+  const std::vector<TensorView> whole = {{"a", DType::f32, {2}, bytes},
+                                         {"b", DType::u8, {3}, bytes.subspan(5)}};
+  std::vector<TensorView> none = whole;
+  for (TensorView& view : none) view.bytes = {};
+  const Metadata metadata = {{"format", "pt"}};
+  const std::string sum = write_safetensors(path("whole"), whole, metadata);
+  EXPECT_EQ(
+      stream_safetensors(path("one by one"), none, metadata,
+                         [&](const TensorView& view) { return view.name == "a" ? bytes : bytes.subspan(5); }),
+      sum);
+  EXPECT_TRUE(read_file(path("whole")) == read_file(path("one by one")));
+  EXPECT_EQ(error_of([&] {
+              stream_safetensors(path("whole"), none, metadata, [&](const TensorView&) { return bytes; });
+            }),
+            "cannot write '" + path("whole") + "': tensor 'b' has 8 bytes, U8 [3] needs 3");
+  EXPECT_TRUE(read_file(path("whole")) == read_file(path("one by one")));
+}
+
 TEST_F(SafetensorsTest, TheWriterRefusesWhatTheReaderWould) {
   const std::string start = "cannot write '" + path("f") + "': ";
   const auto said = [&](const std::vector<TensorView>& tensors, const Metadata& metadata = {}) {
