@@ -418,6 +418,8 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   if (world && recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
     setup.model.notes.emplace_back(kSharedNote);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
+  // Freed weights of other units would stay in the process, in the gaps of its heap.
+  if (setup.optimisation.shards && setup.optimisation.shards->units()) return_freed_memory();
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);

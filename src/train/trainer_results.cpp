@@ -1,6 +1,7 @@
 // Evaluation, output and reports of a run.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 
 #include "core/error.h"
@@ -71,6 +72,18 @@ bool holds_the_same(const std::string& path, const WeightFile& wanted) {
          });
 }
 
+// Writes a run's weights from a checkpoint, in the order of the model.
+void write_again(const std::string& path, const WeightFile& kept, const RunTask& model) {
+  std::map<std::string, const TensorView*> views;
+  for (const TensorView& view : kept.tensors()) views.emplace(view.name, &view);
+  save_each_tensor(path, model.state, weights_metadata(model.info), [&, next = size_t{0}]() mutable {
+    const std::string& name = model.state.at(next++).first;
+    const auto found = views.find(name);
+    check(found != views.end(), "'", kept.path(), "' has no tensor '", name, "'");
+    return to_tensor(*found->second);
+  });
+}
+
 Metrics values_of(const std::vector<tasks::Metric>& metrics) {
   Metrics values;
   for (const tasks::Metric& metric : metrics) values.emplace_back(metric.info.name, metric.value);
@@ -79,19 +92,23 @@ Metrics values_of(const std::vector<tasks::Metric>& metrics) {
 
 }  // namespace
 
+// Exchanges the weights of the model and their average, which has the rows of this process if they are divided.
 void Trainer::exchange_average() {
   if (!optimisation_.ema) return;
-  if (optimisation_.shards)
-    optimisation_.ema->exchange_rows(optimisation_.averaged);
-  else
-    optimisation_.ema->exchange(model_.state);
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (!shards) return optimisation_.ema->exchange(model_.state);
+  optimisation_.ema->exchange_rows(optimisation_.averaged);
 }
 
 void Trainer::with_final_weights(const std::function<void()>& function) {
-  const parallel::Shards* const shards = optimisation_.shards.get();
-  const bool gathers = shards && (optimisation_.ema || shards->units());
+  const parallel::Shards* const shards = optimisation_.ema ? optimisation_.shards.get() : nullptr;
+  const auto bring_up_to_date = [&] {
+    if (!shards) return;
+    if (shards->units()) shards->updated();
+    shards->gather(shards->undivided(model_.state));
+  };
   exchange_average();
-  if (gathers) shards->gather(model_.state);
+  bring_up_to_date();
   try {
     function();
   } catch (...) {
@@ -99,20 +116,27 @@ void Trainer::with_final_weights(const std::function<void()>& function) {
     throw;
   }
   exchange_average();
-  if (!gathers) return;
-  if (shards->units()) {
-    shards->release();
-    shards->updated();
-  }
-  if (optimisation_.ema) shards->gather(shards->undivided(model_.state));
+  bring_up_to_date();
 }
 
+// Divided tensors come to the first process one at a time.
 void Trainer::save_final_weights(const std::string& path) {
-  const auto save = [&](const NamedTensors& tensors) {
-    if (leader()) save_weights(path, tensors, model_.info);
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  const Metadata metadata = weights_metadata(model_.info);
+  if (!shards) {
+    if (leader())
+      save_tensors(path, optimisation_.ema ? optimisation_.ema->tensors() : model_.state, metadata);
+    return;
+  }
+  if (!shards->first_copy()) return;
+  const NamedTensors rows = optimisation_.ema ? optimisation_.ema->tensors() : shards->rows_of(model_.state);
+  auto next = rows.begin();
+  const auto joined = [&] {
+    const auto& [name, part] = *next++;
+    return shards->join_at_first(name, part);
   };
-  if (optimisation_.ema && !optimisation_.shards) return save(optimisation_.ema->tensors());
-  with_final_weights([&] { save(model_.state); });
+  if (leader()) save_each_tensor(path, model_.state, metadata, joined);
+  while (next != rows.end()) joined();
 }
 
 tasks::Findings Trainer::run_evaluation(bool last) {
@@ -125,13 +149,23 @@ tasks::Findings Trainer::run_evaluation(bool last) {
                            setup_.plan.validation_samples);
     return !alone || !interrupted();  // several stop together, after the evaluation
   };
-  if (!alone) options.gather = [&](const std::string& bytes) { return world_.gather(bytes); };
+  const auto requested = optimisation_.shards ? optimisation_.shards->requested() : nullptr;
+  const auto wait_for_all = [&] {
+    if (requested) requested->wait_for_all();
+  };
+  if (!alone)
+    options.gather = [&](const std::string& bytes) {
+      wait_for_all();
+      return world_.gather(bytes);
+    };
   if (leader()) options.blocks = {"pictures"};
   if (last && leader()) options.blocks = {"pictures", "completions", "confusion"};
   options.seed = setup_.seed();
   tasks::Findings findings;
   with_final_weights([&] {
+    const nn::UnitScope units(requested.get());
     for (const auto& evaluator : task_.evaluators()) tasks::append(findings, evaluator->run(options));
+    wait_for_all();
   });
   tasks::set_training(model_.parts, true);
   for (const std::string& line : everyones_lines(world_, findings.broken.lines))
@@ -215,69 +249,6 @@ void Trainer::checkpoint() {
   saved_at_ = steady_seconds();
 }
 
-// Returns the whole tensors that this process writes, from parts of all processes. `of_optimiser`: the names are
-// "exp_avg.NAME" and so on; counts of updates, which are the same everywhere, are the leader's.
-NamedTensors Trainer::joined(const NamedTensors& parts, bool of_optimiser) const {
-  const parallel::Shards* const shards = optimisation_.shards.get();
-  if (!shards) return parts;
-  NamedTensors mine;
-  if (!shards->first_copy()) return mine;
-  for (const auto& [name, part] : parts) {
-    const bool counts = of_optimiser && name.starts_with(kCountOfUpdates);
-    const torch::Tensor whole = counts ? (leader() ? part : torch::Tensor())
-                                       : shards->join(of_optimiser ? name_of_parameter(name) : name, part);
-    if (whole.defined()) mine.emplace_back(name, whole);
-  }
-  return mine;
-}
-
-// Returns the files of the current step with the tensors that this process writes.
-std::vector<CheckpointFile> Trainer::checkpoint_files() const {
-  const Metadata metadata = weights_metadata(model_.info);
-  NamedTensors frozen, others;
-  for (const auto& one : model_.state) (model_.frozen.contains(one.first) ? frozen : others).push_back(one);
-  const auto file_of = [&](const char* name, NamedTensors tensors) {
-    std::erase_if(tensors, [&](const auto& one) { return model_.frozen.contains(one.first); });
-    return CheckpointFile{
-        .name = name, .tensors = std::move(tensors), .metadata = metadata, .frozen = frozen};
-  };
-  const bool divided = optimisation_.shards && optimisation_.shards->units();
-  if (divided) others = joined(optimisation_.shards->rows_of(others), /*of_optimiser=*/false);
-  std::vector<CheckpointFile> files = {
-      file_of(kWeightsFile, std::move(others)),
-      {kOptimiserFile, joined(optimisation_.optimiser->state(), /*of_optimiser=*/true), {}, {}, true}};
-  files.front().divided = divided;
-  if (!optimisation_.ema) return files;
-  files.push_back(file_of(kEmaFile, joined(optimisation_.ema->tensors(), /*of_optimiser=*/false)));
-  files.back().divided = true;
-  return files;
-}
-
-void Trainer::write_checkpoint() {
-  const double began = steady_seconds();
-  state_.seconds = seconds();
-  if (leader()) state_.metrics_bytes = directory_.sync_metrics();
-  Writers writers;
-  if (const parallel::Shards* const shards = optimisation_.shards.get()) {
-    const parallel::Axis& axis = world_.axis(parallel::AxisName::shard);
-    writers = {leader(), shards->first_copy() ? axis.rank() : -1, axis.size(),
-               [this](const std::string& bytes) { return world_.gather(bytes); }};
-  }
-  // The first checkpoints write frozen weights, which later ones link to.
-  NamedTensors frozen;
-  if (optimisation_.shards && world_.any(leader() && !model_.frozen.empty() && !store_.keeps_frozen()))
-    std::ranges::copy_if(model_.state, std::back_inserter(frozen),
-                         [&](const auto& one) { return model_.frozen.contains(one.first); });
-  const parallel::Shards* const gathers =
-      optimisation_.shards && optimisation_.shards->units() && !frozen.empty() ? optimisation_.shards.get()
-                                                                               : nullptr;
-  if (gathers) gathers->gather(frozen);
-  const uint64_t bytes = store_.save(state_.step, checkpoint_files(), write_state(state_, setup_), writers);
-  if (gathers) gathers->release();
-  for (Observer* observer : options_.observers)
-    observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);
-}
-
 // Deletes older checkpoints only once the new weights have given a finite loss, since the last update may
 // have spoilt them.
 void Trainer::prove_checkpoint() {
@@ -298,11 +269,8 @@ void Trainer::restore_best() {
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
-    NamedTensors wanted;  // in the order of evaluate()
-    for (const auto& [name, tensor] : model_.state)
-      wanted.emplace_back(name, torch::empty_like(tensor, torch::kCPU));
-    load_own(wanted, kept);
-    save_weights(best, wanted, model_.info);
+    torch::Tensor one;
+    write_again(best, kept, model_);
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())
       note(text("the best weights, of step ", state_.best_step, ", are lost: ", why, "; ", error.what()));

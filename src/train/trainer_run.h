@@ -76,6 +76,7 @@ class Trainer {
   void restore_best();
   void open_loaders();
   void restore(const StoredCheckpoint& stored);
+  void restore_weights(const WeightFile& file);
   void check_disk() const;
 
   // The loop.
@@ -100,7 +101,7 @@ class Trainer {
   void evaluate();
   void checkpoint();
   void write_checkpoint();
-  NamedTensors joined(const NamedTensors& parts, bool of_optimiser) const;
+  CheckpointFile joined_file(const char* name, const NamedTensors& parts, Metadata metadata) const;
   NamedTensors load_parts(const StoredCheckpoint& stored, const char* file) const;
   std::vector<CheckpointFile> checkpoint_files() const;
   void prove_checkpoint();
@@ -128,10 +129,9 @@ class Trainer {
   std::unique_ptr<data::Loader> open_loader(const tasks::StreamSpec& stream, bool training,
                                             data::LoaderPosition start = {});
   void collect_bad_pictures();
-  // Calls the function with the tensors to evaluate and save at the end in the model.
+  // Calls the function with the weights to evaluate in the model.
   void with_final_weights(const std::function<void()>& function);
   void exchange_average();
-  void with_whole_weights(const std::function<void()>& function);
   void save_final_weights(const std::string& path);
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -22,16 +23,6 @@ void Trainer::claim_directory() {
   check_disk();
   directory_.claim();
   store_.prepare();
-}
-
-// Calls the function while this process has all weights; what it changes stays changed.
-void Trainer::with_whole_weights(const std::function<void()>& function) {
-  const parallel::Shards* const shards = optimisation_.shards.get();
-  if (!shards || !shards->units()) return function();
-  shards->gather(model_.state);
-  function();
-  shards->take();
-  shards->release();
 }
 
 void Trainer::open_files() {
@@ -179,6 +170,18 @@ NamedTensors Trainer::load_parts(const StoredCheckpoint& stored, const char* nam
   return parts;
 }
 
+void Trainer::restore_weights(const WeightFile& file) {
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (!shards || !shards->units()) return load_own(model_.state, file);
+  const NamedTensors rows = shards->rows_of(model_.state);
+  const std::map<std::string, torch::Tensor> own(rows.begin(), rows.end());
+  load_own(model_.state, file, [&](const std::string& name, const torch::Tensor& whole) {
+    torch::Tensor(own.at(name)).copy_(shards->layout().cut(name, whole));
+  });
+  shards->updated(/*frozen=*/true);
+  shards->gather(shards->undivided(model_.state));
+}
+
 void Trainer::restore(const StoredCheckpoint& stored) {
   const std::string where = stored.path("manifest.json");
   // The stored number of threads is the leader's; other machines may use a different number.
@@ -192,7 +195,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   seconds_before_ = state_.seconds;
   if (leader()) meter_.load_state(state_.meter);  // the sums cover all processes together
   store_.share_frozen(stored);
-  with_whole_weights([&] { load_own(model_.state, WeightFile(stored.weights_path(kWeightsFile))); });
+  restore_weights(WeightFile(stored.weights_path(kWeightsFile)));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load_parts(stored, kEmaFile));
   // Earlier versions also stored moments of frozen parameters, which never changed.
   NamedTensors kept = load_parts(stored, kOptimiserFile);

@@ -37,7 +37,8 @@ TEST_F(ZeroTest, EveryStageMakesTheWeightsOfOneProcess) {
                  {2, {"parallel.zero=3"}},
                  {4, {"parallel.zero=3"}},
                  {4, {"parallel.zero=3", "parallel.replicate=2"}}},
-                {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "optimiser.layer_decay=0.7"});
+                {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "train.eval_batch_size=7",
+                 "optimiser.layer_decay=0.7"});
 }
 
 // Updates that look at all rows of a tensor, or at all gradients.

@@ -13,10 +13,13 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
+#include "io/images/image.h"
 #include "io/weights/safetensors.h"
+#include "nn/units_testing.h"
 #include "open/open_task.h"
 #include "serve/service.h"
 #include "tests/tasks/mean_colour.h"
+#include "train/setup.h"
 #include "train/trainer.h"
 
 namespace tessera {
@@ -208,6 +211,40 @@ TEST_P(WholeTask, IsEvaluatedAndReported) {
   EXPECT_EQ(tasks::task_name(opened.info.task), GetParam().name);
   EXPECT_EQ(opened.task->metadata(), opened.info.task_metadata);
   EXPECT_EQ(opened.task->main_metric().name, GetParam().metric);
+}
+
+// Evaluations read the weights of a block while it runs alone: pictures, completions and captions too.
+TEST_P(WholeTask, IsEvaluatedWithTheWeightsOfTheRunningBlock) {
+  train::Setup setup = train::make_setup(recipe("run", {"train.precision=fp32"}), false);
+  tasks::EvaluateOptions options;
+  options.open = [&](const tasks::StreamSpec& stream) {
+    return std::make_unique<data::Loader>(*stream.source, stream.transform(32),
+                                          train::loader_config(setup.recipe.train, stream, false));
+  };
+  options.blocks = {"classes", "samples", "pictures", "completions", "confusion"};
+  const auto evaluated = [&] {
+    tasks::Findings all;
+    for (const auto& evaluator : setup.model.task->evaluators()) tasks::append(all, evaluator->run(options));
+    return all;
+  };
+  if (!setup.model.task->why_weights_stay_whole().empty()) GTEST_SKIP() << "its weights stay whole";
+  const tasks::Findings whole = evaluated();
+  std::vector<std::vector<torch::Tensor>> units;
+  for (const tasks::Part& part : setup.model.parts)
+    for (auto& unit : nn::units_of(*part.module)) units.push_back(std::move(unit));
+  nn::PoisonedUnits poisoned(units);
+  const nn::UnitScope scope(&poisoned);
+  const tasks::Findings parts = evaluated();
+  ASSERT_EQ(whole.metrics.size(), parts.metrics.size());
+  for (size_t i = 0; i < whole.metrics.size(); ++i)
+    EXPECT_EQ(text(whole.metrics[i].value), text(parts.metrics[i].value)) << whole.metrics[i].info.name;
+  ASSERT_EQ(whole.blocks.size(), parts.blocks.size());
+  for (size_t i = 0; i < whole.blocks.size(); ++i) {
+    const auto* const pictures = std::get_if<report::PicturesBlock>(&whole.blocks[i]);
+    for (size_t k = 0; pictures && k < pictures->pictures.size(); ++k)
+      EXPECT_TRUE(encode_png(pictures->pictures[k].image) ==
+                  encode_png(std::get<report::PicturesBlock>(parts.blocks[i]).pictures.at(k).image));
+  }
 }
 
 // Gets one response of a service without a connection.
