@@ -2,7 +2,8 @@
 
 Parts: `cifar` pre-trains for 30 minutes and fine-tunes for 10, against 10 and 40 minutes from random weights, with the
 ViT of recipes/compare. `scaling` compares validation loss and probe over eight sizes on the built-in images (45
-minutes). `samples` trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10, generates images, and
+minutes). `objectives` trains each objective for ten minutes on CIFAR-10 and probes it, next to the same network's random
+weights. `samples` trains a denoising DARL for 45 minutes on the built-in images and on CIFAR-10, generates images, and
 compares them with real ones, whole and with shuffled patches (needs numpy and Pillow). A short trial of each run
 measures its images per second, which determines its steps. Runs with a report are skipped, so several calls with --ways
 or --sets can share the work.
@@ -29,6 +30,18 @@ WAYS = {
     "next patch, Vision-LSTM": ("cifar10/vil_next_patch.toml", [], VIL),
 }
 SETS = ("shapes", "cifar10")
+# Objectives of equal length: name, recipe, settings.
+OBJECTIVES = {
+    "MAE": ("cifar10/vit_mae.toml", SIZE),
+    "DARL, mean squared error": ("cifar10/darl_pretrain.toml", [*SIZE, "model.name=darl"]),
+    "DARL, denoising": ("cifar10/darl_diffusion.toml", [*SIZE, "model.name=darl"]),
+    "SimMIM": ("cifar10/simmim.toml", []),
+    "MaskFeat": ("cifar10/maskfeat.toml", []),
+    "BEiT": ("cifar10/beit.toml", []),
+    "iGPT": ("cifar10/igpt.toml", []),
+    "DINO": ("cifar10/dino.toml", []),
+    "MoCo v3": ("cifar10/moco_v3.toml", []),
+}
 PATCH = 4
 
 
@@ -52,6 +65,22 @@ def cifar(runs):
         row(name, f"{before['epoch']:.1f}", f"{before['loss']:.3f}", f"{runs.logged(tuned, 'eval')[-1]['epoch']:.1f}",
             runs.top1(tuned), layer, f"{accuracy:.1f} %")
     draw_masked(runs)
+
+
+def objectives(runs):
+    data = ["--data", runs.options.data]
+    head("objective", "epochs", "ridge top-1", "best layer", "random weights", "best layer")
+    for number, (name, (recipe, settings)) in enumerate(OBJECTIVES.items()):
+        if name == "BEiT":
+            tokens = runs.for_minutes(5, "objective-tokens", "cifar10/dvae.toml", [], *data)
+            settings = [*settings, f"task.tokeniser={tokens / 'model.safetensors'}"]
+        random = runs.train(f"objective-{number}-random", recipe,
+                            [*settings, "optimiser.lr=0.0", "schedule.min_lr=0.0", "schedule.warmup_epochs=0", "train.eval_every=0"],
+                            *data, steps=1)
+        before, untrained = runs.probe(random, runs.options.per_class)
+        folder = runs.for_minutes(10, f"objective-{number}", recipe, settings, *data)
+        layer, accuracy = runs.probe(folder, runs.options.per_class)
+        row(name, f"{runs.logged(folder, 'eval')[-1]['epoch']:.1f}", f"{accuracy:.1f} %", layer, f"{untrained:.1f} %", before)
 
 
 def draw_masked(runs):
@@ -156,7 +185,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--data", required=True, help="the shards of CIFAR-10")
     parser.add_argument("--output", required=True, type=pathlib.Path)
-    parser.add_argument("--part", default="cifar", choices=("cifar", "scaling", "samples"))
+    parser.add_argument("--part", default="cifar", choices=("cifar", "objectives", "scaling", "samples"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", default="bf16", help="precision of all trainings")
     parser.add_argument("--seed", type=int, default=0)
@@ -171,7 +200,7 @@ def main():
     if options.part == "samples" and not all(options.classifier):
         parser.error("--part samples needs --classifier: weights of a classifier of each set")
     options.classifier = dict(zip(SETS, options.classifier))
-    {"cifar": cifar, "scaling": scaling, "samples": samples}[options.part](Runs(options))
+    {"cifar": cifar, "objectives": objectives, "scaling": scaling, "samples": samples}[options.part](Runs(options))
 
 
 if __name__ == "__main__":

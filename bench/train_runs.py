@@ -46,7 +46,8 @@ def train(words, recipe, data, steps, *settings, peaks=None):
             peaks.append(peak)
         if started.returncode != 0:
             errors.seek(0)
-            sys.exit(errors.read().strip().splitlines()[-1])
+            lines = errors.read().strip().splitlines()
+            sys.exit(next((line for line in lines if line.startswith("tessera:")), lines[-1]))  # mpirun adds lines of its own
         lines = map(json.loads, pathlib.Path(folder, "run", "metrics.jsonl").read_text().splitlines())
         return [line for line in lines if line["kind"] == "train"][1:]
 

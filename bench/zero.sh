@@ -1,6 +1,6 @@
 #!/bin/bash
-# Two processes of one thread that divide optimiser, average and gradients by ZeRO, against two that divide samples alone. Prints
-# a table and a line of JSON.
+# Two processes of one thread that divide optimiser, average, gradients and weights by ZeRO, against two that divide samples
+# alone. Prints a table and a line of JSON.
 #
 #   bench/zero.sh BUILD
 #
