@@ -49,6 +49,18 @@ TEST(Layout, TheRowsOfAllProcessesAreTheTensor) {
     }
 }
 
+// Rows that divide evenly are no reason for one process to write all tensors.
+TEST(Layout, OwnersWriteAboutAsManyBytes) {
+  NamedTensors tensors;
+  for (int i = 0; i < 24; ++i) tensors.emplace_back(text("t", i), torch::empty({8 << (i % 3), 16}));
+  const Layout layout(tensors, axis_of(4, 0), [](const std::string&) { return false; });
+  std::vector<int64_t> bytes(4, 0);
+  for (const auto& [name, whole] : tensors)
+    bytes[static_cast<size_t>(layout.owner(name))] += static_cast<int64_t>(whole.nbytes());
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  EXPECT_LE(*most - *least, 32 * 16 * 4) << "the largest tensor";
+}
+
 // Writing into a part writes into the tensor.
 TEST(Layout, PartsAreViews) {
   const NamedTensors tensors = {{"weight", torch::zeros({6, 2}).requires_grad_()},
