@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import safetensors.torch
 import timm
 import torch
 from PIL import Image
@@ -139,6 +140,7 @@ STAGES = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 2, 2, 1]}
 SWIN = {"embed_dim": 24, "depths": [2, 2, 2, 2], "num_heads": [1, 2, 4, 8], "window_size": 4, "image_size": 128}
 SHARED = {**SMALL, **STAGES, **SWIN}.keys() - {"image_size"}  # settings that the table leaves out
 SQUARE = {"size": {"height": 64, "width": 64}}
+CROPPED = {"size": {"shortest_edge": 72}, "crop_size": {"height": 64, "width": 64}}
 # Name, class, settings that differ from the configuration's, and those of the image processor.
 CLASSIFIERS = [
     ("hf_vit", "ViTForImageClassification", SMALL, {"class": "ViT", **SQUARE}),
@@ -176,7 +178,47 @@ CLASSIFIERS = [
      {"class": "ConvNext", "size": {"shortest_edge": 96}}),
     ("hf_resnet_caffe", "ResNetForImageClassification", {**STAGES, "downsample_in_bottleneck": True},
      {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+    ("hf_dinov2", "Dinov2ForImageClassification", {**SMALL, "image_size": 96}, {"class": "Bit", **CROPPED}),
+    ("hf_dinov2_swiglu", "Dinov2ForImageClassification",
+     {**SMALL, "use_swiglu_ffn": True, "qkv_bias": False, "layerscale_value": 0.5}, {"class": "Bit", **CROPPED}),
 ]
+# Classes without a head: their pooled outputs are compared with `tessera features`, relative to the largest.
+ENCODERS = [
+    ("hf_dinov2_model", "Dinov2Model", {**SMALL, "image_size": 96, "layer_norm_eps": 1e-3}, {"class": "Bit", **CROPPED}),
+    ("hf_vit_mae", "ViTMAEForPreTraining", SMALL, {"class": "ViT", **SQUARE}),
+    ("hf_vit_mae_model", "ViTMAEModel", {**SMALL, "hidden_act": "relu"}, {"class": "ViT", **SQUARE}),
+    ("hf_clip_vision", "CLIPVisionModel", SMALL, {"class": "CLIP", **CROPPED}),
+    ("hf_clip_projection", "CLIPVisionModelWithProjection", {**SMALL, "hidden_act": "gelu"}, {"class": "CLIP", **CROPPED}),
+]
+
+
+def encoder_case(case, folder, program, images):
+    import transformers
+
+    name, kind, settings, processor = case
+    torch.manual_seed(7)
+    model = getattr(transformers, kind)(getattr(transformers, kind).config_class(**settings)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=parameter[0].numel() ** -0.5)
+    processor = dict(processor)
+    prepare = getattr(transformers, processor.pop("class") + "ImageProcessorPil")(**processor)
+    for part in (model, prepare):
+        part.save_pretrained(folder)
+    trunk = model.vit if kind == "ViTMAEForPreTraining" else getattr(model, "vision_model", model)
+    if "MAE" in kind:
+        trunk.config.mask_ratio = 0.0  # all patches
+    run(program, "features", *images, "--weights", folder, "-o", folder / "features.safetensors")
+    ours = safetensors.torch.load_file(folder / "features.safetensors")["features"]
+    worst = 0
+    for image, found in zip(images, ours):
+        pixels = prepare(images=Image.open(image).convert("RGB"), return_tensors="pt")["pixel_values"]
+        with torch.no_grad():
+            output = trunk(pixel_values=pixels)
+        theirs = output.last_hidden_state[0, 0] if "MAE" in kind else output.pooler_output[0]
+        worst = max(worst, float((theirs - found).abs().max() / theirs.abs().max()))
+    return worst, "preprocessor_config.json"
 
 
 def classifier_case(case, folder, program, images):
@@ -273,7 +315,8 @@ def main():
         root.mkdir(parents=True, exist_ok=True)
         images = probes(root)
         for program, cases, check in (("timm", TIMM, timm_case), ("transformers", TRANSFORMERS, transformers_case),
-                                      ("transformers", CLASSIFIERS, classifier_case)):
+                                      ("transformers", CLASSIFIERS, classifier_case),
+                                      ("transformers", ENCODERS, encoder_case)):
             for case in cases:
                 if options.only not in case[0]:
                     continue

@@ -52,6 +52,7 @@ std::vector<SourceKind>& kinds() {
       {"Pascal VOC", "a folder with Annotations/*.xml and JPEGImages/", is_voc_path, open_voc},
       {"YOLO", "data.yaml, or a folder with it or with images/, labels/*.txt and classes.txt", is_yolo_path,
        open_yolo},
+      {"metadata", "a folder of images with metadata.csv or metadata.jsonl", is_metadata_path, open_metadata},
       {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
   };
   return all;

@@ -69,6 +69,44 @@ TEST(Vit, AttentionPoolingIsReadFromThePatchesAlone) {
   EXPECT_GT(model->macs(16, 16), meta_backbone(resolve_model("vit", small()))->macs(16, 16));
 }
 
+TEST(Vit, ClassTokenAndMeanAreReadNextToEachOther) {
+  const auto embedding = [](const char* pool, const torch::Tensor& x) {
+    Value settings = small(with("global_pool", pool));
+    settings.set("fc_norm", "off");
+    const auto model = build_backbone(resolve_model("vit", settings), 1);
+    model->eval();
+    return model->embed(x);
+  };
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor x = torch::randn({2, 3, 16, 16});
+  EXPECT_TRUE(
+      torch::equal(embedding("token_avg", x), torch::cat({embedding("token", x), embedding("avg", x)}, 1)));
+}
+
+// PyTorch's bicubic filter without antialiasing, with pixel centres at half numbers.
+TEST(Vit, PositionsForAnotherGridMayBeBicubic) {
+  namespace F = torch::nn::functional;
+  const torch::NoGradGuard no_grad;
+  const auto embedding = [](Value settings, const torch::Tensor& positions) {
+    settings.set("global_pool", "avg");
+    const auto model = build_backbone(resolve_model("vit", settings), 1);
+    model->eval();
+    model->named_parameters()["pos_embed"].copy_(positions);
+    return model->embed(torch::zeros({1, 3, 32, 32}));
+  };
+  const torch::Tensor stored = torch::randn({1, 5, 12});
+  const torch::Tensor moved = F::interpolate(stored.slice(1, 1).reshape({1, 2, 2, 12}).permute({0, 3, 1, 2}),
+                                             F::InterpolateFuncOptions()
+                                                 .size(std::vector<int64_t>{4, 4})
+                                                 .mode(torch::kBicubic)
+                                                 .align_corners(false));
+  const torch::Tensor right =
+      embedding(small(with("image_size", 32)),
+                torch::cat({stored.slice(1, 0, 1), moved.flatten(2).transpose(1, 2)}, 1));
+  EXPECT_TRUE(torch::allclose(embedding(small(with("resample", "bicubic")), stored), right, 1e-5, 1e-5));
+  EXPECT_FALSE(torch::allclose(embedding(small(with("resample", "offset")), stored), right, 1e-5, 1e-5));
+}
+
 TEST(Vit, SettingsThatExcludeEachOtherAreUsageErrors) {
   const auto refused = [](std::initializer_list<std::pair<const char*, Value>> entries) {
     Value settings = small();
@@ -76,6 +114,8 @@ TEST(Vit, SettingsThatExcludeEachOtherAreUsageErrors) {
     EXPECT_THROW(resolve_model("vit", settings), Error);
   };
   refused({{"global_pool", "token"}, {"class_token", false}});
+  refused({{"global_pool", "token_avg"}, {"class_token", false}});
+  refused({{"global_pool", "token_avg"}, {"fc_norm", "on"}});
   refused({{"global_pool", "map"}, {"mlp", "swiglu_packed"}});
   refused({{"mlp", "swiglu_packed"}, {"mlp_ratio", 1.25}});
   refused({{"mlp_ratio", 0.01}});

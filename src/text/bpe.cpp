@@ -101,6 +101,7 @@ class Bpe : public PieceModel {
       const std::string token = {'<', '0', 'x', digits[byte >> 4], digits[byte & 15], '>'};
       bytes_[byte] = vocabulary_.find(token).value_or(-1);
     }
+    partial_bytes_ = std::find(bytes_.begin(), bytes_.end(), -1) != bytes_.end();
   }
 
   static void append(std::vector<Symbol>& symbols, int32_t id, size_t start, size_t end) {
@@ -108,36 +109,64 @@ class Bpe : public PieceModel {
     symbols.push_back({id, static_cast<uint32_t>(start), static_cast<uint32_t>(end), number - 1, number + 1});
   }
 
+  // Unknown characters that were not written yet, and the number of their bytes.
+  struct Unknown {
+    size_t start = 0, end = 0;
+    uint32_t bytes = 0;
+  };
+  void write(Unknown& unknown, std::vector<Symbol>& symbols, std::vector<uint32_t>& lengths) const {
+    if (unknown.bytes == 0) return;
+    append(symbols, unknown_, unknown.start, unknown.end);
+    if (partial_bytes_) lengths.push_back(unknown.bytes);
+    unknown.bytes = 0;
+  }
+
+  // Gives symbols the places of consecutive bytes, since unknown tokens follow the bytes after them.
+  static void place_by_length(std::u32string_view piece, const std::vector<uint32_t>& lengths,
+                              std::vector<Symbol>& symbols) {
+    std::vector<uint32_t> characters;  // of each byte
+    for (size_t i = 0; i < piece.size(); ++i)
+      characters.insert(characters.end(), to_utf8(piece.substr(i, 1)).size(), static_cast<uint32_t>(i));
+    size_t byte = 0;
+    for (size_t i = 0; i < symbols.size(); byte += lengths[i++]) {
+      symbols[i].start = characters[byte];
+      symbols[i].end = characters[byte + lengths[i] - 1] + 1;
+    }
+  }
+
+  // An unknown token is written before the next known character, as in tokenizers: after the bytes between them.
   std::vector<Symbol> first_symbols(std::u32string_view piece) const {
     std::vector<Symbol> symbols;
+    std::vector<uint32_t> lengths;  // in bytes, if some bytes have no token
     symbols.reserve(piece.size());
     std::string name;
-    bool unknown_before = false;
+    Unknown unknown;
     for (size_t i = 0; i < piece.size(); ++i) {
       name.clear();
       if (i > 0) name += prefix_;
       append_utf8(piece[i], name);
       const size_t plain = i > 0 ? prefix_.size() : 0;
-      const size_t plain_end = name.size();
+      const size_t count = name.size() - plain;
       if (i + 1 == piece.size()) name += suffix_;
       if (const auto id = vocabulary_.find(name)) {
+        write(unknown, symbols, lengths);
         append(symbols, *id, i, i + 1);
-        unknown_before = false;
+        if (partial_bytes_) lengths.push_back(static_cast<uint32_t>(count));
         continue;
       }
-      const std::string_view bytes = std::string_view(name).substr(plain, plain_end - plain);
+      const std::string_view bytes = std::string_view(name).substr(plain, count);
       const auto byte_id = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)]; };
       if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return byte_id(byte) >= 0; })) {
         for (const char byte : bytes) append(symbols, byte_id(byte), i, i + 1);
-        unknown_before = false;
+        if (partial_bytes_) lengths.insert(lengths.end(), count, 1);
       } else if (unknown_ >= 0) {
-        if (fuse_unknown_ && unknown_before)
-          symbols.back().end = static_cast<uint32_t>(i + 1);
-        else
-          append(symbols, unknown_, i, i + 1);
-        unknown_before = true;
+        if (!fuse_unknown_) write(unknown, symbols, lengths);
+        if (unknown.bytes == 0) unknown.start = i;
+        unknown.end = i + 1, unknown.bytes += static_cast<uint32_t>(count);
       }
     }
+    write(unknown, symbols, lengths);
+    if (partial_bytes_ && unknown_ >= 0) place_by_length(piece, lengths, symbols);
     if (!symbols.empty()) symbols.back().behind = -1;
     return symbols;
   }
@@ -188,7 +217,7 @@ class Bpe : public PieceModel {
     }
   };
   std::string prefix_, suffix_;
-  bool fuse_unknown_, ignore_merges_;
+  bool fuse_unknown_, ignore_merges_, partial_bytes_ = false;
   std::unordered_map<uint64_t, Merge, Hash> merges_;
   std::array<int32_t, 256> bytes_ = [] {
     std::array<int32_t, 256> none{};

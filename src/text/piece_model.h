@@ -23,6 +23,7 @@ class Vocabulary {
   std::optional<int32_t> find(std::string_view token) const;
   const std::string& token(int32_t id) const;
   int32_t size() const { return static_cast<int32_t>(tokens_.size()); }  // largest id + 1
+  size_t count() const { return ids_.size(); }
   // Throws Error if the id is negative, above 2^22 or already used.
   void add(const std::string& token, int64_t id, const std::string& where);
 

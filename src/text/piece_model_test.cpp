@@ -106,6 +106,35 @@ TEST(Bpe, EqualsOneMergeAtATime) {
   }
 }
 
+// Tokens and places of tokenizers 0.23. Some bytes have tokens, others are unknown with their whole character.
+TEST(Bpe, UnknownTokensFollowBytesThatHaveTokens) {
+  Json settings = {{"type", "BPE"},
+                   {"unk_token", "?"},
+                   {"byte_fallback", true},
+                   {"vocab", {{"?", 0}, {"a", 1}, {"b", 2}, {"<0xC3>", 3}, {"ab", 4}, {"<0xA9>", 5}}},
+                   {"merges", {"a b"}}};
+  const auto tokens = [&](bool fuse, const std::string& text) {
+    settings["fuse_unk"] = fuse;
+    const auto model = tokens::make_piece_model(settings, "f");
+    return printed(*model, encoded(*model, text));
+  };
+  EXPECT_EQ(tokens(false, "xéx"), "<0xC3>[0,1) <0xA9>[1,2) ?[1,2) ?[2,3) ");
+  EXPECT_EQ(tokens(false, "xxéab"), "?[0,1) <0xC3>[1,2) <0xA9>[2,3) ?[2,3) ab[3,5) ");
+  EXPECT_EQ(tokens(true, "xéx"), "<0xC3>[0,1) <0xA9>[1,2) ?[1,3) ");
+  EXPECT_EQ(tokens(true, "xxéab"), "<0xC3>[0,1) <0xA9>[1,2) ?[2,3) ab[3,5) ");
+  EXPECT_EQ(tokens(true, "aéb"), "a[0,1) <0xC3>[1,2) <0xA9>[1,2) b[2,3) ");
+}
+
+TEST(Unigram, ARunOfUnknownCharactersIsBytesOnlyIfAllHaveTokens) {
+  const std::vector<std::pair<std::string, double>> vocabulary = {{"?", 0},   {"a", -1},      {"b", -1.5},
+                                                                  {"ab", -2}, {"<0xC3>", -3}, {"<0xA9>", -3}};
+  const Json settings = {{"type", "Unigram"}, {"unk_id", 0}, {"byte_fallback", true}, {"vocab", vocabulary}};
+  const auto model = tokens::make_piece_model(settings, "f");
+  const auto tokens = [&](const std::string& text) { return printed(*model, encoded(*model, text)); };
+  EXPECT_EQ(tokens("aéb"), "a[0,1) <0xC3>[1,2) <0xA9>[1,2) b[2,3) ");
+  EXPECT_EQ(tokens("xxéab"), "?[0,3) ab[3,5) ");
+}
+
 // Returns the sum of scores of the best cut of a piece, by trying all. A character that is no token costs 10
 // more than the worst token.
 double best_sum(const std::map<std::string, double>& scores, double lowest, const std::string& piece,

@@ -120,7 +120,8 @@ struct Tokeniser::State {
   State(const json& tree, const std::string& of);
   std::optional<int32_t> find(std::string_view token) const;
   void read_added(const json& tree);
-  void check_added(const std::string& content, int64_t id) const;
+  void check_added(const std::string& content, int64_t id, std::map<int64_t, std::string>& given) const;
+  int32_t next_added() const;
   void read_processor(const json& settings);
   void read_template(const json& settings);
   void find_roles();
@@ -154,19 +155,30 @@ std::optional<int32_t> Tokeniser::State::find(std::string_view token) const {
   return model->vocabulary().find(token);
 }
 
-// A number has one token, and a token one number.
-void Tokeniser::State::check_added(const std::string& content, int64_t id) const {
+// A number has one token, and a token one number. `given`: the tokens before it by their numbers in the file.
+void Tokeniser::State::check_added(const std::string& content, int64_t id,
+                                   std::map<int64_t, std::string>& given) const {
   const auto refuse = [&](const std::string& other) {
     fail(where, ": the added token '", printable(content), "' has the id ", id, " of ", other);
   };
   const Vocabulary& known = model->vocabulary();
   if (const std::string& other = known.token(static_cast<int32_t>(id)); !other.empty() && other != content)
     refuse(text("the token '", printable(other), "'"));
-  if (const auto found = added.find(static_cast<int32_t>(id)); found != added.end())
-    if (const std::string other = to_utf8(found->second.content); other != content)
-      refuse(text("the added token '", printable(other), "'"));
-  if (const auto own = find(content); own && *own != id)
+  const auto [first, fresh] = given.emplace(id, content);
+  if (first->second != content) refuse(text("the added token '", printable(first->second), "'"));
+  const std::optional<int32_t> own = find(content);
+  if (own && (known.find(content) ? *own != id : fresh))
     fail(where, ": the added token '", printable(content), "' has the ids ", *own, " and ", id);
+}
+
+// Returns the number of a further added token. As in tokenizers it is the one after those before it, whatever the
+// file has, so that gaps are closed; here it is free too.
+int32_t Tokeniser::State::next_added() const {
+  const Vocabulary& known = model->vocabulary();
+  auto next = static_cast<int32_t>(known.count());
+  if (!added.empty()) next = std::max(next, added.rbegin()->first + 1);
+  while (!known.token(next).empty()) ++next;
+  return next;
 }
 
 void Tokeniser::State::read_added(const json& tree) {
@@ -174,6 +186,7 @@ void Tokeniser::State::read_added(const json& tree) {
   const bool verbatim = !normaliser || tree["normalizer"].value("type", "") == "SentencePiece";
   const json entries = tree.value("added_tokens", json::array());
   TextLimits limits(entries.size(), where);
+  std::map<int64_t, std::string> given;
   for (const json& entry : entries) {
     const std::string content = entry.at("content").get<std::string>();
     const auto id = entry.at("id").get<int64_t>();
@@ -181,8 +194,9 @@ void Tokeniser::State::read_added(const json& tree) {
       fail(where, ": the added token '", printable(content), "' has the id ", id, ", must be 0 to ",
            kMostAdded);
     if (content.empty()) continue;
-    check_added(content, id);
+    check_added(content, id, given);
     AddedToken token = added_token_of(entry, where);
+    token.id = find(content).value_or(next_added());
     size = std::max(size, token.id + 1);
     added_ids[content] = token.id;
     added[token.id] = token;
@@ -473,7 +487,7 @@ Tokeniser Tokeniser::with_tokens(const std::vector<std::string>& added) const {
   json tree = json::parse(definition());
   json& tokens = tree["added_tokens"];
   if (!tokens.is_array()) tokens = json::array();
-  int64_t next = size();
+  int64_t next = state_->next_added();
   for (const std::string& token : added)
     if (!find(token)) tokens.push_back(added_token(token, next++, /*special=*/true));
   return from_definition(tree.dump(), "the tokeniser with further tokens");

@@ -77,6 +77,22 @@ TEST(Tokeniser, FitsAndSaysWhatWasCut) {
   EXPECT_THROW(tokeniser.fit("the", 1, 0), Error);
 }
 
+// The numbers are those of tokenizers 0.23, in the order of the file; a token of the vocabulary keeps its own.
+TEST(Tokeniser, AddedTokensHaveConsecutiveNumbers) {
+  const auto ids = [](Json vocabulary, const std::vector<std::pair<std::string, int>>& added) {
+    Json tree = {{"model", {{"type", "BPE"}, {"vocab", std::move(vocabulary)}, {"merges", {"a b"}}}},
+                 {"added_tokens", Json::array()}};
+    for (const auto& [content, id] : added)
+      tree["added_tokens"].push_back({{"id", id}, {"content", content}});
+    return Tokeniser::from_definition(tree.dump(), "f").encode("ab<x><y>");
+  };
+  const Json dense = {{"a", 0}, {"b", 1}, {"ab", 2}}, sparse = {{"a", 0}, {"b", 1}, {"ab", 5}};
+  EXPECT_EQ(ids(dense, {{"<x>", 10}, {"<y>", 12}}), (std::vector<int32_t>{2, 3, 4}));
+  EXPECT_EQ(ids(dense, {{"<y>", 12}, {"<x>", 10}}), (std::vector<int32_t>{2, 4, 3}));
+  EXPECT_EQ(ids(sparse, {{"<x>", 6}, {"<y>", 7}}), (std::vector<int32_t>{5, 3, 4}));
+  EXPECT_EQ(ids(sparse, {{"ab", 5}, {"<x>", 9}, {"<y>", 7}}), (std::vector<int32_t>{5, 6, 7}));
+}
+
 // If a merge is listed twice, its last place counts.
 TEST(Tokeniser, TheLastOfEqualMergesCounts) {
   Json tree = {{"model",
@@ -118,7 +134,7 @@ TEST(Tokeniser, AnUnknownWordWithoutAnUnknownTokenIsNamed) {
   const Json unigram = {{"type", "Unigram"},
                         {"vocab", Json::array({Json::array({"a", -1}), Json::array({"b", -2})})},
                         {"unk_id", nullptr}};
-  EXPECT_EQ(error_of(unigram, "ab zy"), "f: 'z' is not in the vocabulary, and it has no unk_id");
+  EXPECT_EQ(error_of(unigram, "ab zy"), "f: 'zy' is not in the vocabulary, and it has no unk_id");
 }
 
 // Rules that multiply the length of a text meet a limit, wherever they are.

@@ -96,27 +96,32 @@ class Unigram : public PieceModel {
                          .value_or(-1);
   }
 
-  // Appends the tokens in order; a run of unknown characters becomes one token, or bytes.
+  // Appends the tokens in order; a run of unknown characters is one token, or bytes if each of them has a token.
   void put(std::u32string_view piece, const std::vector<PieceToken>& tokens,
            std::vector<PieceToken>& out) const {
-    bool unknown_before = false;
     for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
-      const bool unknown = token->id < 0;
-      if (!unknown) {
+      if (token->id >= 0) {
         out.push_back(*token);
-      } else if (const std::string bytes = to_utf8(piece.substr(token->start, token->end - token->start));
-                 std::all_of(bytes.begin(), bytes.end(),
-                             [&](char byte) { return bytes_[static_cast<unsigned char>(byte)] >= 0; })) {
-        for (const char byte : bytes)
-          out.push_back({bytes_[static_cast<unsigned char>(byte)], token->start, token->end});
-      } else if (unknown_before && fuse_unknown_) {
-        out.back().end = token->end;
-      } else if (unknown_ >= 0) {
-        out.push_back({unknown_, token->start, token->end});
-      } else {
-        fail_unknown(piece.substr(token->start, token->end - token->start), "it has no unk_id");
+        continue;
       }
-      unknown_before = unknown && unknown_ >= 0;
+      PieceToken run = *token;
+      while (fuse_unknown_ && std::next(token) != tokens.rend() && std::next(token)->id < 0)
+        run.end = (++token)->end;
+      put_unknown(piece, run, out);
+    }
+  }
+
+  void put_unknown(std::u32string_view piece, const PieceToken& run, std::vector<PieceToken>& out) const {
+    const auto token_of = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)]; };
+    const std::u32string_view text = piece.substr(run.start, run.end - run.start);
+    const std::string bytes = to_utf8(text);
+    if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return token_of(byte) >= 0; })) {
+      for (uint32_t i = run.start; i < run.end; ++i)
+        for (const char byte : to_utf8(piece.substr(i, 1))) out.push_back({token_of(byte), i, i + 1});
+    } else if (unknown_ >= 0) {
+      out.push_back({unknown_, run.start, run.end});
+    } else {
+      fail_unknown(text, "it has no unk_id");
     }
   }
 

@@ -116,6 +116,43 @@ TEST_F(HubConfigTest, ClassifiersOfTransformersAreSettings) {
             Value(true));
 }
 
+TEST_F(HubConfigTest, DinoMaeAndClipsImageTowerAreSettingsOfViT) {
+  const auto of = [&](const std::string& name, const std::string& keys = "") {
+    return timm(R"({"architectures": [")" + name + R"("], "num_hidden_layers": 3, "hidden_size": 48,
+        "num_attention_heads": 4)" +
+                keys + "}");
+  };
+  const auto settings = [&](const HubConfig& hub, const std::vector<const char*>& keys) {
+    Value::Array found;
+    for (const char* key : keys) found.push_back(*hub.settings.find(key));
+    return toml_text(Value(found));
+  };
+  const HubConfig dino = of("Dinov2Model", R"(, "image_size": 518)");
+  EXPECT_EQ(
+      settings(dino, {"patch_size", "image_size", "norm_eps", "init_values", "global_pool", "resample"}),
+      R"([14, 518, 1e-06, 1.0, "token", "bicubic"])");
+  const HubConfig giant = of("Dinov2ForImageClassification", R"(, "use_swiglu_ffn": true)");
+  EXPECT_EQ(settings(giant, {"global_pool", "mlp"}), R"(["token_avg", "swiglu_packed"])");
+  EXPECT_EQ(giant.settings.find("mlp_ratio")->as_double(), 256.5 / 48);  // transformers: 2 x 128 rows
+  EXPECT_EQ(
+      settings(of("ViTMAEForPreTraining", R"(, "decoder_hidden_size": 32)"), {"patch_size", "norm_eps"}),
+      "[16, 1e-12]");
+  EXPECT_EQ(settings(of("CLIPVisionModel"), {"patch_size", "norm_eps", "mlp", "pre_norm"}),
+            R"([32, 1e-05, "quick_gelu", true])");
+}
+
+TEST_F(HubConfigTest, DinosPositionsFitTheSizeOfTheProcessor) {
+  write_text_atomic(path("preprocessor_config.json"),
+                    R"({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}})");
+  const HubConfig dino = timm(R"({"architectures": ["Dinov2Model"], "image_size": 518})");
+  EXPECT_EQ(*dino.settings.find("image_size"), Value(518));
+  EXPECT_EQ(*dino.preprocess.find("size"), Value(224));
+  EXPECT_NE(error_of([&] {
+              timm(R"({"architectures": ["ViTModel"], "image_size": 384})");
+            }).find("image_size is 384, must be the 224 pixels of preprocessor_config.json"),
+            std::string::npos);
+}
+
 TEST_F(HubConfigTest, WhatNoClassifierHereComputesIsRefusedByName) {
   const auto refused = [&](const std::string& name, const std::string& keys) {
     const std::string error =

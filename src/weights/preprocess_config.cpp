@@ -92,7 +92,8 @@ std::string processor_class(const Value& tree, const Value& model) {
       {"vit", "ViT"},           {"vit_msn", "ViT"},         {"swin", "ViT"},
       {"deit", "DeiT"},         {"beit", "Beit"},           {"data2vec-vision", "Beit"},
       {"convnext", "ConvNext"}, {"convnextv2", "ConvNext"}, {"resnet", "ConvNext"},
-      {"clip", "CLIP"},         {"siglip", "Siglip"},       {"llava", "Llava"}};
+      {"clip", "CLIP"},         {"siglip", "Siglip"},       {"llava", "Llava"},
+      {"dinov2", "Bit"},        {"vit_mae", "ViT"},         {"clip_vision_model", "CLIP"}};
   const Value* type = model.find("model_type");
   const auto found = type && type->is_string() ? of_models.find(type->as_string()) : of_models.end();
   return found == of_models.end() ? "" : found->second;

@@ -20,10 +20,12 @@ struct ImageConfig {
   int64_t num_channels = 3, hidden_size = 768, num_hidden_layers = 12, num_attention_heads = 12;
   int64_t intermediate_size = 3072, embed_dim = 96, window_size = 7, embedding_size = 64;
   std::vector<int64_t> depths = {}, num_heads = {3, 6, 12, 24}, hidden_sizes = {};
-  double layer_norm_eps = 1e-12, mlp_ratio = 4, layer_scale_init_value = 0.1;
+  double layer_norm_eps = 1e-12, mlp_ratio = 4, layer_scale_init_value = 0.1, layerscale_value = 1;
   bool qkv_bias = true, use_absolute_embeddings = false, use_absolute_position_embeddings = false;
   bool use_relative_position_bias = false, use_shared_relative_position_bias = false;
   bool use_mean_pooling = true, downsample_in_first_stage = false, downsample_in_bottleneck = false;
+  bool use_swiglu_ffn = false;
+  bool has_head = false;  // by the class, no key
 
   template <class V>
   void visit(V& v) {
@@ -43,7 +45,7 @@ struct ImageConfig {
     v("embed_dim", embed_dim, between(1, 65536), "Swin: width of the first stage");
     v("num_heads", num_heads, between(1, 1024), "Swin: heads of a stage");
     v("window_size", window_size, between(1, 128), "Swin: cells along a side");
-    v("mlp_ratio", mlp_ratio, above_to(0, 64), "Swin: hidden width by width");
+    v("mlp_ratio", mlp_ratio, above_to(0, 64), "Swin, DINOv2: hidden width by width");
     v("use_absolute_embeddings", use_absolute_embeddings, "Swin: learned positions");
     v("depths", depths, between(1, 1024), "blocks of a stage");
     v("hidden_sizes", hidden_sizes, between(1, 65536), "widths of stages");
@@ -56,6 +58,8 @@ struct ImageConfig {
     v("use_relative_position_bias", use_relative_position_bias, "BEiT: a table in each block");
     v("use_shared_relative_position_bias", use_shared_relative_position_bias, "BEiT: one table");
     v("use_mean_pooling", use_mean_pooling, "BEiT: mean of patches instead of the class token");
+    v("layerscale_value", layerscale_value, "DINOv2: first value of LayerScale");
+    v("use_swiglu_ffn", use_swiglu_ffn, "DINOv2: gated MLPs");
   }
 };
 
@@ -83,6 +87,16 @@ constexpr std::array kUnusedKeys = {"model_type",
                                     "pooler_act",
                                     "pooler_output_size",
                                     "use_mask_token",
+                                    "mask_ratio",
+                                    "norm_pix_loss",
+                                    "decoder_num_attention_heads",
+                                    "decoder_hidden_size",
+                                    "decoder_num_hidden_layers",
+                                    "decoder_intermediate_size",
+                                    "apply_layernorm",
+                                    "projection_dim",
+                                    "attention_dropout",
+                                    "initializer_factor",
                                     "vocab_size",
                                     "pool_scales",
                                     "use_auxiliary_head",
@@ -160,6 +174,26 @@ Value beit_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
+// The head of the classifier reads the class token and the mean of the patches. Positions are resampled to the grid
+// of an image.
+Value dinov2_keys(const ImageConfig& config, const std::string& where) {
+  ImageConfig sizes = config;
+  sizes.intermediate_size = static_cast<int64_t>(static_cast<double>(config.hidden_size) * config.mlp_ratio);
+  if (config.use_swiglu_ffn) sizes.intermediate_size = 2 * ((sizes.intermediate_size * 2 / 3 + 7) / 8 * 8);
+  Value settings = vit_keys(sizes, where);
+  if (config.use_swiglu_ffn) settings.set("mlp", "swiglu_packed");
+  settings.set("init_values", config.layerscale_value > 0 ? config.layerscale_value : 1e-5);
+  settings.set("global_pool", config.has_head ? "token_avg" : "token");
+  settings.set("resample", "bicubic");
+  return settings;
+}
+
+Value clip_keys(const ImageConfig& config, const std::string& where) {
+  Value settings = vit_keys(config, where);
+  settings.set("pre_norm", true);
+  return settings;
+}
+
 // transformers pads maps before windows are shifted, unless they consist of whole windows.
 std::string swin_form(const ImageConfig& config, int64_t image, int64_t patch, const std::string& where) {
   bool whole = true, small = false;
@@ -233,12 +267,13 @@ Value resnet_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
-// A class without its ending ("ForImageClassification", "Model"); its `model_type`, its family, and how its
+// A class without its ending (`full`, or "Model"); its `model_type`, its family, and how its
 // configuration is read.
 struct Kind {
   const char *name, *type, *family;
   Value (*settings)(const ImageConfig& config, const std::string& where);
   ImageConfig defaults = {};
+  const char* full = "ForImageClassification";  // ending of the class with all of the weights
 };
 
 const std::vector<Kind>& image_kinds() {
@@ -251,6 +286,14 @@ const std::vector<Kind>& image_kinds() {
   static const std::vector<Kind> all = {
       {"ViT", "vit", "vit", vit_keys},
       {"ViTMSN", "vit_msn", "vit", vit_keys, {.layer_norm_eps = 1e-6}},
+      {"ViTMAE", "vit_mae", "vit", vit_keys, {}, "ForPreTraining"},
+      {"Dinov2", "dinov2", "vit", dinov2_keys, {.patch_size = 14, .layer_norm_eps = 1e-6}},
+      {"CLIPVision",
+       "clip_vision_model",
+       "vit",
+       clip_keys,
+       {.patch_size = 32, .hidden_act = "quick_gelu", .layer_norm_eps = 1e-5},
+       "ModelWithProjection"},
       {"DeiT", "deit", "vit", deit_keys},
       {"Beit", "beit", "vit", beit_keys},
       {"Data2VecVision", "data2vec-vision", "vit", beit_keys},
@@ -265,7 +308,6 @@ const std::vector<Kind>& image_kinds() {
   return all;
 }
 
-constexpr const char* kClassifier = "ForImageClassification";
 constexpr const char* kDistilled = "DeiTForImageClassificationWithTeacher";
 
 // Returns the first of config.json's `architectures`, or without one the classifier of its `model_type`; "" without
@@ -275,13 +317,13 @@ std::string class_in_config(const Value& config) {
   if (all && all->is_array() && !all->as_array().empty() && all->as_array()[0].is_string())
     return all->as_array()[0].as_string();
   for (const Kind& kind : image_kinds())
-    if (type && *type == Value(kind.type)) return std::string(kind.name) + kClassifier;
+    if (type && *type == Value(kind.type)) return std::string(kind.name) + kind.full;
   return "";
 }
 
 std::optional<Kind> find_kind(const std::string& name) {
   for (const Kind& kind : image_kinds())
-    for (const char* ending : {kClassifier, "Model"})
+    for (const char* ending : {kind.full, "Model"})
       if (name == std::string(kind.name) + ending) return kind;
   if (name == kDistilled) return Kind{kDistilled, "deit", "vit", distilled_keys};
   return std::nullopt;
@@ -309,7 +351,7 @@ std::string unread_class(PublishedFolder& folder) {
 
 std::string readable_classes() {
   std::vector<std::string> names;
-  for (const Kind& kind : image_kinds()) names.push_back(std::string(kind.name) + kClassifier);
+  for (const Kind& kind : image_kinds()) names.push_back(std::string(kind.name) + kind.full);
   names.emplace_back(kDistilled);
   return join(names, ", ");
 }
@@ -317,10 +359,12 @@ std::string readable_classes() {
 std::optional<HubConfig> read_transformers_config(PublishedFolder& folder) {
   const std::string where = folder.find({"config.json"});
   const Value tree = folder.read({"config.json"});
-  const std::optional<Kind> kind = find_kind(class_in_config(tree));
+  const std::string name = class_in_config(tree);
+  const std::optional<Kind> kind = find_kind(name);
   if (!kind) return std::nullopt;
   std::vector<std::string> unread;
-  const ImageConfig config = read_published<ImageConfig>(tree, where, unread, kind->defaults);
+  ImageConfig config = read_published<ImageConfig>(tree, where, unread, kind->defaults);
+  config.has_head = name.ends_with(kind->full);
   std::erase_if(unread, [](const std::string& key) {
     return std::find(kUnusedKeys.begin(), kUnusedKeys.end(), key) != kUnusedKeys.end();
   });
@@ -339,7 +383,8 @@ std::optional<HubConfig> read_transformers_config(PublishedFolder& folder) {
     out.preprocess = *images;
     out.prepared_by = "preprocessor_config.json";
     const Value& side = *images->find("size");
-    if (own && side != *own)
+    const bool resampled = out.settings.find("resample") != nullptr;  // positions
+    if (own && side != *own && !resampled)
       refuse_key(where, "image_size", toml_text(*own),
                  text("the ", toml_text(side), " pixels of preprocessor_config.json"));
     if (!own) out.settings.set("image_size", side);

@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/bpe_trainer.h"
+#include "text/stored_limits.h"
 #include "text/tokeniser.h"
 
 namespace tessera::cli {
@@ -87,7 +88,7 @@ void show(const ShowOptions& options) {
   }
   if (options.text.empty() == options.file.empty()) fail_usage("give either TEXT or --file");
   const std::string text = options.file.empty() ? options.text : read_text(options.file, kLongestText);
-  const Encoding encoding = tokeniser.encode_with_offsets(text, !options.no_special);
+  const Encoding encoding = encode_as_stored(tokeniser, text, !options.no_special);
   if (options.json) return print_json(tokeniser, encoding);
   for (size_t i = 0; i < encoding.ids.size(); ++i)
     std::cout << std::setw(8) << encoding.ids[i] << std::setw(8) << encoding.offsets[i].start << std::setw(8)

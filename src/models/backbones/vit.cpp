@@ -163,7 +163,7 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     return config_.distilled ? std::vector<std::string>{"head", "head_dist"} : Backbone::head_names();
   }
 
-  int64_t embed_width() const override { return config_.dim; }
+  int64_t embed_width() const override { return config_.read_width(); }
   int64_t token_width() const override { return config_.dim; }
   int64_t mask_width() const override { return config_.dim; }
   int64_t map_stride() const override { return config_.patch_size; }
@@ -300,6 +300,8 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
         return (patches.mean(1) + patches.amax(1)) / 2;
       case VitPool::map:
         return attn_pool_(patches);
+      case VitPool::token_avg:
+        return torch::cat({x.select(1, 0), patches.mean(1)}, 1);
       case VitPool::token:
         break;
     }
@@ -312,8 +314,9 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     if (config_.resample == VitResample::antialias || (rows == rows_ && columns == columns_))
       return nn::resample_tokens(pos_embed_, prefix, rows_, columns_, rows, columns,
                                  nn::Resample::bicubic_antialias);
-    const auto scale = [](int64_t now, int64_t old) {
-      return (static_cast<double>(now) + 0.1) / static_cast<double>(old);
+    const double more = config_.resample == VitResample::offset ? 0.1 : 0;
+    const auto scale = [&](int64_t now, int64_t old) {
+      return (static_cast<double>(now) + more) / static_cast<double>(old);
     };
     const torch::Tensor planes =
         pos_embed_.slice(1, prefix).unflatten(1, {rows_, columns_}).permute({0, 3, 1, 2});

@@ -11,16 +11,16 @@
 
 namespace tessera::models {
 
-enum class VitPool { token, avg, avgmax, max, map };
+enum class VitPool { token, avg, avgmax, max, map, token_avg };
 enum class VitFcNorm { automatic, on, off };
 enum class VitPositions { learned, sincos, relative, alibi, none, sincos_moco };
-enum class VitResample { antialias, offset };
+enum class VitResample { antialias, offset, bicubic };
 
 }  // namespace tessera::models
 
 template <>
 struct tessera::EnumNames<tessera::models::VitPool> {
-  static constexpr std::array names = {"token", "avg", "avgmax", "max", "map"};
+  static constexpr std::array names = {"token", "avg", "avgmax", "max", "map", "token_avg"};
 };
 template <>
 struct tessera::EnumNames<tessera::nn::MlpForm> {
@@ -36,7 +36,7 @@ struct tessera::EnumNames<tessera::models::VitPositions> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::VitResample> {
-  static constexpr std::array names = {"antialias", "offset"};
+  static constexpr std::array names = {"antialias", "offset", "bicubic"};
 };
 
 namespace tessera::models {
@@ -77,8 +77,9 @@ struct VitConfig : IsotropicSettings {
     v("head_dim", head_dim, between(0, 4096), "channels of an attention head, 0 = dim / heads");
     v("init_values", init_values, "first value of LayerScale, 0 = no LayerScale");
     v("global_pool", global_pool, choice<VitPool>(),
-      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), or the "
-      "output of a learned query (map, SigLIP)");
+      "the head reads the class token, the mean or maximum of the patches, half their sum (avgmax), the "
+      "output of a learned query (map, SigLIP), or the class token and the mean next to each other "
+      "(token_avg, DINOv2)");
     v("fc_norm", fc_norm, choice<VitFcNorm>(),
       "norm after the pooling instead of before; auto: with avg, avgmax and max");
     v("final_norm", final_norm, "a norm after the last block, before or after the pooling");
@@ -96,7 +97,8 @@ struct VitConfig : IsotropicSettings {
       "and "
       "column offsets, in each block; alibi: a fixed bias that falls with the distance");
     v("resample", resample, choice<VitResample>(),
-      "bicubic interpolation of positions to another grid: antialias (timm), or offset (DINO's multi-crop)");
+      "bicubic interpolation of positions to another grid: antialias (timm), offset (DINO's multi-crop), or "
+      "bicubic (transformers' DINOv2)");
     v("conv_stem", conv_stem,
       "four convolutions with batch norms in place of the patch embedding, in patches of 16 (MoCo v3)");
     v("relative_table", relative_table,
@@ -109,8 +111,10 @@ struct VitConfig : IsotropicSettings {
 
   void check() const {
     check_size();
-    if (global_pool == VitPool::token && !class_token)
-      fail_usage("model.global_pool = \"token\" needs class_token = true");
+    if (reads_token() && !class_token)
+      fail_usage("model.global_pool = \"", name_of(global_pool), "\" needs class_token = true");
+    if (global_pool == VitPool::token_avg && fc_norm == VitFcNorm::on)
+      fail_usage("model.global_pool = \"token_avg\" goes with fc_norm = \"off\"");
     if (positions == VitPositions::relative && global_pool == VitPool::token)
       fail_usage(
           "model.positions = \"relative\" needs a pooling of patches, such as global_pool = \"avg\": a class "
@@ -146,8 +150,10 @@ struct VitConfig : IsotropicSettings {
     return positions == VitPositions::sincos || positions == VitPositions::sincos_moco;
   }
   int64_t hidden() const { return static_cast<int64_t>(static_cast<double>(dim) * mlp_ratio); }
+  bool reads_token() const { return global_pool == VitPool::token || global_pool == VitPool::token_avg; }
+  int64_t read_width() const { return global_pool == VitPool::token_avg ? 2 * dim : dim; }
   bool norm_after_pooling() const {
-    const bool of_all = global_pool != VitPool::token && global_pool != VitPool::map;
+    const bool of_all = !reads_token() && global_pool != VitPool::map;
     return fc_norm == VitFcNorm::on || (fc_norm == VitFcNorm::automatic && of_all);
   }
 };

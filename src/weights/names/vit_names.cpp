@@ -72,6 +72,20 @@ NameRows transformers_vit_block() {
                   {attention + "relative_position_bias.**", "attn.**", {}, "", true}}});
 }
 
+// A block of DINOv2; its giant has gate and up in one matrix.
+NameRows transformers_dino_block() {
+  const std::string attention = "attention.attention.";
+  return joined({thirds(attention + "query.*", attention + "key.*", attention + "value.*", "attn.qkv.*"),
+                 {{"attention.output.dense.*", "attn.proj.*"},
+                  {"norm1.*", "norm1.*"},
+                  {"norm2.*", "norm2.*"},
+                  {"mlp.weights_in.*", "mlp.fc1.*"},
+                  {"mlp.weights_out.*", "mlp.fc2.*"},
+                  {"mlp.**", "mlp.**"},
+                  {"layer_scale1.lambda1", "ls1.gamma"},
+                  {"layer_scale2.lambda1", "ls2.gamma"}}});
+}
+
 NameRows transformers_vit() {
   return joined({{{"embeddings.cls_token", "cls_token"},
                   {"embeddings.position_embeddings", "pos_embed"},
@@ -89,6 +103,14 @@ NameRows vit_transformers() {
   NameRows rows = joined({below("vit.", "", transformers_vit()), {{"classifier.*", "head.*"}}});
   for (const char* prefix : {"deit.", "beit.", "data2vec_vision.", ""})
     rows = joined({rows, older(below(prefix, "", transformers_vit()))});
+  // MAE's decoder does not belong to the encoder.
+  rows = joined({rows, older({{"decoder.**", ""}})});
+  for (const char* prefix : {"dinov2.encoder.layer.{}.", "encoder.layer.{}."})
+    rows = joined({rows, older(below(prefix, "blocks.{}.", transformers_dino_block()))});
+  rows = joined({rows, older(below("dinov2.", "", transformers_vit()))});
+  // CLIP's image tower alone; the projection into the space of its texts is no part of the ViT.
+  rows = joined({rows, older({{"visual_projection.weight", ""}})});
+  for (const char* prefix : {"vision_model.", ""}) rows = joined({rows, older(image_tower_rows(prefix, ""))});
   // Without a head of its own the distillation token is one of the registers.
   const std::string token = "deit.embeddings.distillation_token", head = "distillation_classifier.";
   return joined({rows, older({{token, "dist_token", {}, head + "*"},

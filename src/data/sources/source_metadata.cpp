@@ -1,0 +1,78 @@
+// Hugging Face's imagefolder: metadata.csv or metadata.jsonl next to the images, with a column file_name, in the folder
+// or in its split folders. Each file is read as a table.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "data/base/image_files.h"
+#include "data/base/source_kinds.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> folders_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const std::string name = entry->path().filename().string();
+        !name.starts_with('.') && entry->is_directory(ignored))
+      names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool has_file_names(const fs::path& file) {
+  constexpr std::streamsize kMostTitles = 65536;
+  std::ifstream in(file, std::ios::binary);
+  std::string first(kMostTitles, '\0');
+  in.read(first.data(), kMostTitles);
+  first.resize(static_cast<size_t>(in.gcount()));
+  return first.substr(0, first.find('\n')).find("file_name") != std::string::npos;
+}
+
+// Returns the metadata of the images in a folder, "" without it. Several folders next to it are classes.
+std::string metadata_in(const fs::path& folder) {
+  constexpr std::array kNames = {"metadata.csv", "metadata.jsonl"};
+  std::error_code error;
+  for (const char* name : kNames)
+    if (fs::is_regular_file(folder / name, error) && folders_in(folder).size() < 2 &&
+        has_file_names(folder / name))
+      return (folder / name).string();
+  return "";
+}
+
+// Returns the metadata of a split folder, else that of the folder itself, "" without either.
+std::string metadata_of(const std::string& path, Split split) {
+  const fs::path root(path);
+  const std::vector<std::string> folders = folders_in(root);
+  const std::string train = split_folder(folders, Split::train, path),
+                    own = split == Split::train ? train : split_folder(folders, split, path);
+  if (!own.empty() && !train.empty())
+    if (std::string found = metadata_in(root / own); !found.empty()) return found;
+  return split == Split::train || train.empty() ? metadata_in(root) : "";
+}
+
+}  // namespace
+
+bool is_metadata_path(const std::string& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) && !metadata_of(path, Split::train).empty();
+}
+
+std::unique_ptr<Source> open_metadata(const SourceConfig& config, Split split) {
+  SourceConfig tables = config;
+  const auto table_of = [](const std::string& path, Split of) {
+    return is_metadata_path(path) ? metadata_of(path, of) : path;
+  };
+  tables.path = table_of(config.path, Split::train);
+  tables.val_path = table_of(config.val_path.empty() ? config.path : config.val_path, Split::validation);
+  if (tables.val_path.empty() && !config.val_path.empty())
+    tables.val_path = table_of(config.val_path, Split::train);
+  if (config.val_path.empty() && tables.val_path == tables.path) tables.val_path = "";  // by share
+  return open_table(tables, split);
+}
+
+}  // namespace tessera::data

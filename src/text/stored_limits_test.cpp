@@ -1,0 +1,41 @@
+#include "text/stored_limits.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "io/files/io_testing.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+// The ids are those of tokenizers 0.23.
+TEST(StoredLimits, CutAndPadATextAsTheFileSets) {
+  Json tree = {{"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}}}, {"merges", {"a b"}}}},
+               {"added_tokens", {{{"id", 3}, {"content", "[PAD]"}, {"special", true}}}}};
+  const auto ids = [&](const std::string& text) {
+    return encode_as_stored(Tokeniser::from_definition(tree.dump(), "f"), text).ids;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(ids("ababaaab"), (Ids{2, 2, 0, 0, 2}));
+  tree["truncation"] = {
+      {"direction", "Right"}, {"max_length", 3}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  EXPECT_EQ(ids("ababaaab"), (Ids{2, 2, 0}));
+  tree["truncation"]["direction"] = "Left";
+  EXPECT_EQ(ids("ababaaab"), (Ids{0, 0, 2}));
+  tree["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"[PAD]", 3}}, {"sep", {"b", 1}}};
+  EXPECT_EQ(ids("ababaaab"), (Ids{3, 2, 1}));
+  tree["padding"] = {{"strategy", {{"Fixed", 5}}}, {"direction", "Left"}, {"pad_id", 3}};
+  EXPECT_EQ(ids("ababaaab"), (Ids{3, 3, 3, 2, 1}));
+  tree["padding"] = {
+      {"strategy", "BatchLongest"}, {"direction", "Right"}, {"pad_to_multiple_of", 4}, {"pad_id", 3}};
+  EXPECT_EQ(ids("a"), (Ids{3, 0, 1, 3}));
+  tree["padding"]["strategy"] = {{"Fixed", int64_t{1} << 40}};
+  EXPECT_NE(error_of([&] { ids("a"); }).find("Fixed is 1099511627776, must be 0 to 4194304"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
