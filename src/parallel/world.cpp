@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -107,6 +108,7 @@ std::unique_ptr<World> World::join() {
   const std::optional<Start> start = read_start();
   if (!start) return world;
   FLAGS_caffe2_log_level = 3;  // errors of the store and of Gloo become our own lines
+  ::signal(SIGPIPE, SIG_IGN);  // so does a message to a process that has died
   const JoinNote note;
   auto group = std::make_unique<Group>(MeetingPlace(*start));
   check_programs(group->place.exchange("program", name_of_program()));
