@@ -398,6 +398,22 @@ bool share_first_weights(const NamedTensors& state, parallel::World& world) {
   return true;
 }
 
+namespace {
+
+// Returns the pages of weights that were divided. Later ones would stay in the process too, in the gaps of its heap; in a
+// large model fresh pages cost little next to the arithmetic.
+void spare_memory(const NamedTensors& state) {
+  constexpr size_t kLarge = size_t{1} << 30;
+  size_t bytes = 0;
+  for (const auto& one : state) bytes += one.second.nbytes();
+  if (bytes >= kLarge)
+    return_freed_memory();
+  else
+    trim_freed_memory();
+}
+
+}  // namespace
+
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
@@ -418,8 +434,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   if (world && recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
     setup.model.notes.emplace_back(kSharedNote);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
-  // Freed weights of other units would stay in the process, in the gaps of its heap.
-  if (setup.optimisation.shards && setup.optimisation.shards->units()) return_freed_memory();
+  if (setup.optimisation.shards && setup.optimisation.shards->units()) spare_memory(setup.model.state);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);
