@@ -290,6 +290,18 @@ bool holds_whole_tensors(const Recipe& recipe) {
 
 namespace {
 
+// Returns the pages of weights that were divided. Later ones would stay in the process too, in the gaps of its heap; in a
+// large model fresh pages cost little next to the arithmetic.
+void spare_memory(const NamedTensors& state) {
+  constexpr size_t kLarge = size_t{1} << 30;
+  size_t bytes = 0;
+  for (const auto& one : state) bytes += one.second.nbytes();
+  if (bytes >= kLarge)
+    return_freed_memory();
+  else
+    trim_freed_memory();
+}
+
 // Returns what divides the optimisation over processes; null if nothing is divided.
 std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
                                               const NamedTensors& parameters, const parallel::World* world) {
@@ -309,7 +321,9 @@ std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTas
   for (const auto& one : parameters) (one.second.requires_grad() ? trained : blocks.frozen).push_back(one);
   for (const tasks::Part& part : model.parts)
     for (auto& unit : nn::units_of(*part.module)) blocks.units.push_back(std::move(unit));
-  return std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
+  auto shards = std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
+  if (shards->units()) spare_memory(model.state);
+  return shards;
 }
 
 }  // namespace
@@ -398,22 +412,6 @@ bool share_first_weights(const NamedTensors& state, parallel::World& world) {
   return true;
 }
 
-namespace {
-
-// Returns the pages of weights that were divided. Later ones would stay in the process too, in the gaps of its heap; in a
-// large model fresh pages cost little next to the arithmetic.
-void spare_memory(const NamedTensors& state) {
-  constexpr size_t kLarge = size_t{1} << 30;
-  size_t bytes = 0;
-  for (const auto& one : state) bytes += one.second.nbytes();
-  if (bytes >= kLarge)
-    return_freed_memory();
-  else
-    trim_freed_memory();
-}
-
-}  // namespace
-
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
@@ -434,7 +432,6 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   if (world && recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
     setup.model.notes.emplace_back(kSharedNote);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
-  if (setup.optimisation.shards && setup.optimisation.shards->units()) spare_memory(setup.model.state);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);
