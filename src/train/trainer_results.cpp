@@ -1,7 +1,6 @@
 // Evaluation, output and reports of a run.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <span>
 
 #include "core/error.h"
@@ -70,18 +69,6 @@ bool holds_the_same(const std::string& path, const WeightFile& wanted) {
            return found && found->dtype == one.dtype && found->shape == one.shape &&
                   std::ranges::equal(found->bytes, one.bytes);
          });
-}
-
-// Writes a run's weights from a checkpoint, in the order of the model.
-void write_again(const std::string& path, const WeightFile& kept, const RunTask& model) {
-  std::map<std::string, const TensorView*> views;
-  for (const TensorView& view : kept.tensors()) views.emplace(view.name, &view);
-  save_each_tensor(path, model.state, weights_metadata(model.info), [&, next = size_t{0}]() mutable {
-    const std::string& name = model.state.at(next++).first;
-    const auto found = views.find(name);
-    check(found != views.end(), "'", kept.path(), "' has no tensor '", name, "'");
-    return to_tensor(*found->second);
-  });
 }
 
 Metrics values_of(const std::vector<tasks::Metric>& metrics) {
@@ -269,8 +256,7 @@ void Trainer::restore_best() {
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
-    torch::Tensor one;
-    write_again(best, kept, model_);
+    write_safetensors(best, own_views(model_.state, kept), weights_metadata(model_.info));
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())
       note(text("the best weights, of step ", state_.best_step, ", are lost: ", why, "; ", error.what()));

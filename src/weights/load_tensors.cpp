@@ -118,12 +118,28 @@ std::vector<const StoredTensor*> match_tensors(const NamedTensors& targets, cons
   return matched;
 }
 
-void load_own(const NamedTensors& targets, const WeightFile& file,
-              std::function<void(const std::string& name, const torch::Tensor& value)> take) {
+namespace {
+
+// Returns the tensors of a file with our names.
+StoredTensors own_tensors(const WeightFile& file) {
   std::vector<NamePlace> same;
   for (const TensorView& view : file.tensors()) same.push_back({view.name, view.name});
-  load_tensors(targets, {file.tensors(), same, file.path()},
-               {.misfit = "does not fit the run", .take = std::move(take)}, &file);
+  return {file.tensors(), same, file.path()};
+}
+
+constexpr const char* kNotOfTheRun = "does not fit the run";
+
+}  // namespace
+
+void load_own(const NamedTensors& targets, const WeightFile& file,
+              std::function<void(const std::string& name, const torch::Tensor& value)> take) {
+  load_tensors(targets, own_tensors(file), {.misfit = kNotOfTheRun, .take = std::move(take)}, &file);
+}
+
+std::vector<TensorView> own_views(const NamedTensors& targets, const WeightFile& file) {
+  const StoredTensors stored = own_tensors(file);
+  std::vector<torch::Tensor> assembled;  // none: the names are ours
+  return views_of(match_tensors(targets, stored, {.misfit = kNotOfTheRun}), assembled);
 }
 
 int64_t numbers_in(const std::vector<TensorView>& views) {

@@ -47,6 +47,9 @@ std::vector<const StoredTensor*> match_tensors(const NamedTensors& targets, cons
 void load_own(const NamedTensors& targets, const WeightFile& file,
               std::function<void(const std::string& name, const torch::Tensor& value)> take = {});
 
+// Runs the same checks. Returns the file's tensors in the order of the targets.
+std::vector<TensorView> own_views(const NamedTensors& targets, const WeightFile& file);
+
 // Returns the total number of elements.
 int64_t numbers_in(const std::vector<TensorView>& views);
 // Throws Error if a model with `needed` parameters is far larger than the file, so that wrong metadata cannot
