@@ -1,5 +1,6 @@
 #include "nn/init.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -16,7 +17,12 @@ torch::TensorOptions parameter_options() {
 }
 }  // namespace
 
-torch::Tensor zeros(torch::IntArrayRef shape) { return torch::zeros(shape, parameter_options()); }
+torch::Tensor zeros(torch::IntArrayRef shape) {
+  constexpr int64_t kLarge = int64_t{1} << 14;  // numbers
+  if (OwnRowsScope::rows() && !shapes_only && c10::multiply_integers(shape) >= kLarge)
+    return lazy_zeros(shape, parameter_type);
+  return torch::zeros(shape, parameter_options());
+}
 torch::Tensor ones(torch::IntArrayRef shape) { return torch::ones(shape, parameter_options()); }
 
 ShapesOnly::ShapesOnly() : before_(shapes_only) { shapes_only = true; }
@@ -30,13 +36,18 @@ bool ends_with(const std::string& name, const std::string& ending) {
          name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
 }
 
-Filler::Filler(torch::Tensor parameter, uint64_t seed, const std::string& name)
-    : parameter_(std::move(parameter)), seed_(seed), name_(name) {}
+Filler::Filler(torch::Tensor parameter, uint64_t seed, const std::string& name, std::optional<RowRange> rows)
+    : parameter_(std::move(parameter)), seed_(seed), name_(name), begin_(0), end_(parameter_.numel()) {
+  if (!rows) return;
+  const int64_t row = parameter_.numel() / std::max<int64_t>(1, parameter_.size(0));
+  begin_ = rows->begin * row, end_ = rows->end * row;
+}
 
 void Filler::fill(const std::function<double(RandomStream&)>& draw) const {
   RandomStream stream(seed_, "init:" + name_);
   float* value = parameter_.data_ptr<float>();
-  for (int64_t i = 0, n = parameter_.numel(); i < n; ++i) value[i] = static_cast<float>(draw(stream));
+  for (int64_t i = 0; i < begin_; ++i) draw(stream);
+  for (int64_t i = begin_; i < end_; ++i) value[i] = static_cast<float>(draw(stream));
 }
 
 void Filler::constant(double value) const {
@@ -76,11 +87,14 @@ void Filler::linspace(double first, double last) const {
 void initialise(torch::nn::Module& module, uint64_t seed, const InitRule& rule) {
   if (shapes_only) return;
   const auto parameters = module.named_parameters().pairs();
+  std::vector<std::optional<RowRange>> rows(parameters.size());
+  if (OwnRows* const own = OwnRowsScope::rows())
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = own->cut(parameters[i].second);
   parallel_for(static_cast<int64_t>(parameters.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto& [name, parameter] = parameters[static_cast<size_t>(i)];
       const torch::Tensor values = parameter.detach();
-      rule(name, values, Filler(values, seed, name));
+      rule(name, values, Filler(values, seed, name, rows[static_cast<size_t>(i)]));
     }
   });
 }

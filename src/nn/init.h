@@ -9,13 +9,15 @@
 #include <string>
 
 #include "core/random.h"
+#include "nn/own_rows.h"
 
 namespace tessera::nn {
 
 // Fills one parameter; initialise() creates one filler per name.
 class Filler {
  public:
-  Filler(torch::Tensor parameter, uint64_t seed, const std::string& name);
+  // `rows`: draws all numbers, and keeps those of these rows.
+  Filler(torch::Tensor parameter, uint64_t seed, const std::string& name, std::optional<RowRange> rows = {});
   void constant(double value) const;
   void normal(double deviation) const;
   // Normal, truncated at +-2 (absolute, as in timm's trunc_normal_: the limits do not scale with the
@@ -34,6 +36,7 @@ class Filler {
   torch::Tensor parameter_;
   uint64_t seed_;
   std::string name_;
+  int64_t begin_, end_;  // numbers that are kept
 };
 
 // Calls rule(name, parameter, filler) for every parameter of the module, several at a time. Other
@@ -46,7 +49,7 @@ void initialise(torch::nn::Module& module, uint64_t seed, const InitRule& rule);
 bool ends_with(const std::string& name, const std::string& ending);
 
 // Layers create their parameters with these functions. Inside a ShapesOnly scope parameters use no memory:
-// the module tree has names and shapes, but cannot compute.
+// the module tree has names and shapes, but cannot compute. Inside an OwnRowsScope large zeros are lazy_zeros().
 torch::Tensor zeros(torch::IntArrayRef shape);
 torch::Tensor ones(torch::IntArrayRef shape);
 class ShapesOnly {

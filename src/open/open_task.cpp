@@ -465,6 +465,7 @@ class Opener final : public tasks::WeightsOpener {
  public:
   std::string file_of(const std::string& path) const override { return weights_file_of(path); }
   tasks::OpenedWeights open(const std::string& path, int64_t side) const override {
+    const nn::OwnRowsScope whole(nullptr);
     OpenedTask opened = open_task(path, {.size = side});
     return {.task = std::move(opened.task),
             .name = tasks::task_name(opened.info.task),

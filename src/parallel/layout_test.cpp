@@ -5,6 +5,7 @@
 #include "core/core_testing.h"
 #include "core/random.h"
 #include "core/text.h"
+#include "nn/own_rows.h"
 
 namespace tessera::parallel {
 namespace {
@@ -45,6 +46,25 @@ TEST(Layout, TheRowsOfAllProcessesAreTheTensor) {
         EXPECT_TRUE(torch::equal(layout.cut(name, whole), layout.cut(name, whole, 1)));
         const auto& rows = layout.rows(name);
         EXPECT_EQ(rows[static_cast<size_t>(layout.owner(name))], *std::max_element(rows.begin(), rows.end()));
+      }
+    }
+}
+
+TEST(Layout, TheRowsOfAProcessAreAmongThoseThatItDrew) {
+  for (uint64_t seed = 0; seed < 20; ++seed)
+    for (const int size : {2, 3, 5}) {
+      const NamedTensors tensors = draw_tensors(seed);
+      const Layout layout(tensors, axis_of(size, 0), [](const std::string&) { return false; });
+      for (const auto& [name, whole] : tensors) {
+        int64_t begin = 0;
+        for (int rank = 0; rank < size; ++rank) {
+          const int64_t end = begin + layout.rows(name)[static_cast<size_t>(rank)];
+          if (const auto drew = nn::OwnRows(rank, size).cut(whole); drew && begin < end) {
+            EXPECT_LE(drew->begin, begin) << name;
+            EXPECT_GE(drew->end, end) << name;
+          }
+          begin = end;
+        }
       }
     }
 }

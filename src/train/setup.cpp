@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "core/error.h"
@@ -14,6 +15,7 @@
 #include "io/files/file.h"
 #include "io/files/path.h"
 #include "models/base/tokeniser.h"
+#include "nn/own_rows.h"
 #include "open/device.h"
 #include "open/load.h"
 #include "open/open_language.h"
@@ -226,11 +228,8 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
     run.notes.insert(run.notes.end(), report.lines.begin(), report.lines.end());
   };
   auto* const language = dynamic_cast<tasks::LanguageBeginner*>(run.task.get());
-  if (const std::string path = language ? language->language_weights() : ""; !path.empty() && !continued) {
-    const OpenedLanguage opened = open_decoder(path, torch::kFloat32);
-    language->begin_language(*opened.language, opened.tokeniser.value());
-    run.notes.push_back(text("language model: as in ", opened.file));
-  }
+  if (const std::string path = language ? language->language_weights() : ""; !path.empty() && !continued)
+    run.notes.push_back(begin_language(*language, path));
   if (pretrained && !continued) {
     const WeightFile file = pretrained_file(recipe.model);
     take(load_pretrained(*run.task, file));
@@ -393,25 +392,6 @@ std::string average_note(const TrainConfig& train, int64_t steps) {
       " % of the averaged weights are still the first ones; take a smaller decay or train.ema_warmup = true");
 }
 
-bool share_first_weights(const NamedTensors& state, parallel::World& world) {
-  std::string sums;
-  for (const auto& [name, tensor] : state) {
-    const torch::Tensor plain = tensor.detach().to(torch::kCPU).contiguous();
-    sums += checksum_of({static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()});
-  }
-  const std::vector<std::string> all = world.gather(checksum_of(as_bytes(sums)));
-  if (std::count(all.begin(), all.end(), all[0]) == std::ssize(all)) return false;
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : state) {
-    torch::Tensor first =
-        tensor.detach().to(torch::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous();
-    if (!world.leader()) first.zero_();
-    world.sum(first);
-    tensor.copy_(first);
-  }
-  return true;
-}
-
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
@@ -420,18 +400,16 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   setup.data = open_data(recipe);
   const WeightsInfo info = describe_run(setup.recipe, setup.data);
   setup.plan = plan_run(setup.recipe, setup.data, info, setup.compute, processes);
-  if (exceeds_memory(setup.recipe, setup.plan))
+  std::optional<nn::OwnRows> rows = own_rows(setup.recipe, world);
+  if (exceeds_memory(setup.recipe, setup.plan) && !rows)
     fail_usage("the model has ", human_count(static_cast<double>(setup.plan.parameters)),
                " parameters, which take ", human_bytes(weight_bytes(setup.recipe, setup.plan)),
                "; this machine has ", human_bytes(main_memory_bytes()), " of memory");
-  setup.model = build_task(setup.recipe, setup.data, info, setup.compute, continued);
+  build_model(setup, info, continued, rows);
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
   check_sizes(setup.recipe, *setup.model.task);
-  // Each process keeps rows of its own first weights, which must be rows of the same.
-  if (world && recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
-    setup.model.notes.emplace_back(kSharedNote);
-  setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
+  divide(setup, rows, world);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =
             tasks::long_texts_note(*limit, *setup.model.task->streams().at(0).source, kTextsLookedAt);

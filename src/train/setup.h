@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "data/loading/loader.h"
+#include "nn/own_rows.h"
 #include "open/open_task.h"
 #include "open/weights.h"
 #include "optim/clip.h"
@@ -18,6 +20,10 @@
 #include "recipe/recipe.h"
 #include "tasks/base/registry.h"
 #include "train/trainer.h"
+
+namespace tessera::tasks {
+class LanguageBeginner;
+}
 
 namespace tessera::train {
 
@@ -70,6 +76,18 @@ struct Setup {
 Setup make_setup(const Recipe& recipe, bool continued = false, int64_t processes = 1,
                  parallel::World* world = nullptr);
 
+// --- the first weights (first_weights.cpp)
+
+// Returns the rows that this process draws and loads; none if it must build the whole model.
+std::optional<nn::OwnRows> own_rows(const Recipe& recipe, const parallel::World* world);
+// Builds the model; with `rows`, in this process's share of memory. Resets `rows` if the task keeps weights that are not
+// its state, and builds whole weights.
+void build_model(Setup& setup, const WeightsInfo& info, bool continued, std::optional<nn::OwnRows>& rows);
+// Divides the optimisation over processes, and the weights if the recipe divides them. Throws Error if processes with
+// `rows` read other weights. Collective.
+void divide(Setup& setup, const std::optional<nn::OwnRows>& rows, parallel::World* world);
+// Takes the weights of the language model at `path`, and returns a note.
+std::string begin_language(tasks::LanguageBeginner& task, const std::string& path);
 // Initial weights are drawn from the same seed, but weights files and thread counts may differ between processes. If they
 // differ, gives all processes those of the first one and returns true. Collective.
 bool share_first_weights(const NamedTensors& state, parallel::World& world);

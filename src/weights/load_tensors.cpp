@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/own_rows.h"
 
 namespace tessera::train {
 namespace {
@@ -85,7 +86,7 @@ void copy(const std::string& name, const torch::Tensor& target, const Match& mat
   if (rules.take)
     rules.take(name, value);
   else
-    torch::Tensor(target).copy_(value);
+    nn::copy_rows(target, value, /*read=*/true);
 }
 
 }  // namespace

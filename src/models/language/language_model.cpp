@@ -34,10 +34,11 @@ Norm norm_at(torch::nn::Module& root, const std::string& path, const LanguageFor
   return norm;
 }
 
-// Registers a module with a single matrix "weight", and returns the matrix.
+// Registers a module with a single matrix "weight", and returns the matrix. No block reads it, and words may be added.
 torch::Tensor table_at(torch::nn::Module& root, const std::string& path, int64_t rows, int64_t width) {
   auto holder = std::make_shared<torch::nn::Module>();
   torch::Tensor weight = holder->register_parameter("weight", nn::zeros({rows, width}));
+  nn::keep_whole(weight);
   register_at(root, path, holder);
   return weight;
 }

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "io/files/file.h"
+#include "nn/own_rows.h"
 #include "text/bpe_trainer.h"
 #include "text/conversation.h"
 
@@ -85,7 +86,10 @@ void copy_language_weights(const models::LanguageModel& stored, const Tokeniser&
     if (!found || found->sizes() != target.sizes())
       fail_usage("task.language_weights = \"", path, "\" does not fit task.language: '", entry.key(), "' is ",
                  target.sizes(), ", there ", found ? text("it is ", found->sizes()) : "it is missing");
-    target.copy_(*found);
+    if (target.is_same(entry.value()))
+      nn::copy_rows(target, *found, /*read=*/false);
+    else
+      target.copy_(*found);
   }
 }
 
