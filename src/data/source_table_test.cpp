@@ -366,7 +366,7 @@ TEST(Table, ColumnsOfTrueAndFalseAreClassesAndOthersAreLeftOut) {
   EXPECT_EQ(labels_in(*source).labels(1), Labels{1});
   ASSERT_EQ(source->warnings().size(), 1u);
   EXPECT_EQ(error_of([&] { fail(source->warnings()[0]); }, &folder),
-            "DIR/l.csv: age are left out of the columns of classes, as they do not hold 0 and 1");
+            "DIR/l.csv: columns without 0 and 1 are no classes and left out: age");
 }
 
 TEST(Table, UnderAPathOfItsOwnItsMarksHoldUnlessThereAreNone) {

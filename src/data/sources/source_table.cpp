@@ -149,8 +149,8 @@ Table read_csv(const std::string& path) {
   if (columns.label != kNoColumn) table.separator = label_separator(rows, columns);
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
   if (!columns.unmarked.empty())
-    table.warnings.push_back(text(path, ": ", some_of(columns.unmarked),
-                                  " are left out of the columns of classes, as they do not hold 0 and 1"));
+    table.warnings.push_back(
+        text(path, ": columns without 0 and 1 are no classes and left out: ", some_of(columns.unmarked)));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
   return table;
