@@ -41,11 +41,11 @@ std::vector<SourceKind>& kinds() {
       {"latents", "a folder with latents.json", is_latents_path, open_latents, "latents, which are no images",
        check_latents},
       {"mask shards", "a folder with masks.json and shards", is_mask_shards_path, open_mask_shards},
+      {"CIFAR", "a folder with data_batch_1[.bin] or train.bin, or such a file", is_cifar_path, open_cifar},
+      {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
       {"WebDataset", "train-{000..004}.tar.gz", is_webdataset_path, open_webdataset},
       {"COCO captions", "captions_train2017.json", is_coco_captions_path, open_coco_captions},
       {"table", "labels.csv, labels.tsv, labels.json or list.txt", is_table_path, open_table},
-      {"CIFAR", "a folder with data_batch_1.bin or train.bin, or such a file", is_cifar_path, open_cifar},
-      {"IDX", "a folder with train-images-idx3-ubyte[.gz], or such a file", is_idx_path, open_idx},
       {"npz", "samples.npz of generated images", is_npz_path, open_npz},
       {"masks", "a folder with images/ and annotations/, or leftImg8bit/ and gtFine/; or a set.toml",
        is_masks_path, open_masks},
@@ -87,6 +87,7 @@ const SourceKind& find_source_kind(const std::string& path) {
          did_you_mean(scheme, std::vector<std::string>{kShapes.name}));
   }
   refuse_image(path);
+  refuse_foreign_file(path);
   std::string known;
   for (const SourceKind& kind : kinds())
     known += text(known.empty() ? "" : "; ", kind.name, ": ", kind.example);

@@ -38,6 +38,16 @@ TEST(Metadata, SplitFoldersHaveTablesOfTheirOwn) {
   EXPECT_EQ(pairs_in(*other), Names{"d.png cat"});
 }
 
+TEST(Metadata, OneTableForSplitFolders) {
+  const TemporaryFolder folder;
+  for (const char* image : {"train/a.png", "train/b.png", "test/c.png"}) folder.write(image, "x");
+  folder.write("metadata.csv", "file_name,label\ntrain/a.png,dog\ntest/c.png,cat\ntrain/b.png,cat\n");
+  const SourceConfig config{.path = folder.path("")};
+  EXPECT_EQ(source_kind(config.path), "metadata");
+  EXPECT_EQ(pairs_in(*open_source(config, Split::train)), (Names{"a.png dog", "b.png cat"}));
+  EXPECT_EQ(pairs_in(*open_source(config, Split::validation)), Names{"c.png cat"});
+}
+
 TEST(Metadata, CaptionsInAFolderOfImages) {
   const TemporaryFolder folder;
   folder.write("set/images/a.png", "x");

@@ -221,6 +221,45 @@ TEST(WebDataset, NamesWithoutAListAreTheClasses) {
   EXPECT_EQ(labels_in(*multi).labels(0), (Labels{0, 1}));
 }
 
+TEST(WebDataset, NamesNextToNumbersAreTheClasses) {
+  using Names = std::vector<std::string>;
+  const TemporaryFolder folder;
+  write_shard(folder, "train-0.tar",
+              {{"a.jpg", "a"},
+               {"a.json", R"({"label": 2, "class_name": "bird"})"},
+               {"b.jpg", "b"},
+               {"b.json", R"({"label": 1, "class_name": "wolf"})"}});
+  write_shard(folder, "val.tar", {{"c.jpg", "c"}, {"c.json", R"({"label": 2, "class_name": "bird"})"}});
+  const SourceConfig config = {.path = folder.path()};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"wolf", "bird"}));
+  EXPECT_EQ(labels_in(*train).label(0), 1);
+  EXPECT_EQ(labels_in(*held_out).class_names(), (Names{"wolf", "bird"}));
+  EXPECT_EQ(labels_in(*held_out).label(0), 1);
+  write_shard(folder, "val.tar", {{"c.jpg", "c"}, {"c.json", R"({"label": 3, "class_name": "birb"})"}});
+  EXPECT_EQ(problems_of(config, Split::validation, folder),
+            Names{"DIR/val.tar: c.json has the class 'birb', which is no class, did you mean 'bird'?"});
+  // If a number has two names, the numbers are the classes.
+  write_shard(folder, "train-0.tar",
+              {{"a.jpg", "a"},
+               {"a.json", R"({"label": 0, "class_name": "bird"})"},
+               {"b.jpg", "b"},
+               {"b.json", R"({"label": 0, "class_name": "wolf"})"}});
+  EXPECT_EQ(labels_in(*open_source(config, Split::train)).class_names(), Names{"0"});
+}
+
+TEST(WebDataset, FoldersInAnArchiveAreNoLabelsAndNamed) {
+  const TemporaryFolder folder;
+  const std::string path = write_shard(
+      folder, "set.tar", {{"cat/a.jpg", "a"}, {"cat/b.jpg", "b"}, {"dog/c.jpg", "c"}, {"dog/d.jpg", "d"}});
+  const auto source = open_source({.path = path, .val_share = 0}, Split::train);
+  EXPECT_EQ(source->class_labels(), nullptr);
+  ASSERT_EQ(source->warnings().size(), 1u);
+  EXPECT_EQ(
+      error_of([&] { fail(source->warnings()[0]); }, &folder),
+      "DIR/set.tar: the folders cat, dog give no labels in shards; if they are classes, unpack the archive");
+}
+
 TEST(WebDataset, LabelsInOtherFilesAndForms) {
   using Labels = std::vector<int64_t>;
   const TemporaryFolder folder;

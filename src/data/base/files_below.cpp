@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "data/base/image_files.h"
+#include "data/base/source_kinds.h"
 
 namespace tessera::data {
 namespace {
@@ -41,6 +42,28 @@ std::vector<std::string> files_below(const std::string& folder) {
   add_files(folder, 0, visited, files);
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::string folder_below(const std::string& path, bool (*fits)(const std::string& folder)) {
+  constexpr int kLevels = 4;
+  std::filesystem::path folder = path;
+  for (int level = 0; level < kLevels; ++level) {
+    std::error_code error;
+    if (fits(folder.string())) return folder.string();
+    if (std::filesystem::is_directory(folder / "raw", error)) {
+      folder /= "raw";
+      continue;
+    }
+    std::vector<std::filesystem::path> inside;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error))
+      if (std::error_code ignored;
+          !is_hidden(entry->path().filename().string()) && entry->is_directory(ignored))
+        inside.push_back(entry->path());
+    if (inside.size() != 1) return "";
+    folder = inside.front();
+  }
+  return "";
 }
 
 }  // namespace tessera::data

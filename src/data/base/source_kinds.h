@@ -107,6 +107,14 @@ class ProblemList {
   std::vector<std::string> lines_;
 };
 
+// Throws a usage error if a file has the suffix of a container of images that is not read (.parquet, .h5, .zip).
+void refuse_foreign_file(const std::string& path);
+// The same for a folder without images that has such files.
+void refuse_foreign_files(const std::string& folder);
+
+// Returns the folder that fits: the one given, `raw` in it, or that of the only folder in it. "" if none does.
+std::string folder_below(const std::string& path, bool (*fits)(const std::string& folder));
+
 // The largest encoded image that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
 // A sample's name is made printable and truncated to this length, to fit on an error line.

@@ -72,6 +72,74 @@ TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
   EXPECT_EQ(labels_in(*train).class_names().size(), 100u);
 }
 
+// Returns a pickle as Python 2 writes it: bytes [rows, 3072] under `data`, and a list of numbers under `labels`.
+std::string python_batch(const std::string& labels_key, const std::vector<int>& labels, char value) {
+  using namespace std::string_literals;
+  const auto number = [](int small) { return "K"s + static_cast<char>(small); };
+  const auto word = [](const std::string& text) { return "U"s + static_cast<char>(text.size()) + text; };
+  std::string bytes;
+  for (size_t i = 0; i < labels.size(); ++i)
+    bytes += cifar_record("", static_cast<char>(value + static_cast<int>(i)));
+  std::string size;
+  for (int i = 0; i < 4; ++i) size += static_cast<char>(bytes.size() >> (8 * i) & 255);
+  std::string list;
+  for (const int label : labels) list += number(label);
+  return "\x80\x02}("s + word("data") + "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n" +
+         number(0) + "\x85" + word("b") + "tR(" + number(1) + number(static_cast<int>(labels.size())) +
+         "M\x00\x0c\x86"s + "cnumpy\ndtype\n(" + word("u1") + number(0) + number(1) + "tR(" + number(3) +
+         word("|") + "NNN" + "J\xff\xff\xff\xff" + "J\xff\xff\xff\xff" + number(0) + "tb\x89T" + size +
+         bytes + "tb" + word(labels_key) + "](" + list + "eu.";
+}
+
+TEST(Cifar, ReadsThePythonFormInAFolderOfTheOneGiven) {
+  const TemporaryFolder folder;
+  const std::string inner = "cifar-10-batches-py/";
+  folder.write("cifar-10-python.tar.gz", "the archive that was unpacked");
+  folder.write(inner + "data_batch_1", python_batch("labels", {3, 9}, 5));
+  folder.write(inner + "data_batch_2", python_batch("labels", {0}, 50));
+  folder.write(inner + "test_batch", python_batch("labels", {7}, 70));
+  folder.write(inner + "batches.meta",
+               "\x80\x02}U\x0blabel_names](U\x01"
+               "aU\x01"
+               "bU\x01"
+               "cU\x01"
+               "dU\x01"
+               "eU\x01"
+               "fU\x01"
+               "gU\x01"
+               "hU\x01"
+               "iU\x01"
+               "jes.");
+  const SourceConfig config = {.path = folder.path()};
+  const auto train = open_source_with_problems(config, Split::train),  // seven classes are empty
+      held_out = open_source(config, Split::validation);
+  EXPECT_EQ(source_kind(config.path), std::string("CIFAR"));
+  ASSERT_EQ(train->size(), 3);
+  EXPECT_EQ(labels_in(*train).label(1), 9);
+  EXPECT_EQ(label_text(labels_in(*held_out), 0, ","), "h");
+  const Image image = std::get<Image>(train->read(1).picture);
+  EXPECT_EQ(image.pixels[0], 6);
+  EXPECT_EQ(image.pixels[1], 7);
+  EXPECT_EQ(image.pixels[3 * 1023], 255);
+  folder.write(inner + "test_batch", python_batch("names", {7}, 70));
+  EXPECT_EQ(error_at(folder, config, Split::validation),
+            "DIR/cifar-10-batches-py/test_batch has no 'data' and labels of CIFAR");
+}
+
+TEST(Cifar, ReadsThePythonFormOfCifar100) {
+  const TemporaryFolder folder;
+  folder.write("train", python_batch("fine_labels", {42, 99}, 1));
+  folder.write("test", python_batch("fine_labels", {98}, 1));
+  std::string names =
+      "\x80\x02}U\x10"
+      "fine_label_names](";
+  for (int i = 0; i < 100; ++i) names += "U\x03" + std::to_string(100 + i);
+  folder.write("meta", names + "es.");
+  const auto train = open_source_with_problems({.path = folder.path()}, Split::train);
+  EXPECT_EQ(labels_in(*train).label(0), 42);
+  EXPECT_EQ(label_text(labels_in(*train), 1, ","), "199");
+}
+
 TEST(Cifar, WrongFilesAreNamed) {
   const TemporaryFolder folder;
   folder.write("gap/data_batch_1.bin", ten_records());
@@ -135,6 +203,19 @@ TEST(Idx, ReadsThePairsOfAFolderGzippedOrNot) {
   EXPECT_EQ(std::get<Image>(coloured.picture).pixels, (std::vector<uint8_t>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST(Idx, TheFilesMayBeInAFolderOfTheOneGiven) {
+  const TemporaryFolder folder;
+  folder.write("MNIST/raw/train-images-idx3-ubyte", idx({3, 1, 1}, {10, 20, 30}));
+  folder.write("MNIST/raw/train-labels-idx1-ubyte", idx({3}, {2, 0, 1}));
+  folder.write("MNIST/raw/t10k-images-idx3-ubyte", idx({1, 1, 1}, {7}));
+  folder.write("MNIST/raw/t10k-labels-idx1-ubyte", idx({1}, {1}));
+  folder.write("MNIST/processed/training.pt", "an older copy");
+  const SourceConfig config = {.path = folder.path()};
+  EXPECT_EQ(source_kind(config.path), std::string("IDX"));
+  EXPECT_EQ(open_source(config, Split::train)->size(), 3);
+  EXPECT_EQ(labels_in(*open_source(config, Split::validation)).label(0), 1);
+}
+
 TEST(Idx, WrongFilesAreNamed) {
   const TemporaryFolder folder;
   const SourceConfig config = {.path = folder.path("x-images-idx3-ubyte"), .val_share = 0};
@@ -164,6 +245,69 @@ TEST(Idx, WrongFilesAreNamed) {
   std::filesystem::remove(folder.path("x-labels-idx1-ubyte"));
   EXPECT_EQ(error_at(folder, config),
             "DIR/x-images-idx3-ubyte has no labels next to it: DIR/x-labels-idx1-ubyte[.gz] does not exist");
+}
+
+std::string little_endian(uint32_t value, int bytes) {
+  std::string out;
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 255);
+  return out;
+}
+
+uint32_t checksum(const std::string& content) {
+  uint32_t sum = ~0u;
+  for (const char c : content) {
+    sum ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+  }
+  return ~sum;
+}
+
+// Returns an array of bytes in NumPy's form.
+std::string npy(const std::string& shape, const std::string& bytes) {
+  const std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + shape + "), }\n";
+  return std::string("\x93NUMPY\x01\x00", 8) + little_endian(static_cast<uint32_t>(header.size()), 2) +
+         header + bytes;
+}
+
+// Returns an .npz of stored arrays.
+std::string npz(const std::vector<std::pair<std::string, std::string>>& arrays) {
+  std::string out, directory;
+  for (const auto& [key, content] : arrays) {
+    const std::string name = key + ".npy";
+    const auto size = static_cast<uint32_t>(content.size());
+    const std::string front = little_endian(0, 8) + little_endian(checksum(content), 4) +
+                              little_endian(size, 4) + little_endian(size, 4) +
+                              little_endian(static_cast<uint32_t>(name.size()), 2);
+    directory += "PK\x01\x02" + little_endian(20, 2) + little_endian(20, 2) + front + little_endian(0, 4) +
+                 little_endian(0, 4) + little_endian(0, 4) +
+                 little_endian(static_cast<uint32_t>(out.size()), 4) + name;
+    out += "PK\x03\x04" + little_endian(20, 2) + front + little_endian(0, 2) + name + content;
+  }
+  const auto count = static_cast<uint32_t>(arrays.size());
+  return out + directory + "PK\x05\x06" + little_endian(0, 4) + little_endian(count, 2) +
+         little_endian(count, 2) + little_endian(static_cast<uint32_t>(directory.size()), 4) +
+         little_endian(static_cast<uint32_t>(out.size()), 4) + little_endian(0, 2);
+}
+
+TEST(Npz, DataSetsHaveAPairOfArraysForEachSplit) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("set.npz", npz({{"train_images", npy("2, 1, 2", {10, 20, 30, 40})},
+                                                        {"train_labels", npy("2, 1", {1, 0})},
+                                                        {"test_images", npy("1, 1, 2", {9, 9})},
+                                                        {"test_labels", npy("1, 1", {0})},
+                                                        {"val_images", npy("1, 1, 2", {50, 60})},
+                                                        {"val_labels", npy("1, 1", {1})}}));
+  const auto train = open_source({.path = path}, Split::train),
+             held_out = open_source({.path = path}, Split::validation);
+  ASSERT_EQ(train->size(), 2);
+  ASSERT_EQ(held_out->size(), 1);
+  EXPECT_EQ(labels_in(*train).label(0), 1);
+  EXPECT_EQ(labels_in(*held_out).label(0), 1);
+  EXPECT_EQ(std::get<Image>(train->read(1).picture).pixels, (std::vector<uint8_t>{30, 30, 30, 40, 40, 40}));
+  EXPECT_EQ(std::get<Image>(held_out->read(0).picture).pixels[3], 60);
+  const std::string planes = folder.write("planes.npz", npz({{"arr_0", npy("1, 3, 1, 2", "abcdef")}}));
+  EXPECT_EQ(error_at(folder, {.path = planes}),
+            "'DIR/planes.npz': arr_0 is [1, 3, 1, 2], must hold images, bytes [n, height, width, 3]");
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/table_labels.h"
 
 namespace tessera::data {
 namespace {
@@ -16,18 +18,21 @@ namespace {
 // Titles in lower case. Those of a later list count only if no column has one of an earlier list.
 using Titles = std::span<const std::string_view>;
 constexpr std::array<std::string_view, 5> kPath = {"path", "file", "filename", "filepath", "image"};
-constexpr std::array<std::string_view, 13> kRarerPath = {
+constexpr std::array<std::string_view, 14> kRarerPath = {
     "file_name", "file_path", "image_path", "img",   "img_path", "image_name", "image_file",
-    "filenames", "filepaths", "images",     "fname", "image_id", "id_code"};
+    "filenames", "filepaths", "images",     "fname", "image_id", "imageid",    "id_code"};
 constexpr std::array<std::string_view, 1> kRarestPath = {"id"};
 constexpr std::array<std::string_view, 4> kLabel = {"label", "labels", "class", "target"};
-constexpr std::array<std::string_view, 13> kRarerLabel = {
-    "class_name", "category", "category_name", "class_label", "label_name", "class_id",   "classid",
-    "label_id",   "breed",    "species",       "diagnosis",   "dx",         "category_id"};
+constexpr std::array<std::string_view, 15> kRarerLabel = {
+    "class_name", "category", "category_name", "class_label", "label_name",
+    "class_id",   "classid",  "label_id",      "breed",       "species",
+    "diagnosis",  "dx",       "category_id",   "cls",         "predictionstring"};
+constexpr std::array<std::string_view, 4> kName = {"class_name", "classname", "label_name", "category_name"};
 constexpr std::array<std::string_view, 1> kSplit = {"split"};
 constexpr std::array<std::string_view, 7> kRarerSplit = {"subset",  "partition", "data set", "data_set",
                                                          "dataset", "set",       "phase"};
 constexpr std::array<std::string_view, 4> kSplitFlag = {"is_valid", "is_val", "is_validation", "is_test"};
+constexpr std::array<std::string_view, 3> kTrainFlag = {"is_training_image", "is_train", "is_training"};
 constexpr std::array<std::string_view, 2> kCaption = {"caption", "captions"};
 constexpr std::array<std::string_view, 1> kRarerCaption = {"comment"};
 
@@ -98,6 +103,42 @@ void refuse_boxes(const std::vector<std::string>& titles, const std::vector<CsvR
            titles[box], "'): boxes must be in files of COCO, Pascal VOC or YOLO");
 }
 
+// Returns another column with a usual title of labels: first of names.
+size_t name_column(std::vector<std::string> titles, size_t label) {
+  titles[label] = "";
+  return find_column(titles, {kName, kLabel, kRarerLabel});
+}
+
+// Sets the column of splits, or of marks of one split.
+void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
+                TableColumns& columns) {
+  columns.split = split_column(titles, rows);
+  if (columns.split != kNoColumn) return;
+  for (const auto& [words, flagged] :
+       {std::pair(Titles(kSplitFlag), Split::validation), std::pair(Titles(kTrainFlag), Split::train)})
+    if (const size_t flag = find_column(titles, {words}); flag != kNoColumn) {
+      columns.split = flag, columns.flagged = flagged;
+      return;
+    }
+}
+
+// True if at least half of a column's cells are marks: 0, 1, True or False.
+bool holds_marks(const std::vector<CsvRow>& rows, size_t column) {
+  const auto marks = std::count_if(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
+    return column < row.fields.size() && read_mark(row.fields[column]);
+  });
+  return 2 * marks >= std::ssize(rows) - 1;
+}
+
+// Leaves out those columns of classes that hold no marks.
+void keep_marked(const std::vector<CsvRow>& rows, TableColumns& columns) {
+  std::erase_if(columns.classes, [&](size_t column) {
+    if (holds_marks(rows, column)) return false;
+    columns.unmarked.emplace_back(trim(rows[0].fields[column]));
+    return true;
+  });
+}
+
 // The index that pandas writes has no title, or "Unnamed: 0" when it was read and written again.
 bool is_index(const std::string& title) { return title.empty() || title.starts_with("unnamed:"); }
 
@@ -110,25 +151,27 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   if (columns.path == kNoColumn) return without_titles(titles, rows, name);
   columns.count = titles.size();
   columns.label = label_column(titles);
-  columns.split = split_column(titles, rows);
-  if (const size_t flag = find_column(titles, {kSplitFlag}); columns.split == kNoColumn && flag != kNoColumn)
-    columns.split = flag, columns.split_is_flag = true;
+  find_split(titles, rows, columns);
   columns.caption = caption_column(titles);
   refuse_boxes(titles, rows, columns.path, name);
   if (columns.label != kNoColumn) {
     columns.labels_title = titles[columns.label] == "labels";
+    columns.name = name_column(titles, columns.label);
     return columns;
   }
   if (columns.caption != kNoColumn) return columns;
   for (size_t i = 0; i < titles.size(); ++i)
     if (i != columns.path && i != columns.split && !is_index(titles[i])) columns.classes.push_back(i);
-  if (columns.classes.size() == 1) {  // OpenCLIP's tables have the columns `filepath` and `title`
-    const size_t only = columns.classes.front();
-    if (titles[only] != "title" && titles[only] != "text")
-      fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
-    columns.caption = only;
+  const auto alone = columns.classes.size() == 1 ? columns.classes.front() : kNoColumn;
+  if (alone != kNoColumn && (titles[alone] == "title" || titles[alone] == "text")) {  // OpenCLIP's tables
+    columns.caption = alone;
     columns.classes.clear();
+    return columns;
   }
+  const bool any = !columns.classes.empty();
+  keep_marked(rows, columns);
+  if (any && columns.classes.size() < 2)
+    fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
   return columns;
 }
 
@@ -210,8 +253,9 @@ const nlohmann::json* label_member(const nlohmann::json& entry) {
 std::string image_folder(const std::string& table, const std::string& first) {
   const std::filesystem::path file(table), own = file.parent_path();
   const std::string stem = file.stem().string();
-  for (const std::string& name : {std::string(), stem, stem + "_images", std::string("images"),
-                                  "images/" + stem, std::string("train"), std::string("train_images")}) {
+  for (const std::string& name :
+       {std::string(), stem, stem + "_images", std::string("images"), "images/" + stem, std::string("train"),
+        std::string("train_images"), std::string("ILSVRC/Data/CLS-LOC/val")}) {
     const std::string folder = name.empty() ? own.string() : (own / name).string();
     std::error_code error;
     const std::filesystem::path image = std::filesystem::path(folder) / with_suffix(folder, first);

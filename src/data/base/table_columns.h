@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,11 @@ inline constexpr size_t kNoColumn = SIZE_MAX;
 struct TableColumns {
   bool header = true;
   size_t count = 2, path = 0, label = 1, split = kNoColumn, caption = kNoColumn;
+  size_t name = kNoColumn;  // another column with a usual title of labels, perhaps the names of classes
   bool labels_title = false;
-  bool split_is_flag = false;        // true or 1 is validation, as in fastai's `is_valid`
-  std::vector<size_t> classes = {};  // columns of 0 and 1
+  std::optional<Split> flagged = {};       // split of the images with 1 or True, as in fastai's `is_valid`
+  std::vector<size_t> classes = {};        // columns of 0 and 1
+  std::vector<std::string> unmarked = {};  // titles of the others next to them
 };
 
 // Returns the columns of a table with at least one row. Throws if the images' column has no usual title, or if several

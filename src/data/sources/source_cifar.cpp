@@ -3,15 +3,20 @@
 // and 32x32 red, green, blue planes.
 //
 // A folder: data_batch_1.bin … and test_batch.bin with batches.meta.txt, or train.bin and test.bin with
-// fine_label_names.txt; or one such file.
+// fine_label_names.txt; or one such file. A folder may also have the Python form, as torchvision downloads it:
+// data_batch_1 … and test_batch with batches.meta, or train and test with meta. These are pickles of the same
+// planes (`data`), with `labels` or `fine_labels`. The files may be in a folder inside the one given.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "core/error.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_records.h"
 #include "io/files/file.h"
+#include "io/weights/numpy_pickle.h"
 
 namespace tessera::data {
 namespace {
@@ -23,36 +28,63 @@ constexpr size_t kSide = 32, kPlane = kSide * kSide;
 struct Layout {
   const char* kind;
   size_t label_bytes, classes;
-  const char* names_file;
+  const char *names_file, *python_names_file, *names_key;
   size_t record_bytes() const { return label_bytes + 3 * kPlane; }
 };
-constexpr Layout kCifar10 = {"CIFAR-10", 1, 10, "batches.meta.txt"};
-constexpr Layout kCifar100 = {"CIFAR-100", 2, 100, "fine_label_names.txt"};
+constexpr Layout kCifar10 = {"CIFAR-10", 1, 10, "batches.meta.txt", "batches.meta", "label_names"};
+constexpr Layout kCifar100 = {"CIFAR-100", 2, 100, "fine_label_names.txt", "meta", "fine_label_names"};
 
 struct Files {
   std::vector<std::string> paths;
   bool by_share = false;
 };
 
-Files find_files(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
-  const bool own_path = !config.val_path.empty();
-  if (!fs::is_directory(path)) return {{path}, !own_path};
-  const fs::path folder = path;
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+// Returns the batches by their numbers. `ending` is ".bin", or "" for the Python form.
+std::vector<std::string> numbered_batches(const fs::path& folder, const std::string& ending) {
   std::vector<std::string> train;
   constexpr int kMostBatches = 100;
-  const auto batch = [&](int i) { return folder / text("data_batch_", i, ".bin"); };
+  const auto batch = [&](int64_t i) { return folder / text("data_batch_", i, ending); };
   for (int i = 1; i <= kMostBatches; ++i) {
-    if (!fs::exists(batch(i))) continue;
+    if (!is_file(batch(i))) continue;
     if (std::ssize(train) + 1 < i)
       fail(batch(std::ssize(train) + 1).string(), " is missing: ", batch(i).string(), " exists");
     train.push_back(batch(i).string());
   }
-  if (train.empty() && fs::exists(folder / "train.bin")) train.push_back((folder / "train.bin").string());
-  for (const char* name : {"test_batch.bin", "test.bin"}) {
-    if (!fs::exists(folder / name)) continue;
+  return train;
+}
+
+bool has_binary(const fs::path& folder) {
+  constexpr std::array kNames = {"data_batch_1.bin", "train.bin", "test_batch.bin", "test.bin"};
+  return std::ranges::any_of(kNames, [&](const char* name) { return is_file(folder / name); });
+}
+
+bool has_python(const fs::path& folder) {
+  const auto has = [&](const char* name) { return is_file(folder / name); };
+  return (has("batches.meta") && (has("data_batch_1") || has("test_batch"))) ||
+         (has("meta") && (has("train") || has("test")));
+}
+
+bool has_files(const std::string& folder) { return has_binary(folder) || has_python(folder); }
+
+Files find_files(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  if (!fs::is_directory(path)) return {{path}, !own_path};
+  const fs::path folder = folder_below(path, has_files);
+  const std::string ending = has_binary(folder) ? ".bin" : "";
+  std::vector<std::string> train = numbered_batches(folder, ending);
+  if (train.empty() && is_file(folder / ("train" + ending)))
+    train.push_back((folder / ("train" + ending)).string());
+  for (const std::string& name : {"test_batch" + ending, "test" + ending}) {
+    if (!is_file(folder / name)) continue;
     if (split == Split::validation) return {{(folder / name).string()}, false};
-    if (train.empty()) fail(path, " has ", name, " but no data_batch_1.bin or train.bin to train on");
+    if (train.empty())
+      fail(path, " has ", name, " but no data_batch_1", ending, " or train", ending, " to train on");
     return {train, false};
   }
   return {train, !own_path};
@@ -65,47 +97,113 @@ const Layout& layout_of(const std::string& path, size_t bytes) {
   return bytes % kCifar10.record_bytes() != 0 && bytes % kCifar100.record_bytes() == 0 ? kCifar100 : kCifar10;
 }
 
+// One file: its records' planes and labels.
+struct PlaneFile {
+  std::shared_ptr<const MappedFile> map;
+  std::span<const std::byte> planes;  // of the first record
+  size_t stride = 0;                  // from one record to the next
+  std::vector<int64_t> labels;
+};
+
+PlaneFile read_binary(const std::string& path, const Layout& layout, ProblemList& problems) {
+  PlaneFile batch{std::make_shared<const MappedFile>(path), {}, layout.record_bytes(), {}};
+  const auto bytes = batch.map->bytes();
+  if (bytes.size() % batch.stride != 0)
+    problems.add(path, " has ", bytes.size(), " bytes, not a whole number of ", layout.kind, " records of ",
+                 batch.stride);
+  for (size_t i = 0; i < bytes.size() / batch.stride; ++i)
+    batch.labels.push_back(std::to_integer<int64_t>(bytes[i * batch.stride + layout.label_bytes - 1]));
+  batch.planes = bytes.subspan(std::min(layout.label_bytes, bytes.size()));
+  return batch;
+}
+
+// --- The Python form
+
+std::string_view word(const PickleNode& node) {
+  return node.kind == PickleNode::Kind::bytes ? node.raw : node.text;
+}
+
+Pickle read_python(const MappedFile& map, const std::string& path) {
+  constexpr std::array<std::string_view, 5> kAllowed = {"numpy.core.multiarray._reconstruct",
+                                                        "numpy._core.multiarray._reconstruct",
+                                                        "numpy.ndarray", "numpy.dtype", "_codecs.encode"};
+  Pickle pickle = read_pickle(map.bytes(), path, kAllowed);
+  if (pickle.at(pickle.root).kind != PickleNode::Kind::dict) fail(path, " is no dictionary of CIFAR");
+  return pickle;
+}
+
+// Returns the value of a key, or nothing.
+std::optional<uint32_t> value_of(const Pickle& pickle, std::string_view key) {
+  const std::vector<uint32_t>& items = pickle.at(pickle.root).items;
+  for (size_t i = 0; i + 1 < items.size(); i += 2)
+    if (word(pickle.at(items[i])) == key) return items[i + 1];
+  return std::nullopt;
+}
+
+PlaneFile read_python_batch(const std::string& path, const Layout& layout) {
+  PlaneFile batch{std::make_shared<const MappedFile>(path), {}, 3 * kPlane, {}};
+  const Pickle pickle = read_python(*batch.map, path);
+  const auto data = value_of(pickle, "data");
+  const auto labels = value_of(pickle, layout.classes == 100 ? "fine_labels" : "labels");
+  if (!data || !is_numpy_array(pickle, *data) || !labels) fail(path, " has no 'data' and labels of CIFAR");
+  const NumpyArray array = read_numpy_array(pickle, *data, path + ": data");
+  for (const uint32_t item : pickle.at(*labels).items) batch.labels.push_back(pickle.at(item).integer);
+  const auto count = std::ssize(batch.labels);
+  if (array.dtype != DType::u8 || array.column_major ||
+      array.shape != std::vector<int64_t>{count, static_cast<int64_t>(batch.stride)})
+    fail(path, ": data must hold bytes [", count, ", ", batch.stride, "], one row for each label");
+  batch.planes = array.bytes;
+  return batch;
+}
+
+std::vector<std::string> python_names(const std::string& path, const Layout& layout) {
+  const MappedFile map(path);
+  const Pickle pickle = read_python(map, path);
+  std::vector<std::string> names;
+  if (const auto list = value_of(pickle, layout.names_key))
+    for (const uint32_t item : pickle.at(*list).items) names.emplace_back(word(pickle.at(item)));
+  return names;
+}
+
 }  // namespace
 
 bool is_cifar_path(const std::string& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return path.ends_with(".bin");
-  for (const char* name : {"data_batch_1.bin", "train.bin", "test_batch.bin", "test.bin"})
-    if (fs::is_regular_file(fs::path(path) / name, error)) return true;
-  return false;
+  return fs::is_directory(path, error) && !folder_below(path, has_files).empty();
 }
 
 std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split) {
   const Files files = find_files(config, split);
-  const auto maps = std::make_shared<std::vector<MappedFile>>();
-  for (const std::string& path : files.paths) maps->emplace_back(path);
-  const Layout& layout = layout_of(files.paths[0], (*maps)[0].bytes().size());
-  const size_t record_bytes = layout.record_bytes();
-
+  const bool python = !files.paths[0].ends_with(".bin");
+  const fs::path folder = fs::path(files.paths[0]).parent_path();
+  const Layout& layout = python ? is_file(folder / kCifar10.python_names_file) ? kCifar10 : kCifar100
+                                : layout_of(files.paths[0], fs::file_size(files.paths[0]));
   RecordSet set;
   set.kind = layout.kind;
   set.shown = path_of(config, split);
-  set.picture = [maps, &layout, record_bytes](const Record& record) {
-    const auto* planes = reinterpret_cast<const uint8_t*>((*maps)[record.file].bytes().data()) +
-                         static_cast<size_t>(record.number) * record_bytes + layout.label_bytes;
+  const auto batches = std::make_shared<std::vector<PlaneFile>>();
+  for (const std::string& path : files.paths)
+    batches->push_back(python ? read_python_batch(path, layout) : read_binary(path, layout, set.problems));
+  set.picture = [batches](const Record& record) {
+    const PlaneFile& batch = (*batches)[record.file];
+    const auto* planes = reinterpret_cast<const uint8_t*>(batch.planes.data()) +
+                         static_cast<size_t>(record.number) * batch.stride;
     Image image(kSide, kSide, 3);
     for (size_t i = 0; i < kPlane; ++i)
       for (size_t c = 0; c < 3; ++c) image.pixels[3 * i + c] = planes[c * kPlane + i];
     return image;
   };
-  for (size_t f = 0; f < maps->size(); ++f) {
-    const auto bytes = (*maps)[f].bytes();
-    set.files.push_back({files.paths[f], bytes});
-    if (bytes.size() % record_bytes != 0)
-      set.problems.add(files.paths[f], " has ", bytes.size(), " bytes, not a whole number of ", layout.kind,
-                       " records of ", record_bytes);
-    for (size_t i = 0; i < bytes.size() / record_bytes; ++i)
-      set.records.push_back({f, static_cast<int64_t>(i),
-                             std::to_integer<int64_t>(bytes[i * record_bytes + layout.label_bytes - 1])});
+  for (size_t f = 0; f < batches->size(); ++f) {
+    const PlaneFile& batch = (*batches)[f];
+    set.files.push_back({files.paths[f], batch.map->bytes()});
+    for (size_t i = 0; i < batch.labels.size(); ++i)
+      set.records.push_back({f, static_cast<int64_t>(i), batch.labels[i]});
   }
-  const fs::path names = fs::path(files.paths[0]).parent_path() / layout.names_file;
-  set.classes = fs::exists(names) ? read_class_names(names.string())
-                                  : numbered_classes(static_cast<int64_t>(layout.classes));
+  const fs::path names = folder / (python ? layout.python_names_file : layout.names_file);
+  set.classes = !fs::exists(names) ? numbered_classes(static_cast<int64_t>(layout.classes))
+                : python           ? python_names(names.string(), layout)
+                                   : read_class_names(names.string());
   if (set.classes.size() != layout.classes)
     fail(names.string(), " holds ", set.classes.size(), " class names, ", layout.kind, " has ",
          layout.classes);

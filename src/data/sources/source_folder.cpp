@@ -215,6 +215,9 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
     return {text(root, ": the folders ", some_of(classes),
                  " are read as classes, but look like images and their ",
                  "annotations: give the folder that contains both, one for each split")};
+  if (const fs::path list = fs::path(root).parent_path() / "train_test_split.txt"; fs::exists(list))
+    return {
+        text(list.string(), " is not read: make a table of the images, their labels and a column `split`")};
   if (holds_images(fs::path(root) / classes[0])) return {};
   const auto first = list(fs::path(root) / classes[0], is_folder);
   if (first.size() < 2 || classes.size() == 1 || classes == std::vector<std::string>{"images"}) return {};
@@ -303,11 +306,13 @@ bool is_folder_path(const std::string& path) {
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   FolderPlace place = find_folder(config, split);
   const bool reports = split == Split::train || !place.by_share;  // once per folder
-  if (list(place.root, is_folder).empty())
+  if (list(place.root, is_folder).empty()) {
     if (FileSet flat = flat_set(place.root, reports); !flat.paths.empty()) {
       if (place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
       return without_labels(std::make_unique<FolderSource>(std::move(flat)));
     }
+    refuse_foreign_files(place.root);
+  }
   const auto found = class_folders(place.root);
   const bool inside = place.by_share && splits_are_inside(place.root, found);
   place.by_share = place.by_share && !inside;
@@ -324,6 +329,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   }
   add_classes(found, inside ? std::optional(split) : std::nullopt,
               held_out || !config.reads_classes ? warnings : problems, set, left_out);
+  if (set.paths.empty()) refuse_foreign_files(place.root);
   count_strays(place.root, left_out);
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));

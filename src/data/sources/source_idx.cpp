@@ -1,7 +1,7 @@
 // IDX files (MNIST and similar sets), gzipped or not: a big-endian magic 00 00 08 D (unsigned bytes, D
 // dimensions), D sizes, the values. Images are [n, height, width] or [n, height, width, 3], labels [n].
 //
-// A folder with train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz] (held out: t10k-… or test-…),
+// A folder, or one in it, with train-images-idx3-ubyte[.gz] and train-labels-idx1-ubyte[.gz] (held out: t10k-… or test-…),
 // or one image file; its labels are found by the usual naming.
 #include <algorithm>
 #include <filesystem>
@@ -46,10 +46,13 @@ struct Pictures {
   bool by_share = false;
 };
 
+bool has_pictures(const std::string& folder) { return !find_pictures(folder, {""}).empty(); }
+
 Pictures find_split(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
+  const std::string& given = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  if (!fs::is_directory(path)) return {path, !own_path};
+  if (!fs::is_directory(given)) return {given, !own_path};
+  const std::string path = folder_below(given, has_pictures);
   const std::string train = find_pictures(path, {"train"}),
                     held_out = find_pictures(path, {"t10k", "test", "val"});
   if (train.empty() && held_out.empty()) return {find_pictures(path, {""}), !own_path};
@@ -141,7 +144,7 @@ Image picture_of(const Idx& idx, int64_t number) {
 
 bool is_idx_path(const std::string& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return !find_pictures(path, {""}).empty();
+  if (fs::is_directory(path, error)) return !folder_below(path, has_pictures).empty();
   return fs::is_regular_file(path, error) && is_pictures_name(fs::path(path).filename().string());
 }
 

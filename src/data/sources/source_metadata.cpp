@@ -1,5 +1,5 @@
-// Hugging Face's imagefolder: metadata.csv or metadata.jsonl next to the images, with a column file_name, in the folder
-// or in its split folders. Each file is read as a table.
+// Hugging Face's imagefolder: metadata.csv or metadata.jsonl with a column file_name, next to the images, in each of the
+// split folders, or next to these folders, whose names then split it. Each file is read as a table.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -33,14 +33,21 @@ bool has_file_names(const fs::path& file) {
   return first.substr(0, first.find('\n')).find("file_name") != std::string::npos;
 }
 
-// Returns the metadata of the images in a folder, "" without it. Several folders next to it are classes.
+// True if all folders are splits that hold images without class folders.
+bool are_plain_splits(const fs::path& folder, const std::vector<std::string>& folders) {
+  return std::ranges::all_of(folders, [&](const std::string& name) {
+    return split_of_name(name).has_value() && folders_in(folder / name).empty();
+  });
+}
+
+// Returns the metadata of the images in a folder, "" without it. Several other folders next to it are classes.
 std::string metadata_in(const fs::path& folder) {
   constexpr std::array kNames = {"metadata.csv", "metadata.jsonl"};
   std::error_code error;
   for (const char* name : kNames)
-    if (fs::is_regular_file(folder / name, error) && folders_in(folder).size() < 2 &&
-        has_file_names(folder / name))
-      return (folder / name).string();
+    if (fs::is_regular_file(folder / name, error) && has_file_names(folder / name))
+      if (const auto folders = folders_in(folder); folders.size() < 2 || are_plain_splits(folder, folders))
+        return (folder / name).string();
   return "";
 }
 

@@ -29,6 +29,7 @@
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "data/base/table_columns.h"
+#include "data/base/table_labels.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
 #include "io/files/path.h"
@@ -47,6 +48,7 @@ struct Row {
   bool numbers = false;  // JSON: labels are numbers, whatever the class names
   std::optional<Split> split;
   bool test = false;  // its split is that of test data
+  std::string name;   // class name next to a number
   std::vector<std::string> captions = {};
 };
 
@@ -58,70 +60,36 @@ struct Table {
   bool captioned = false;
   char separator = '|';              // between labels in a cell
   std::vector<std::string> classes;  // names of the columns, if these are the classes
+  NumberNames names;                 // of classes by number
+  std::string name_title;            // title over them
   ProblemList problems;
+  std::vector<std::string> warnings;
 };
 
-std::optional<Split> parse_split(const std::string& word, bool is_flag = false) {
-  if (!is_flag) return split_of_name(trim(word));
-  const std::string plain = lower(trim(word));
-  if (plain == "true" || plain == "1") return Split::validation;
-  return plain == "false" || plain == "0" ? std::optional(Split::train) : std::nullopt;
+// `flagged` is the split of images with the mark 1, if the column holds marks.
+std::optional<Split> parse_split(const std::string& word, std::optional<Split> flagged = {}) {
+  if (!flagged) return split_of_name(trim(word));
+  const auto mark = read_mark(word);
+  if (!mark) return std::nullopt;
+  return *mark ? *flagged : *flagged == Split::train ? Split::validation : Split::train;
 }
 
 // --- CSV and TSV ---
 
-// Returns the titles of those columns of a row that are 1. If one is neither 0 nor 1, reports it and returns
-// nothing.
+// Returns the titles of those columns of a row that are marked. If one holds no mark, reports it and returns nothing.
 std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const TableColumns& columns,
                                                        Table& table, const std::string& where) {
   std::vector<std::string> marked;
   for (size_t i = 0; i < columns.classes.size(); ++i) {
-    const std::string_view cell = without_fraction(trim(row.fields[columns.classes[i]]));
-    if (cell != "0" && cell != "1") {
-      table.problems.add(where, ": column '", table.classes[i], "' holds '", cell, "', must be 0 or 1");
+    const std::string& cell = row.fields[columns.classes[i]];
+    const auto mark = read_mark(cell);
+    if (!mark) {
+      table.problems.add(where, ": column '", table.classes[i], "' holds '", trim(cell), "', must be 0 or 1");
       return std::nullopt;
     }
-    if (cell == "1") marked.push_back(table.classes[i]);
+    if (*mark) marked.push_back(table.classes[i]);
   }
   return marked;
-}
-
-// True for a list in brackets, as pandas writes one: "['cat', 'dog']", "[0, 1]".
-bool is_bracketed(std::string_view cell) {
-  return cell.size() >= 2 && cell.starts_with('[') && cell.ends_with(']');
-}
-
-// Returns the words of a cell, which bars separate, or commas in brackets.
-std::vector<std::string> label_words(std::string_view cell, char separator) {
-  const bool brackets = is_bracketed(cell);
-  if (brackets) cell = cell.substr(1, cell.size() - 2);
-  std::vector<std::string> words;
-  for (const std::string& part : split(cell, brackets ? ',' : separator)) {
-    std::string_view word = trim(part);
-    const bool quoted =
-        brackets && word.size() >= 2 && (word[0] == '"' || word[0] == '\'') && word.back() == word[0];
-    if (quoted) word = trim(word.substr(1, word.size() - 2));
-    if (!word.empty()) words.emplace_back(word);
-  }
-  return words;
-}
-
-// Returns what separates several labels in a column: a bar, or in one with the title `labels` a semicolon or a comma that
-// divides a cell into labels of other cells.
-char label_separator(const std::vector<CsvRow>& rows, const TableColumns& columns) {
-  std::set<std::string_view> cells;
-  for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
-    if (columns.label < rows[i].fields.size()) cells.insert(trim(rows[i].fields[columns.label]));
-  const auto divides = [&](char separator) {
-    return std::ranges::any_of(cells, [&](std::string_view cell) {
-      if (cell.find(separator) == std::string_view::npos) return false;
-      const std::vector<std::string> parts = split(cell, separator);
-      return std::ranges::any_of(parts, [&](const std::string& part) { return cells.contains(trim(part)); });
-    });
-  };
-  for (const char separator : {';', ','})
-    if (columns.labels_title && divides(separator)) return separator;
-  return '|';
 }
 
 // Returns a line of the table, or nothing if it is broken, which is added to the problems.
@@ -139,11 +107,11 @@ std::optional<Row> read_row(const CsvRow& row, const TableColumns& columns, cons
     entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
     if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
   }
-  if (table.has_split) entry.split = parse_split(row.fields[columns.split], columns.split_is_flag);
+  if (table.has_split) entry.split = parse_split(row.fields[columns.split], columns.flagged);
   entry.test = table.has_split && is_test_name(trim(row.fields[columns.split]));
   if (table.has_split && !entry.split) {
     table.problems.add(entry.where, ": split is '", row.fields[columns.split], "', must be ",
-                       columns.split_is_flag ? "True or False" : "train, val or test");
+                       columns.flagged ? "True or False" : "train, val or test");
     return std::nullopt;
   }
   if (!columns.classes.empty()) {
@@ -151,8 +119,9 @@ std::optional<Row> read_row(const CsvRow& row, const TableColumns& columns, cons
     if (!marked) return std::nullopt;
     entry.labels = std::move(*marked);
   } else if (table.labelled) {
-    const std::string_view cell = trim(row.fields[columns.label]);
+    const std::string_view cell = class_of_boxes(trim(row.fields[columns.label]));
     entry.labels = label_words(cell, table.separator);
+    if (columns.name != kNoColumn) entry.name = trim(row.fields[columns.name]);
     if (cell.find('|') != std::string::npos || is_bracketed(cell)) table.multi = true;
   }
   return entry;
@@ -176,8 +145,12 @@ Table read_csv(const std::string& path) {
   table.has_split = columns.split != kNoColumn;
   table.labelled = columns.label != kNoColumn || !columns.classes.empty();
   table.captioned = columns.caption != kNoColumn;
+  if (columns.name != kNoColumn) table.name_title = trim(rows[0].fields[columns.name]);
   if (columns.label != kNoColumn) table.separator = label_separator(rows, columns);
   for (const size_t column : columns.classes) table.classes.emplace_back(trim(rows[0].fields[column]));
+  if (!columns.unmarked.empty())
+    table.warnings.push_back(
+        text(path, ": columns without 0 and 1 are no classes and left out: ", some_of(columns.unmarked)));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
   return table;
@@ -219,6 +192,7 @@ Row read_json_row(const nlohmann::json& object, const std::string& where, Table&
     // Images without labels.
   } else if (label) {
     row.labels.push_back(label_text(*label, where, row.numbers));
+    row.name = name_member(object);
   } else {
     table.multi = true;
     if (!labels->is_array()) fail(where, ": 'labels' is ", labels->type_name(), ", must be an array");
@@ -311,12 +285,35 @@ void gather_captions(Table& table) {
   table.rows = std::move(rows);
 }
 
+// Without a column of splits, takes those of the folders that the paths begin with, if there are both: train/, test/.
+void split_by_folders(Table& table) {
+  std::vector<std::optional<Split>> splits;
+  for (const Row& row : table.rows) {
+    const std::string path = portable_path(row.path);
+    splits.push_back(split_of_name(path.substr(0, std::min(path.find('/'), path.size()))));
+    if (!splits.back() || path.find('/') == std::string::npos) return;
+  }
+  if (std::ranges::count(splits, Split::train) == 0 || std::ranges::count(splits, Split::validation) == 0)
+    return;
+  table.has_split = true;
+  for (size_t i = 0; i < splits.size(); ++i) {
+    Row& row = table.rows[i];
+    const std::string path = portable_path(row.path);
+    row.split = splits[i], row.test = is_test_name(path.substr(0, path.find('/')));
+  }
+}
+
 Table read_table(const std::string& path) {
   const std::string name = lower(path);
   const bool json = name.ends_with(".json") || name.ends_with(".jsonl");
   const bool words = !json && is_words(path, read_list_text(path, kMostTableBytes));
   Table table = words ? read_list(path) : json ? read_json(path) : read_csv(path);
   if (table.captioned) gather_captions(table);
+  for (const Row& row : table.rows) table.names.add(row.labels, row.name);
+  if (!table.name_title.empty() && !table.names.one_to_one())
+    table.warnings.push_back(text(path, ": the column '", printable(table.name_title, 40),
+                                  "' is not read, another one has the labels"));
+  if (!table.has_split) split_by_folders(table);
   return table;
 }
 
@@ -357,6 +354,7 @@ ClassNames classes_of(const Table& table, const SourceConfig& config) {
     order_classes(names, config);
     return ClassNames(std::move(names));
   }
+  if (table.names.usable()) return ClassNames(table.names.classes());
   return ClassNames(classes_of_numbers(numbers_in(table)));
 }
 
@@ -389,6 +387,10 @@ ClassNames classes_of_split(const Table& table, const SourceConfig& config, Spli
 
 // Returns the class of a label. 2.0 is the class 2, unless a class has the name "2.0".
 int64_t class_of(const std::string& label, const Row& row, const ClassNames& classes, bool chosen) {
+  if (const int64_t named = row.name.empty() ? -1 : classes.find(row.name); named >= 0) return named;
+  if (!row.name.empty())
+    fail(row.where, " has the label ", label, ", '", printable(row.name, 40), "', which is no class",
+         classes.hint(row.name));
   const std::string_view word = classes.find(label) >= 0 ? std::string_view(label) : without_fraction(label);
   if (const auto number = chosen ? parse_int(word) : std::nullopt; number && *number >= 0) {
     const int64_t found = class_of_number(*number, classes.names(), chosen);
@@ -401,6 +403,14 @@ int64_t class_of(const std::string& label, const Row& row, const ClassNames& cla
   const auto count = static_cast<int64_t>(classes.names().size());
   if (number >= count) fail(row.where, " has label ", number, ", must be 0 to ", count - 1);
   return number;
+}
+
+// Drops the names next to the numbers if the numbers are those of other classes.
+void keep_names(Table& table, const ClassNames& classes, const SourceConfig& config) {
+  const bool any =
+      std::ranges::any_of(table.rows, [&](const Row& row) { return classes.find(row.name) >= 0; });
+  if (any && table.names.usable() && config.class_names.empty()) return;
+  for (Row& row : table.rows) row.name.clear();
 }
 
 void add_row(const Row& row, const ClassNames& classes, bool chosen, bool captioned, FileSet& set) {
@@ -449,6 +459,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string first = table.rows.empty() ? "" : portable_path(table.rows[0].path);
   set.root = config.image_root.empty() ? image_folder(path, first) : config.image_root;
   const ClassNames classes = classes_of_split(table, config, split, set.multi_label);
+  keep_names(table, classes, config);
   const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
   if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
   const bool has_val = std::ranges::any_of(
@@ -470,6 +481,8 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   if (table.labelled && split == Split::train && (!config.class_names.empty() || !table.classes.empty()))
     find_empty_classes(path, set.classes, set.counts(), table.problems);
   set.problems = table.problems.lines();
+  if (split == Split::train || own_path)
+    for (std::string& line : table.warnings) set.warnings.push_back(std::move(line));
   auto source = std::make_unique<TableSource>(std::move(set));
   if (!table.labelled) return without_labels(std::move(source));
   return source;

@@ -3,13 +3,15 @@
 // start with train (or val, test). classes.txt next to the shards contains the class names.
 //
 // KEY.cls contains a class number or a class name. KEY.json contains {"label": number or name}, or {"labels": [...]}
-// for several classes per image. If no names are given and the first label is a name, the classes are the sorted
-// names of the training shards. Shards with only images have no labels. Captions come from {"caption": …} or
-// {"captions": […]} of KEY.json, else from the lines of KEY.txt; if every KEY.txt is a whole number, it is the label.
+// for several classes per image; {"label": number, "class_name": name} names the number. If no names are given and the
+// first label is a name, the classes are the sorted names of the training shards. Shards with only images have no labels.
+// Captions come from {"caption": …} or {"captions": […]} of KEY.json, else from the lines of KEY.txt; if every KEY.txt
+// is a whole number, it is the label.
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 #include <tuple>
@@ -23,6 +25,7 @@
 #include "data/base/shard_samples.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
+#include "data/base/table_labels.h"
 #include "data/sources/shard_files.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
@@ -96,19 +99,27 @@ uint32_t member_of(size_t part) {
   return part == ShardParts::kNone ? kNoMember : static_cast<uint32_t>(part);
 }
 
-void read_json(std::string_view content, const ClassNames& names, const std::string& where, Item& item) {
-  Label label = read_json_label(parse_json(content, where), names, where);
+// The names of a set's classes, and the meaning of a label that may be both.
+struct SetClasses {
+  ClassNames names;
+  LabelText kind = LabelText::number_first;
+};
+
+void read_json(std::string_view content, const SetClasses& classes, const std::string& where, Item& item) {
+  const nlohmann::json object = parse_json(content, where);
+  const std::string name = classes.kind == LabelText::name_first ? name_member(object) : "";
+  if (!name.empty()) {
+    item.label = classes.names.find(name);
+    if (item.label < 0)
+      fail(where, " has the class '", printable(name, 40), "', which is no class", classes.names.hint(name));
+    return;
+  }
+  Label label = read_json_label(object, classes.names, where);
   if (label.multi)
     item.labels = std::move(label.classes);
   else
     item.label = label.classes[0];
 }
-
-// The names of a set's classes, and whether a .cls file has a number before a name.
-struct SetClasses {
-  ClassNames names;
-  LabelText kind = LabelText::number_first;
-};
 
 // Reads the label of a sample from its .cls, else from its .json. Errors begin with the file.
 void read_label_of(const TarArchive& archive, const ShardParts& parts, const SetClasses& classes,
@@ -118,7 +129,7 @@ void read_label_of(const TarArchive& archive, const ShardParts& parts, const Set
     item.label = read_label(as_text(archive.bytes(parts.number)), classes.kind, classes.names,
                             name_of(archive, parts.number));
   else
-    read_json(as_text(archive.bytes(parts.json)), classes.names, name_of(archive, parts.json), item);
+    read_json(as_text(archive.bytes(parts.json)), classes, name_of(archive, parts.json), item);
 }
 
 // Adds the labels of a shard's images as text, or those of the first image alone. What cannot be read is left out; it is
@@ -153,6 +164,32 @@ std::vector<std::string> names_in_shards(const std::vector<std::string>& paths, 
   std::vector<std::string> names(words.begin(), words.end());
   order_classes(names, config);
   return names;
+}
+
+// Adds the class names next to the numbers in a shard's .json files, or those of the first image alone.
+void add_number_names(const std::string& path, bool first_alone, NumberNames& names) try {
+  ProblemList ignored;
+  const auto archive = open_archive(path);
+  for (const auto& [key, parts] : samples_of(*archive, path, ignored)) {
+    if (parts.picture == ShardParts::kNone || !has_label(*archive, parts)) continue;
+    const auto labels =
+        parts.number == ShardParts::kNone ? labels_in_json(*archive, parts) : std::vector<JsonLabel>();
+    std::vector<std::string> words;
+    for (const JsonLabel& label : labels) words.push_back(label.word);
+    names.add(words, words.empty() ? "" : name_member(parse_json(as_text(archive->bytes(parts.json)), path)));
+    if (first_alone) return;
+  }
+} catch (const Error&) {
+  return;  // reported when the labels are read
+}
+
+// Returns the names of numbered classes if every .json has one next to its number, else nothing.
+std::vector<std::string> numbered_names_in_shards(const std::vector<std::string>& paths) {
+  NumberNames first, names;
+  add_number_names(paths.front(), true, first);
+  if (!first.usable()) return {};
+  for (const std::string& path : paths) add_number_names(path, false, names);
+  return names.usable() ? names.classes() : std::vector<std::string>();
 }
 
 Shard read_shard(const std::string& path, uint32_t number, const SetClasses& classes) {
@@ -207,6 +244,7 @@ class WebDatasetSource final : public LabelledSource {
       if (split == Split::train) warnings_.push_back(chosen_numbers_line(shown_, classes_));
       take_as_names();
     }
+    if (!labelled_ && split == Split::train) warn_of_folders();
     drop_out_of_range();
     if (list.by_share) {
       std::vector<std::string> keys;
@@ -313,9 +351,11 @@ class WebDatasetSource final : public LabelledSource {
   // Returns the classes of shards without a list of names: the names in the training shards, if labels are names.
   static SetClasses found_classes(const SourceConfig& config, Split split, const ShardList& list) {
     std::vector<std::string> names = names_in_shards(list.paths, config);
+    if (names.empty()) names = numbered_names_in_shards(list.paths);
     if (!names.empty() && split == Split::validation && (list.beside || has_training_path(config)))
       if (std::vector<std::string> classes = training_classes(config); !classes.empty()) names = classes;
-    if (names.empty()) return {};
+    const auto is_number = [](const std::string& name) { return parse_int(name).has_value(); };
+    if (std::ranges::all_of(names, is_number)) return {};
     return {ClassNames(std::move(names)), LabelText::name_first};
   }
 
@@ -362,6 +402,18 @@ class WebDatasetSource final : public LabelledSource {
     std::vector<int64_t> labels;
     for (const Item& item : items_) labels.insert(labels.end(), item.classes().begin(), item.classes().end());
     return classes_of_numbers(std::move(labels));
+  }
+
+  // An archive of class folders is no shard with labels.
+  void warn_of_folders() {
+    std::set<std::string> folders;
+    for (const Item& item : items_)
+      if (const std::string_view key = key_of(item); key.find('/') != std::string_view::npos)
+        folders.emplace(key.substr(0, key.rfind('/')));
+    if (std::ssize(folders) < 2 || 2 * std::ssize(folders) > std::ssize(items_)) return;
+    const std::vector<std::string> names(folders.begin(), folders.end());
+    warnings_.push_back(text(shown_, ": the folders ", some_of(names),
+                             " give no labels in shards; if they are classes, unpack the archive"));
   }
 
   // Maps numbers that are names of classes to classes.

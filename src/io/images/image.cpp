@@ -1,5 +1,6 @@
 #include "io/images/image.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -20,14 +21,59 @@ bool starts_with(Bytes bytes, std::string_view magic, size_t at = 0) {
   return bytes.size() >= at + magic.size() && std::memcmp(bytes.data() + at, magic.data(), magic.size()) == 0;
 }
 
-// Returns the name of a foreign file type that often has an image's extension, for the error message.
+struct Stranger {
+  std::string_view magic;
+  size_t at;
+  const char* name;
+};
+
+// Files that often have an image's extension, or are next to images.
+constexpr Stranger kStrangers[] = {{"ftypavif", 4, "an AVIF"},
+                                   {"ftyphei", 4, "an HEIC"},
+                                   {"ftyphev", 4, "an HEIC"},
+                                   {"ftypmif1", 4, "an HEIC"},
+                                   {"ftypmsf1", 4, "an HEIC"},
+                                   {"ftypcrx", 4, "a camera's raw file"},
+                                   {{"CR\x02\0", 4}, 8, "a camera's raw file"},
+                                   {"FUJIFILMCCD-RAW", 0, "a camera's raw file"},
+                                   {"ftyp", 4, "a video"},
+                                   {{"\x1a\x45\xdf\xa3", 4}, 0, "a video"},
+                                   {"AVI ", 8, "a video"},
+                                   {"%PDF", 0, "a PDF"},
+                                   {"DICM", 128, "a DICOM file"},
+                                   {"jP  ", 4, "a JPEG 2000 file"},
+                                   {"\xff\x0a", 0, "a JPEG XL file"},
+                                   {"JXL ", 4, "a JPEG XL file"},
+                                   {"8BPS", 0, "a Photoshop file"},
+                                   {"\x76\x2f\x31\x01", 0, "an OpenEXR file"},
+                                   {{"\0\0\1\0", 4}, 0, "an icon"},
+                                   {"PK\x03\x04", 0, "a zip archive"},
+                                   {"\x1f\x8b", 0, "gzipped"},
+                                   {"<!DOCTYPE", 0, "a web page"},
+                                   {"<html", 0, "a web page"},
+                                   {"<svg", 0, "an SVG drawing"},
+                                   {"version https://git-lfs", 0, "a pointer of Git LFS (git lfs pull)"}};
+
+// True for Netpbm's formats: P and a digit from 1 to 6, then a blank.
+bool is_netpbm(Bytes bytes) {
+  if (!starts_with(bytes, "P") || bytes.size() < 3) return false;
+  const int digit = codec::byte_at(bytes, 1), blank = codec::byte_at(bytes, 2);
+  return digit >= '1' && digit <= '6' && (blank == ' ' || blank == '\n' || blank == '\r' || blank == '\t');
+}
+
+// True for XML with a drawing among its first elements.
+bool is_svg(Bytes bytes) {
+  constexpr size_t kHead = 4096;
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), kHead));
+  return head.starts_with("<?xml") && head.find("<svg") != std::string_view::npos;
+}
+
+// Returns the name of a foreign file type, for the error message; null if it is unknown.
 const char* known_stranger(Bytes bytes) {
-  if (starts_with(bytes, "ftypavif", 4)) return "an AVIF";
-  if (starts_with(bytes, "ftyphei", 4)) return "an HEIC";
-  if (starts_with(bytes, "%PDF")) return "a PDF";
-  if (starts_with(bytes, "\x1f\x8b")) return "gzipped";
-  if (starts_with(bytes, "<!DOCTYPE") || starts_with(bytes, "<html")) return "a web page";
-  return nullptr;
+  for (const Stranger& one : kStrangers)
+    if (starts_with(bytes, one.magic, one.at)) return one.name;
+  if (is_netpbm(bytes)) return "a Netpbm file";
+  return is_svg(bytes) ? "an SVG drawing" : nullptr;
 }
 
 // Text may also begin with these two letters, so the header's length must be valid too.
@@ -40,6 +86,7 @@ bool is_bmp(Bytes bytes) {
 
 bool is_tiff(Bytes bytes) {
   using namespace std::string_view_literals;
+  if (starts_with(bytes, "CR\x02\0"sv, 8)) return false;  // a camera's raw file
   return starts_with(bytes, "II*\0"sv) || starts_with(bytes, "MM\0*"sv) || starts_with(bytes, "II+\0"sv) ||
          starts_with(bytes, "MM\0+"sv);
 }

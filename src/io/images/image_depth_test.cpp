@@ -18,7 +18,8 @@ using Bytes = std::vector<std::byte>;
 const std::string kPictures = std::string(TESSERA_TEST_DATA) + "/pictures";
 
 // A TIFF of one row of gray numbers: a header, the packed row, the directory.
-Bytes gray_tiff(const std::vector<uint32_t>& values, int bits, int photometric, int format = 1) {
+Bytes gray_tiff(const std::vector<uint32_t>& values, int bits, int photometric, int format = 1,
+                int kind = 0) {
   Bytes row;
   uint64_t pending = 0;
   int filled = 0;
@@ -39,9 +40,9 @@ Bytes gray_tiff(const std::vector<uint32_t>& values, int bits, int photometric, 
   };
   put('I' | 'I' << 8, 2), put(42, 2), put(static_cast<uint32_t>(8 + row.size()), 4);
   tiff.insert(tiff.end(), row.begin(), row.end());
-  const std::pair<int, uint32_t> entries[] = {{256, values.size()}, {257, 1},     {258, bits}, {259, 1},
-                                              {262, photometric},   {273, 8},     {277, 1},    {278, 1},
-                                              {279, row.size()},    {339, format}};
+  const std::pair<int, uint32_t> entries[] = {{254, kind}, {256, values.size()}, {257, 1},     {258, bits},
+                                              {259, 1},    {262, photometric},   {273, 8},     {277, 1},
+                                              {278, 1},    {279, row.size()},    {339, format}};
   put(std::size(entries), 2);
   for (const auto& [tag, value] : entries)
     put(static_cast<uint32_t>(tag), 2), put(4, 2), put(1, 4), put(value, 4);
@@ -74,6 +75,15 @@ TEST(ImageDecode, GrayOfEveryDepthIsScaled) {
               decode_image(gray_tiff({0, 1}, 16, 1, 2), "s.tif");
             }).find("16-bit signed"),
             std::string::npos);
+}
+
+// A camera's raw file (DNG, NEF) is a TIFF whose first page is a small image of the photograph.
+TEST(ImageDecode, APreviewIsNoImage) {
+  EXPECT_EQ(error_of([] {
+              decode_image(gray_tiff({0, 255}, 8, 1, 1, 1), "photo.dng");
+            }),
+            "photo.dng: the first page of the TIFF is a preview, as in a camera's raw file: convert it to "
+            "JPEG or PNG");
 }
 
 TEST(ImageDecode, GrayOfSixteenBitsInAPngIsScaled) {

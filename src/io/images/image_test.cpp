@@ -293,6 +293,23 @@ TEST(ImageDecode, SaysWhatAFileIs) {
   EXPECT_EQ(message(""), "x: the file is empty, " + must);
   EXPECT_EQ(message("%PDF-1.4"), "x: is a PDF, " + must);
   EXPECT_EQ(message("<!DOCTYPE html>"), "x: is a web page, " + must);
+  using namespace std::string_literals;
+  const std::pair<std::string, std::string> strangers[] = {
+      {"\0\0\0\x18"
+       "ftypmif1"s,
+       "an HEIC"},
+      {"\0\0\0\x18"
+       "ftypisom"s,
+       "a video"},
+      {"\x1a\x45\xdf\xa3"s, "a video"},
+      {std::string(128, '\0') + "DICM", "a DICOM file"},
+      {"\xff\x0a"s, "a JPEG XL file"},
+      {"\0\0\0\x0cjP  \r\n"s, "a JPEG 2000 file"},
+      {"II*\0\x10\0\0\0CR\x02\0"s, "a camera's raw file"},
+      {"P6\n8 8\n255\n"s, "a Netpbm file"},
+      {"<?xml version=\"1.0\"?>\n<svg width=\"8\"/>"s, "an SVG drawing"},
+      {"version https://git-lfs.github.com/spec/v1"s, "a pointer of Git LFS (git lfs pull)"}};
+  for (const auto& [content, name] : strangers) EXPECT_EQ(message(content), "x: is " + name + ", " + must);
   EXPECT_EQ(message("BMW and other makers of cars"), "x: not an image (" + must + ")");
   EXPECT_EQ(message("GIF89a......"), "x: truncated GIF, the file ends before the image does");
   EXPECT_EQ(message("II*"), "x: not an image (" + must + ")");

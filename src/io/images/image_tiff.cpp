@@ -93,6 +93,9 @@ class Reader {
         !TIFFGetField(tiff_.get(), TIFFTAG_IMAGELENGTH, &height))
       fail_with("it has no size");
     check(width <= INT32_MAX && height <= INT32_MAX, name, ": broken TIFF (size ", width, "x", height, ")");
+    uint32_t kind = 0;
+    check(!TIFFGetField(tiff_.get(), TIFFTAG_SUBFILETYPE, &kind) || !(kind & FILETYPE_REDUCEDIMAGE), name,
+          ": the first page of the TIFF is a preview, as in a camera's raw file: convert it to JPEG or PNG");
     width_ = static_cast<int>(width), height_ = static_cast<int>(height);
     orientation_ = read_orientation();
   }
