@@ -34,7 +34,7 @@ class OwnRows {
   // Returns the rows to fill in, and remembers that the tensor has these alone; none for a tensor that is filled in
   // whole: one with less than two dimensions or fewer rows than processes, or after keep_whole().
   std::optional<RowRange> cut(const torch::Tensor& parameter);
-  // For a parameter that no block reads, and whose number of rows may change.
+  // For a parameter that no block reads, and that may get more rows.
   void keep_whole(const torch::Tensor& parameter) { whole_.push_back(parameter); }
   // Copies the rows of a tensor of the parameter's shape.
   void copy(const torch::Tensor& parameter, const torch::Tensor& value);
@@ -77,7 +77,7 @@ class OwnRowsScope {
 void copy_rows(const torch::Tensor& target, const torch::Tensor& value, bool read);
 // Calls OwnRows::keep_whole() inside a scope.
 void keep_whole(const torch::Tensor& parameter);
-// Returns zeros whose pages take memory once they are written.
+// Returns zeros. A page of them takes memory once it is written.
 torch::Tensor lazy_zeros(torch::IntArrayRef shape, torch::ScalarType type);
 
 }  // namespace tessera::nn
