@@ -139,6 +139,9 @@ TEST_F(HubConfigTest, DinoMaeAndClipsImageTowerAreSettingsOfViT) {
       "[16, 1e-12]");
   EXPECT_EQ(settings(of("CLIPVisionModel"), {"patch_size", "norm_eps", "mlp", "pre_norm"}),
             R"([32, 1e-05, "quick_gelu", true])");
+  EXPECT_EQ(
+      settings(of("SiglipVisionModel"), {"patch_size", "norm_eps", "mlp", "class_token", "global_pool"}),
+      R"([16, 1e-06, "gelu_tanh", false, "map"])");
 }
 
 TEST_F(HubConfigTest, DinosPositionsFitTheSizeOfTheProcessor) {

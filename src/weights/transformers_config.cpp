@@ -105,7 +105,8 @@ constexpr std::array kUnusedKeys = {"model_type",
                                     "auxiliary_num_convs",
                                     "auxiliary_concat_input",
                                     "semantic_loss_ignore_index",
-                                    "add_fpn"};
+                                    "add_fpn",
+                                    "vision_use_head"};
 
 [[noreturn]] void refuse_key(const std::string& where, const char* key, const std::string& is,
                              const std::string& must) {
@@ -191,6 +192,13 @@ Value dinov2_keys(const ImageConfig& config, const std::string& where) {
 Value clip_keys(const ImageConfig& config, const std::string& where) {
   Value settings = vit_keys(config, where);
   settings.set("pre_norm", true);
+  return settings;
+}
+
+Value siglip_keys(const ImageConfig& config, const std::string& where) {
+  Value settings = vit_keys(config, where);
+  settings.set("class_token", false);
+  settings.set("global_pool", "map");
   return settings;
 }
 
@@ -294,6 +302,12 @@ const std::vector<Kind>& image_kinds() {
        clip_keys,
        {.patch_size = 32, .hidden_act = "quick_gelu", .layer_norm_eps = 1e-5},
        "ModelWithProjection"},
+      {"SiglipVision",
+       "siglip_vision_model",
+       "vit",
+       siglip_keys,
+       {.hidden_act = "gelu_pytorch_tanh", .layer_norm_eps = 1e-6},
+       "Model"},
       {"DeiT", "deit", "vit", deit_keys},
       {"Beit", "beit", "vit", beit_keys},
       {"Data2VecVision", "data2vec-vision", "vit", beit_keys},

@@ -30,5 +30,7 @@ std::vector<NameTable> llama_names();
 
 // Returns the rows for transformers' names, and for OpenCLIP's (only for reading).
 NameRows image_tower_rows(const std::string& theirs, const std::string& ours);
+// Returns those of SigLIP's pooling by a learned query.
+NameRows image_pool_rows(const std::string& theirs, const std::string& ours);
 
 }  // namespace tessera::train

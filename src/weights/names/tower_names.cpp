@@ -121,14 +121,7 @@ const NameRows kClip = {{"visual_projection.weight", "visual.head.proj.weight"},
                         {"text_projection.weight", "text.text_projection.weight"}};
 
 NameRows tower_siglip() {
-  const std::string in = "attention.in_proj_";
-  return joined({below("vision_model.head.", kTrunk + "attn_pool.",
-                       {{in + "*", "q.*", rows_of(0, 1, 3)},
-                        {in + "*", "kv.*", rows_of(1, 3, 3)},
-                        {"attention.out_proj.*", "proj.*"},
-                        {"probe", "latent"},
-                        {"layernorm.*", "norm.*"},
-                        {"mlp.**", "mlp.**"}}),
+  return joined({image_pool_rows("vision_model.head.", kTrunk + "attn_pool."),
                  {{"text_model.head.*", "text.text_projection.*"}}});
 }
 
@@ -144,6 +137,17 @@ NameRows image_tower_rows(const std::string& theirs, const std::string& ours) {
                                       {"conv1.*", "patch_embed.proj.*"},
                                       {"ln_pre.*", "norm_pre.*"},
                                       {"ln_post.*", "norm.*"}})}))});
+}
+
+NameRows image_pool_rows(const std::string& theirs, const std::string& ours) {
+  const std::string in = "attention.in_proj_";
+  return below(theirs, ours,
+               {{in + "*", "q.*", rows_of(0, 1, 3)},
+                {in + "*", "kv.*", rows_of(1, 3, 3)},
+                {"attention.out_proj.*", "proj.*"},
+                {"probe", "latent"},
+                {"layernorm.*", "norm.*"},
+                {"mlp.**", "mlp.**"}});
 }
 
 std::vector<NameTable> tower_names() {

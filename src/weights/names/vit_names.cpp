@@ -108,9 +108,11 @@ NameRows vit_transformers() {
   for (const char* prefix : {"dinov2.encoder.layer.{}.", "encoder.layer.{}."})
     rows = joined({rows, older(below(prefix, "blocks.{}.", transformers_dino_block()))});
   rows = joined({rows, older(below("dinov2.", "", transformers_vit()))});
-  // CLIP's image tower alone; the projection into the space of its texts is no part of the ViT.
+  // The image towers of CLIP and SigLIP alone; the projection into the space of texts is no part of the ViT.
   rows = joined({rows, older({{"visual_projection.weight", ""}})});
-  for (const char* prefix : {"vision_model.", ""}) rows = joined({rows, older(image_tower_rows(prefix, ""))});
+  for (const std::string prefix : {"vision_model.", ""})
+    rows = joined({rows, older(joined({image_tower_rows(prefix, ""),
+                                       image_pool_rows(prefix + "head.", "attn_pool.")}))});
   // Without a head of its own the distillation token is one of the registers.
   const std::string token = "deit.embeddings.distillation_token", head = "distillation_classifier.";
   return joined({rows, older({{token, "dist_token", {}, head + "*"},
