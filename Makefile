@@ -3,6 +3,7 @@
 #   TESSERA_WHEELS=FOLDER   take the wheels from FOLDER instead of PyPI, without network
 #   TESSERA_TORCH=FOLDER    use the LibTorch (2.11 to 2.15) in FOLDER, with include/ and lib/
 #   TESSERA_GOLDENS=FOLDER  goldens for `make parity`
+#   TESSERA_DATA=FOLDER     camvid, bccd-coco, emoji and cifar10 for `make export-trained`
 #   TESSERA_BENCH_TILES=FOLDER  JPEGs, TESSERA_BENCH_CIFAR10=FOLDER  shards of CIFAR-10, both for `make bench`
 #   BUILD=FOLDER            build tree (build)          JOBS=N  parallel compilers (by cores and memory)
 #   PREFIX=FOLDER           for `make install` (/usr/local)
@@ -33,7 +34,7 @@ SOURCES = git ls-files -- '*.h' '*.cpp' '*.cu' '*.cuh'
 
 # ninja runs in parallel; the targets here install packages, one at a time.
 .NOTPARALLEL:
-.PHONY: build build-time prose demo test parity bench gpu cuda-check clients export-check soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
+.PHONY: build build-time prose demo test parity bench gpu cuda-check clients export-check export-trained export-published soak sanitize fuzz format format-check lint install deps packages packages-lint packages-mpi packages-qemu torch configure clean help
 
 build: configure  ## the program, at build/tessera
 	$(COMPILE) tessera
@@ -86,7 +87,13 @@ clients: build  ## clients of other programs (tritonclient, Prometheus, OpenAPI)
 	tests/clients/run $(abspath $(BUILD))/tessera $(CLIENTS)
 
 export-check: build  ## exported files of all families and tasks in onnxruntime and OpenVINO, in EXPORTS=FOLDER
-	tests/export/run $(abspath $(BUILD))/tessera $(EXPORTS)
+	tests/export/run check $(abspath $(BUILD))/tessera $(EXPORTS)
+
+export-trained: build  ## trained weights (TESSERA_DATA=FOLDER) in onnxruntime, against the commands of the program
+	tests/export/run trained $(abspath $(BUILD))/tessera $(EXPORTS) $(abspath recipes) $(abspath $(TESSERA_DATA))
+
+export-published: build  ## models of timm, OpenCLIP and Vision-LSTM in onnxruntime, against their own code
+	tests/export/run published $(abspath $(BUILD))/tessera $(EXPORTS)
 
 soak: configure  ## kill training CRASHES=500 times and resume it, and 100 times one of its processes; end `tessera serve` under load STOPS=50 times
 	$(COMPILE) crash_test parallel_test tessera

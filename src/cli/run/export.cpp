@@ -96,9 +96,13 @@ void require_int8(const std::vector<Written>& all) {
   fail_usage("--int8: no layer of these weights has step sizes of at most 8 bits: export without --int8");
 }
 
-void add_metadata(OnnxModel& model, const train::OpenedTask& opened) {
+// Adds the metadata of the weights, and the scale and bias of pairs, which their vectors do not contain.
+void add_metadata(OnnxModel& model, const train::OpenedTask& opened, const NamedTensors& weights) {
   for (const auto& [key, value] : train::weights_metadata(opened.info))
     model.metadata.emplace_back(key, value);
+  for (const auto& [name, tensor] : weights)
+    if (name == "logit_scale" || name == "logit_bias")
+      model.metadata.emplace_back("tessera." + name, shortest(tensor.item<double>()));
   model.description = text("exported from ", fs::path(opened.file).filename().string());
 }
 
@@ -153,7 +157,7 @@ void export_weights(const ExportCommand& options) {
         export_part(part, weights,
                     {.opset = options.opset, .producer_version = program_version(), .half = options.half}));
     all.back().path = several ? options.out + "/" + part.name + ".onnx" : options.out;
-    add_metadata(all.back().exported.model, opened);
+    add_metadata(all.back().exported.model, opened, weights);
   }
   if (options.int8) require_int8(all);
   Json lines = Json::array();
