@@ -20,5 +20,18 @@ TEST(PrincipalComponents, FindTheDirectionsThatWereMade) {
   EXPECT_THROW(principal_components(x.slice(0, 0, 1), 1), Error);
 }
 
+TEST(TsnePlaces, KeepGroupsApartAndDependOnTheSeedAlone) {
+  torch::manual_seed(2);
+  const torch::Tensor near = torch::randn({30, 8}), features = torch::cat({near, near + 40});
+  double divergence = -1;
+  const torch::Tensor places = tsne_places(features, 10, 300, 3, &divergence);
+  ASSERT_EQ(places.sizes(), (std::vector<int64_t>{60, 2}));
+  EXPECT_GE(divergence, 0);
+  EXPECT_TRUE(torch::equal(places, tsne_places(features, 10, 300, 3)));
+  const torch::Tensor first = places.slice(0, 0, 30), second = places.slice(0, 30);
+  const double apart = (first.mean(0) - second.mean(0)).norm().item<double>();
+  EXPECT_GT(apart, 2 * first.std(0).norm().item<double>());
+}
+
 }  // namespace
 }  // namespace tessera::analysis
