@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from infer_peer import openvino_step, timed
-from rounds import row, take_turns, tessera, times_faster
+from infer_peer import openvino_step
+from rounds import row, take_turns, tessera, timed, times_faster
 
 WIDTH, DEPTH, HEADS, PATCH, SIDE, CHANNELS, CLASSES = 384, 12, 6, 2, 32, 4, 1000
 LARGEST_DIFFERENCE = 1e-3  # for predictions of about 1, both in float32

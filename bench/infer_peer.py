@@ -11,23 +11,10 @@ import json
 import os
 import statistics
 import sys
-import time
 
 import torch
 
-from rounds import row, take_turns, tessera, times_faster
-
-
-def timed(step, seconds):
-    """Returns the median seconds of a step, after one to warm up; the caller counts images."""
-    step()
-    times = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds or len(times) < 2:
-        start = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+from rounds import row, take_turns, tessera, timed, times_faster
 
 
 def torch_step(model, images, dtype):

@@ -18,8 +18,7 @@ import torch
 from PIL import Image
 
 import generate_peer
-from infer_peer import timed
-from rounds import head, row, run_watched, seconds, take_turns, tessera, times_faster
+from rounds import head, row, run_watched, seconds, take_turns, tessera, timed, times_faster
 
 FEW, MANY = 16, 80  # images of the two runs: their difference gives the time of features
 

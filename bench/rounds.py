@@ -23,6 +23,18 @@ def seconds(way, repeats=1):
     return (time.perf_counter() - start) / repeats
 
 
+def timed(step, seconds):
+    """Returns the median seconds of a step, after one to warm up; the caller counts images."""
+    step()
+    times = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds or len(times) < 2:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
 def run_watched(command):
     """Runs a command and drops its output; returns seconds and peak memory in MB. Samples the running child, because the
     kernel's own figure for an ended child (ru_maxrss) includes the memory of its parent."""
