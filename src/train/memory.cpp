@@ -40,9 +40,9 @@ uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan) {
   return static_cast<uint64_t>(plan.parameters) * (recipe.train.precision == RunPrecision::fp64 ? 8 : 4);
 }
 
-bool exceeds_memory(const Recipe& recipe, const RunPlan& plan) {
+bool exceeds_memory(const Recipe& recipe, const RunPlan& plan, int64_t processes) {
   const uint64_t memory = main_memory_bytes();
-  return memory > 0 && weight_bytes(recipe, plan) > memory;
+  return memory > 0 && weight_bytes(recipe, plan) / static_cast<uint64_t>(processes) > memory;
 }
 
 tasks::Inputs example_inputs(const tasks::Task& task, int64_t samples, int64_t side, torch::Device device,

@@ -14,9 +14,9 @@ namespace tessera::train {
 struct Recipe;
 struct RunPlan;
 
-// Returns the bytes of the weights in memory, and whether they exceed this machine's.
+// Returns the bytes of the weights in memory, and whether they exceed this machine's if so many processes divide them.
 uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan);
-bool exceeds_memory(const Recipe& recipe, const RunPlan& plan);
+bool exceeds_memory(const Recipe& recipe, const RunPlan& plan, int64_t processes = 1);
 
 // Peak allocation of a pass in addition to weights and gradients: `fixed` bytes plus `per_sample` bytes for
 // each sample.

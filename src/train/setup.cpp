@@ -401,10 +401,12 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   const WeightsInfo info = describe_run(setup.recipe, setup.data);
   setup.plan = plan_run(setup.recipe, setup.data, info, setup.compute, processes);
   std::optional<nn::OwnRows> rows = own_rows(setup.recipe, world);
-  if (exceeds_memory(setup.recipe, setup.plan) && !rows)
+  const int64_t holders = rows ? world->axis(parallel::AxisName::shard).size() : 1;
+  if (exceeds_memory(setup.recipe, setup.plan, holders))
     fail_usage("the model has ", human_count(static_cast<double>(setup.plan.parameters)),
                " parameters, which take ", human_bytes(weight_bytes(setup.recipe, setup.plan)),
-               "; this machine has ", human_bytes(main_memory_bytes()), " of memory");
+               holders > 1 ? text(" in ", holders, " processes") : "", "; this machine has ",
+               human_bytes(main_memory_bytes()), " of memory");
   build_model(setup, info, continued, rows);
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
