@@ -40,6 +40,27 @@ TEST(Vit, TokensAndPositionsTakeNoDecay) {
   }
 }
 
+TEST(Vit, RegistersWithoutPositionsEqualThoseWithZeros) {
+  Value settings = small(with("reg_tokens", 2));
+  const auto zeros = build_backbone(resolve_model("vit", settings), 1);
+  settings.set("reg_positions", false);
+  const auto none = build_backbone(resolve_model("vit", settings), 1);
+  const torch::NoGradGuard no_grad;
+  auto to = none->named_parameters();
+  for (auto& entry : zeros->named_parameters()) {
+    if (entry.key() == "pos_embed") {
+      entry.value().slice(1, 1, 3).zero_();
+      to["pos_embed"].copy_(torch::cat({entry.value().slice(1, 0, 1), entry.value().slice(1, 3)}, 1));
+    } else {
+      to[entry.key()].copy_(entry.value());
+    }
+  }
+  zeros->eval(), none->eval();
+  const torch::Tensor x = torch::randn({2, 3, 16, 16}), larger = torch::randn({1, 3, 24, 16});
+  EXPECT_TRUE(torch::equal(zeros->embed(x), none->embed(x)));
+  EXPECT_TRUE(torch::allclose(zeros->embed(larger), none->embed(larger), 1e-5, 1e-6));
+}
+
 TEST(Vit, TheLastNormStandsWherePoolingPutsIt) {
   const auto norms = [](Value extra) {
     const auto model = meta_backbone(resolve_model("vit", small(std::move(extra))));

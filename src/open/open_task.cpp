@@ -370,6 +370,8 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
   }
   name_as_published(info, hub, file, lines);
   if (as_hub && hub->multi_label) info.task_metadata.set("multi_label", true);
+  if (const std::string license = published_license(folder); !license.empty())
+    info.task_metadata.set("license", license);
   describe_generator(info, file);
   if (tasks::task_name(info.task) == tasks::default_task().name) describe_to(lines, file, info, hub, model);
   for (std::string& line : folder.lines()) lines.push_back(std::move(line));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/published_config.h"
 #include "core/text.h"
+#include "io/files/file.h"
 #include "models/base/model.h"
 
 namespace tessera::train {
@@ -198,6 +200,22 @@ std::optional<HubConfig> read_hub_config(PublishedFolder& folder) {
   read_preprocess(out, config.pretrained_cfg);
   out.prepared_by = "config.json";
   return out;
+}
+
+std::string published_license(PublishedFolder& folder) {
+  constexpr uint64_t kLargest = uint64_t{1} << 24;  // bytes of a README.md
+  const Value config = folder.read({"config.json"});
+  for (const Value* table : {config.find("pretrained_cfg"), &config})
+    if (const Value* found = table && table->is_table() ? table->find("license") : nullptr;
+        found && found->is_string())
+      return found->as_string();
+  const std::string card = folder.find({"README.md"});
+  const std::vector<std::string> lines = split(card.empty() ? "" : read_text(card, kLargest), '\n');
+  constexpr std::string_view kFence = "---", kKey = "license:";
+  if (trim(lines.front()) != kFence) return "";
+  for (size_t i = 1; i < lines.size() && trim(lines[i]) != kFence; ++i)
+    if (lines[i].starts_with(kKey)) return std::string(trim(std::string_view(lines[i]).substr(kKey.size())));
+  return "";
 }
 
 }  // namespace tessera::train

@@ -36,6 +36,9 @@ std::string unread_class(PublishedFolder& folder);
 // Returns the classifiers that it reads, comma-separated.
 std::string readable_classes();
 
+// Returns the licence that config.json or the head of README.md names; "" without one.
+std::string published_license(PublishedFolder& folder);
+
 // Returns the settings of `family` for arguments of timm's constructor (`model_args` in a config.json).
 // Arguments that only training reads are left out. Throws a usage error that begins with `where` for any other
 // argument without an equivalent, with its name and value.

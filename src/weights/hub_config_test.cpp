@@ -32,6 +32,18 @@ class HubConfigTest : public TemporaryFolder {
   }
 };
 
+TEST_F(HubConfigTest, TheLicenceIsThatOfTheConfigurationOrTheModelCard) {
+  const auto license = [&](const std::string& name, const std::string& content) {
+    PublishedFolder folder = with(name, content);
+    return published_license(folder);
+  };
+  EXPECT_EQ(license("README.md", "no head"), "");
+  EXPECT_EQ(license("README.md", "---\r\ntags: x\r\nlicense: cc-by-4.0\r\n---\r\nlicense: none\r\n"),
+            "cc-by-4.0");
+  EXPECT_EQ(license("README.md", "---\ntags: x\n---\nlicense: none\n"), "");
+  EXPECT_EQ(license("config.json", R"({"pretrained_cfg": {"license": "apache-2.0"}})"), "apache-2.0");
+}
+
 TEST_F(HubConfigTest, TheArgumentsOfTheConstructorAreSettings) {
   const HubConfig hub = timm(R"({"architecture": "vit_tiny_patch16_224", "num_classes": 10,
       "model_args": {"img_size": [160, 160], "act_layer": "quick_gelu", "fc_norm": false, "global_pool": "avg",
@@ -131,6 +143,9 @@ TEST_F(HubConfigTest, DinoMaeAndClipsImageTowerAreSettingsOfViT) {
   EXPECT_EQ(
       settings(dino, {"patch_size", "image_size", "norm_eps", "init_values", "global_pool", "resample"}),
       R"([14, 518, 1e-06, 1.0, "token", "bicubic"])");
+  EXPECT_EQ(
+      settings(of("Dinov2WithRegistersModel"), {"patch_size", "reg_tokens", "reg_positions", "resample"}),
+      R"([16, 4, false, "antialias"])");
   const HubConfig giant = of("Dinov2ForImageClassification", R"(, "use_swiglu_ffn": true)");
   EXPECT_EQ(settings(giant, {"global_pool", "mlp"}), R"(["token_avg", "swiglu_packed"])");
   EXPECT_EQ(giant.settings.find("mlp_ratio")->as_double(), 256.5 / 48);  // transformers: 2 x 128 rows

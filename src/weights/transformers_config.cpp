@@ -18,6 +18,7 @@ struct ImageConfig {
   Value architectures = {}, id2label = {}, image_size = 224, patch_size = 16;
   std::string problem_type = "", hidden_act = "gelu", layer_type = "bottleneck";
   int64_t num_channels = 3, hidden_size = 768, num_hidden_layers = 12, num_attention_heads = 12;
+  int64_t num_register_tokens = 4;
   int64_t intermediate_size = 3072, embed_dim = 96, window_size = 7, embedding_size = 64;
   std::vector<int64_t> depths = {}, num_heads = {3, 6, 12, 24}, hidden_sizes = {};
   double layer_norm_eps = 1e-12, mlp_ratio = 4, layer_scale_init_value = 0.1, layerscale_value = 1;
@@ -60,6 +61,7 @@ struct ImageConfig {
     v("use_mean_pooling", use_mean_pooling, "BEiT: mean of patches instead of the class token");
     v("layerscale_value", layerscale_value, "DINOv2: first value of LayerScale");
     v("use_swiglu_ffn", use_swiglu_ffn, "DINOv2: gated MLPs");
+    v("num_register_tokens", num_register_tokens, between(0, 1024), "DINOv2 with registers");
   }
 };
 
@@ -189,6 +191,14 @@ Value dinov2_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
+Value registers_keys(const ImageConfig& config, const std::string& where) {
+  Value settings = dinov2_keys(config, where);
+  settings.set("reg_tokens", config.num_register_tokens);
+  settings.set("reg_positions", false);
+  settings.set("resample", "antialias");
+  return settings;
+}
+
 Value clip_keys(const ImageConfig& config, const std::string& where) {
   Value settings = vit_keys(config, where);
   settings.set("pre_norm", true);
@@ -296,6 +306,7 @@ const std::vector<Kind>& image_kinds() {
       {"ViTMSN", "vit_msn", "vit", vit_keys, {.layer_norm_eps = 1e-6}},
       {"ViTMAE", "vit_mae", "vit", vit_keys, {}, "ForPreTraining"},
       {"Dinov2", "dinov2", "vit", dinov2_keys, {.patch_size = 14, .layer_norm_eps = 1e-6}},
+      {"Dinov2WithRegisters", "dinov2_with_registers", "vit", registers_keys, {.layer_norm_eps = 1e-6}},
       {"CLIPVision",
        "clip_vision_model",
        "vit",

@@ -244,14 +244,19 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     torch::Tensor positions;
     if (pos_embed_.defined()) positions = positions_for(rows, columns);
     if (positions.defined() && config_.no_embed_class) x = x + positions;
+    const bool without_place = reg_token_.defined() && !config_.reg_positions;
     std::vector<torch::Tensor> parts;
-    for (const torch::Tensor& token : {cls_token_, dist_token_, reg_token_})
+    for (const torch::Tensor& token : {cls_token_, dist_token_, without_place ? torch::Tensor() : reg_token_})
       if (token.defined()) parts.push_back(token.expand({batch, -1, -1}));
     if (!parts.empty()) {
       parts.push_back(x);
       x = torch::cat(parts, 1);
     }
     if (positions.defined() && !config_.no_embed_class) x = x + positions;
+    if (without_place) {
+      const int64_t before = prefix_ - config_.reg_tokens;
+      x = torch::cat({x.slice(1, 0, before), reg_token_.expand({batch, -1, -1}), x.slice(1, before)}, 1);
+    }
     Tokens tokens;
     tokens.x = norm_pre_ ? norm_pre_(x) : x;
     tokens.rows = rows, tokens.columns = columns, tokens.before = prefix_;
@@ -325,7 +330,10 @@ class Vit final : public IsotropicBackbone, public NeutralParameters, public Mas
     return torch::cat({pos_embed_.slice(1, 0, prefix), moved.flatten(2).transpose(1, 2)}, 1);
   }
 
-  int64_t position_prefix() const { return config_.no_embed_class ? 0 : prefix_; }
+  // Returns the number of tokens with a position before the patches.
+  int64_t position_prefix() const {
+    return config_.no_embed_class ? 0 : prefix_ - (config_.reg_positions ? 0 : config_.reg_tokens);
+  }
 
   // Returns the fixed table, with zeros for the tokens before the patches.
   torch::Tensor fixed_positions() const {

@@ -51,7 +51,7 @@ struct VitConfig : IsotropicSettings {
   VitPool global_pool = VitPool::token;
   VitFcNorm fc_norm = VitFcNorm::automatic;
   bool final_norm = true;
-  bool class_token = true, no_embed_class = false, distilled = false;
+  bool class_token = true, no_embed_class = false, distilled = false, reg_positions = true;
   int64_t reg_tokens = 0;
   bool pre_norm = false, patch_bias = true, drop_border = false;
   VitPositions positions = VitPositions::learned;
@@ -87,6 +87,7 @@ struct VitConfig : IsotropicSettings {
     v("no_embed_class", no_embed_class, "no position for class and register tokens (DeiT III)");
     v("distilled", distilled, "a distillation token with a head of its own (DeiT)");
     v("reg_tokens", reg_tokens, between(0, 4096), "register tokens (Darcet et al. 2024)");
+    v("reg_positions", reg_positions, "positions for register tokens too; DINOv2 with registers has none");
     v("pre_norm", pre_norm, "a norm before the first block, no bias in the patch embedding (CLIP)");
     v("patch_bias", patch_bias, "a bias of the patch embedding, if pre_norm is false");
     v("drop_border", drop_border,

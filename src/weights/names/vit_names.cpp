@@ -105,9 +105,10 @@ NameRows vit_transformers() {
     rows = joined({rows, older(below(prefix, "", transformers_vit()))});
   // MAE's decoder does not belong to the encoder.
   rows = joined({rows, older({{"decoder.**", ""}})});
-  for (const char* prefix : {"dinov2.encoder.layer.{}.", "encoder.layer.{}."})
-    rows = joined({rows, older(below(prefix, "blocks.{}.", transformers_dino_block()))});
-  rows = joined({rows, older(below("dinov2.", "", transformers_vit()))});
+  for (const std::string prefix : {"dinov2.", "dinov2_with_registers.", ""})
+    rows = joined({rows, older(below(prefix + "encoder.layer.{}.", "blocks.{}.", transformers_dino_block())),
+                   older(below(prefix, "", transformers_vit())),
+                   older({{prefix + "embeddings.register_tokens", "reg_token"}})});
   // The image towers of CLIP and SigLIP alone; the projection into the space of texts is no part of the ViT.
   rows = joined({rows, older({{"visual_projection.weight", ""}})});
   for (const std::string prefix : {"vision_model.", ""})
