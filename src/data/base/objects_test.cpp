@@ -277,7 +277,7 @@ TEST_F(CocoFiles, AreASourceOfImages) {
   EXPECT_EQ(boxes, objects - (objects > 0));  // without the crowd
 }
 
-// As CVAT, Label Studio and Roboflow write them.
+// As CVAT, Label Studio and Roboflow write them, with paths of another machine too.
 TEST_F(CocoFiles, AreFoundInTheLayoutsOfOtherPrograms) {
   const std::string png = "tessera_layouts.png";
   const auto content = [](const std::string& name) {
@@ -291,7 +291,8 @@ TEST_F(CocoFiles, AreFoundInTheLayoutsOfOtherPrograms) {
       {"train/_annotations.coco.json", "train/a.png"},
       {"annotations/train.json", "train/a.png"}};
   for (const auto& [file, image] : layouts)
-    for (const std::string& name : {std::string("a.png"), std::string(image)}) {
+    for (const std::string& name : {std::string("a.png"), std::string(image),
+                                    "/home/they/set/" + std::string(image), "C:/set/" + std::string(image)}) {
       const TemporaryFolder folder;
       folder.write(file, content(name)), folder.write(image, "");
       write_file_atomic(folder.path(image), encode_image(Image(20, 10), png));
