@@ -149,7 +149,8 @@ void require_same_classes(const Source& train, const Source& validation) {
   };
   if (train.size() > 0 && validation.size() > 0 && labels(train) != std::string_view(labels(validation)))
     fail(train.describe(), " has ", labels(train), " an image, but ", validation.describe(), " has ",
-         labels(validation));
+         labels(validation),
+         validation.class_labels() ? "" : "; --val-data names a table of its images and their classes");
   if (!train.class_labels() || !validation.class_labels()) return;
   const std::string difference =
       first_difference(train.class_labels()->class_names(), train.describe(),

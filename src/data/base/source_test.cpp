@@ -118,6 +118,12 @@ TEST(OpenSource, OneLabelBesideSeveralIsRefused) {
       error_of([&] { require_same_classes(*several, *one); }, &folder),
       "table DIR/several.csv, 2 images, 2 classes has several labels an image, but table DIR/one.csv, 2 "
       "images, 2 classes has one label");
+  folder.write("flat/a.png", "x"), folder.write("flat/b.png", "x");
+  const auto none = open_source({.path = folder.path("flat"), .val_share = 0}, Split::train);
+  EXPECT_EQ(
+      error_of([&] { require_same_classes(*one, *none); }, &folder),
+      "table DIR/one.csv, 2 images, 2 classes has one label an image, but ImageFolder DIR/flat, 2 images, no "
+      "labels has no label; --val-data names a table of its images and their classes");
 }
 
 TEST(ImageFolder, APipeIsNamedAndNotWaitedFor) {
