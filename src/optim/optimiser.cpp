@@ -252,7 +252,10 @@ double Optimiser::norm_of(const Slots& slots) const {
 }
 
 void Optimiser::zero_grad() {
-  for (Slot& slot : slots_) slot.parameter.mutable_grad().reset();
+  for (Slot& slot : slots_) {
+    slot.parameter.mutable_grad().reset();
+    slot.gradient.reset();
+  }
 }
 
 NamedTensors Optimiser::state() const {

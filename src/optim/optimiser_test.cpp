@@ -179,6 +179,18 @@ TEST(Optimiser, GroupsScaleTheRate) {
   }
 }
 
+// The next backward pass makes new ones; both would take the memory of the gradients twice.
+TEST(Optimiser, NothingKeepsTheGradientsOfAStepThatIsDone) {
+  for (const std::string& kind : kEveryKind) {
+    const auto optimiser = make(kind, some_groups(torch::kFloat32));
+    set_gradients(*optimiser, 1);
+    const torch::Tensor gradient = optimiser->parameters()[0].grad();
+    optimiser->step(0.01);
+    optimiser->zero_grad();
+    EXPECT_EQ(gradient.use_count(), 1u) << kind;
+  }
+}
+
 // With a rate of 1 and gradients of 0, AdamW leaves a share of 1 - decay.
 TEST(Optimiser, AFactorScalesTheDecayOfOneStep) {
   const torch::Tensor w = torch::ones({3, 2}, torch::kFloat64).requires_grad_();
