@@ -14,7 +14,7 @@ namespace tessera::train {
 struct Recipe;
 struct RunPlan;
 
-// Returns the bytes of the weights in memory, and whether they exceed this machine's if so many processes divide them.
+// Returns the bytes of the weights in memory, and true if a share of them exceeds this machine's main memory.
 uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan);
 bool exceeds_memory(const Recipe& recipe, const RunPlan& plan, int64_t processes = 1);
 
