@@ -41,6 +41,11 @@ class TemporaryFolder {
 
 // Requires a source that has classes.
 inline const ClassLabels& labels_in(const Source& source) { return *source.class_labels(); }
+inline std::vector<int64_t> labels_of(const Source& source) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < source.size(); ++i) labels.push_back(labels_in(source).label(i));
+  return labels;
+}
 
 // Returns the line of the Error that `work` throws, with the folder's path replaced by DIR.
 template <class Work>
