@@ -25,8 +25,7 @@ class Bpe : public PieceModel {
         suffix_(text_or_none(settings, "end_of_word_suffix")),
         fuse_unknown_(settings.value("fuse_unk", false)),
         ignore_merges_(settings.value("ignore_merges", false)) {
-    for (const auto& [token, id] : settings.at("vocab").items())
-      vocabulary_.add(token, id.get<int64_t>(), where);
+    for (const auto& [token, id] : settings.at("vocab").items()) vocabulary_.add(token, id, where);
     read_merges(settings.at("merges"), where);
     if (const std::string unknown = text_or_none(settings, "unk_token"); !unknown.empty()) {
       unknown_ = vocabulary_.find(unknown).value_or(-1);

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/json.h"
 #include "text/pattern.h"
 #include "text/tokeniser_steps.h"
 #include "text/unicode.h"
@@ -138,15 +139,15 @@ class Replace : public Decoder {
 
 class Strip : public Decoder {
  public:
-  explicit Strip(const Json& settings)
+  Strip(const Json& settings, const std::string& where)
       : content_(settings.value("content", " ")),
-        start_(settings.value("start", 0)),
-        stop_(settings.value("stop", 0)) {}
+        start_(json_integer(settings.value("start", Json(0)), where, "the start of a Strip")),
+        stop_(json_integer(settings.value("stop", Json(0)), where, "the stop of a Strip")) {}
   Parts apply(Parts tokens) const override {
     if (content_.empty()) return tokens;
     for (std::string& token : tokens) {
-      for (int i = 0; i < start_ && token.starts_with(content_); ++i) token.erase(0, content_.size());
-      for (int i = 0; i < stop_ && token.ends_with(content_); ++i)
+      for (int64_t i = 0; i < start_ && token.starts_with(content_); ++i) token.erase(0, content_.size());
+      for (int64_t i = 0; i < stop_ && token.ends_with(content_); ++i)
         token.resize(token.size() - content_.size());
     }
     return tokens;
@@ -154,7 +155,7 @@ class Strip : public Decoder {
 
  private:
   std::string content_;
-  int start_, stop_;
+  int64_t start_, stop_;
 };
 
 class Metaspace : public Decoder {
@@ -307,7 +308,7 @@ std::unique_ptr<Decoder> make_decoder(const Json& settings, const std::string& w
   if (type == "ByteFallback") return std::make_unique<ByteFallback>();
   if (type == "Fuse") return std::make_unique<Fuse>();
   if (type == "Replace") return std::make_unique<Replace>(settings, where);
-  if (type == "Strip") return std::make_unique<Strip>(settings);
+  if (type == "Strip") return std::make_unique<Strip>(settings, where);
   if (type == "Metaspace") return std::make_unique<Metaspace>(settings);
   if (type == "WordPiece") return std::make_unique<WordPiece>(settings);
   if (type == "BPEDecoder") return std::make_unique<WordEnds>(settings);

@@ -120,7 +120,7 @@ Json merges_definition(std::string_view vocabulary_text, std::string_view merges
   for (const Json& pair : merges) made.insert(pair[0].get<std::string>() + pair[1].get<std::string>());
   for (const auto& [token, id] : vocabulary.items())
     if (is_bracketed(token) && !made.count(token))
-      tree["added_tokens"].push_back(added_token(token, id.get<int64_t>(), true));
+      tree["added_tokens"].push_back(added_token(token, json_integer(id, where, "an id"), true));
   tree["normalizer"] = nullptr;
   tree["pre_tokenizer"] = byte_level(true);
   tree["post_processor"] = nullptr;

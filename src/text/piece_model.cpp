@@ -16,8 +16,7 @@ class WordLevel : public PieceModel {
  public:
   WordLevel(const Json& settings, const std::string& where)
       : PieceModel(where), unknown_name_(settings.value("unk_token", "<unk>")) {
-    for (const auto& [token, id] : settings.at("vocab").items())
-      vocabulary_.add(token, id.get<int64_t>(), where);
+    for (const auto& [token, id] : settings.at("vocab").items()) vocabulary_.add(token, id, where);
     unknown_ = vocabulary_.find(unknown_name_).value_or(-1);
   }
   void encode(std::u32string_view piece, std::vector<PieceToken>& out) const override {
@@ -45,6 +44,13 @@ std::optional<int32_t> Vocabulary::find(std::string_view token) const {
 const std::string& Vocabulary::token(int32_t id) const {
   static const std::string none;
   return id >= 0 && id < size() ? tokens_[static_cast<size_t>(id)] : none;
+}
+
+void Vocabulary::add(const std::string& token, const Json& id, const std::string& where) {
+  if (!id.is_number_integer())
+    fail(where, ": the token '", printable(token), "' has the id ", printable(id.dump(), 40),
+         ", must be 0 to ", kMaxId);
+  add(token, id.get<int64_t>(), where);  // an integer above int64 becomes negative, so it is refused
 }
 
 void Vocabulary::add(const std::string& token, int64_t id, const std::string& where) {

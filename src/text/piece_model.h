@@ -26,6 +26,7 @@ class Vocabulary {
   size_t count() const { return ids_.size(); }
   // Throws Error if the id is negative, above 2^22 or already used.
   void add(const std::string& token, int64_t id, const std::string& where);
+  void add(const std::string& token, const nlohmann::json& id, const std::string& where);
 
  private:
   struct Hash {

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/json.h"
 #include "text/pattern.h"
 
 namespace tessera::tokens {
@@ -237,8 +238,8 @@ std::unique_ptr<Splitter> by_delimiter(const Json& settings, const std::string& 
 }
 
 std::unique_ptr<Splitter> by_length(const Json& settings, const std::string& where) {
-  const auto length = settings.value("length", int64_t{5});
-  if (length < 1) fail(where, ": the length of a FixedLength is ", length, ", must be at least 1");
+  const int64_t length =
+      json_integer(settings.value("length", Json(5)), where, "the length of a FixedLength", 1);
   return std::make_unique<FixedLength>(static_cast<size_t>(length));
 }
 

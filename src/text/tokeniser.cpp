@@ -90,7 +90,6 @@ class AddedTokenFinder {
 
 AddedToken added_token_of(const json& entry, const std::string& where) {
   AddedToken token;
-  token.id = entry.at("id").get<int32_t>();
   token.content = to_code_points(entry.at("content").get<std::string>(), where);
   token.special = entry.value("special", false);
   token.normalized = entry.value("normalized", !token.special);
@@ -124,6 +123,7 @@ struct Tokeniser::State {
   int32_t next_added() const;
   void read_processor(const json& settings);
   void read_template(const json& settings);
+  int32_t placed_id(const json& id) const;
   void find_roles();
   std::vector<Section> sections(std::u32string chars, TextLimits& limits) const;
   void encode_pieces(const std::vector<AlignedText>& pieces, Encoding& out, bool with_special,
@@ -189,10 +189,8 @@ void Tokeniser::State::read_added(const json& tree) {
   std::map<int64_t, std::string> given;
   for (const json& entry : entries) {
     const std::string content = entry.at("content").get<std::string>();
-    const auto id = entry.at("id").get<int64_t>();
-    if (id < 0 || id > kMostAdded)
-      fail(where, ": the added token '", printable(content), "' has the id ", id, ", must be 0 to ",
-           kMostAdded);
+    const int64_t id = json_integer(entry.at("id"), where,
+                                    "the id of the added token '" + printable(content) + "'", 0, kMostAdded);
     if (content.empty()) continue;
     check_added(content, id, given);
     AddedToken token = added_token_of(entry, where);
@@ -215,6 +213,10 @@ void Tokeniser::State::read_added(const json& tree) {
       special_ids[static_cast<size_t>(*id)] = true;
 }
 
+int32_t Tokeniser::State::placed_id(const json& id) const {
+  return static_cast<int32_t>(json_integer(id, where, "an id of the post-processor", 0, size - 1));
+}
+
 void Tokeniser::State::read_processor(const json& settings) {
   const std::string type = settings.at("type").get<std::string>();
   if (type == "Sequence") {
@@ -223,8 +225,8 @@ void Tokeniser::State::read_processor(const json& settings) {
   }
   if (type == "TemplateProcessing") return read_template(settings);
   if (type == "BertProcessing" || type == "RobertaProcessing") {
-    head = {settings.at("cls").at(1).get<int32_t>()};
-    tail = {settings.at("sep").at(1).get<int32_t>()};
+    head = {placed_id(settings.at("cls").at(1))};
+    tail = {placed_id(settings.at("sep").at(1))};
   } else if (type != "ByteLevel") {
     fail(where, ": the post-processor '", printable(type), "' is not known");
   }
@@ -232,10 +234,6 @@ void Tokeniser::State::read_processor(const json& settings) {
     trims_offsets = settings.value("trim_offsets", true);
     trims_for_prefix_space = settings.value("add_prefix_space", true);
   }
-  for (const int32_t id : head)
-    if (id < 0 || id >= size) fail(where, ": the post-processor puts the id ", id, ", must be below ", size);
-  for (const int32_t id : tail)
-    if (id < 0 || id >= size) fail(where, ": the post-processor puts the id ", id, ", must be below ", size);
 }
 
 void Tokeniser::State::read_template(const json& settings) {
@@ -247,13 +245,8 @@ void Tokeniser::State::read_template(const json& settings) {
       continue;
     }
     const std::string name = part.at("SpecialToken").at("id").get<std::string>();
-    for (const json& id : settings.at("special_tokens").at(name).at("ids")) {
-      const auto number = id.get<int64_t>();
-      if (number < 0 || number >= size)
-        fail(where, ": the template's token '", printable(name), "' has the id ", number, ", must be below ",
-             size);
-      (behind ? tail : head).push_back(static_cast<int32_t>(number));
-    }
+    for (const json& id : settings.at("special_tokens").at(name).at("ids"))
+      (behind ? tail : head).push_back(placed_id(id));
   }
 }
 

@@ -200,12 +200,51 @@ TEST(Tokeniser, DamagedTreesAreNamed) {
   EXPECT_NE(refusal(bad).find("both have the id 65"), std::string::npos);
   bad = good;
   bad["added_tokens"][0]["id"] = int64_t{1} << 40;
-  EXPECT_NE(refusal(bad).find("'<end>' has the id 1099511627776"), std::string::npos);
+  EXPECT_NE(refusal(bad).find("'<end>' is 1099511627776, must be a whole number from 0 to"),
+            std::string::npos)
+      << refusal(bad);
   bad = good;
   bad["normalizer"] = {{"type", "Rot13"}};
   EXPECT_NE(refusal(bad).find("normaliser 'Rot13' is not known"), std::string::npos);
   EXPECT_THROW(byte_level().encode("\xFF"), Error);
   EXPECT_THROW(byte_level().decode(std::vector<int32_t>{262}), Error);
+}
+
+// A number such as 6.7e50 has no integer, and 2^32 + 5 must not become 5.
+TEST(Tokeniser, NumbersThatAreNoIntegersAreRefused) {
+  Json good = byte_level_tree();
+  good["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {{{"SpecialToken", {{"id", "s"}}}}}},
+                            {"special_tokens", {{"s", {{"ids", {1}}}}}}};
+  good["decoder"] = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}};
+  good["pre_tokenizer"] = {{"type", "FixedLength"}, {"length", 2}};
+  ASSERT_EQ(refusal(good), "");
+  const Json unigram =
+      Json::parse(R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1]],
+      "user_defined": [1], "not_in_text": [1]}})");
+  const Json wordpiece = Json::parse(R"({"model": {"type": "WordPiece", "vocab": {"[UNK]": 0},
+      "max_input_chars_per_word": 9}, "post_processor": {"type": "BertProcessing", "cls": ["a", 0], "sep": ["b", 0]}})");
+  const std::vector<std::pair<Json, const char*>> places = {{good, "/model/vocab/a"},
+                                                            {good, "/added_tokens/0/id"},
+                                                            {good, "/post_processor/special_tokens/s/ids/0"},
+                                                            {good, "/decoder/start"},
+                                                            {good, "/decoder/stop"},
+                                                            {good, "/pre_tokenizer/length"},
+                                                            {unigram, "/model/unk_id"},
+                                                            {unigram, "/model/user_defined/0"},
+                                                            {unigram, "/model/not_in_text/0"},
+                                                            {wordpiece, "/model/max_input_chars_per_word"},
+                                                            {wordpiece, "/model/vocab/[UNK]"},
+                                                            {wordpiece, "/post_processor/cls/1"},
+                                                            {wordpiece, "/post_processor/sep/1"}};
+  for (const auto& [tree, place] : places) {
+    EXPECT_EQ(refusal(tree), "");
+    for (const Json& number : {Json(6.7e50), Json(-1e30), Json(0.5), Json(~uint64_t{0}), Json(-3)}) {
+      Json bad = tree;
+      bad[Json::json_pointer(place)] = number;
+      EXPECT_NE(refusal(bad).find(", must be "), std::string::npos) << place << number << refusal(bad);
+    }
+  }
 }
 
 TEST(Tokeniser, ClipsFileOfMerges) {

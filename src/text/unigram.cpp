@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/json.h"
 #include "text/character_trie.h"
 #include "text/piece_model.h"
 #include "text/unicode.h"
@@ -17,6 +18,13 @@ using Json = nlohmann::json;
 
 constexpr double kUnknownPenalty = 10;  // below the worst token
 
+std::set<int64_t> ids_in(const Json& settings, const char* key, const std::string& where) {
+  std::set<int64_t> ids;
+  if (const auto found = settings.find(key); found != settings.end())
+    for (const Json& id : *found) ids.insert(json_integer(id, where, key));
+  return ids;
+}
+
 class Unigram : public PieceModel {
  public:
   Unigram(const Json& settings, const std::string& where)
@@ -25,12 +33,8 @@ class Unigram : public PieceModel {
         single_precision_(settings.value("single_precision", false)) {
     double lowest = std::numeric_limits<double>::infinity();
     const Json& vocabulary = settings.at("vocab");
-    std::set<int64_t> fixed;
-    if (const auto found = settings.find("user_defined"); found != settings.end())
-      fixed = found->get<std::set<int64_t>>();
-    std::set<int64_t> left_out;  // controls and bytes, never matched in a text
-    if (const auto found = settings.find("not_in_text"); found != settings.end())
-      left_out = found->get<std::set<int64_t>>();
+    const std::set<int64_t> fixed = ids_in(settings, "user_defined", where);
+    const std::set<int64_t> left_out = ids_in(settings, "not_in_text", where);  // controls and bytes
     for (int64_t id = 0; id < std::ssize(vocabulary); ++id) {
       const Json& entry = vocabulary[static_cast<size_t>(id)];
       vocabulary_.add(entry.at(0).get<std::string>(), id, where);
@@ -43,10 +47,7 @@ class Unigram : public PieceModel {
       if (id >= 0 && id < std::ssize(scores_)) fixed_.insert(static_cast<int32_t>(id));
     unknown_score_ = (std::isfinite(lowest) ? lowest : 0) - kUnknownPenalty;
     if (const auto found = settings.find("unk_id"); found != settings.end() && !found->is_null()) {
-      const auto id = found->get<int64_t>();
-      if (id < 0 || id >= std::ssize(scores_))
-        fail(where, ": unk_id is ", id, ", must be below the ", scores_.size(), " tokens");
-      unknown_ = static_cast<int32_t>(id);
+      unknown_ = static_cast<int32_t>(json_integer(*found, where, "unk_id", 0, std::ssize(scores_) - 1));
     }
     for (int32_t id = 0; id < vocabulary_.size(); ++id)
       if (!left_out.count(id)) trie_.insert(to_code_points(vocabulary_.token(id), where), id);

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/json.h"
 #include "text/piece_model.h"
 #include "text/unicode.h"
 
@@ -15,9 +16,10 @@ class WordPiece : public PieceModel {
   WordPiece(const Json& settings, const std::string& where)
       : PieceModel(where),
         prefix_(settings.value("continuing_subword_prefix", "##")),
-        longest_(settings.value("max_input_chars_per_word", size_t{100})) {
+        longest_(static_cast<size_t>(json_integer(settings.value("max_input_chars_per_word", Json(100)),
+                                                  where, "max_input_chars_per_word"))) {
     for (const auto& [token, id] : settings.at("vocab").items()) {
-      vocabulary_.add(token, id.get<int64_t>(), where);
+      vocabulary_.add(token, id, where);
       longest_token_ = std::max(longest_token_, token.size());
     }
     const std::string unknown = settings.value("unk_token", "[UNK]");

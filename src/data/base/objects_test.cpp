@@ -64,13 +64,14 @@ TEST_F(CocoFiles, BadAnnotationsAreDroppedAndCounted) {
       R"({"id":3,"image_id":7,"category_id":5,"bbox":[30,2,3,4]},{"id":4,"image_id":7,"category_id":5,"bbox":["x",2,3,4]},)"
       R"({"id":5,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":[[1,2,3,4]]},)"
       R"({"id":6,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":{"size":[10,20],"counts":"0"}},)"
-      R"({"id":7,"image_id":7,"category_id":5,"bbox":[1,2,3,4]})")));
-  EXPECT_EQ(read.annotations.size(), 3u);  // the last three; masks that cannot be read leave the boxes
+      R"({"id":7,"image_id":7,"category_id":5,"bbox":[1,2,3,4],"segmentation":{"size":[10,20],"counts":[1e30,9]}},)"
+      R"({"id":8,"image_id":7,"category_id":5,"bbox":[1,2,3,4]})")));
+  EXPECT_EQ(read.annotations.size(), 4u);  // the last four; masks that cannot be read leave the boxes
   int64_t dropped = 0;
   for (const auto& [reason, count] : read.dropped) dropped += count;
   EXPECT_EQ(dropped, 4);
   EXPECT_EQ(read.cut, (std::map<std::string, int64_t>{{"a polygon of fewer than 3 points", 1},
-                                                      {"runs that do not fill their mask", 1}}));
+                                                      {"runs that do not fill their mask", 2}}));
 }
 
 TEST_F(CocoFiles, BoxesInOtherFormsAreWarnedOf) {

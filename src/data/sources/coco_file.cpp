@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -177,13 +178,22 @@ RunBox box_of(const Json& value) {
   return {number(value[0]), number(value[1]), number(value[2]), number(value[3])};
 }
 
+template <class Integer>
+std::vector<Integer> integers_of(const Json& values) {
+  constexpr auto most = static_cast<int64_t>(std::numeric_limits<Integer>::max());
+  std::vector<Integer> out;
+  for (const Json& value : values)
+    out.push_back(static_cast<Integer>(json_integer(value, "a mask", "a number", 0, most)));
+  return out;
+}
+
 RunLengths runs_of(const Json& value) {
   try {
-    const auto size = value.at("size").get<std::vector<int64_t>>();
+    const std::vector<int64_t> size = integers_of<int64_t>(value.at("size"));
     check(size.size() == 2, "a mask's size is not of 2 numbers");
     const Json& counts = value.at("counts");
     if (counts.is_string()) return parse_runs(counts.get<std::string>(), size[0], size[1]);
-    return checked_runs(counts.get<std::vector<uint32_t>>(), size[0], size[1]);
+    return checked_runs(integers_of<uint32_t>(counts), size[0], size[1]);
   } catch (const std::exception&) {
     throw Dropped{"runs that do not fill their mask"};
   }

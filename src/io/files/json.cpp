@@ -47,6 +47,18 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
 template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
 
+int64_t json_integer(const nlohmann::json& value, const std::string& where, std::string_view key,
+                     int64_t least, int64_t most) {
+  const bool fits = value.is_number_integer() &&
+                    !(value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) &&
+                    value.get<int64_t>() >= least && value.get<int64_t>() <= most;
+  if (!fits)
+    fail(where, ": ", key, " is ",
+         printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 40),
+         ", must be a whole number from ", least, most == INT64_MAX ? "" : " to " + std::to_string(most));
+  return value.get<int64_t>();
+}
+
 namespace {
 
 bool is_part_of_literal(char c) { return c == '-' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }

@@ -29,6 +29,11 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
 extern template nlohmann::json parse_json(std::string_view, const std::string&, const JsonLimits&);
 extern template nlohmann::ordered_json parse_json(std::string_view, const std::string&, const JsonLimits&);
 
+// Returns the whole number at `key` of `where`. Throws Error for anything else, for 3.0 too, and outside of `least` to
+// `most`: the conversion of the JSON library keeps some bits of such a number.
+int64_t json_integer(const nlohmann::json& value, const std::string& where, std::string_view key,
+                     int64_t least = 0, int64_t most = INT64_MAX);
+
 // Reads JSON as Python's json module writes it, with NaN, Infinity and -Infinity as numbers, which JSON does
 // not allow. Replaces each of the three in another stream by an empty string ("") and spaces. A parser then
 // keeps its byte positions and finds a value that is not a number. Text inside strings stays as it is.
