@@ -46,8 +46,9 @@ std::string weights_file_of(const std::string& path, bool raw) {
   }
   if (!raw)
     for (const char* name :
-         {"model.safetensors", "best.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-          "pytorch_model.bin.index.json", "open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
+         {"model.safetensors", "model.safetensors.index.json", "best.safetensors",
+          "best.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+          "open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
       if (file_exists(path + "/" + name)) return path + "/" + name;
   std::vector<std::string> notes;
   if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))

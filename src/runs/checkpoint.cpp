@@ -162,10 +162,11 @@ WrittenFiles CheckpointStore::write_files(const std::string& directory,
   WrittenFiles written;
   for (const CheckpointFile& file : files) {
     const bool divided = file.divided && writers.parts > 1;
-    if (divided ? writers.part < 0 : !writers.leader) continue;
+    if (divided || file.joined ? writers.part < 0 : !writers.leader) continue;
     const std::string name = divided ? part_name(file.name, writers.part, writers.parts) : file.name;
     const std::string path = directory + "/" + name;
     const std::string xxh3 = file.write ? file.write(path) : save_tensors(path, file.tensors, file.metadata);
+    if (file.joined && !writers.leader) continue;
     const uint64_t bytes = fs::file_size(path);
     written.files.push_back({name, static_cast<int64_t>(bytes), xxh3});
     written.bytes += bytes;

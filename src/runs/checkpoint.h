@@ -46,6 +46,7 @@ struct CheckpointFile {
   // Frozen tensors that belong to the file, equal in all checkpoints and for all files of a checkpoint.
   NamedTensors frozen = {};
   bool divided = false;  // each writer has other tensors of it
+  bool joined = false;   // all writers call `write`, and the leader's makes the file
   // Writes `tensors`, which then need no memory, and returns the file's XXH3-64. Empty: they are written as they are.
   std::function<std::string(const std::string& path)> write = {};
 };

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
-#include "io/weights/safetensors.h"
+#include "io/weights/safetensors_shards.h"
 
 namespace tessera {
 namespace {
@@ -19,8 +19,9 @@ std::string weights_of(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;
-  for (const char* name : {"model.safetensors", "best.safetensors"})
-    if (const std::string file = (fs::path(path) / name).string(); file_exists(file)) return file;
+  for (const char* name : {"model", "best"})
+    for (const char* ending : {kSuffix, kShardIndexEnding})
+      if (const std::string file = (fs::path(path) / name).string() + ending; file_exists(file)) return file;
   return "";
 }
 
@@ -28,10 +29,11 @@ std::string weights_of(const std::string& path) {
 
 std::optional<std::string> stored_tokeniser(const std::string& path) {
   const std::string file = weights_of(path);
-  if (!file.ends_with(kSuffix)) return std::nullopt;
-  const SafetensorsFile weights(file);
-  const auto found = weights.metadata().find(kKey);
-  if (found == weights.metadata().end()) return std::nullopt;
+  const bool index = file.ends_with(kShardIndexEnding);
+  if (!index && !file.ends_with(kSuffix)) return std::nullopt;
+  const Metadata metadata = index ? read_shard_index(file).metadata : SafetensorsFile(file).metadata();
+  const auto found = metadata.find(kKey);
+  if (found == metadata.end()) return std::nullopt;
   const nlohmann::json held = parse_json(found->second, file + ": " + kKey, kLimits);
   return held.is_string() ? std::optional(held.get<std::string>()) : std::nullopt;
 }

@@ -6,6 +6,8 @@
 #include <fstream>
 
 #include "core/progress.h"
+#include "io/weights/safetensors_shards.h"
+#include "open/open_task.h"
 #include "runs/checkpoint.h"
 #include "runs/manifest.h"
 #include "train/train_testing.h"
@@ -157,6 +159,32 @@ TEST_F(DamagedRun, TheBestWeightsAreMadeAgain) {
   write_text_atomic(best, content);
   EXPECT_TRUE(again().say("is not the file of step"));
   EXPECT_FALSE(again().say("best"));
+}
+
+// Large weights are written in several files. Any command that reads a run's folder finds them.
+TEST_F(DamagedRun, LargeWeightsAreFilesWithAnIndex) {
+  const auto train = [&](Resume resume) {
+    Notes notes;
+    const RunSummary summary =
+        run_training(tiny("run"), {.resume = resume, .observers = {&notes}, .most_file_bytes = 20'000});
+    EXPECT_EQ(summary.best_file, path("run/best.safetensors.index.json"));
+    EXPECT_EQ(summary.model_file, path("run/model.safetensors.index.json"));
+    return notes;
+  };
+  train(Resume::never);
+  EXPECT_FALSE(file_exists(path("run/model.safetensors")));
+  EXPECT_GT(read_shard_index(path("run/model.safetensors.index.json")).files.size(), 1u);
+  const std::string latest = read_checkpoint(path("run/checkpoints/latest")).weights_path(kEmaFile);
+  const NamedTensors large = read_tensors(WeightFile(weights_file_of(path("run"), false))),
+                     saved = read_tensors(WeightFile(latest));
+  ASSERT_EQ(large.size(), saved.size());
+  const std::map<std::string, torch::Tensor> by_name(saved.begin(), saved.end());
+  for (const auto& [name, tensor] : large) EXPECT_TRUE(torch::equal(tensor, by_name.at(name))) << name;
+  EXPECT_EQ(WeightFile(path("run/model.safetensors.index.json")).metadata(), WeightFile(latest).metadata());
+  EXPECT_FALSE(train(Resume::required).say("best"));
+  fs::remove(read_shard_index(path("run/best.safetensors.index.json")).files.rbegin()->first);
+  EXPECT_TRUE(train(Resume::required).say("is not the file of step"));
+  EXPECT_FALSE(train(Resume::required).say("best"));
 }
 
 TEST_F(DamagedRun, BestWeightsThatAreLostAreSaid) {

@@ -5,7 +5,7 @@
 //
 // A run directory contains: recipe.toml (resolved), metrics.jsonl, events.out.tfevents.*,
 // checkpoints/step-000123/ and checkpoints/latest, best.safetensors, and at the end model.safetensors (the
-// moving average if there is one).
+// moving average if there is one). Weights above 5 GB are files with an index, model.safetensors.index.json.
 #pragma once
 
 #include <cstdint>
@@ -93,6 +93,8 @@ struct TrainOptions {
   std::vector<Observer*> observers = {};
   parallel::World* world = nullptr;  // null: a single process
   std::string profile = {};          // file for a Chrome trace of the leader's steps 3 to 12
+  uint64_t most_file_bytes =
+      5'000'000'000;  // larger final and best weights are written as files with an index
 };
 
 struct RunSummary {

@@ -83,10 +83,20 @@ std::vector<CheckpointFile> Trainer::checkpoint_files() const {
     return file;
   };
   const bool whole = !shards || !shards->units();
-  std::vector<CheckpointFile> files = {
-      file_of(kWeightsFile, whole ? model_.state : shards->rows_of(model_.state), !whole),
-      shards ? joined_file(kOptimiserFile, optimisation_.optimiser->state(), {})
-             : CheckpointFile{kOptimiserFile, optimisation_.optimiser->state(), {}}};
+  std::vector<CheckpointFile> files;
+  // The first checkpoints write frozen weights, which later ones link to. If they are divided they come together here.
+  if (!whole && world_.any(leader() && !frozen.empty() && !store_.keeps_frozen()))
+    files.push_back({.name = kFrozenFile,
+                     .tensors = {},
+                     .metadata = {},
+                     .joined = true,
+                     .write = [this, frozen, rows = shards->rows_of(frozen)](const std::string& path) {
+                       return write_joined_at_first(path, frozen, rows, {});
+                     }});
+  files.insert(files.end(),
+               {file_of(kWeightsFile, whole ? model_.state : shards->rows_of(model_.state), !whole),
+                shards ? joined_file(kOptimiserFile, optimisation_.optimiser->state(), {})
+                       : CheckpointFile{kOptimiserFile, optimisation_.optimiser->state(), {}}});
   if (optimisation_.ema) files.push_back(file_of(kEmaFile, optimisation_.ema->tensors(), shards != nullptr));
   return files;
 }
@@ -101,17 +111,7 @@ void Trainer::write_checkpoint() {
     writers = {leader(), shards->first_copy() ? axis.rank() : -1, axis.size(),
                [this](const std::string& bytes) { return world_.gather(bytes); }};
   }
-  // The first checkpoints write frozen weights, which later ones link to.
-  NamedTensors frozen;
-  if (optimisation_.shards && world_.any(leader() && !model_.frozen.empty() && !store_.keeps_frozen()))
-    std::ranges::copy_if(model_.state, std::back_inserter(frozen),
-                         [&](const auto& one) { return model_.frozen.contains(one.first); });
-  const parallel::Shards* const gathers =
-      optimisation_.shards && optimisation_.shards->units() && !frozen.empty() ? optimisation_.shards.get()
-                                                                               : nullptr;
-  if (gathers) gathers->gather(frozen);
   const uint64_t bytes = store_.save(state_.step, checkpoint_files(), write_state(state_, setup_), writers);
-  if (gathers) gathers->release();
   if (optimisation_.shards) trim_freed_memory();
   for (Observer* observer : options_.observers)
     observer->checkpointed(store_.directory_of(state_.step), bytes, steady_seconds() - began);

@@ -1,12 +1,14 @@
 // Evaluation, output and reports of a run.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <span>
 
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "io/weights/safetensors_shards.h"
 #include "report/block.h"
 #include "report/grid.h"
 #include "tasks/base/validation_pass.h"
@@ -17,8 +19,7 @@ namespace tessera::train {
 namespace {
 
 constexpr double kReadingSeconds = 0.5;  // interval between loss readings for observers
-constexpr const char* kFinalFile = "model.safetensors";
-constexpr const char* kBestFile = "best.safetensors";
+constexpr const char *kFinal = "model", *kBest = "best";
 
 // Writes an evaluation's images for TensorBoard.
 void write_images(TensorBoardWriter& events, int64_t step, const std::vector<report::Block>& blocks) {
@@ -52,7 +53,7 @@ std::vector<std::string> new_lines(parallel::World& world, const data::Loader& l
 // Returns why a weights file cannot be opened; "" if it can.
 std::string why_no_weights(const std::string& path) {
   try {
-    const SafetensorsFile file(path);
+    const WeightFile file(path);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -62,12 +63,14 @@ std::string why_no_weights(const std::string& path) {
 // True if a file can be opened and its metadata and tensors equal those of another, bit by bit.
 bool holds_the_same(const std::string& path, const WeightFile& wanted) {
   if (!why_no_weights(path).empty()) return false;
-  const SafetensorsFile held(path);
+  const WeightFile held(path);
+  std::map<std::string_view, const TensorView*> views;
+  for (const TensorView& one : held.tensors()) views[one.name] = &one;
   return held.metadata() == wanted.metadata() && held.tensors().size() == wanted.tensors().size() &&
          std::ranges::all_of(wanted.tensors(), [&](const TensorView& one) {
-           const TensorView* const found = held.find(one.name);
-           return found && found->dtype == one.dtype && found->shape == one.shape &&
-                  std::ranges::equal(found->bytes, one.bytes);
+           const auto found = views.find(one.name);
+           return found != views.end() && found->second->dtype == one.dtype &&
+                  found->second->shape == one.shape && std::ranges::equal(found->second->bytes, one.bytes);
          });
 }
 
@@ -106,24 +109,39 @@ void Trainer::with_final_weights(const std::function<void()>& function) {
   bring_up_to_date();
 }
 
-// Divided tensors come to the first process one at a time.
-void Trainer::save_final_weights(const std::string& path) {
+std::string Trainer::weights_path(const char* name) const {
+  uint64_t bytes = 0;
+  for (const auto& one : model_.state) bytes += one.second.nbytes();
+  return directory_.file(name +
+                         std::string(bytes > options_.most_file_bytes ? kShardIndexEnding : ".safetensors"));
+}
+
+std::string Trainer::write_joined_at_first(const std::string& path, const NamedTensors& wholes,
+                                           const NamedTensors& rows, const Metadata& metadata) const {
   const parallel::Shards* const shards = optimisation_.shards.get();
-  const Metadata metadata = weights_metadata(model_.info);
-  if (!shards) {
-    if (leader())
-      save_tensors(path, optimisation_.ema ? optimisation_.ema->tensors() : model_.state, metadata);
-    return;
-  }
-  if (!shards->first_copy()) return;
-  const NamedTensors rows = optimisation_.ema ? optimisation_.ema->tensors() : shards->rows_of(model_.state);
   auto next = rows.begin();
   const auto joined = [&] {
     const auto& [name, part] = *next++;
-    return shards->join_at_first(name, part);
+    return shards ? shards->join_at_first(name, part) : part;
   };
-  if (leader()) save_each_tensor(path, model_.state, metadata, joined);
-  while (next != rows.end()) joined();
+  std::string checksum;
+  try {
+    if (leader()) checksum = save_each_tensor(path, wholes, metadata, joined, options_.most_file_bytes);
+  } catch (const Error&) {  // such as a full disk: the other processes wait for the rows of this one
+    while (next != rows.end()) joined();
+    throw;
+  }
+  while (next != rows.end() && !leader()) joined();
+  return checksum;
+}
+
+void Trainer::save_final_weights(const std::string& path) {
+  const parallel::Shards* const shards = optimisation_.shards.get();
+  if (shards ? !shards->first_copy() : !leader()) return;
+  const NamedTensors rows = optimisation_.ema ? optimisation_.ema->tensors()
+                            : shards          ? shards->rows_of(model_.state)
+                                              : model_.state;
+  write_joined_at_first(path, model_.state, rows, weights_metadata(model_.info));
 }
 
 tasks::Findings Trainer::run_evaluation(bool last) {
@@ -202,7 +220,7 @@ void Trainer::evaluate() {
   if (new_best_) {
     state_.best_step = state_.step;
     state_.best_metric = reached;
-    save_final_weights(directory_.file(kBestFile));
+    save_final_weights(weights_path(kBest));
   }
   Metrics values = values_of(last_evaluation_->metrics);
   values.emplace_back("samples", static_cast<double>(last_evaluation_->samples));
@@ -248,7 +266,7 @@ void Trainer::prove_checkpoint() {
 // another step (after a crash).
 void Trainer::restore_best() {
   if (state_.best_step < 0) return;
-  const std::string best = directory_.file(kBestFile);
+  const std::string best = weights_path(kBest);
   try {
     const StoredCheckpoint from = read_checkpoint(store_.directory_of(state_.best_step));
     const WeightFile kept(from.weights_path(optimisation_.ema ? kEmaFile : kWeightsFile));
@@ -256,7 +274,11 @@ void Trainer::restore_best() {
     note(text("'", best, "' ",
               file_exists(best) ? "is not the file of step " : "is missing, the file of step ",
               state_.best_step, ": written again from ", from.directory));
-    write_safetensors(best, own_views(model_.state, kept), weights_metadata(model_.info));
+    const std::vector<TensorView> views = own_views(model_.state, kept);
+    auto next = views.begin();
+    save_each_tensor(
+        best, model_.state, weights_metadata(model_.info), [&] { return to_tensor(*next++); },
+        options_.most_file_bytes);
   } catch (const Error& error) {
     if (const std::string why = why_no_weights(best); !why.empty())
       note(text("the best weights, of step ", state_.best_step, ", are lost: ", why, "; ", error.what()));
@@ -312,8 +334,8 @@ RunSummary Trainer::summarise() {
   RunSummary summary;
   summary.plan = setup_.plan;
   summary.output = directory_.path();
-  summary.model_file = directory_.file(kFinalFile);
-  const std::string best = directory_.file(kBestFile);
+  summary.model_file = weights_path(kFinal);
+  const std::string best = weights_path(kBest);
   summary.best_file = state_.best_step < 0 || !file_exists(best) ? "" : best;
   summary.step_metrics = task_.step_metrics();
   summary.main_metric = task_.main_metric();

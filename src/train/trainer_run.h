@@ -132,7 +132,12 @@ class Trainer {
   // Calls the function with the weights to evaluate in the model.
   void with_final_weights(const std::function<void()>& function);
   void exchange_average();
+  // Returns the path of final or best weights: of an index if they are large.
+  std::string weights_path(const char* name) const;
   void save_final_weights(const std::string& path);
+  // Writes the whole tensors, which come to the leader one at a time from the rows of all processes. Returns its checksum.
+  std::string write_joined_at_first(const std::string& path, const NamedTensors& wholes,
+                                    const NamedTensors& rows, const Metadata& metadata) const;
   double epoch() const {
     return static_cast<double>(state_.step) / static_cast<double>(setup_.plan.steps_per_epoch);
   }

@@ -63,9 +63,10 @@ DType element_type(const torch::Tensor& tensor, const std::string& name);
 // Writes tensors of any device in their own dtype. Returns the XXH3-64 of the file.
 std::string save_tensors(const std::string& path, const NamedTensors& tensors, const Metadata& metadata = {});
 // The same for tensors that exist one at a time: `next` returns each in turn, with the dtype and shape of that of `like`,
-// which may be on the meta device.
+// which may be on the meta device. At the path of an index it writes files of at most `most_bytes` with that index, and
+// returns "".
 std::string save_each_tensor(const std::string& path, const NamedTensors& like, const Metadata& metadata,
-                             const std::function<torch::Tensor()>& next);
+                             const std::function<torch::Tensor()>& next, uint64_t most_bytes = 0);
 // Copies a view of a file into a tensor that owns its memory.
 torch::Tensor to_tensor(const TensorView& view);
 NamedTensors read_tensors(const SafetensorsFile& file);

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/weights/safetensors_shards.h"
 
 namespace tessera::train {
 namespace {
@@ -58,17 +59,20 @@ std::string save_tensors(const std::string& path, const NamedTensors& tensors, c
 }
 
 std::string save_each_tensor(const std::string& path, const NamedTensors& like, const Metadata& metadata,
-                             const std::function<torch::Tensor()>& next) {
+                             const std::function<torch::Tensor()>& next, uint64_t most_bytes) {
   std::vector<TensorView> views;
   for (const auto& [name, tensor] : like)
     views.push_back({name, element_type(tensor, name), tensor.sizes().vec(), {}});
   torch::Tensor plain;  // the memory of the bytes until the next call
-  return stream_safetensors(path, views, metadata, [&](const TensorView& view) {
+  const BytesOf bytes_of = [&](const TensorView& view) {
     plain = next().detach().to(torch::kCPU).contiguous();
     check(element_type(plain, view.name) == view.dtype, "'", path, "': tensor '", view.name,
           "' has another element type than the model's");
     return std::span(static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes());
-  });
+  };
+  if (!path.ends_with(kShardIndexEnding)) return stream_safetensors(path, views, metadata, bytes_of);
+  stream_sharded_safetensors(path, views, metadata, most_bytes, bytes_of);
+  return "";
 }
 
 torch::Tensor to_tensor(const TensorView& view) {

@@ -357,8 +357,10 @@ std::string make_header(const std::vector<TensorView>& tensors, const Metadata& 
   return out + json;
 }
 
-void put_each(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
-              const Metadata& metadata, const BytesOf& bytes_of_tensor) {
+}  // namespace
+
+void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
+                     const Metadata& metadata, const BytesOf& bytes_of_tensor) {
   file.write(make_header(tensors, metadata, name));
   for (const TensorView& t : tensors) {
     const std::span<const std::byte> bytes = bytes_of_tensor(t);
@@ -368,28 +370,22 @@ void put_each(AtomicFile& file, const std::string& name, const std::vector<Tenso
   }
 }
 
-}  // namespace
-
-void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
-                     const Metadata& metadata, const std::function<void()>& before_each) {
-  put_each(file, name, tensors, metadata, [&](const TensorView& t) {
+BytesOf bytes_of_views(const std::function<void()>& before_each) {
+  return [before_each](const TensorView& t) {
     if (before_each) before_each();
     return t.bytes;
-  });
+  };
 }
 
 std::string write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                               const Metadata& metadata, const std::function<void()>& before_each) {
-  AtomicFile file(path);
-  put_safetensors(file, path, tensors, metadata, before_each);
-  file.commit();
-  return file.checksum();
+  return stream_safetensors(path, tensors, metadata, bytes_of_views(before_each));
 }
 
 std::string stream_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                                const Metadata& metadata, const BytesOf& bytes_of_tensor) {
   AtomicFile file(path);
-  put_each(file, path, tensors, metadata, bytes_of_tensor);
+  put_safetensors(file, path, tensors, metadata, bytes_of_tensor);
   file.commit();
   return file.checksum();
 }

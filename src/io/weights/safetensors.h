@@ -52,9 +52,11 @@ std::string write_safetensors(const std::string& path, const std::vector<TensorV
 using BytesOf = std::function<std::span<const std::byte>(const TensorView&)>;
 std::string stream_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                                const Metadata& metadata, const BytesOf& bytes_of);
-// The same as write_safetensors into a file that the caller commits; errors call it `name`.
+// The same into a file that the caller commits; errors call it `name`.
 void put_safetensors(AtomicFile& file, const std::string& name, const std::vector<TensorView>& tensors,
-                     const Metadata& metadata, const std::function<void()>& before_each);
+                     const Metadata& metadata, const BytesOf& bytes_of);
+// Returns the bytes of views one by one, after calling `before_each`.
+BytesOf bytes_of_views(const std::function<void()>& before_each);
 
 // "F32", "BF16", … as in the header.
 const char* safetensors_name(DType dtype);

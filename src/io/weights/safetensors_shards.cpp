@@ -49,17 +49,25 @@ ShardIndex read_shard_index(const std::string& index_path) {
 void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
                                const Metadata& metadata, uint64_t most_bytes,
                                const std::function<void()>& before_each) {
+  stream_sharded_safetensors(index_path, tensors, metadata, most_bytes, bytes_of_views(before_each));
+}
+
+void stream_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
+                                const Metadata& metadata, uint64_t most_bytes,
+                                const BytesOf& bytes_of_tensor) {
   check(index_path.ends_with(kShardIndexEnding), "'", index_path, "' must end in ", kShardIndexEnding);
   std::vector<std::vector<TensorView>> shards(1);
   uint64_t held = 0, total = 0;
   for (const TensorView& tensor : tensors) {
-    if (!shards.back().empty() && held + tensor.bytes.size() > most_bytes) {
+    const uint64_t bytes =
+        bytes_of(tensor.shape, tensor.dtype).value_or(0);  // a size that overflows is refused below
+    if (!shards.back().empty() && held + bytes > most_bytes) {
       shards.emplace_back();
       held = 0;
     }
     shards.back().push_back(tensor);
-    held += tensor.bytes.size();
-    total += tensor.bytes.size();
+    held += bytes;
+    total += bytes;
   }
   check(shards.size() <= kMostFiles, "'", index_path, "': ", shards.size(), " files of at most ",
         human_bytes(most_bytes), ", more than ", kMostFiles);
@@ -76,7 +84,7 @@ void write_sharded_safetensors(const std::string& index_path, const std::vector<
     name << stem << "-" << std::setfill('0') << std::setw(5) << i + 1 << "-of-" << std::setw(5)
          << shards.size() << ".safetensors";
     AtomicFile& file = *files.emplace_back(std::make_unique<AtomicFile>(folder + name.str()));
-    put_safetensors(file, folder + name.str(), shards[i], {{"format", "pt"}}, before_each);
+    put_safetensors(file, folder + name.str(), shards[i], {{"format", "pt"}}, bytes_of_tensor);
     file.finish();
     for (const TensorView& tensor : shards[i]) map[tensor.name] = name.str();
   }

@@ -30,5 +30,8 @@ ShardIndex read_shard_index(const std::string& index_path);
 void write_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
                                const Metadata& metadata, uint64_t most_bytes,
                                const std::function<void()>& before_each = {});
+// The same for tensors that exist one at a time, as stream_safetensors.
+void stream_sharded_safetensors(const std::string& index_path, const std::vector<TensorView>& tensors,
+                                const Metadata& metadata, uint64_t most_bytes, const BytesOf& bytes_of);
 
 }  // namespace tessera
