@@ -140,7 +140,9 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
     for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = known[i];
     steps_ = known.back(), counts_there_.reset();
   }
+  if (copies_) copies_->fetch();
   step(lr, gradient_scale, {}, decay_factor);
+  if (copies_) copies_->send();
 }
 
 void Optimiser::step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor) {
@@ -252,6 +254,7 @@ double Optimiser::norm_of(const Slots& slots) const {
 }
 
 void Optimiser::zero_grad() {
+  if (copies_) copies_->zero_grad();
   for (Slot& slot : slots_) {
     slot.parameter.mutable_grad().reset();
     slot.gradient.reset();

@@ -21,6 +21,7 @@
 #include "core/config.h"
 #include "core/value.h"
 #include "optim/clip.h"
+#include "optim/offload.h"
 #include "optim/optimiser_groups.h"
 
 namespace tessera::train {
@@ -86,6 +87,8 @@ class Optimiser {
 
   // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }
+  // If the parameters are copies in main memory: each step fetches the gradients and sends the new values.
+  void follow(std::unique_ptr<Offload> copies) { copies_ = std::move(copies); }
   // If the parameters are this process's rows of larger ones: a norm of all gradients takes those of all processes.
   void use_norm_of_all(NormOfAll norm_of_all) { norm_of_all_ = std::move(norm_of_all); }
 
@@ -136,6 +139,7 @@ class Optimiser {
   torch::Tensor counts_there_;
   bool composition_ = false;
   NormOfAll norm_of_all_;  // empty: the gradients here are all
+  std::unique_ptr<Offload> copies_;
 };
 
 // Reads a recipe's table: `name` chooses the optimiser; the other keys must be its own. `where`: the table's

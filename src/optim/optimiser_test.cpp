@@ -67,6 +67,52 @@ const std::vector<std::string> kEveryKind = {
     "name = 'muon'\nscale = 'first'\nnesterov = false\nmomentum = 0.8\niterations = 3\nby_adamw = ['co*']",
 };
 
+// Takes steps in which one parameter has no gradient, and something else changes another one.
+void take_steps(Optimiser& optimiser, const std::vector<ParameterGroup>& groups, uint64_t from, uint64_t to) {
+  std::vector<torch::Tensor> parameters = flat_parameters(groups);
+  for (uint64_t step = from; step < to; ++step) {
+    torch::manual_seed(step);
+    for (torch::Tensor& p : parameters) p.mutable_grad() = torch::randn(p.sizes());
+    parameters[step % parameters.size()].mutable_grad().reset();
+    if (step % 2 == 1) parameters[1].detach().mul_(0.5);
+    optimiser.step(1e-2, 0.7, 0.9);
+    optimiser.zero_grad();
+    for (const torch::Tensor& p : parameters) EXPECT_FALSE(p.grad().defined());
+  }
+}
+
+TEST(Optimiser, StateInMainMemoryMakesTheSameWeights) {
+  for (const std::string& kind : kEveryKind) {
+    SCOPED_TRACE(kind);
+    const auto offloaded = [&](const std::vector<ParameterGroup>& there) {
+      auto copies = std::make_unique<Offload>(
+          NamedTensors({there[0].parameters[0], there[0].parameters[1], there[0].parameters[2],
+                        there[1].parameters[0], there[1].parameters[1], there[1].parameters[2]}));
+      std::vector<ParameterGroup> here = there;
+      size_t next = 0;
+      for (ParameterGroup& group : here)
+        for (auto& parameter : group.parameters) parameter = copies->here()[next++];
+      auto optimiser = make(kind, std::move(here));
+      optimiser->follow(std::move(copies));
+      return optimiser;
+    };
+    const auto groups = some_groups(), there = some_groups();
+    const auto usual = make(kind, groups);
+    auto moved = offloaded(there);
+    take_steps(*usual, groups, 0, 3), take_steps(*moved, there, 0, 3);
+    const auto state = moved->state();
+    auto continued = offloaded(there);
+    continued->load_state(moved->steps(), state);
+    take_steps(*usual, groups, 3, 6), take_steps(*continued, there, 3, 6);
+    const auto expected = flat_parameters(groups), reached = flat_parameters(there);
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(reached[i], expected[i])) << i;
+    const auto states = usual->state(), others = continued->state();
+    ASSERT_EQ(states.size(), others.size());
+    for (size_t i = 0; i < states.size(); ++i)
+      EXPECT_TRUE(torch::equal(states[i].second, others[i].second)) << states[i].first;
+  }
+}
+
 // The float32 loops may differ from the composition only by rounding. Both are compared with the composition
 // in float64: the loops' error may be at most twice that of the float32 composition, plus one rounding.
 TEST(Optimiser, LoopsAreAsExactAsTheCompositionOfTensorOperations) {

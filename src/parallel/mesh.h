@@ -19,10 +19,13 @@ namespace tessera::parallel {
 enum class AxisName { pipeline, replicate, shard, context, tensor };
 inline constexpr size_t kAxes = 5;
 
-// [parallel]: the degree of each axis, an integer or "auto", and the stage of ZeRO.
+enum class Offloaded { none, optimiser };
+
+// [parallel]: the degree of each axis, an integer or "auto", the stage of ZeRO, and what GPUs leave to main memory.
 struct ParallelConfig {
   Value replicate = "auto", shard = 1, context = 1, tensor = 1, pipeline = 1;
   int64_t zero = 0;
+  Offloaded offload = Offloaded::none;
 
   template <class V>
   void visit(V& v) {
@@ -34,6 +37,8 @@ struct ParallelConfig {
     v("zero", zero, between(0, 3),
       "divided over shard (by default all processes): 0 = nothing, 1 = the optimiser's state and the moving "
       "average, 2 = gradients too, 3 = weights too");
+    v("offload", offload,
+      "optimiser = its state is in main memory, where the CPU updates the weights of a GPU; none");
   }
 };
 
@@ -70,6 +75,10 @@ void require_trainable(const ParallelConfig& config);
 }  // namespace tessera::parallel
 
 namespace tessera {
+template <>
+struct EnumNames<parallel::Offloaded> {
+  static constexpr std::array names = {"none", "optimiser"};
+};
 template <>
 struct EnumNames<parallel::AxisName> {
   static constexpr std::array names = {"pipeline", "replicate", "shard", "context", "tensor"};

@@ -168,6 +168,11 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
 
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes) {
+  if (recipe.parallel.offload != parallel::Offloaded::none && compute.device.is_cpu())
+    fail_usage(
+        "parallel.offload = 'optimiser' takes the optimiser's state off a GPU, and this run's device is the "
+        "CPU: "
+        "leave it out");
   RunPlan plan;
   plan.processes = processes;
   plan.threads = num_threads();

@@ -76,6 +76,8 @@ ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, Proces
   share.weights = bytes_of(state, element);
   share.gradients = share.zero >= 2 ? own : all;
   share.optimiser = element * optimiser_values(recipe.optimiser, mine);
+  if (recipe.parallel.offload == parallel::Offloaded::optimiser)
+    share.offloaded = std::exchange(share.optimiser, 0) + 2 * own;
   if (recipe.train.ema_decay > 0) share.average = bytes_of(layout.cut(state), element);
   if (share.shard == 1) {
     share.reduced = share.replicate > 1 ? all : 0;

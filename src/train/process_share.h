@@ -18,6 +18,8 @@ struct ProcessShare {
   uint64_t reduced = 0;    // all-reduce: of this process's tensor
   uint64_t scattered = 0;  // reduce-scatter: sent to others
   uint64_t gathered = 0;   // all-gather: received from others
+  uint64_t offloaded =
+      0;  // in main memory, with parallel.offload: the optimiser's state, and copies of weights and gradients
   uint64_t held() const { return weights + gradients + optimiser + average + whole; }
 };
 

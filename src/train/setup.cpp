@@ -351,10 +351,14 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
                                                                   .layer_decay = common.layer_decay,
                                                                   .no_decay = no_decay,
                                                                   .rules = common.groups}));
-  const std::map<std::string, torch::Tensor> updated(trained.begin(), trained.end());
+  std::unique_ptr<Offload> copies;
+  if (recipe.parallel.offload == parallel::Offloaded::optimiser) copies = std::make_unique<Offload>(trained);
+  const NamedTensors& here = copies ? copies->here() : trained;
+  const std::map<std::string, torch::Tensor> updated(here.begin(), here.end());
   for (ParameterGroup& group : groups)
     for (auto& [name, parameter] : group.parameters) parameter = updated.at(name);
   made.optimiser = make_optimiser(recipe.optimiser, std::move(groups));
+  if (copies) made.optimiser->follow(std::move(copies));
   made.averaged = made.shards ? made.shards->rows_of(model.state) : model.state;
   if (made.shards)
     made.optimiser->use_norm_of_all(

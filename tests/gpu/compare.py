@@ -27,11 +27,12 @@ def family(name, *sizes):
     return ("shapes/visionllama_plain.toml", [*SMALL, f"model.name={name}", *sizes])
 
 
-# name: (recipe, settings). What random numbers of the device decide (drop path, masks) is switched off where it can be.
+# name: (recipe, settings, settings for the GPU alone). What random numbers of the device decide (drop path, masks) is switched off where it can be.
 CASES = {
     "visionllama": ("shapes/visionllama_plain.toml", SMALL),
     "vit": family("vit"),
     "vil": family("vil"),
+    "offload": (*family("vil"), ["parallel.offload=optimiser"]),
     "illama": ("compare/illama.toml", [*SMALL, "model.classes=10"]),
     "mae": ("shapes/mae.toml", SMALL),
     "darl": ("shapes/darl_pretrain.toml", SMALL),
@@ -86,12 +87,13 @@ def apart(found, wanted):
 
 
 def compare(options, name):
-    recipe, settings = CASES[name]
+    recipe, settings, *more = CASES[name]
+    there = [*settings, *(more[0] if more else [])]
     folder = options.output / name
     losses = train(options, folder / "cpu", recipe, settings, options.devices[0], "fp32")
-    found = train(options, folder / "gpu", recipe, settings, options.devices[1], "fp32")
+    found = train(options, folder / "gpu", recipe, there, options.devices[1], "fp32")
     loss = apart(found, losses)
-    bf16 = apart(train(options, folder / "gpu-bf16", recipe, settings, options.devices[1], "bf16"), losses)
+    bf16 = apart(train(options, folder / "gpu-bf16", recipe, there, options.devices[1], "bf16"), losses)
     wanted = evaluated(options, folder / "cpu", options.devices[0])
     measured = evaluated(options, folder / "cpu", options.devices[1])
     metric = apart([measured.get(key, math.inf) for key in wanted], list(wanted.values()))

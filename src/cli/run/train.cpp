@@ -223,6 +223,7 @@ nlohmann::ordered_json json_of(const train::ProcessShare& share) {
           {"weight_bytes", share.weights},
           {"gradient_bytes", share.gradients},
           {"optimiser_bytes", share.optimiser},
+          {"offloaded_bytes", share.offloaded},
           {"average_bytes", share.average},
           {"gathered_bytes", share.whole},
           {"all_reduce_bytes", share.reduced},
@@ -264,7 +265,8 @@ void print_share(const train::ProcessShare& share) {
             << human_bytes(share.held()) << " (weights " << human_bytes(share.weights) << ", gradients "
             << human_bytes(share.gradients) << ", optimiser " << human_bytes(share.optimiser) << ", average "
             << human_bytes(share.average) << ", gathered weights " << human_bytes(share.whole)
-            << ") and activations\n"
+            << ") and activations"
+            << (share.offloaded > 0 ? text("; in main memory ", human_bytes(share.offloaded)) : "") << "\n"
             << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
             << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "
             << human_bytes(share.gathered) << "\n";
