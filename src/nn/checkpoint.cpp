@@ -1,10 +1,9 @@
-#include "nn/checkpoint.h"
+#include "nn/units.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "nn/units.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

@@ -1,7 +1,7 @@
 #include "nn/convolution.h"
 
-#include "nn/checkpoint.h"
 #include "nn/init.h"
+#include "nn/units.h"
 #include "ops/linear.h"
 
 namespace tessera::nn {

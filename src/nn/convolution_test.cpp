@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "nn/checkpoint.h"
+#include "nn/units.h"
 
 namespace tessera::nn {
 namespace {

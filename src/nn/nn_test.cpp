@@ -3,7 +3,6 @@
 
 #include "core/threads.h"
 #include "nn/attention.h"
-#include "nn/checkpoint.h"
 #include "nn/drop_path.h"
 #include "nn/init.h"
 #include "nn/mlstm.h"
@@ -12,6 +11,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "nn/rope_scaling.h"
+#include "nn/units.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

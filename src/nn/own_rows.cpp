@@ -82,6 +82,16 @@ OwnRowsScope::OwnRowsScope(OwnRows* rows) : before_(active) { active = rows; }
 OwnRowsScope::~OwnRowsScope() { active = before_; }
 OwnRows* OwnRowsScope::rows() { return active; }
 
+void change_type(torch::Tensor parameter, torch::ScalarType type) {
+  const torch::NoGradGuard no_grad;
+  OwnRows* const own = OwnRowsScope::rows();
+  const std::optional<RowRange> rows = own ? own->cut(parameter) : std::nullopt;
+  if (!rows) return parameter.set_data(parameter.detach().to(type));
+  const torch::Tensor changed = lazy_zeros(parameter.sizes(), type);
+  changed.slice(0, rows->begin, rows->end).copy_(parameter.detach().slice(0, rows->begin, rows->end));
+  parameter.set_data(changed);
+}
+
 void keep_whole(const torch::Tensor& parameter) {
   if (active) active->keep_whole(parameter);
 }

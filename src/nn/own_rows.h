@@ -77,6 +77,8 @@ class OwnRowsScope {
 void copy_rows(const torch::Tensor& target, const torch::Tensor& value, bool read);
 // Calls OwnRows::keep_whole() inside a scope.
 void keep_whole(const torch::Tensor& parameter);
+// Rounds a parameter to another type in place: this process's rows inside a scope.
+void change_type(torch::Tensor parameter, torch::ScalarType type);
 // Returns zeros. A page of them takes memory once it is written.
 torch::Tensor lazy_zeros(torch::IntArrayRef shape, torch::ScalarType type);
 

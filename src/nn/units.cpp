@@ -1,6 +1,5 @@
 #include "nn/units.h"
 
-#include "nn/checkpoint.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {

@@ -16,7 +16,7 @@ namespace tessera::nn {
 struct Unit {
   std::function<torch::Tensor(const torch::Tensor&)> body;
   std::function<std::vector<torch::Tensor>()> parameters;  // those that the body reads
-  bool recompute = false;                                  // drops the activations (checkpoint.h)
+  bool recompute = false;                                  // drops the activations and computes them again
   // Other tensors with gradients that the body reads; none may depend on another.
   std::vector<torch::Tensor> reads = {};
 };
@@ -47,6 +47,16 @@ class UnitScope {
 };
 
 torch::Tensor run_unit(const torch::Tensor& x, const Unit& unit);
+
+// Returns function(x), keeping only x; backward calls the function again (Chen et al. 2016). `parameters` are
+// those that the function reads; they get gradients. The function must be repeatable: draw random numbers
+// only from counter-based streams. Autocast is restored for the second call.
+torch::Tensor checkpoint(const std::function<torch::Tensor(const torch::Tensor&)>& function,
+                         const torch::Tensor& x, const std::vector<torch::Tensor>& parameters);
+
+// True while this thread recomputes a block for its gradient. Layers then skip updates that happen once per
+// step (running statistics).
+bool recomputing();
 
 // A module that runs its blocks by run_unit.
 class Stack {

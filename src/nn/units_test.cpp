@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include "core/text.h"
-#include "nn/checkpoint.h"
 
 namespace tessera::nn {
 namespace {

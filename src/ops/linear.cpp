@@ -3,6 +3,7 @@
 #include <ATen/native/Resize.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -418,10 +419,18 @@ torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParamete
                            torch::GradMode::is_enabled());
 }
 
-bool in_floats(const LinearParameters& p) {
-  for (const torch::Tensor& tensor : {p.weight, p.bias, p.gate, p.scale})
-    if (tensor.defined() && tensor.scalar_type() != torch::kFloat32) return false;
-  return true;
+// True if the products with gradients take the parameters: floats, or rounded weights that do not train.
+bool are_taken(const LinearParameters& p, kernels::Arithmetic arithmetic) {
+  const auto is_float = [](const torch::Tensor& t) {
+    return !t.defined() || t.scalar_type() == torch::kFloat32;
+  };
+  const auto rounded = [&](const torch::Tensor& t) {
+    return arithmetic == kernels::Arithmetic::bf16 && t.scalar_type() == torch::kBFloat16 &&
+           !t.requires_grad();
+  };
+  return std::ranges::all_of(std::array{p.weight, p.gate},
+                             [&](const auto& t) { return is_float(t) || rounded(t); }) &&
+         is_float(p.bias) && is_float(p.scale);
 }
 
 }  // namespace
@@ -439,7 +448,7 @@ torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const to
   if (norm.defined()) return linear(ops::norm(x, norm), p, residual, cache);
   const std::optional<kernels::Arithmetic> trained = arithmetic ? std::nullopt : product_arithmetic(x);
   const bool composed = trained == kernels::Arithmetic::bf16 && p.weight_log_step.defined();
-  if (trained && !composed && in_floats(p) && fits(residual)) {
+  if (trained && !composed && are_taken(p, *trained) && fits(residual)) {
     check_parameters(x, p, residual);
     if (trained == kernels::Arithmetic::bf16) return linear_with_gradients(x, p, residual, cache);
     return float_linear_with_gradients(x, p, residual, cache);

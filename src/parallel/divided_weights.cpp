@@ -33,24 +33,24 @@ bool owns_memory(const torch::Tensor& tensor) {
          storage.resizable() && storage.allocator() && storage.use_count() == 1;
 }
 
-bool travel_alike(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.device() == b.device();
-}
-
 }  // namespace
 
 DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
-                               const std::vector<std::vector<torch::Tensor>>& units)
+                               const std::vector<std::vector<torch::Tensor>>& units,
+                               const std::vector<torch::Tensor>& rounded)
     : axis_(axis), layout_(layout) {
   const torch::NoGradGuard no_grad;
-  std::unordered_set<const c10::TensorImpl*> in_units;
+  std::unordered_set<const c10::TensorImpl*> in_units, rounds;
+  for (const torch::Tensor& tensor : rounded) rounds.insert(tensor.unsafeGetTensorImpl());
   for (const auto& unit : units)
     for (const torch::Tensor& tensor : unit) in_units.insert(tensor.unsafeGetTensorImpl());
   for (const auto& [name, whole] : wholes) {
     if (ids_.contains(whole.unsafeGetTensorImpl()) || !owns_memory(whole)) continue;
     ids_.emplace(whole.unsafeGetTensorImpl(), weights_.size());
     const torch::Tensor raw = whole.variable_data();
-    weights_.push_back({name, whole, raw, layout_.cut(name, raw).clone(), layout_.rows(name)});
+    weights_.push_back(
+        {name, whole, raw, layout_.cut(name, raw).clone(), layout_.rows(name),
+         rounds.contains(whole.unsafeGetTensorImpl()) && raw.scalar_type() == torch::kFloat32});
     if (in_units.contains(whole.unsafeGetTensorImpl())) let_go({weights_.size() - 1});
   }
   for (const auto& unit : units) units_.push_back(ids_of(unit));
@@ -89,26 +89,39 @@ void DividedWeights::let_go(const Ids& ids) {
 
 // --- exchanges
 
-DividedWeights::Fetch DividedWeights::start(const Ids& ids) const {
+torch::ScalarType DividedWeights::travels_as(size_t id, bool exact) const {
+  return weights_[id].rounded && !exact ? torch::kBFloat16 : weights_[id].raw.scalar_type();
+}
+
+bool DividedWeights::travels_like(size_t id, bool exact, const torch::Tensor& flat) const {
+  return travels_as(id, exact) == flat.scalar_type() && weights_[id].raw.device() == flat.device();
+}
+
+DividedWeights::Fetch DividedWeights::start(const Ids& ids, bool exact) const {
   const torch::NoGradGuard no_grad;
-  Fetch fetch{.all = ids, .packed = {}, .flat = {}, .waits = {}};
+  Fetch fetch{.all = ids, .packed = {}, .flat = {}, .waits = {}, .exact = exact};
   for (const size_t id : ids) {
     const Weight& weight = weights_[id];
     give_memory(weight.raw);
-    if (weight.raw.nbytes() >= kTravelsAlone && weight.raw.dim() > 0)
-      fetch.waits.push_back(axis_.start_gather(weight.part, weight.raw, weight.rows));
-    else
+    if (weight.raw.nbytes() < kTravelsAlone || weight.raw.dim() == 0) {
       fetch.packed.push_back(id);
+    } else if (const auto type = travels_as(id, exact); type == weight.raw.scalar_type()) {
+      fetch.waits.push_back(axis_.start_gather(weight.part, weight.raw, weight.rows));
+    } else {
+      fetch.others.emplace_back(id, torch::empty_like(weight.raw, weight.raw.options().dtype(type)));
+      fetch.waits.push_back(
+          axis_.start_gather(weight.part.to(type), fetch.others.back().second, weight.rows));
+    }
   }
-  std::stable_sort(fetch.packed.begin(), fetch.packed.end(), [&](size_t a, size_t b) {
-    return weights_[a].raw.scalar_type() < weights_[b].raw.scalar_type();
-  });
+  std::stable_sort(fetch.packed.begin(), fetch.packed.end(),
+                   [&](size_t a, size_t b) { return travels_as(a, exact) < travels_as(b, exact); });
   for (size_t begin = 0, end = 0; begin < fetch.packed.size(); begin = end) {
     std::vector<torch::Tensor> own;
     std::vector<int64_t> counts(static_cast<size_t>(axis_.size()), 0);
-    const torch::Tensor& like = weights_[fetch.packed[begin]].raw;
-    for (; end < fetch.packed.size() && travel_alike(weights_[fetch.packed[end]].raw, like); ++end) {
-      own.push_back(weights_[fetch.packed[end]].part.flatten());
+    const torch::Tensor like = torch::empty(
+        {0}, weights_[fetch.packed[begin]].raw.options().dtype(travels_as(fetch.packed[begin], exact)));
+    for (; end < fetch.packed.size() && travels_like(fetch.packed[end], exact, like); ++end) {
+      own.push_back(weights_[fetch.packed[end]].part.flatten().to(like.scalar_type()));
       for (int r = 0; r < axis_.size(); ++r)
         counts[static_cast<size_t>(r)] += layout_.values(weights_[fetch.packed[end]].name, r);
     }
@@ -123,13 +136,14 @@ DividedWeights::Fetch DividedWeights::start(const Ids& ids) const {
 void DividedWeights::finish(Fetch& fetch) const {
   const torch::NoGradGuard no_grad;
   for (const Axis::Wait& wait : fetch.waits) wait();
+  for (const auto& [id, whole] : fetch.others) weights_[id].raw.copy_(whole);
   size_t begin = 0;
   for (const torch::Tensor& flat : fetch.flat) {
     const size_t first = begin;
     int64_t offset = 0;
     for (int r = 0; r < axis_.size(); ++r)
-      for (begin = first;
-           begin < fetch.packed.size() && travel_alike(weights_[fetch.packed[begin]].raw, flat); ++begin) {
+      for (begin = first; begin < fetch.packed.size() && travels_like(fetch.packed[begin], fetch.exact, flat);
+           ++begin) {
         const Weight& weight = weights_[fetch.packed[begin]];
         const torch::Tensor rows = layout_.cut(weight.name, weight.raw, r);
         rows.copy_(flat.narrow(0, offset, rows.numel()).view(rows.sizes()));
@@ -240,7 +254,7 @@ void DividedWeights::updated(bool frozen) {
     all.push_back(id);
     if (weights_[id].holders > 0 && (frozen || weights_[id].whole.requires_grad())) whole.push_back(id);
   }
-  Fetch fetch = start(whole);
+  Fetch fetch = start(whole, /*exact=*/true);
   finish(fetch);
   outdate(all);
 }
@@ -257,7 +271,7 @@ void DividedWeights::gather(const NamedTensors& wholes) {
   for (const auto& one : wholes) tensors.push_back(one.second);
   gathered_ = ids_of(tensors);
   hold(gathered_);
-  Fetch fetch = start(gathered_);
+  Fetch fetch = start(gathered_, /*exact=*/true);
   finish(fetch);
   outdate(gathered_);
 }

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "nn/units.h"
@@ -27,9 +28,10 @@ namespace tessera::parallel {
 class DividedWeights final : public nn::UnitKeeper {
  public:
   // `wholes`: all parameters, frozen ones too, the same in all processes of the axis; those of `units` are released. All
-  // must outlive this.
+  // must outlive this. `rounded`: floats of units that travel in bfloat16, since their readers round them.
   DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
-                 const std::vector<std::vector<torch::Tensor>>& units);
+                 const std::vector<std::vector<torch::Tensor>>& units,
+                 const std::vector<torch::Tensor>& rounded = {});
 
   // Returns this process's rows of a tensor; null for a tensor that is not divided.
   const torch::Tensor* part(const torch::Tensor& whole) const;
@@ -63,6 +65,7 @@ class DividedWeights final : public nn::UnitKeeper {
     torch::Tensor whole, raw;  // raw: the same memory without its version, which graphs check
     torch::Tensor part;
     std::vector<int64_t> rows;  // of each process
+    bool rounded = false;       // travels in bfloat16 to a unit
     int holders = 1;            // passes and callers that need it whole
   };
   using Ids = std::vector<size_t>;
@@ -71,13 +74,18 @@ class DividedWeights final : public nn::UnitKeeper {
     Ids all, packed;
     std::vector<torch::Tensor> flat;  // those of `packed`, a row of numbers, if there are any
     std::vector<Axis::Wait> waits;
+    bool exact = false;  // nothing is rounded
+    // Whole tensors that travel alone in another type than the weight's.
+    std::vector<std::pair<size_t, torch::Tensor>> others = {};
   };
 
   Ids ids_of(const std::vector<torch::Tensor>& tensors) const;
   Ids missing(const Ids& ids) const;
   void hold(const Ids& ids);
   void let_go(const Ids& ids);
-  Fetch start(const Ids& ids) const;
+  Fetch start(const Ids& ids, bool exact = false) const;
+  torch::ScalarType travels_as(size_t id, bool exact) const;
+  bool travels_like(size_t id, bool exact, const torch::Tensor& flat) const;
   void finish(Fetch& fetch) const;
   void settle();
   void run(const Ids& ids);

@@ -31,6 +31,8 @@ namespace tessera::parallel {
 struct DividedBlocks {
   std::vector<std::vector<torch::Tensor>> units = {};
   NamedTensors frozen = {};
+  std::vector<torch::Tensor> rounded =
+      {};  // weights that every reader rounds to bfloat16: they travel so to a block
 };
 
 class Shards {

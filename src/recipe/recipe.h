@@ -45,6 +45,8 @@ enum class ClipMode { norm, value, agc, each };
 enum class BadImagePolicy { replace, fail };
 
 // [train]: length, batches, precision, and output.
+enum class FrozenType { same, bf16 };
+
 struct TrainConfig {
   int64_t epochs = 0, steps = 0;  // exactly one of them
   int64_t batch_size = 128, accumulate = 1;
@@ -60,6 +62,7 @@ struct TrainConfig {
   double ema_decay = 0;
   bool ema_warmup = false;
   std::vector<std::string> freeze;
+  FrozenType frozen = FrozenType::same;
   bool checkpoint_activations = false;
   std::string device = "auto";
   int64_t threads = 0, loader_threads = 1;
@@ -127,6 +130,10 @@ struct EnumNames<train::RunPrecision> {
   static constexpr std::array names = {"fp32", "bf16", "fp64", "fp16"};
 };
 template <>
+struct EnumNames<train::FrozenType> {
+  static constexpr std::array names = {"same", "bf16"};
+};
+template <>
 struct EnumNames<train::ClipMode> {
   static constexpr std::array names = {"norm", "value", "agc", "each"};
 };
@@ -161,6 +168,9 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("ema_decay", ema_decay, from_to_below(0, 1), "decay of the weights' moving average, 0 = none");
   v("ema_warmup", ema_warmup, "weigh early updates more in the moving average");
   v("freeze", freeze, "parameters that do not train, by patterns such as \"blocks.0.*\"");
+  v("frozen", frozen, choice<FrozenType>(),
+    "type of frozen weights of linear layers in memory and files: same as trained ones, or bf16 (needs "
+    "precision bf16)");
   v("checkpoint_activations", checkpoint_activations,
     "compute blocks again in the backward pass: less memory");
   v("device", device, "cpu, cuda, cuda:N or auto");

@@ -1,4 +1,4 @@
-#include "text/stored_limits.h"
+#include "text/tokeniser.h"
 
 #include <gtest/gtest.h>
 

@@ -128,6 +128,11 @@ struct TextPreparation {
 // Reads transformers' tokenizer_config.json; an empty table means that there is none.
 TextPreparation preparation_of(const Value& tokenizer_config);
 
+// Returns the encoding that the tokeniser's file sets by `truncation` and `padding`: the text's tokens are cut so that
+// max_length holds them and the template's, then padded. Without these settings it is encode_with_offsets(). Throws Error
+// for an invalid one.
+Encoding encode_as_stored(const Tokeniser& tokeniser, std::string_view text, bool special = true);
+
 // Returns the tokeniser with these steps before its own. Throws Error if it lacks the padding token.
 Tokeniser prepared(const Tokeniser& tokeniser, const TextPreparation& preparation);
 

@@ -1,10 +1,13 @@
 // The first weights of a run: drawn or read, whole or within a process's share, and the same in all processes.
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "nn/linear.h"
+#include "nn/own_rows.h"
 #include "open/open_language.h"
 #include "tasks/language/language_part.h"
 #include "train/setup.h"
@@ -22,6 +25,52 @@ void check_same_weights(const nn::OwnRows& rows, parallel::World& world) {
 }
 
 }  // namespace
+
+int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns) {
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters) names.push_back(parameter.first);
+  for (const std::string& pattern : patterns) {
+    require_match("train.freeze", pattern, names);
+    for (const auto& [name, parameter] : parameters)
+      if (matches(pattern, name)) parameter.set_requires_grad(false);
+  }
+  const int64_t frozen = std::count_if(parameters.begin(), parameters.end(),
+                                       [](const auto& p) { return !p.second.requires_grad(); });
+  if (frozen == std::ssize(parameters))
+    fail_usage("train.freeze leaves nothing to train: it matches all ", frozen, " parameters");
+  return frozen;
+}
+
+std::vector<torch::Tensor> weights_of_products(const std::vector<tasks::Part>& parts) {
+  std::map<const c10::TensorImpl*, int> readers;
+  std::vector<torch::Tensor> weights;
+  for (const tasks::Part& part : parts)
+    for (const auto& module : part.module->modules()) {
+      for (const torch::Tensor& own : module->parameters(/*recurse=*/false))
+        ++readers[own.unsafeGetTensorImpl()];
+      if (const auto* const linear = module->as<nn::LinearImpl>()) weights.push_back(linear->weight);
+    }
+  std::erase_if(weights, [&](const torch::Tensor& one) { return readers[one.unsafeGetTensorImpl()] > 1; });
+  return weights;
+}
+
+std::string freeze(const Recipe& recipe, const std::vector<tasks::Part>& parts) {
+  const NamedTensors parameters = tasks::named_parameters(parts);
+  const int64_t count = freeze_parameters(parameters, recipe.train.freeze);
+  const std::string note =
+      count > 0 ? text("frozen: ", count, " of ", parameters.size(), " parameter tensors") : "";
+  if (recipe.train.frozen == FrozenType::same) return note;
+  if (recipe.train.precision != RunPrecision::bf16)
+    fail_usage("train.frozen = 'bf16' needs train.precision = 'bf16', it is '",
+               name_of(recipe.train.precision), "'");
+  std::vector<torch::Tensor> weights = weights_of_products(parts);
+  std::erase_if(weights, [](const torch::Tensor& one) { return one.requires_grad(); });
+  if (weights.empty())
+    fail_usage(
+        "train.frozen = 'bf16': no linear layer is frozen, name layers in train.freeze or leave it out");
+  for (const torch::Tensor& weight : weights) nn::change_type(weight, torch::kBFloat16);
+  return text(note, ", ", weights.size(), " of them in bfloat16");
+}
 
 std::optional<nn::OwnRows> own_rows(const Recipe& recipe, const parallel::World* world) {
   if (!world || recipe.parallel.zero < 3 || holds_whole_tensors(recipe)) return {};

@@ -37,7 +37,8 @@ torch::Tensor loss_of(tasks::Task& task, const tasks::Inputs& inputs, tasks::Pre
 }  // namespace
 
 uint64_t weight_bytes(const Recipe& recipe, const RunPlan& plan) {
-  return static_cast<uint64_t>(plan.parameters) * (recipe.train.precision == RunPrecision::fp64 ? 8 : 4);
+  return static_cast<uint64_t>(plan.parameters) * (recipe.train.precision == RunPrecision::fp64 ? 8 : 4) -
+         2 * static_cast<uint64_t>(plan.rounded_parameters);
 }
 
 bool exceeds_memory(const Recipe& recipe, const RunPlan& plan, int64_t processes) {

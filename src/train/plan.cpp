@@ -54,13 +54,11 @@ void plan_steps(RunPlan& plan, const Recipe& recipe, const RunData& data, const 
 void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   plan.model = task.backbones().at(0).spec.name;
   plan.macs = task.macs(recipe.preprocess.size);
-  const auto& patterns = recipe.train.freeze;
   NamedTensors trained;
   for (const auto& [name, parameter] : tasks::named_parameters(task.parts())) {
     plan.parameters += parameter.numel();
-    const auto fits = [&](const auto& pattern) { return matches(pattern, name); };
-    // LoRA freezes the layers that it adapts.
-    if (!parameter.requires_grad() || std::any_of(patterns.begin(), patterns.end(), fits)) continue;
+    if (parameter.scalar_type() == torch::kBFloat16) plan.rounded_parameters += parameter.numel();
+    if (!parameter.requires_grad()) continue;
     plan.trainable_parameters += parameter.numel();
     trained.emplace_back(name, parameter);
   }
@@ -69,14 +67,15 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
   // best and final weights.
   constexpr uint64_t kHeaders = 1 << 18;
   const uint64_t size = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
-  const auto all = static_cast<uint64_t>(plan.parameters);
+  const uint64_t all = weight_bytes(recipe, plan);
   const int64_t frozen = plan.parameters - plan.trainable_parameters;
   const uint64_t copies = recipe.train.ema_decay > 0 ? 2 : 1;
-  if (keeps_frozen_apart(frozen, plan.parameters)) plan.shared_bytes = size * static_cast<uint64_t>(frozen);
-  plan.state_bytes = size * (all * copies + optimiser_values(recipe.optimiser, trained)) + kHeaders;
+  if (keeps_frozen_apart(frozen, plan.parameters))
+    plan.shared_bytes = all - size * static_cast<uint64_t>(plan.trainable_parameters);
+  plan.state_bytes = all * copies + size * optimiser_values(recipe.optimiser, trained) + kHeaders;
   plan.checkpoint_bytes = plan.state_bytes - copies * plan.shared_bytes;
   plan.disk_bytes = (static_cast<uint64_t>(recipe.train.keep_last) + 2) * plan.checkpoint_bytes +
-                    2 * plan.shared_bytes + 2 * (size * all + kHeaders);
+                    2 * plan.shared_bytes + 2 * (all + kHeaders);
   plan.free_bytes = free_disk_bytes(recipe.train.output);
 }
 
@@ -163,7 +162,9 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
                                           const Compute& compute) {
   tasks::TaskSetup setup = task_setup(recipe, data, info, compute);
   setup.meta = true;
-  return tasks::find_task(tasks::task_name(recipe.task)).make(setup);
+  auto task = tasks::find_task(tasks::task_name(recipe.task)).make(setup);
+  freeze(recipe, task->parts());
+  return task;
 }
 
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,

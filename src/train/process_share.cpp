@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "nn/units.h"
@@ -16,8 +17,9 @@ namespace {
 uint64_t bytes_of(const NamedTensors& tensors, uint64_t element) {
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : tensors)
-    bytes += static_cast<uint64_t>(tensor.numel()) *
-             (tensor.is_floating_point() ? element : static_cast<uint64_t>(tensor.element_size()));
+    bytes +=
+        static_cast<uint64_t>(tensor.numel()) *
+        (tensor.scalar_type() == torch::kFloat32 ? element : static_cast<uint64_t>(tensor.element_size()));
   return bytes;
 }
 
@@ -28,34 +30,37 @@ parallel::Axis shard_axis(int64_t size, int rank) {
   return {"shard", std::move(members), rank, nullptr};
 }
 
-NamedTensors trained_of(const Recipe& recipe, const tasks::Task& task) {
+NamedTensors trained_of(const tasks::Task& task) {
   NamedTensors trained = tasks::named_parameters(task.parts());
-  const auto& patterns = recipe.train.freeze;
-  std::erase_if(trained, [&](const auto& parameter) {
-    return !parameter.second.requires_grad() ||
-           std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& pattern) { return matches(pattern, parameter.first); });
-  });
+  std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
   return trained;
 }
 
 // Returns the bytes of other processes' rows in each block that gathers its weights, and in all parameters outside blocks.
+// Saved: what travels less to the blocks, since their products are in bfloat16.
 struct OthersBytes {
   std::vector<uint64_t> units;
-  uint64_t outside = 0, trained_outside = 0;
+  uint64_t outside = 0, trained_outside = 0, saved = 0;
 };
 OthersBytes bytes_of_others(const tasks::Task& task, const NamedTensors& trained,
-                            const parallel::Layout& layout, uint64_t element) {
+                            const parallel::Layout& layout, uint64_t element, bool bf16) {
   std::map<const c10::TensorImpl*, uint64_t> others;
   for (const auto& one : tasks::named_parameters(task.parts()))
     others[one.second.unsafeGetTensorImpl()] =
         bytes_of({one}, element) - bytes_of(layout.cut({one}), element);
   OthersBytes found;
+  std::set<const c10::TensorImpl*> rounded;
+  if (bf16)
+    for (const torch::Tensor& weight : weights_of_products(task.parts()))
+      if (weight.scalar_type() == torch::kFloat32) rounded.insert(weight.unsafeGetTensorImpl());
   for (const tasks::Part& part : task.parts())
     for (const auto& unit : nn::units_of(*part.module)) {
       uint64_t bytes = 0;
-      for (const torch::Tensor& tensor : unit)
-        bytes += std::exchange(others[tensor.unsafeGetTensorImpl()], 0);
+      for (const torch::Tensor& tensor : unit) {
+        const uint64_t one = std::exchange(others[tensor.unsafeGetTensorImpl()], 0);
+        bytes += one;
+        if (rounded.contains(tensor.unsafeGetTensorImpl())) found.saved += one / 2;
+      }
       found.units.push_back(bytes);
     }
   for (const auto& [tensor, bytes] : others) found.outside += bytes;
@@ -65,7 +70,7 @@ OthersBytes bytes_of_others(const tasks::Task& task, const NamedTensors& trained
 
 // The share of a process by its rank on the axis `shard`.
 ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, ProcessShare share, int rank) {
-  const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(recipe, task);
+  const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(task);
   const uint64_t element = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto held_whole = [whole = holds_whole_tensors(recipe)](const std::string&) { return whole; };
   const parallel::Layout layout = share.shard > 1
@@ -88,13 +93,15 @@ ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, Proces
   share.gathered = all - own;
   share.reduced = share.replicate > 1 ? pieces * own : 0;
   if (share.zero < 3) return share;
-  const OthersBytes others = bytes_of_others(task, trained, layout, element);
+  const OthersBytes others =
+      bytes_of_others(task, trained, layout, element, recipe.train.precision == RunPrecision::bf16);
   const uint64_t inside = std::accumulate(others.units.begin(), others.units.end(), uint64_t{0});
   share.weights -= inside + others.outside;
   // One block runs while the next one arrives.
   const uint64_t largest = others.units.empty() ? 0 : std::ranges::max(others.units);
   share.whole = others.outside + std::min(2 * largest, inside);
-  share.gathered = others.trained_outside + 2 * static_cast<uint64_t>(recipe.train.accumulate) * inside;
+  share.gathered =
+      others.trained_outside + 2 * static_cast<uint64_t>(recipe.train.accumulate) * (inside - others.saved);
   return share;
 }
 

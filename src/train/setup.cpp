@@ -248,14 +248,12 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   for (const tasks::Part& part : run.parts)
     nn::set_checkpointing(*part.module, recipe.train.checkpoint_activations);
   tasks::move(run.parts, compute.device, parameter_type(compute.precision));
-  const NamedTensors parameters = tasks::named_parameters(run.parts);
-  if (const int64_t count = freeze_parameters(parameters, recipe.train.freeze); count > 0)
-    run.notes.push_back(text("frozen: ", count, " of ", parameters.size(), " parameter tensors"));
+  if (const std::string note = freeze(recipe, run.parts); !note.empty()) run.notes.push_back(note);
   if (!continued && !pretrained && recipe.model.select_from.empty())
     check_something_learns(*run.task, run.parts);
   run.state = tasks::named_state(run.parts);
   int64_t frozen = 0, all = 0;
-  for (const auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter] : tasks::named_parameters(run.parts)) {
     all += parameter.numel();
     if (parameter.requires_grad()) continue;
     frozen += parameter.numel();
@@ -264,21 +262,6 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   if (!keeps_frozen_apart(frozen, all)) run.frozen.clear();
   if (data.train) run.fingerprints = fingerprints_of(*run.task);
   return run;
-}
-
-int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns) {
-  std::vector<std::string> names;
-  for (const auto& parameter : parameters) names.push_back(parameter.first);
-  for (const std::string& pattern : patterns) {
-    require_match("train.freeze", pattern, names);
-    for (const auto& [name, parameter] : parameters)
-      if (matches(pattern, name)) parameter.set_requires_grad(false);
-  }
-  const int64_t frozen = std::count_if(parameters.begin(), parameters.end(),
-                                       [](const auto& p) { return !p.second.requires_grad(); });
-  if (frozen == std::ssize(parameters))
-    fail_usage("train.freeze leaves nothing to train: it matches all ", frozen, " parameters");
-  return frozen;
 }
 
 // --- optimisation
@@ -320,6 +303,7 @@ std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTas
   for (const auto& one : parameters) (one.second.requires_grad() ? trained : blocks.frozen).push_back(one);
   for (const tasks::Part& part : model.parts)
     for (auto& unit : nn::units_of(*part.module)) blocks.units.push_back(std::move(unit));
+  if (recipe.train.precision == RunPrecision::bf16) blocks.rounded = weights_of_products(model.parts);
   auto shards = std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
   if (shards->units()) spare_memory(model.state);
   return shards;

@@ -132,5 +132,10 @@ inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 
 // Turns off gradients of parameters matching one of the patterns ("blocks.0.*"); returns their number. Throws
 // a usage error with the nearest name for a pattern without a match.
 int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns);
+// Returns the weights that linear layers alone read.
+std::vector<torch::Tensor> weights_of_products(const std::vector<tasks::Part>& parts);
+// Freezes them, and rounds frozen weights of linear layers to train.frozen. Returns a note, or "". Throws a usage error if
+// nothing is frozen to be rounded, or if the run computes in another precision.
+std::string freeze(const Recipe& recipe, const std::vector<tasks::Part>& parts);
 
 }  // namespace tessera::train

@@ -30,6 +30,7 @@ struct ProcessShare;  // process_share.h
 // The resources of a run, estimated before the first step.
 struct RunPlan {
   std::string model, device, train_data, validation_data;
+  int64_t rounded_parameters = 0;                              // frozen ones in bfloat16
   int64_t parameters = 0, trainable_parameters = 0, macs = 0;  // macs: multiply-adds of one sample, forward
   double training_macs = 0;  // per training sample, forward and backward (plan_compute)
   double total_macs = 0;     // multiply-adds of the whole run; 0 if the number of samples is unknown

@@ -119,6 +119,27 @@ TEST_F(ZeroTest, TheFilesAreThoseOfOneProcess) {
   EXPECT_EQ(read_text(path("one/model.safetensors")), read_text(path("three/model.safetensors")));
 }
 
+// Products in bfloat16 read the same numbers if their weights travel in bfloat16.
+TEST_F(ZeroTest, WeightsThatTravelInBfloat16TrainTheSame) {
+  Words settings = {"train.precision=bf16", "train.steps=3", "parallel.zero=2"};
+  ASSERT_EQ(run(2, "whole", settings, {}, By::script), 0) << log("whole");
+  settings.back() = "parallel.zero=3";
+  ASSERT_EQ(run(2, "travel", settings, {}, By::script), 0) << log("travel");
+  EXPECT_EQ(read_text(path("whole/model.safetensors")), read_text(path("travel/model.safetensors")));
+}
+
+// Each process rounds its rows of frozen weights alone, from which the checkpoints come.
+TEST_F(ZeroTest, FrozenWeightsInBfloat16AreThoseOfOneProcess) {
+  Words settings = {"optimiser.lr=0",          "train.steps=2",        "train.checkpoint_steps=1",
+                    "schedule.warmup_steps=0", "train.precision=bf16", "train.freeze=[\"blocks.0.*\"]",
+                    "train.frozen=bf16"};
+  ASSERT_EQ(run(1, "one", settings), 0) << log("one");
+  settings.emplace_back("parallel.zero=3");
+  ASSERT_EQ(run(2, "two", settings, {}, By::script), 0) << log("two");
+  for (const char* file : {"model.safetensors", "checkpoints/latest/frozen.safetensors"})
+    EXPECT_EQ(read_text(path(text("one/", file))), read_text(path(text("two/", file)))) << file;
+}
+
 TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
   const auto refusal = [&](const std::string& name, int processes, const Words& settings) {
     EXPECT_EQ(run(processes, name, settings), 2) << log(name);

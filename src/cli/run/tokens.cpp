@@ -15,7 +15,6 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "text/bpe_trainer.h"
-#include "text/stored_limits.h"
 #include "text/tokeniser.h"
 
 namespace tessera::cli {

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "nn/checkpoint.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 namespace {

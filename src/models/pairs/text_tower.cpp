@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "models/base/family.h"
-#include "nn/checkpoint.h"
+#include "nn/units.h"
 #include "ops/inference.h"
 
 namespace tessera::models {

@@ -7,7 +7,7 @@
 #include "core/text.h"
 #include "data/transforms/view_augment.h"
 #include "models/pairs/two_tower.h"
-#include "nn/checkpoint.h"
+#include "nn/units.h"
 #include "tasks/base/exported.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/paired_findings.h"
