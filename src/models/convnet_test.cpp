@@ -56,11 +56,20 @@ TEST(Parameters, OfResNetAndConvNextAreThePublishedOnes) {
   EXPECT_NEAR(millions("resnet101"), 44.549, 0.001);
   EXPECT_NEAR(millions("resnet152"), 60.193, 0.001);
   EXPECT_NEAR(millions("RN50"), 38.316896, 1e-6);
+  EXPECT_NEAR(millions("convnext_atto"), 3.69552, 1e-6);
+  EXPECT_NEAR(millions("convnext_femto"), 5.217784, 1e-6);
+  EXPECT_NEAR(millions("convnext_pico"), 9.045672, 1e-6);
+  EXPECT_NEAR(millions("convnext_nano"), 15.59356, 1e-6);
   EXPECT_NEAR(millions("convnext_small"), 50.224, 0.001);
   EXPECT_NEAR(millions("convnext_large"), 197.767, 0.001);
   EXPECT_NEAR(millions("convnext_xlarge"), 350.197, 0.001);
   EXPECT_NEAR(millions("convnextv2_nano"), 15.624, 0.001);
   EXPECT_NEAR(millions("convnextv2_base"), 88.718, 0.001);
+  EXPECT_NEAR(millions("convnextv2_atto"), 3.7084, 1e-6);
+  EXPECT_NEAR(millions("convnextv2_femto"), 5.23324, 1e-6);
+  EXPECT_NEAR(millions("convnextv2_pico"), 9.06628, 1e-6);
+  EXPECT_NEAR(millions("convnextv2_large"), 197.95684, 1e-6);
+  EXPECT_NEAR(millions("convnextv2_huge"), 660.28964, 1e-6);
 }
 
 TEST(ResNet, MapsHalveUntilTheOutputStride) {

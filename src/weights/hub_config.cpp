@@ -130,6 +130,16 @@ bool is_fixed(const TimmConfig& config) {
          !is("strict_img_size", false);
 }
 
+// timm's patch embedding reads whole patches: a side of 384 makes 27 patches of 14.
+void drop_border(HubConfig& out, int64_t side) {
+  Value others = out.settings;
+  std::erase_if(others.as_table(), [](const auto& entry) { return entry.first == "image_size"; });
+  const int64_t patch = models::resolve_model(out.model, others).settings.find("patch_size")->as_int();
+  if (side % patch == 0 || side < patch) return;
+  out.settings.set("image_size", side / patch * patch);
+  out.settings.set("drop_border", true);
+}
+
 void read_model(HubConfig& out, const TimmConfig& config, const std::string& where) {
   const std::string family = models::resolve_model(out.model).family;
   const bool fixed = is_fixed(config);
@@ -145,6 +155,7 @@ void read_model(HubConfig& out, const TimmConfig& config, const std::string& whe
     fail_usage(where, ": model_args.img_size is ", toml_text(*given), ", must be a square");
   if (!given && (family == "resnet" || family == "convnext")) out.settings.set("image_size", side);
   out.preprocess.set("size", side);
+  if (family == "vit" && given && given->is_int()) drop_border(out, given->as_int());
   const Value model = models::resolve_model(out.model, out.settings).settings;
   if (stride && *stride != Value(int64_t{32}) && *model.find("block") == Value("basic"))
     fail_usage(where, ": model_args.output_stride is ", toml_text(*stride),

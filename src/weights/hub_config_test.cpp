@@ -72,6 +72,13 @@ TEST_F(HubConfigTest, TheInputSizeIsTheConstructorsOnlyIfItIsFixed) {
   const HubConfig dynamic = timm(head + R"("dynamic_img_size": true}, )" + weights);
   EXPECT_EQ(dynamic.settings.find("image_size"), nullptr);
   EXPECT_EQ(*dynamic.preprocess.find("size"), Value(256));
+  // 384 pixels make 27 patches of 14.
+  const HubConfig cut =
+      timm(R"({"architecture": "vit_so400m_patch14_siglip_224", "model_args": {"img_size": [384, 384]}, )" +
+           weights);
+  EXPECT_EQ(*cut.settings.find("image_size"), Value(378));
+  EXPECT_EQ(*cut.settings.find("drop_border"), Value(true));
+  EXPECT_EQ(*cut.preprocess.find("size"), Value(384));
   const HubConfig convnet = timm(R"({"architecture": "resnet50", "pretrained_cfg": {"tag": "a3_in1k",
       "input_size": [3, 160, 160], "test_input_size": [3, 224, 224], "crop_pct": 0.95}})");
   EXPECT_EQ(convnet.model, "resnet50.a3_in1k");

@@ -253,14 +253,23 @@ Family family() {
   return make_family<ConvNext, Config>(
       "convnext", "ConvNeXt and ConvNeXt V2: depthwise convolutions and an MLP in each cell, four stages",
       {
+          {"convnext_atto", {}, size(40, {2, 2, 6, 2})},
+          {"convnext_femto", {}, size(48, {2, 2, 6, 2})},
+          {"convnext_pico", {}, size(64, {2, 2, 6, 2})},
+          {"convnext_nano", {}, size(80, {2, 2, 8, 2})},
           {"convnext_tiny", {}, size(96, {3, 3, 9, 3})},
           {"convnext_small", {}, size(96, {3, 3, 27, 3})},
           {"convnext_base", {}, size(128, {3, 3, 27, 3})},
           {"convnext_large", {}, size(192, {3, 3, 27, 3})},
           {"convnext_xlarge", {}, size(256, {3, 3, 27, 3})},
+          {"convnextv2_atto", {}, size(40, {2, 2, 6, 2}, true)},
+          {"convnextv2_femto", {}, size(48, {2, 2, 6, 2}, true)},
+          {"convnextv2_pico", {}, size(64, {2, 2, 6, 2}, true)},
           {"convnextv2_nano", {}, size(80, {2, 2, 8, 2}, true)},
           {"convnextv2_tiny", {}, size(96, {3, 3, 9, 3}, true)},
           {"convnextv2_base", {}, size(128, {3, 3, 27, 3}, true)},
+          {"convnextv2_large", {}, size(192, {3, 3, 27, 3}, true)},
+          {"convnextv2_huge", {}, size(352, {3, 3, 27, 3}, true)},
       });
 }
 

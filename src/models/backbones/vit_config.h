@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "models/base/family.h"
 #include "models/base/isotropic.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -158,5 +159,10 @@ struct VitConfig : IsotropicSettings {
     return fc_norm == VitFcNorm::on || (fc_norm == VitFcNorm::automatic && of_all);
   }
 };
+
+namespace vit {
+// Returns the published sizes.
+std::vector<Size> sizes();
+}  // namespace vit
 
 }  // namespace tessera::models
