@@ -88,6 +88,36 @@ TEST(PublishedNames, MayHaveATag) {
             "'vil2-tiny' has no weights 'in1k': its weights have no tags");
 }
 
+// The side of the images: the tag's, or the model's.
+int64_t side_of(const std::string& name) {
+  const models::ModelSpec spec = models::resolve_model(name);
+  const Value keys = models::published_preprocess(spec);
+  const Value* const own = keys.find("size");
+  return (own ? own : spec.settings.find("image_size"))->as_int();
+}
+
+TEST(PublishedNames, OfLaterSizesHaveTimmsCrops) {
+  const auto is = [](const char* name, int64_t size, double crop, const char* mode, double mean) {
+    const data::Preprocess found = published(name);
+    EXPECT_EQ(side_of(name), size) << name;
+    EXPECT_EQ(found.crop, crop) << name;
+    EXPECT_EQ(found.crop_mode, mode) << name;
+    EXPECT_NEAR(found.mean[0], mean, 1e-6) << name;
+  };
+  is("vit_base_patch32_clip_224.laion2b", 224, 0.9, "center", 0.48145466);
+  is("vit_large_patch14_clip_224.laion2b_ft_in1k", 224, 1, "center", 0.5);
+  is("vit_large_patch14_clip_224.openai", 224, 1, "center", 0.48145466);
+  is("vit_base_patch16_clip_384.openai_ft_in12k_in1k", 384, 0.95, "squash", 0.48145466);
+  is("vit_huge_patch14_clip_378.metaclip2_worldwide", 378, 1, "squash", 0.48145466);
+  is("vit_so400m_patch14_siglip_384.webli", 384, 0.9, "center", 0.5);
+  is("vit_so400m_patch14_siglip_378.webli_ft_in1k", 378, 1, "squash", 0.5);
+  is("vit_mediumd_patch16_reg4_gap_384.sbb2_e200_in12k_ft_in1k", 384, 1, "center", 0.5);
+  is("vit_so150m2_patch16_reg1_gap_448.sbb_e200_in12k_ft_in1k", 448, 1, "squash", 0.5);
+  is("vit_small_patch8_224.dino", 224, 0.9, "center", 0.485);
+  is("convnext_nano.r384_in12k_ft_in1k", 384, 1, "center", 0.485);
+  is("convnextv2_huge.fcmae_ft_in22k_in1k_512", 512, 1, "squash", 0.485);
+}
+
 TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   const auto unwrapped = [](const std::vector<std::string>& names) { return unwrap_names(names).names; };
   using Names = std::vector<std::string>;

@@ -95,8 +95,8 @@ Value clip(int64_t patch, int64_t dim, int64_t depth, int64_t heads, int64_t ima
                      {"mlp", quick ? "quick_gelu" : "gelu"},
                      {"mlp_ratio", mlp_ratio}}));
 }
-Value clip_pixels(double crop = 1) {
-  return table({{"crop", crop},
+Value clip_pixels() {
+  return table({{"crop", 1.0},
                 {"mean", Value::Array{0.48145466, 0.4578275, 0.40821073}},
                 {"std", Value::Array{0.26862954, 0.26130258, 0.27577711}}});
 }
@@ -247,11 +247,11 @@ std::vector<Size> sizes() {
       {"vit_so150m2_patch16_reg1_gap_256", {}, so150m2(256), augreg(whole())},
       {"vit_so150m2_patch16_reg1_gap_384", {}, so150m2(384), augreg(whole())},
       {"vit_so150m2_patch16_reg1_gap_448", {}, so150m2(448), augreg(whole())},
-      {"vit_base_patch32_clip_224", {}, clip(32, 768, 12, 12), clip_pixels(0.9)},
-      {"vit_base_patch32_clip_256", {}, clip(32, 768, 12, 12, 256), clip_pixels(0.9)},
+      {"vit_base_patch32_clip_224", {}, clip(32, 768, 12, 12), clip_pixels()},
+      {"vit_base_patch32_clip_256", {}, clip(32, 768, 12, 12, 256), clip_pixels()},
       {"vit_base_patch32_clip_384", {}, clip(32, 768, 12, 12, 384), clip_pixels()},
       {"vit_base_patch32_clip_448", {}, clip(32, 768, 12, 12, 448), clip_pixels()},
-      {"vit_base_patch16_clip_224", {}, clip(16, 768, 12, 12), clip_pixels(0.95)},
+      {"vit_base_patch16_clip_224", {}, clip(16, 768, 12, 12), clip_pixels()},
       {"vit_base_patch16_clip_384", {}, clip(16, 768, 12, 12, 384), clip_pixels()},
       {"vit_large_patch14_clip_224", {}, clip(14, 1024, 24, 16), clip_pixels()},
       {"vit_large_patch14_clip_336", {}, clip(14, 1024, 24, 16, 336), clip_pixels()},
