@@ -302,6 +302,45 @@ TEST_F(MaskFolder, ClassesWithoutAPixelAreFound) {
   EXPECT_EQ(source->read(0).annotation.mask->pixels[0], 1);
 }
 
+// With a folder for training alone, the share for validation is none of the training images.
+TEST_F(MaskFolder, AShareOfTheTrainingFolderIsHeldOut) {
+  for (const char* folder : {"images", "annotations"}) fs::remove_all(root_ / folder / "validation");
+  for (const char* name : {"c", "d", "e"}) add("training", name, gray(1));
+  const auto train = open(Split::train), held_out = open(Split::validation);
+  EXPECT_EQ(train->size(), 4);
+  ASSERT_EQ(held_out->size(), 1);
+  for (int64_t i = 0; i < train->size(); ++i) EXPECT_NE(train->read(i).name, held_out->read(0).name);
+  EXPECT_EQ(open_source({.path = root_.string(), .val_path = root_.string()}, Split::train)->size(), 5);
+  for (const char* folder : {"images", "annotations"})
+    fs::rename(root_ / folder / "training", root_ / folder / "val");
+  EXPECT_EQ(message(), root_.string() + ": has the folder val but none for training");
+}
+
+TEST_F(MaskFolder, FoldersAsOtherProgramsNameThem) {
+  const auto open_again = [&](const std::string& images, const std::string& masks) {
+    for (const std::string split : {"train", "val"})
+      for (const auto& [folder, image] : {std::pair(images, Image(kWidth, kHeight)), {masks, gray(2)}}) {
+        std::string place = folder;
+        place.replace(place.find('%'), 1, split);
+        fs::create_directories(root_ / place);
+        write_file_atomic((root_ / place / "x.png").string(), encode_png(image));
+      }
+    for (const Split split : {Split::train, Split::validation}) {
+      const auto source = open(split);
+      ASSERT_EQ(source->size(), 1) << images;
+      EXPECT_EQ(source->read(0).annotation.mask->pixels, gray(2).pixels);
+    }
+    for (const fs::path& entry :
+         std::vector<fs::path>(fs::directory_iterator(root_), fs::directory_iterator()))
+      if (fs::is_directory(entry)) fs::remove_all(entry);
+  };
+  fs::remove_all(root_ / "images"), fs::remove_all(root_ / "annotations");
+  open_again("img_dir/%", "ann_dir/%");
+  open_again("Images/%", "Masks/%");
+  open_again("%", "%annot");
+  open_again("%", "%_labels");
+}
+
 TEST_F(MaskFolder, EndingsOfMasksMatchInAnyCase) {
   fs::rename(root_ / "annotations/training/a.png", root_ / "annotations/training/a.PNG");
   EXPECT_EQ(open(Split::train)->size(), 2);

@@ -2,14 +2,18 @@
 //
 //   ADE20K, CamVid  DIR/images/training/a.jpg, DIR/annotations/training/a.png; also train, labels, masks
 //   by splits       DIR/train/images/a.jpg, DIR/train/masks/a.png
+//   SegNet          DIR/train/a.png, DIR/trainannot/a.png
 //   Roboflow        DIR/train/a.jpg, DIR/train/a_mask.png, DIR/train/_classes.csv
 //   Cityscapes      DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png
 //   others          set.toml: MaskSetConfig
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <span>
+#include <string_view>
 
 #include "core/config.h"
 #include "core/error.h"
@@ -58,6 +62,7 @@ struct Layout {
   std::string shown, images, masks;  // folders of all splits
   bool splits_first = false;         // the folders below are inside that of each split
   std::string images_below = "", masks_below = "";
+  std::string masks_after = "";  // follows the split's name in its folder of masks
   MaskSetConfig config;
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
@@ -104,16 +109,40 @@ bool holds_png(const fs::path& folder, int depth = 0) {
                                   [&](const fs::path& inner) { return holds_png(inner, depth + 1); });
 }
 
-constexpr std::array kImageFolders = {"images", "image", "imgs", "img"};
-constexpr std::array kMaskFolders = {"annotations", "labels",        "masks", "mask",
-                                     "label",       "segmentations", "gt"};
+// In lower case, in order of preference.
+constexpr std::array<std::string_view, 7> kImageFolders = {"images",  "image",      "imgs",           "img",
+                                                           "img_dir", "images_png", "original_images"};
+constexpr std::array<std::string_view, 11> kMaskFolders = {
+    "annotations",          "labels", "masks", "mask",    "label",
+    "segmentations",        "gt",     "ann",   "ann_dir", "masks_png",
+    "label_images_semantic"};
+// What follows the name of a split in that of its folder of masks: train, trainannot.
+constexpr std::array kMasksAfter = {"annot", "_annot", "_annotations", "_masks", "_mask", "_labels", "_gt"};
 // Endings of masks that have more than the image's name.
 constexpr std::array kMaskSuffixes = {"_mask.png",  "_segmentation.png", "_seg.png",
                                       "_label.png", "_gt.png",           "_L.png"};
 
+std::vector<std::string> folders_in(const std::string& path) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
+  return names;
+}
+
+// Returns the folders of `root` with one of the names, in any case, the preferred one first.
+std::vector<std::string> folders_named(const fs::path& root, std::span<const std::string_view> names) {
+  const std::vector<std::string> all = folders_in(root.string());
+  std::vector<std::string> found;
+  for (const std::string_view name : names)
+    std::ranges::copy_if(all, std::back_inserter(found),
+                         [&](const std::string& folder) { return lower(folder) == name; });
+  return found;
+}
+
 // Returns the folder of masks next to the images in `root` that contains `split`, or "".
 std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
-  for (const char* name : kMaskFolders)
+  for (const std::string& name : folders_named(root, kMaskFolders))
     if (is_folder(root / name / split) && holds_png(root / name / split)) return (root / name).string();
   return "";
 }
@@ -122,26 +151,18 @@ std::optional<Layout> ade_layout(const std::string& path) {
   const fs::path root = path;
   Layout layout;
   layout.shown = path;
-  for (const char* images : kImageFolders)
-    if (is_folder(root / images) && !masks_beside_images(root).empty()) {
-      layout.images = (root / images).string(), layout.masks = masks_beside_images(root);
+  if (const auto named = folders_named(root, kImageFolders); !named.empty())
+    if (layout.masks = masks_beside_images(root); !layout.masks.empty()) {
+      layout.images = (root / named[0]).string();
       return layout;
     }
   // The path DIR/images/SPLIT fixes the split.
   const fs::path split = root.has_filename() ? root : root.parent_path(), images = split.parent_path();
-  if (images.filename() != "images") return std::nullopt;
+  if (std::ranges::count(kImageFolders, lower(images.filename().string())) == 0) return std::nullopt;
   layout.masks = masks_beside_images(images.parent_path(), split.filename());
   if (layout.masks.empty()) return std::nullopt;
   layout.images = images.string(), layout.fixed_split = split.filename().string();
   return layout;
-}
-
-std::vector<std::string> folders_in(const std::string& path) {
-  std::vector<std::string> names;
-  std::error_code error, ignored;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    if (entry->is_directory(ignored)) names.push_back(entry->path().filename().string());
-  return names;
 }
 
 // Reads Roboflow's table of classes: "Pixel Value, Class", with the values 0, 1, ….
@@ -169,9 +190,13 @@ std::optional<Layout> split_layout(const std::string& path) {
     layout.config.mask_suffix = "_mask.png";
     return layout;
   }
+  for (const char* after : kMasksAfter)
+    if (const fs::path masks = folder.string() + after; is_folder(masks) && holds_png(masks)) {
+      layout.masks_after = after;
+      return layout;
+    }
   layout.masks_below = fs::path(masks_beside_images(folder)).filename().string();
-  for (const char* images : kImageFolders)
-    if (is_folder(folder / images)) layout.images_below = images;
+  if (const auto named = folders_named(folder, kImageFolders); !named.empty()) layout.images_below = named[0];
   const bool both = !layout.masks_below.empty() && !layout.images_below.empty();
   return both ? std::optional(layout) : std::nullopt;
 }
@@ -263,14 +288,16 @@ struct SplitFolder {
 
 SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split split) {
   if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
-  const bool train = split == Split::train;
-  if (const std::string& named = train ? layout.config.train : layout.config.validation; !named.empty())
-    return {named, false};
   const std::vector<std::string> folders = folders_in(layout.images);
-  const std::string own = split_folder(folders, split, layout.images);
-  if (!own.empty()) return {own, false};
-  const std::string other = split_folder(folders, Split::train, layout.images);
-  return {other, config.val_path.empty()};  // a share of the training images, or of a set without splits
+  const auto named = [&](const std::string& name, Split which) {
+    return name.empty() ? split_folder(folders, which, layout.images) : name;
+  };
+  const std::string train = named(layout.config.train, Split::train),
+                    held_out = named(layout.config.validation, Split::validation);
+  if (split == Split::validation && !held_out.empty()) return {held_out, false};
+  if (train.empty() && !held_out.empty())
+    fail(layout.shown, ": has the folder ", held_out, " but none for training");
+  return {train, held_out.empty() && config.val_path.empty()};
 }
 
 // Returns the files below a folder that end in `suffix` (any image if it is empty): sorted names without it,
@@ -296,7 +323,8 @@ class MaskSource final : public MaskedSource {
       : layout_(std::move(layout)), table_(value_table()) {
     const SplitFolder folder = folder_of(layout_, config, split);
     const fs::path images = fs::path(layout_.images) / folder.name / layout_.images_below,
-                   masks = fs::path(layout_.masks) / folder.name / layout_.masks_below;
+                   masks =
+                       fs::path(layout_.masks) / (folder.name + layout_.masks_after) / layout_.masks_below;
     if (!is_folder(masks))
       fail(layout_.shown, ": has the images ", images.string(), " but no ", masks.string());
     auto images_by_name = named_files(images, layout_.config.image_suffix);
