@@ -71,6 +71,142 @@ TEST_F(Lists, SeveralLabelsInACell) {
   EXPECT_EQ(labels("l.csv", "image,labels\na,\"tench, Tinca\"\nb,dog\n"), (Names{"tench, Tinca", "dog"}));
 }
 
+TEST_F(Lists, BlanksSeparateLabels) {
+  EXPECT_EQ(labels("l.csv", "Id,Target\na,16 0\nb,7 1 0\nc,5\n"), (Names{"0 16", "0 1 7", "5"}));
+  EXPECT_TRUE(labels_in(*open("l.csv", "Id,Target\na,16 0\nb,7 1 0\nc,5\n")).multi_label());
+  EXPECT_EQ(labels("l.csv", "image,label\na,[0 1]\nb,[1]\n"), (Names{"0 1", "1"}));
+  const std::string spots = "image,labels\na.jpg,rust\nb.jpg,scab rust\nc.jpg,scab\n";
+  const auto source = open("l.csv", spots);
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"rust", "scab"}));
+  EXPECT_EQ(labels("l.csv", spots), (Names{"rust", "rust scab", "scab"}));
+  EXPECT_EQ(source->warnings(), Names{folder.path("l.csv") + ": blanks separate the labels of an image"});
+  EXPECT_EQ(labels("l.csv", "image_name,tags\na,haze primary\nb,clear primary\nc,haze clear\n"),
+            (Names{"haze primary", "clear primary", "clear haze"}));
+  // Names with blanks stay whole.
+  EXPECT_EQ(labels("l.csv", "image,labels\na,traffic light\nb,light\n"), (Names{"traffic light", "light"}));
+  EXPECT_EQ(labels("l.csv", "image,label\na,red car\nb,red\nc,car\n"), (Names{"red car", "red", "car"}));
+}
+
+TEST_F(Lists, WholeNumbersInOtherForms) {
+  for (const char* table : {"path;label\na;0,0\nb;2,0\nc;1,0\n", "path\tlabel\na\t0,0\nb\t2,0\nc\t1,0\n",
+                            "path,label\na,0.000000e+00\nb,2.000000e+00\nc,1.000000e+00\n"}) {
+    const auto source = open("l.csv", table);
+    EXPECT_EQ(labels_in(*source).class_names(), (Names{"0", "1", "2"})) << table;
+    EXPECT_EQ(labels_of(*source), (Labels{0, 2, 1})) << table;
+  }
+  EXPECT_EQ(labels("l.csv", "path,label\na,\"1,0\"\nb,\"1,2\"\n"), (Names{"1,0", "1,2"}));
+  EXPECT_EQ(labels("l.csv", "path,label\na,1e3\nb,2e5\n"), (Names{"1e3", "2e5"}));
+}
+
+// As spreadsheets end a table.
+TEST_F(Lists, LinesOfSeparatorsAloneAreSkipped) {
+  EXPECT_EQ(labels("l.csv", "path,label,note\na,x,\n,,\nb,y,\n,,\n , ,\n"), (Names{"x", "y"}));
+}
+
+TEST_F(Lists, ColumnsWithoutTitlesAreFound) {
+  EXPECT_EQ(labels("l.csv", "0,a.jpg,3\n1,b.jpg,0\n2,c.jpg,3\n"), (Names{"3", "0", "3"}));
+  EXPECT_EQ(labels("l.csv", "cat,a.jpg,7\ndog,b.jpg,5\n"), (Names{"cat", "dog"}));
+  EXPECT_EQ(labels("l.csv", "2,a.jpg\n0,b.jpg\n"), (Names{"2", "0"}));
+  EXPECT_EQ(labels("l.csv", "a.jpg\tn01\t0\t32\nb.jpg\tn02\t1\t2\n"), (Names{"n01", "n02"}));
+  EXPECT_EQ(error_of([&] { open("l.csv", "a.jpg,7,8\nb.jpg,5,5\n"); }, &folder),
+            "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
+}
+
+TEST_F(Lists, SplitsByNumber) {
+  for (const char* title : {"split", "partition"}) {
+    const SourceConfig config = {
+        .path = folder.write("l.csv", text("img_filename,label,", title, "\na,1,0\nb,0,1\nc,1,2\nd,0,0\n"))};
+    EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{1, 0}));
+    EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0}));
+  }
+  EXPECT_EQ(labels("l.csv", "path,label,partition\na,x,3\nb,y,0\n"), (Names{"x", "y"}));
+}
+
+// CelebA's attributes: the number of lines, titles without that of the images, 1 and -1.
+TEST_F(Lists, AttributesOfOneAndMinusOne) {
+  const std::string list = "3\nBald Male Young \n1.jpg -1  1  1\n2.jpg  1 -1 -1\n3.jpg -1 -1 -1\n",
+                    table = "image_id,Bald,Male,Young\n1.jpg,-1,1,1\n2.jpg,1,-1,-1\n3.jpg,-1,-1,-1\n";
+  for (const auto& [name, content] : {std::pair("l.txt", list), {"l.csv", table}}) {
+    EXPECT_EQ(labels_in(*open(name, content)).class_names(), (Names{"Bald", "Male", "Young"})) << name;
+    EXPECT_EQ(labels(name, content), (Names{"Male Young", "Bald", ""})) << name;
+  }
+  // Next to 0, -1 is no mark: it may be a label that is not certain.
+  EXPECT_EQ(
+      error_of([&] { open("l.csv", "image_id,Bald,Male\n1.jpg,0,1\n2.jpg,-1,1\n3.jpg,1,0\n"); }, &folder),
+      "DIR/l.csv line 3: column 'Bald' holds '-1', must be 0 or 1");
+}
+
+TEST_F(Lists, JsonInTheFormsOfOtherPrograms) {
+  const char* forms[] = {
+      R"({"a.jpg": "dog", "b.jpg": "cat", "c.jpg": "dog"})",
+      R"({"path": {"0": "a.jpg", "1": "b.jpg", "2": "c.jpg"}, "label": {"0": "dog", "1": "cat", "2": "dog"}})",
+      R"({"file_name": ["a.jpg", "b.jpg", "c.jpg"], "label": ["dog", "cat", "dog"]})",
+      R"({"columns": ["path", "label"], "index": [0, 1, 2], "data": [["a.jpg", "dog"], ["b.jpg", "cat"],
+          ["c.jpg", "dog"]]})",
+      R"([["a.jpg", "dog"], ["b.jpg", "cat"], ["c.jpg", "dog"]])",
+      R"({"labels": [["a.jpg", 1], ["b.jpg", 0], ["c.jpg", 1]]})",
+      R"({"images": [{"id": 7, "file_name": "a.jpg"}, {"id": 9, "file_name": "b.jpg"},
+                     {"id": 8, "file_name": "c.jpg"}],
+          "annotations": [{"id": 1, "image_id": 9, "category_id": 0}, {"id": 2, "image_id": 7, "category_id": 1},
+                          {"id": 3, "image_id": 8, "category_id": 1}],
+          "categories": [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]})"};
+  for (const char* form : forms) {
+    const auto source = open("l.json", form);
+    EXPECT_EQ(labels_of(*source), (Labels{1, 0, 1})) << form;
+  }
+}
+
+TEST_F(Lists, JsonBySplitAndByClass) {
+  const SourceConfig config = {
+      .path = folder.write("l.json", R"({"train": [["a.jpg", 1, "wren"], ["b.jpg", 0, "tern"]],
+                                         "val": [["c.jpg", 1, "wren"]], "test": [["d.jpg", 0, "tern"]]})")};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"tern", "wren"}));
+  EXPECT_EQ(labels_of(*train), (Labels{1, 0}));
+  EXPECT_EQ(labels_of(*held_out), (Labels{1}));
+  EXPECT_EQ(labels("c.json", R"({"pie": ["pie/1", "pie/2"], "soup": ["soup/1"]})"),
+            (Names{"pie", "pie", "soup"}));
+  EXPECT_EQ(labels("m.json", R"({"a.jpg": ["cat", "dog"], "b.jpg": ["dog"]})"), (Names{"cat dog", "dog"}));
+  EXPECT_EQ(error_of([&] { open("n.json", R"({"a": 1, "b": 2})"); }, &folder),
+            R"(DIR/n.json is object, must be a list of {"path": …, "label": …})");
+  EXPECT_EQ(error_of([&] { open("n.json", R"({"path": ["a.jpg"], "label": [1, 2]})"); }, &folder),
+            "DIR/n.json: 'path' has 1 values, another column 2");
+}
+
+// Lists without labels, as Food-101, DTD and SUN397 split their images.
+TEST_F(Lists, FoldersOfAListAreItsClasses) {
+  folder.write("images/pie/1.jpg", "A");
+  const auto source = open("meta/train.txt", "pie/1\npie/2\nsoup/3\n");
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"pie", "soup"}));
+  EXPECT_EQ(labels_of(*source), (Labels{0, 0, 1}));
+  EXPECT_EQ(source->read(0).name, folder.path("meta/../images/pie/1.jpg"));
+  EXPECT_EQ(source->warnings(), Names{folder.path("meta/train.txt") +
+                                      " has no labels: the folders of its images are the classes"});
+  EXPECT_EQ(labels("l.txt", "/a/abbey/1.jpg\n/a/airport/2.jpg\n"), (Names{"abbey", "airport"}));
+  EXPECT_EQ(open("l.txt", "all/1.jpg\nall/2.jpg\n")->class_labels(), nullptr);
+  EXPECT_EQ(open("l.txt", "train/1.jpg\nval/2.jpg\n")->class_labels(), nullptr);
+}
+
+// A table with names alone, and images in several folders, as of HAM10000 and ChestX-ray14.
+TEST_F(Lists, ImagesAreFoundBelowTheTable) {
+  folder.write("part_1/images/x1.jpg", "A"), folder.write("part_2/images/x2.jpg", "B");
+  folder.write("part_1/twin.jpg", "C"), folder.write("part_2/twin.jpg", "D");
+  const auto source = open("l.csv", "image_id,dx\nx1,nv\nx2,mel\ntwin,nv\n");
+  EXPECT_EQ(source->read(0).name, folder.path("part_1/images/x1.jpg"));
+  EXPECT_EQ(source->read(1).name, folder.path("part_2/images/x2.jpg"));
+  EXPECT_EQ(error_of([&] { source->read(2); }, &folder), "cannot open 'DIR/twin': No such file or directory");
+  folder.write("data_256/a/alley/1.jpg", "A"), folder.write("data_256/b/1.jpg", "B");
+  EXPECT_EQ(open("list.txt", "/a/alley/1.jpg 0\n/b/1.jpg 1\n")->read(0).name,
+            folder.path("data_256/a/alley/1.jpg"));
+}
+
+TEST_F(Lists, PathsWithEscapesOfUrls) {
+  folder.write("my cat.png", "A"), folder.write("100%25.png", "B");
+  const auto source = open("l.csv", "path,label\nmy%20cat.png,x\n100%25.png,y\n");
+  EXPECT_EQ(source->read(0).name, folder.path("my cat.png"));
+  EXPECT_EQ(source->read(1).name, folder.path("100%25.png"));
+}
+
 TEST_F(Lists, ExcelsLineOfTheSeparatorIsNoImage) {
   EXPECT_EQ(labels("l.csv", "sep=;\r\npath;label\r\na.png;x\r\nb.png;y\r\n"), (Names{"x", "y"}));
 }

@@ -432,7 +432,8 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   folder.write("a.jpg", "x"), folder.write("b.jpg", "x");
   EXPECT_EQ(titled->read(1).annotation.captions, std::vector<std::string>{"a dog"});
   EXPECT_EQ(open("l.csv", "path,other\n"),
-            "DIR/l.csv has no column titled 'label' or 'caption', nor two or more of 0 and 1");
+            "DIR/l.csv has no column titled 'label' or 'caption', nor two or more of 0 and 1; the titles are "
+            "path, other");
   EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");
   EXPECT_EQ(open("l.csv", "path,label,split\na,b,later\n"),
             "DIR/l.csv line 2: split is 'later', must be train, val or test");

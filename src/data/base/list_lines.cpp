@@ -42,6 +42,11 @@ bool is_comment(std::string_view words) {
 
 bool has_image_at_end(std::string_view words) { return has_picture_extension(without_quotes(words)); }
 
+// True for one word with folders, as "apple_pie/1005649" of a list of images without suffix.
+bool is_path(std::string_view words) {
+  return words.find_first_of(kBlanks) == std::string_view::npos && words.find('/') != std::string_view::npos;
+}
+
 std::string_view first_word(std::string_view words) { return words.substr(0, words.find_first_of(kBlanks)); }
 
 // Returns the words of a label after its path. Throws for several numbers, or for a number and a word, which may be
@@ -84,7 +89,7 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
   const auto all = [&](auto&& is_so) {
     return std::ranges::all_of(lines, [&](const auto& line) { return is_so(std::string_view(line.second)); });
   };
-  list.labelled = !all(has_image_at_end);
+  list.labelled = !all(has_image_at_end) && !all(is_path);
   if (!list.labelled) refuse_label_first(lines[0].second, text(name, " line ", lines[0].first), name);
   for (const auto& [at, words] : lines) try {
       const std::string where = text(name, " line ", at);

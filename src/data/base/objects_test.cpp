@@ -314,6 +314,19 @@ TEST_F(CocoFiles, AreFoundInTheLayoutsOfOtherPrograms) {
     EXPECT_EQ(open_source({.path = folder.path()}, split)->size(), 1);
 }
 
+TEST_F(CocoFiles, NamesOfImagesWithEscapesOfUrlsOrWithoutSuffix) {
+  for (const char* name : {"my%20a", "my%20a.png", "my a"}) {
+    const TemporaryFolder folder;
+    folder.write("annotations/instances_train.json", text(R"({"images":[{"id":1,"file_name":")", name,
+                                                          R"(","width":20,"height":10}],"annotations":[],)",
+                                                          R"("categories":[{"id":2,"name":"cat"}]})"));
+    folder.write("images/my a.png", "");
+    write_file_atomic(folder.path("images/my a.png"), encode_image(Image(20, 10), "a.png"));
+    const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+    EXPECT_NO_THROW(source->read(0)) << name;
+  }
+}
+
 TEST_F(CocoFiles, AValidationFileMayLackCategories) {
   const auto content = [](const std::string& categories) {
     return R"({"images":[{"id":7,"file_name":"a.png"}],"annotations":[{"id":1,"image_id":7,"category_id":5,)" +

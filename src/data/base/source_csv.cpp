@@ -1,6 +1,8 @@
-#include "data/base/source_kinds.h"
+#include <algorithm>
 
 #include "core/error.h"
+#include "core/text.h"
+#include "data/base/source_kinds.h"
 
 namespace tessera::data {
 namespace {
@@ -26,7 +28,8 @@ class CsvReader {
         row.fields.push_back(field());
       }
       if (at_ < content_.size()) skip_line_end();
-      rows.push_back(std::move(row));
+      const bool blank = std::ranges::all_of(row.fields, [](const auto& one) { return trim(one).empty(); });
+      if (!blank) rows.push_back(std::move(row));
     }
     return rows;
   }

@@ -170,7 +170,7 @@ struct CsvRow {
 };
 
 // Parses CSV. Quoted fields may contain separators, line ends and doubled quotes. Lines end in LF or CRLF.
-// Blank lines and a byte order mark are skipped. If tabs or bars separate, a quote inside a field is part of the text.
+// Blank lines, lines of separators alone and a byte order mark are skipped. If tabs or bars separate, a quote inside a field is part of the text.
 // Throws an Error with `name` and the line for a quote inside an unquoted field otherwise, text after a closing
 // quote, or a missing closing quote.
 std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name);
@@ -178,7 +178,7 @@ std::vector<CsvRow> parse_csv(std::string_view content, char separator, const st
 // The usual names of training and held-out data, in folders, shards and tables.
 
 // Returns the split of a usual name, in any case: train, training, trn; val, valid, validation, dev, eval,
-// evaluation, test, testing, tst; also as a part of the name ("seg_train", "train2017", "TestSet").
+// evaluation, holdout, test, testing, tst; also as a part of the name ("seg_train", "train2017", "TestSet").
 std::optional<Split> split_of_name(std::string_view name);
 
 // True for a name of test data (test, testing, tst), which is held out only if there is none for validation.

@@ -108,6 +108,13 @@ std::optional<int64_t> whole_number(const nlohmann::json& value) {
   return static_cast<int64_t>(number);
 }
 
+std::optional<int64_t> class_number(const std::string& word) {
+  if (const auto whole = parse_int(word)) return whole;
+  const auto value = parse_double(word);
+  if (!value || *value != std::trunc(*value) || std::abs(*value) > 1e9) return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
 Label several_labels(std::vector<int64_t> classes) {
   std::sort(classes.begin(), classes.end());
   classes.erase(std::unique(classes.begin(), classes.end()), classes.end());

@@ -64,6 +64,9 @@ std::optional<int64_t> whole_number(const nlohmann::json& value);
 // Returns the text of a label without the ".0" of a whole number, which pandas adds to a column with empty cells.
 std::string_view without_fraction(std::string_view label);
 
+// Returns the number of a class that another program wrote as 2, 2.0 or 2.000000e+00. None if it is not whole.
+std::optional<int64_t> class_number(const std::string& word);
+
 // Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);
 

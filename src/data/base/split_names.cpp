@@ -24,6 +24,7 @@ constexpr std::array kWords = {Word{"train", Split::train},
                                Word{"dev", Split::validation},
                                Word{"eval", Split::validation},
                                Word{"evaluation", Split::validation},
+                               Word{"holdout", Split::validation},
                                Word{"test", Split::validation},
                                Word{"testing", Split::validation},
                                Word{"tst", Split::validation}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,15 +19,17 @@ namespace {
 // Titles in lower case. Those of a later list count only if no column has one of an earlier list.
 using Titles = std::span<const std::string_view>;
 constexpr std::array<std::string_view, 5> kPath = {"path", "file", "filename", "filepath", "image"};
-constexpr std::array<std::string_view, 14> kRarerPath = {
-    "file_name", "file_path", "image_path", "img",   "img_path", "image_name", "image_file",
-    "filenames", "filepaths", "images",     "fname", "image_id", "imageid",    "id_code"};
+constexpr std::array<std::string_view, 17> kRarerPath = {
+    "file_name",    "file_path",      "image_path", "img",   "img_path", "image_name", "image_file",
+    "filenames",    "filepaths",      "images",     "fname", "image_id", "imageid",    "id_code",
+    "img_filename", "image_filename", "image index"};
 constexpr std::array<std::string_view, 1> kRarestPath = {"id"};
-constexpr std::array<std::string_view, 4> kLabel = {"label", "labels", "class", "target"};
-constexpr std::array<std::string_view, 15> kRarerLabel = {
-    "class_name", "category", "category_name", "class_label", "label_name",
-    "class_id",   "classid",  "label_id",      "breed",       "species",
-    "diagnosis",  "dx",       "category_id",   "cls",         "predictionstring"};
+constexpr std::array<std::string_view, 5> kLabel = {"label", "labels", "class", "target", "tags"};
+constexpr std::array<std::string_view, 16> kRarerLabel = {
+    "class_name",  "category", "category_name",    "class_label",
+    "label_name",  "class_id", "classid",          "label_id",
+    "breed",       "species",  "diagnosis",        "dx",
+    "category_id", "cls",      "predictionstring", "finding labels"};
 constexpr std::array<std::string_view, 4> kName = {"class_name", "classname", "label_name", "category_name"};
 constexpr std::array<std::string_view, 1> kSplit = {"split"};
 constexpr std::array<std::string_view, 7> kRarerSplit = {"subset",  "partition", "data set", "data_set",
@@ -60,6 +63,34 @@ size_t caption_column(const std::vector<std::string>& titles) {
   return find_column(titles, {kCaption, kRarerCaption});
 }
 
+// True if a column counts the rows, from 0 or 1.
+bool counts_rows(const std::vector<CsvRow>& rows, size_t column) {
+  const auto first = parse_int(trim(rows[0].fields[column]));
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (column >= rows[i].fields.size() || !first || *first > 1 ||
+        parse_int(trim(rows[i].fields[column])) != *first + static_cast<int64_t>(i))
+      return false;
+  return true;
+}
+
+// Finds the columns of images and labels of a table without titles. The label is the only other column, except counts of
+// the rows, or the only one of those that holds words.
+void find_untitled(const std::vector<CsvRow>& rows, TableColumns& columns) {
+  const std::vector<std::string>& fields = rows[0].fields;
+  columns.count = fields.size(), columns.label = kNoColumn;
+  std::vector<size_t> others, words;
+  for (size_t i = 0; i < fields.size(); ++i)
+    if (has_picture_extension(trim(fields[i])))
+      columns.path = i;
+    else if (!counts_rows(rows, i))
+      (parse_double(trim(fields[i])) ? others : words).push_back(i);
+  if (words.size() == 1)
+    columns.label = words[0];
+  else if (words.empty() && others.size() == 1)
+    columns.label = others[0];
+  if (!has_picture_extension(trim(fields[columns.path]))) columns.label = kNoColumn;
+}
+
 // Returns the columns of a table without titles: path and label, or a path with the number of its caption.
 TableColumns without_titles(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
                             const std::string& name) {
@@ -73,7 +104,9 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
   if ((images_follow || label_column(titles) != kNoColumn) && !has_picture_extension(titles[0]))
     fail(name, " starts with titles, '", printable(titles[0], 60),
          "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
-  if (titles.size() != 2)
+  if (titles.size() == 2 && !has_picture_extension(titles[1])) return columns;
+  find_untitled(rows, columns);
+  if (columns.label == kNoColumn)
     fail(name, " has ", titles.size(),
          " columns and no title 'path'; must have two (path, label) or such a header");
   return columns;
@@ -109,10 +142,24 @@ size_t name_column(std::vector<std::string> titles, size_t label) {
   return find_column(titles, {kName, kLabel, kRarerLabel});
 }
 
+// Returns the column of splits by number, if it has the training images' 0 and another split.
+size_t numbered_split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows) {
+  constexpr std::array<std::string_view, 2> kNumbered = {"split", "partition"};
+  const size_t column = find_column(titles, {kNumbered});
+  std::set<std::string_view> values;
+  for (size_t i = 1; column != kNoColumn && i < rows.size(); ++i)
+    if (column < rows[i].fields.size()) values.insert(trim(rows[i].fields[column]));
+  for (const std::string_view split : {"1", "2"})
+    if (values.erase(split) > 0 && values == std::set<std::string_view>{"0"}) return column;
+  return kNoColumn;
+}
+
 // Sets the column of splits, or of marks of one split.
 void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
                 TableColumns& columns) {
-  columns.split = split_column(titles, rows);
+  columns.split = numbered_split_column(titles, rows);
+  columns.numbered_split = columns.split != kNoColumn;
+  if (columns.split == kNoColumn) columns.split = split_column(titles, rows);
   if (columns.split != kNoColumn) return;
   for (const auto& [words, flagged] :
        {std::pair(Titles(kSplitFlag), Split::validation), std::pair(Titles(kTrainFlag), Split::train)})
@@ -122,18 +169,30 @@ void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow
     }
 }
 
+// True if columns mark classes by 1 and -1, as in CelebA: no column with a -1 has a 0 too.
+bool holds_signs(const std::vector<CsvRow>& rows, const std::vector<size_t>& columns) {
+  const auto has = [&](size_t column, const std::string_view mark) {
+    return std::any_of(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
+      return column < row.fields.size() && trim(row.fields[column]) == mark;
+    });
+  };
+  const auto signs = std::ranges::count_if(columns, [&](size_t column) { return has(column, "-1"); });
+  return signs > 0 && std::ranges::none_of(columns, [&](size_t c) { return has(c, "-1") && has(c, "0"); });
+}
+
 // True if at least half of a column's cells are marks: 0, 1, True or False.
-bool holds_marks(const std::vector<CsvRow>& rows, size_t column) {
+bool holds_marks(const std::vector<CsvRow>& rows, size_t column, bool signs) {
   const auto marks = std::count_if(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
-    return column < row.fields.size() && read_mark(row.fields[column]);
+    return column < row.fields.size() && read_mark(row.fields[column], signs);
   });
   return 2 * marks >= std::ssize(rows) - 1;
 }
 
 // Leaves out those columns of classes that hold no marks.
 void keep_marked(const std::vector<CsvRow>& rows, TableColumns& columns) {
+  columns.signs = holds_signs(rows, columns.classes);
   std::erase_if(columns.classes, [&](size_t column) {
-    if (holds_marks(rows, column)) return false;
+    if (holds_marks(rows, column, columns.signs)) return false;
     columns.unmarked.emplace_back(trim(rows[0].fields[column]));
     return true;
   });
@@ -155,7 +214,7 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   columns.caption = caption_column(titles);
   refuse_boxes(titles, rows, columns.path, name);
   if (columns.label != kNoColumn) {
-    columns.labels_title = titles[columns.label] == "labels";
+    columns.labels_title = titles[columns.label] == "labels" || titles[columns.label] == "tags";
     columns.name = name_column(titles, columns.label);
     return columns;
   }
@@ -171,7 +230,8 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   const bool any = !columns.classes.empty();
   keep_marked(rows, columns);
   if (any && columns.classes.size() < 2)
-    fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1");
+    fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1; the titles are ",
+         some_of(titles));
   return columns;
 }
 
@@ -255,7 +315,7 @@ std::string image_folder(const std::string& table, const std::string& first) {
   const std::string stem = file.stem().string();
   for (const std::string& name :
        {std::string(), stem, stem + "_images", std::string("images"), "images/" + stem, std::string("train"),
-        std::string("train_images"), std::string("ILSVRC/Data/CLS-LOC/val")}) {
+        std::string("train_images"), std::string("ILSVRC/Data/CLS-LOC/val"), std::string("../images")}) {
     const std::string folder = name.empty() ? own.string() : (own / name).string();
     std::error_code error;
     const std::filesystem::path image = std::filesystem::path(folder) / with_suffix(folder, first);
@@ -269,6 +329,24 @@ bool is_absolute_path(std::string_view path) {
   return path.starts_with('/') || (path.size() > 2 && is_letter(path[0]) && path.substr(1, 2) == ":/");
 }
 
+namespace {
+
+// Returns a path with the characters that a URL writes as %20 and the like.
+std::string without_percents(const std::string& path) {
+  std::string out;
+  for (size_t i = 0; i < path.size(); ++i) {
+    unsigned code = 0;
+    const char* end = path.data() + std::min(i + 3, path.size());
+    const bool escape = path[i] == '%' && std::from_chars(path.data() + i + 1, end, code, 16).ptr == end &&
+                        end - path.data() == std::ptrdiff_t(i) + 3;
+    out += escape && code != 0 ? static_cast<char>(code) : path[i];
+    if (escape && code != 0) i += 2;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string with_suffix(const std::string& root, const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(root) / path;
   std::error_code error;
@@ -279,6 +357,11 @@ std::string with_suffix(const std::string& root, const std::string& path) {
       const std::string found = with_suffix(root, end);
       if (std::filesystem::is_regular_file(std::filesystem::path(root) / found, error)) return found;
     }
+  if (path.find('%') != std::string::npos && !std::filesystem::exists(whole, error))
+    if (const std::string decoded = without_percents(path); decoded != path)
+      if (const std::string found = with_suffix(root, decoded);
+          std::filesystem::exists(std::filesystem::path(root) / found, error))
+        return found;
   if (has_picture_extension(path) || std::filesystem::exists(whole, error)) return path;
   for (const char* suffix :
        {".jpg", ".png", ".jpeg", ".JPG", ".PNG", ".JPEG", ".webp", ".tif", ".tiff", ".bmp", ".gif"})

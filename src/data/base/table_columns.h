@@ -21,11 +21,14 @@ struct TableColumns {
   size_t name = kNoColumn;  // another column with a usual title of labels, perhaps the names of classes
   bool labels_title = false;
   std::optional<Split> flagged = {};       // split of the images with 1 or True, as in fastai's `is_valid`
+  bool numbered_split = false;             // splits are 0, 1 and 2: train, val and test, as in CelebA
+  bool signs = false;                      // classes are marked by 1 and -1
   std::vector<size_t> classes = {};        // columns of 0 and 1
   std::vector<std::string> unmarked = {};  // titles of the others next to them
 };
 
-// Returns the columns of a table with at least one row. Throws if the images' column has no usual title, or if several
+// Returns the columns of a table with at least one row. Without titles, the column of images is found by their suffix, and
+// the label in the only other one that holds no counts and no boxes. Throws if the images' column has no usual title, or if several
 // rows have boxes of one image.
 TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name);
 
@@ -54,7 +57,8 @@ const nlohmann::json* label_member(const nlohmann::json& entry);
 // ("train" or "train_images" for train.csv, "images") if that has the first image.
 std::string image_folder(const std::string& table, const std::string& first);
 
-// Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file. If an
+// Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file, and with
+// blanks for %20 if only that file exists. If an
 // absolute path ("C:/me/images/a.jpg") does not exist, it is another machine's: returns the longest end of it that does
 // exist in `root`.
 std::string with_suffix(const std::string& root, const std::string& path);

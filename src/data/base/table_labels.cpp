@@ -10,8 +10,9 @@
 
 namespace tessera::data {
 
-std::optional<bool> read_mark(std::string_view cell) {
+std::optional<bool> read_mark(std::string_view cell, bool signs) {
   const std::string mark = lower(without_fraction(trim(cell)));
+  if (signs && mark == "-1") return false;
   if (mark == "1" || mark == "true") return true;
   return mark == "0" || mark == "false" ? std::optional(false) : std::nullopt;
 }
@@ -20,11 +21,52 @@ bool is_bracketed(std::string_view cell) {
   return cell.size() >= 2 && cell.starts_with('[') && cell.ends_with(']');
 }
 
+namespace {
+
+// Returns the words of a cell that blanks separate.
+std::vector<std::string> blank_words(std::string_view cell) {
+  std::vector<std::string> words = split(cell, ' ');
+  std::erase_if(words, [](const std::string& word) { return trim(word).empty(); });
+  return words;
+}
+
+bool are_numbers(const std::vector<std::string>& words) {
+  return std::ranges::all_of(words,
+                             [](const std::string& word) { return parse_int(trim(word)).has_value(); });
+}
+
+using Cells = std::set<std::string_view>;
+
+// True if blanks separate the labels of cells. Those of words are in several cells, and some alone unless they are tags.
+bool blanks_divide(const Cells& cells, bool words_too, bool tags) {
+  std::map<std::string, int64_t, std::less<>> counts;
+  bool several = false, numbers = true, alone = tags;
+  for (const std::string_view cell : cells) {
+    const std::vector<std::string> words = blank_words(cell);
+    several = several || words.size() > 1;
+    numbers = numbers && are_numbers(words);
+    for (const std::string& word : std::set<std::string>(words.begin(), words.end())) ++counts[word];
+  }
+  if (!several || numbers || !words_too) return several && numbers;
+  for (const std::string_view cell : cells)
+    if (const std::vector<std::string> words = blank_words(cell); words.size() > 1)
+      for (const std::string& word : words) {
+        if (counts[word] < 2) return false;
+        alone = alone || cells.contains(word);
+      }
+  return alone;
+}
+
+}  // namespace
+
 std::vector<std::string> label_words(std::string_view cell, char separator) {
   const bool brackets = is_bracketed(cell);
-  if (brackets) cell = cell.substr(1, cell.size() - 2);
+  if (brackets) {
+    cell = cell.substr(1, cell.size() - 2);
+    separator = cell.find(',') == std::string_view::npos && are_numbers(blank_words(cell)) ? ' ' : ',';
+  }
   std::vector<std::string> words;
-  for (const std::string& part : split(cell, brackets ? ',' : separator)) {
+  for (const std::string& part : split(cell, separator)) {
     std::string_view word = trim(part);
     const bool quoted =
         brackets && word.size() >= 2 && (word[0] == '"' || word[0] == '\'') && word.back() == word[0];
@@ -35,7 +77,7 @@ std::vector<std::string> label_words(std::string_view cell, char separator) {
 }
 
 char label_separator(const std::vector<CsvRow>& rows, const TableColumns& columns) {
-  std::set<std::string_view> cells;
+  Cells cells;
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (columns.label < rows[i].fields.size()) cells.insert(trim(rows[i].fields[columns.label]));
   const auto divides = [&](char separator) {
@@ -47,7 +89,8 @@ char label_separator(const std::vector<CsvRow>& rows, const TableColumns& column
   };
   for (const char separator : {';', ','})
     if (columns.labels_title && divides(separator)) return separator;
-  return '|';
+  const bool tags = columns.header && lower(trim(rows[0].fields[columns.label])) == "tags";
+  return blanks_divide(cells, columns.labels_title, tags) ? ' ' : '|';
 }
 
 std::string_view class_of_boxes(std::string_view cell) {

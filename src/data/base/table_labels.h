@@ -13,17 +13,17 @@
 
 namespace tessera::data {
 
-// Reads a mark: 0, 1, 0.0, 1.0, True or False in any case. Nothing for another text.
-std::optional<bool> read_mark(std::string_view cell);
+// Reads a mark: 0, 1, 0.0, 1.0, True or False in any case, with `signs` also -1 for 0. Nothing for another text.
+std::optional<bool> read_mark(std::string_view cell, bool signs = false);
 
 // True for a list in brackets, as pandas writes one: "['cat', 'dog']", "[0, 1]".
 bool is_bracketed(std::string_view cell);
 
-// Returns the words of a cell, which bars separate, or commas in brackets.
+// Returns the words of a cell, which bars separate, or in brackets commas, or blanks between numbers as NumPy prints them.
 std::vector<std::string> label_words(std::string_view cell, char separator);
 
-// Returns the separator of several labels in a column: a bar, or in one with the title `labels` a semicolon or a comma
-// that divides a cell into labels of other cells.
+// Returns the separator of several labels in a column: a bar, or in one with the title `labels` or `tags` a semicolon, a
+// comma or a blank that divides a cell into labels of other cells. Blanks between numbers also separate.
 char label_separator(const std::vector<CsvRow>& rows, const TableColumns& columns);
 
 // Returns the synset of Kaggle's ImageNet tables, "n01440764 4 5 60 70 …" with the boxes of an image; others unchanged.

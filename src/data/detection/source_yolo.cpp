@@ -5,7 +5,6 @@
 // width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. If data.yaml has `kpt_shape`, key
 // points follow the box and are ignored. An image without a label file has no objects.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
+#include "data/base/source_labels.h"
 #include "data/base/table_columns.h"
 #include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
@@ -187,14 +187,6 @@ std::string labels_of(const std::string& image) {
   const std::string name = path.generic_string();
   const size_t at = name.rfind("/images/");
   return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
-}
-
-// Returns the number of a class, which other programs write as 0, 0.0 or 0.000000e+00.
-std::optional<int64_t> class_number(const std::string& word) {
-  if (const auto whole = parse_int(word)) return whole;
-  const auto value = parse_double(word);
-  if (!value || *value != std::trunc(*value) || std::abs(*value) > 1e9) return std::nullopt;
-  return static_cast<int64_t>(*value);
 }
 
 // Reads the lines of one label file, in pixels.

@@ -469,8 +469,7 @@ namespace {
 // Gives a validation file that lacks categories those of the training file, if it has no others.
 void add_training_categories(CocoFile& file, const SourceConfig& config) {
   if (config.path.empty() || !is_coco_path(config.path)) return;
-  std::error_code error;
-  const bool folder = fs::is_directory(config.path, error);
+  const bool folder = is_folder_path(config.path);
   const std::string train = folder ? file_of_split(config.path, Split::train) : config.path;
   if (train.empty()) return;
   std::vector<CocoCategory> theirs = categories_of(train);
@@ -489,8 +488,9 @@ std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   CocoFile file = read_coco(place.file, [&](std::vector<CocoImage>& images) {
     const std::string first = images.empty() ? "" : images[0].file;
     place.images = config.image_root.empty() ? coco_image_folder(place.file, first) : config.image_root;
+    const bool renamed = with_suffix(place.images, first) != first;  // without suffix, or with %20
     for (CocoImage& image : images)
-      if (is_absolute_path(image.file)) image.file = with_suffix(place.images, image.file);
+      if (renamed || is_absolute_path(image.file)) image.file = with_suffix(place.images, image.file);
     measure_images(images, place.images);
   });
   if (split == Split::validation) add_training_categories(file, config);
