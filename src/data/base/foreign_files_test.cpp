@@ -40,5 +40,57 @@ TEST(ForeignFiles, AListOfSplitsNextToFoldersIsNamedAsNotRead) {
       "DIR/train_test_split.txt is not read: make a table of the images, their labels and a column `split`");
 }
 
+// Folders without images, next to the one that holds the classes, are none.
+TEST(ForeignFiles, FoldersWithoutImagesAreNoClasses) {
+  const TemporaryFolder folder;
+  for (const char* name : {"images/pie/a.png", "images/pie/b.png", "images/soup/c.png", "images/soup/d.png",
+                           "meta/train.txt", "Annotations/pie/1.mat"})
+    folder.write(name, name);
+  const auto train = open_source({.path = folder.path()}, Split::train);
+  EXPECT_EQ(labels_in(*train).class_names(), (std::vector<std::string>{"pie", "soup"}));
+  // An empty folder may be a class that lacks its images.
+  const TemporaryFolder classes;
+  for (const char* name : {"cat/old/a.png", "cat/young/b.png"}) classes.write(name, name);
+  std::filesystem::create_directory(classes.path("dog"));
+  EXPECT_EQ(error_of([&] { open_source({.path = classes.path()}, Split::train); }, &classes),
+            "DIR/dog is an empty class: no image in it");
+}
+
+TEST(ForeignFiles, FoldersAndTablesNextToTheDataAreNamedAsNotRead) {
+  const TemporaryFolder folder;
+  for (const char* name : {"Train/0/a.png", "Train/0/b.png", "Train/1/c.png", "Test/0/d.png", "Test/1/e.png",
+                           "Meta/0.png", "Train_more/0/f.png", "notes/x.txt"})
+    folder.write(name, name);
+  folder.write("Train.csv", "Width,ClassId,Path\n9,0,Train/0/a.png\n");
+  folder.write("sizes.csv", "a,b\n1,2\n");
+  const auto train = open_source({.path = folder.path()}, Split::train);
+  EXPECT_EQ(train->size(), 3);
+  EXPECT_EQ(open_source({.path = folder.path()}, Split::validation)->size(), 2);
+  std::vector<std::string> lines;
+  for (const std::string& line : train->warnings()) lines.push_back(error_of([&] { fail(line); }, &folder));
+  EXPECT_EQ(lines, (std::vector<std::string>{
+                       "DIR: 2 folders with images next to Train are not read: Meta, Train_more",
+                       "DIR/Train.csv is not read: give it as the data to use its labels"}));
+}
+
+// Held-out images in one more folder have no labels, which a table gives.
+TEST(ForeignFiles, HeldOutImagesInOneFolderHaveNoLabels) {
+  const TemporaryFolder folder;
+  for (const char* name :
+       {"train/n1/images/a.png", "train/n2/images/b.png", "val/images/c.png", "val/images/d.png"})
+    folder.write(name, name);
+  folder.write("val/notes.txt", "c.png\tn2\t0\t32\t44\t62\nd.png\tn1\t1\t2\t3\t4\n");
+  const auto train = open_source({.path = folder.path()}, Split::train),
+             held_out = open_source({.path = folder.path()}, Split::validation);
+  EXPECT_EQ(held_out->size(), 2);
+  EXPECT_EQ(held_out->class_labels(), nullptr);
+  EXPECT_NE(error_of([&] { require_same_classes(*train, *held_out); }).find("--val-data names a table"),
+            std::string::npos);
+  const auto table =
+      open_source({.path = folder.path(), .val_path = folder.path("val/notes.txt")}, Split::validation);
+  EXPECT_EQ(labels_of(*table), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(table->read(0).name, folder.path("val/images/c.png"));
+}
+
 }  // namespace
 }  // namespace tessera::data

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -14,6 +16,7 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
+#include "data/base/table_columns.h"
 #include "text/unicode.h"
 
 namespace tessera::data {
@@ -21,7 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 64;  // folders below a class
+constexpr int kDeepest = 64;                      // folders below a class
+constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
 
 // The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
@@ -89,6 +93,7 @@ std::vector<std::string> class_folders(const std::string& root) {
 struct FolderPlace {
   std::string root;
   bool by_share;
+  std::vector<std::string> warnings = {};
 };
 
 bool holds_images(const fs::path& folder) {
@@ -114,8 +119,10 @@ SplitFolders split_folders(const std::string& path) {
   };
   SplitFolders usual;
   for (const char* name : {"test", "valid", "validation", "val"})
-    if (std::ranges::count(folders, name) > 0) usual.held_out = name;
-  if (std::ranges::count(folders, "train") > 0) usual.train = "train";
+    for (const std::string& folder : folders)
+      if (lower(folder) == name) usual.held_out = folder;
+  for (const std::string& folder : folders)
+    if (lower(folder) == "train") usual.train = folder;
   const bool all =
       std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
   // A class of trains among other classes.
@@ -132,10 +139,25 @@ SplitFolders split_folders(const std::string& path) {
   return {whole(named.train), whole(named.held_out)};
 }
 
-// Returns the only entry of a folder if that is a folder, else "".
+// True if a folder or one below it holds an image.
+bool holds_images_below(const fs::path& folder, int depth = 0) {
+  if (holds_images(folder)) return true;
+  return depth < kDeepest && std::ranges::any_of(list(folder, is_folder), [&](const std::string& name) {
+           return holds_images_below(folder / name, depth + 1);
+         });
+}
+
+// Returns the only folder in a folder, or the only one with images next to folders of other files (meta/,
+// annotations/); else "". An empty folder may be a class.
 std::string only_folder(const std::string& path) {
   const std::vector<std::string> folders = list(path, is_folder);
-  return folders.size() == 1 && !holds_images(path) ? (fs::path(path) / folders[0]).string() : "";
+  if (folders.empty() || holds_images(path)) return "";
+  std::vector<std::string> found;
+  for (size_t i = 0; i < folders.size() && found.size() < 2; ++i)
+    if (const fs::path folder = fs::path(path) / folders[i];
+        folders.size() == 1 || fs::is_empty(folder) || holds_images_below(folder))
+      found.push_back(folders[i]);
+  return found.size() == 1 ? (fs::path(path) / found[0]).string() : "";
 }
 
 // True if a folder's content looks like class folders: several folders and no image.
@@ -166,6 +188,35 @@ std::string classes_folder(const std::string& split) {
   return repeats || holds_classes(inner) ? inner : split;
 }
 
+// Returns a line about the folders with images next to the training folder that no split reads.
+std::vector<std::string> unread_folders(const std::string& path, const SplitFolders& splits) {
+  const std::string train = fs::path(splits.train).filename().string();
+  std::vector<std::string> unread;
+  for (const std::string& name : list(path, is_folder)) {
+    const std::string folder = (fs::path(path) / name).string();
+    const bool other = folder != splits.train && split_of_name(name) != Split::validation;
+    if (other && holds_images_below(folder)) unread.push_back(name);
+  }
+  if (unread.empty()) return {};
+  return {text(path, ": ", counted(std::ssize(unread), "folder"), " with images next to ", train, " ",
+               unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
+}
+
+// Returns a line for each table in a folder that has the labels of images.
+std::vector<std::string> unread_tables(const std::string& folder) {
+  std::vector<std::string> lines;
+  for (const std::string& name :
+       list(folder, [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); })) {
+    const std::string file = (fs::path(folder) / name).string();
+    std::string titles(kMostTitles, '\0');
+    std::ifstream(file, std::ios::binary).read(titles.data(), kMostTitles);
+    titles.resize(std::min(titles.find_first_of(std::string_view("\r\n\0", 3)), titles.size()));
+    if (std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
+      lines.push_back(text(file, " is not read: give it as the data to use its labels"));
+  }
+  return lines;
+}
+
 FolderPlace find_folder(const SourceConfig& config, Split split) {
   const std::string path = set_folder(path_of(config, split));
   const bool own_path = !config.val_path.empty();
@@ -179,7 +230,7 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
   if (only_held_out) fail(path, " has ", held_out, " but no train folder");
   if (!has_train) return {path, !own_path};
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
-  return {train, !own_path && held_out.empty()};
+  return {train, !own_path && held_out.empty(), unread_folders(path, splits)};
 }
 
 // Returns the class names of the training split, which the validation set must share.
@@ -290,6 +341,25 @@ void count_strays(const std::string& root, LeftOut& left_out) {
       left_out.add_stray_image();
 }
 
+// True if the only folder of held-out data is no class, but the images of a set in one more folder: val/images.
+bool is_unsorted(const FolderPlace& place, const SourceConfig& config) {
+  const std::vector<std::string> found = list(place.root, is_folder);
+  if (found.size() != 1) return found.empty();
+  const std::string name = lower(found[0]);
+  const bool usual = name == "images" || name == lower(fs::path(place.root).filename().string());
+  return usual && !place.by_share && !config.path.empty() &&
+         std::ranges::count(required_classes(config), found[0]) == 0;
+}
+
+// Returns lines about the data next to the class folders of the training split that are not read.
+std::vector<std::string> unread_warnings(const SourceConfig& config, const FolderPlace& place, Split split) {
+  std::vector<std::string> lines = place.warnings;
+  if (split != Split::train) return lines;
+  for (const std::string& folder : std::set<std::string>{path_of(config, Split::train), place.root})
+    std::ranges::move(unread_tables(folder), std::back_inserter(lines));
+  return lines;
+}
+
 class FolderSource final : public FileSource {
  public:
   using FileSource::FileSource;
@@ -306,8 +376,9 @@ bool is_folder_path(const std::string& path) {
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   FolderPlace place = find_folder(config, split);
   const bool reports = split == Split::train || !place.by_share;  // once per folder
-  if (list(place.root, is_folder).empty()) {
+  if (split == Split::train ? list(place.root, is_folder).empty() : is_unsorted(place, config)) {
     if (FileSet flat = flat_set(place.root, reports); !flat.paths.empty()) {
+      flat.warnings = unread_warnings(config, place, split);
       if (place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
       return without_labels(std::make_unique<FolderSource>(std::move(flat)));
     }
@@ -334,8 +405,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines(), set.warnings = warnings.lines();
-  if (reports)
-    for (std::string& line : level_warnings(place.root, found)) set.warnings.push_back(std::move(line));
+  if (reports) std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
+  std::ranges::move(unread_warnings(config, place, split), std::back_inserter(set.warnings));
   return std::make_unique<FolderSource>(std::move(set));
 }
 
