@@ -30,15 +30,16 @@ struct YamlText {
 };
 
 struct YoloYaml {
-  YamlText path, train, val, test;
-  std::vector<std::string> names;  // by class number
-  bool keypoints = false;          // labels have key points after the box (`kpt_shape`)
+  YamlText path;
+  std::vector<YamlText> train, val, test;  // folders or lists of images
+  std::vector<std::string> names;          // by class number
+  bool keypoints = false;                  // labels have key points after the box (`kpt_shape`)
 };
 
 inline constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;  // bytes
 
 // Parses the usual forms of YAML: `key: value`, and names as `[a, b]`, `{0: a, 1: b}`, a list of lines `- a` or of lines
-// `0: a`. Skips other keys along with their indented lines. An error has the file `where` and the line.
+// `0: a`; the folders of a split may be such a list too. Skips other keys along with their indented lines. An error has the file `where` and the line.
 YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where);
 
 }  // namespace tessera::data

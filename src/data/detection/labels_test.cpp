@@ -206,8 +206,8 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
         "download: |\n  a: [b\n  import: x\nnames: [cat, dog, owl]"}) {
     const YoloYaml read = parse_yolo_yaml("train: a/b  # c\n" + form + "\nval: '../v'\n", "d.yaml");
     EXPECT_EQ(read.names, kNames) << form;
-    EXPECT_EQ(read.train.value, "a/b");
-    EXPECT_EQ(read.val.value, "../v");
+    EXPECT_EQ(read.train.at(0).value, "a/b");
+    EXPECT_EQ(read.val.at(0).value, "../v");
   }
   const std::vector<std::pair<std::string, std::string>> faults = {
       {"nc: 2\nnames: [cat, dog, owl]", "d.yaml line 1: 'nc' is 2, but 'names' has 3 classes"},
@@ -220,8 +220,7 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
       {"names: [&a b]", "d.yaml line 1: '&a b' is no plain text"},
       {"names: [a]\nnames: [b]", "d.yaml line 2: repeats the key 'names'"},
       {"train: a", "d.yaml has no 'names', the list of classes"},
-      {"train: [a, b]\nnames: [c]",
-       "d.yaml line 1: 'train' is a list, must be one folder or one .txt list of images"},
+      {"path: [a, b]\nnames: [c]", "d.yaml line 1: 'path' is a list, must be one text"},
       {"just text\nnames: [c]", "d.yaml line 1: 'just text' is no 'key: value'"}};
   for (const auto& [content, line] : faults)
     EXPECT_EQ(error_of([&] { parse_yolo_yaml(content, "d.yaml"); }), line);
@@ -308,6 +307,21 @@ TEST_F(LabelFiles, YoloPathsOfAnotherMachine) {
     const auto source = open_source({.path = path()}, Split::train);
     ASSERT_EQ(source->size(), 1) << train;
     EXPECT_EQ(boxes_of(*source, 0), (Boxes{{10, 5, 30, 15, 1}})) << train;
+    EXPECT_EQ(open_source({.path = path()}, Split::validation)->size(), 1) << train;
+  }
+}
+
+TEST_F(LabelFiles, YoloTakesSeveralFolders) {
+  add_image("images/train/a.png"), add_image("images/more/b.png"), add_image("images/val/c.png");
+  folder_.write("labels/more/b.txt", "1 0.5 0.4 0.5 0.4\n");
+  for (const std::string train :
+       {"[images/train, 'images/more']", "\n  - images/train  # first\n  - images/more",
+        "\n- train.txt\n- images/more"}) {
+    folder_.write("train.txt", "images/train/a.png\n");
+    folder_.write("data.yaml", "train: " + train + "\nval: images/val\nnames: [x, y]\n");
+    const auto source = open_source({.path = path()}, Split::train);
+    ASSERT_EQ(source->size(), 2) << train;
+    EXPECT_EQ(boxes_of(*source, 1), (Boxes{{10, 5, 30, 15, 1}})) << train;
     EXPECT_EQ(open_source({.path = path()}, Split::validation)->size(), 1) << train;
   }
 }

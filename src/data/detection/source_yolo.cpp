@@ -93,9 +93,10 @@ bool holds_labels(const fs::path& folder, int depth = 0) {
          std::ranges::any_of(folders, [&](const fs::path& inner) { return holds_labels(inner, depth + 1); });
 }
 
-// The images of one split: a folder, or a list of paths.
+// The images of one split: folders, or lists of paths.
 struct YoloSplit {
-  std::string root, images;
+  std::string root, images;  // the first place
+  std::vector<std::string> others = {};
   std::vector<std::string> classes;
   bool by_share = false, keypoints = false;
 };
@@ -129,16 +130,19 @@ std::string place_of(const std::string& yaml, const YoloYaml& keys, const YamlTe
 
 YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::string& yaml) {
   const YoloYaml keys = parse_yolo_yaml(read_list_text(yaml, kMostYamlBytes), yaml);
-  const YamlText& held_out = keys.val.value.empty() ? keys.test : keys.val;
-  const bool held = split == Split::validation && !held_out.value.empty();
-  const YamlText& chosen = held ? held_out : keys.train;
-  if (chosen.value.empty()) fail(yaml, " has no '", held ? "val" : "train", "', the folder of images");
+  const std::vector<YamlText>& held_out = keys.val.empty() ? keys.test : keys.val;
+  const bool held = split == Split::validation && !held_out.empty();
+  const std::vector<YamlText>& chosen = held ? held_out : keys.train;
+  if (chosen.empty()) fail(yaml, " has no '", held ? "val" : "train", "', the folder of images");
   const std::string root =
       config.image_root.empty() ? fs::path(yaml).parent_path().string() : config.image_root;
+  std::vector<std::string> places;
+  for (const YamlText& one : chosen) places.push_back(place_of(yaml, keys, one, config.image_root));
   return {.root = root,
-          .images = place_of(yaml, keys, chosen, config.image_root),
+          .images = places[0],
+          .others = {places.begin() + 1, places.end()},
           .classes = keys.names,
-          .by_share = held_out.value.empty() && config.val_path.empty(),
+          .by_share = held_out.empty() && config.val_path.empty(),
           .keypoints = keys.keypoints};
 }
 
@@ -157,28 +161,25 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
           .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
 }
 
-// Returns the paths of a split's images: all images of a folder, or those in a list, relative to its folder.
-std::vector<std::string> image_paths(const YoloSplit& split, LeftOut& left_out) {
-  std::vector<std::string> paths;
-  if (folder_there(split.images)) {
-    for (const std::string& file : files_below(split.images))
+// Adds the paths of the images of a folder, or those in a list, relative to its folder.
+void add_image_paths(const std::string& place, std::vector<std::string>& paths, LeftOut& left_out) {
+  if (folder_there(place)) {
+    for (const std::string& file : files_below(place))
       if (is_image_file(file))
         paths.push_back(file);
       else if (!file.ends_with(".txt"))  // some sets have the labels next to the images
         left_out.add(fs::path(file).filename().string());
-    return paths;
+    return;
   }
-  const std::vector<std::string> lines =
-      tessera::split(read_list_text(split.images, uint64_t{1} << 30), '\n');
+  const std::vector<std::string> lines = tessera::split(read_list_text(place, uint64_t{1} << 30), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string line = portable_path(std::string(trim(lines[i])));
     if (line.empty()) continue;
     if (!has_picture_extension(line))
-      fail(split.images, " line ", i + 1, ": '", printable(line), "' is no path of an image");
-    const fs::path folder = fs::path(split.images).parent_path();
+      fail(place, " line ", i + 1, ": '", printable(line), "' is no path of an image");
+    const fs::path folder = fs::path(place).parent_path();
     paths.push_back((folder / with_suffix(folder.string(), line)).lexically_normal().string());
   }
-  return paths;
 }
 
 // Returns the label file of an image: the last folder "images" of its path becomes "labels".
@@ -337,7 +338,9 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
   for (std::string& name : own.classes)
     file.categories.push_back({std::ssize(file.categories), std::move(name)});
   LeftOut left_out;
-  const std::vector<std::string> paths = image_paths(own, left_out);
+  std::vector<std::string> paths;
+  add_image_paths(own.images, paths, left_out);
+  for (const std::string& place : own.others) add_image_paths(place, paths, left_out);
   for (const std::string& image : paths) {
     const std::string name = fs::path(image).lexically_proximate(own.root).string();
     file.images.push_back({.number = std::ssize(file.images) + 1, .file = name});

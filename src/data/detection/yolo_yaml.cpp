@@ -59,11 +59,26 @@ class YamlReader {
     if (found == entries_.end()) return {};
     const Entry& entry = found->second;
     if (!entry.block.empty() || entry.value.value.starts_with("["))
-      wrong(entry.value.line, "'", key, "' is a list, must be one folder or one .txt list of images");
+      wrong(entry.value.line, "'", key, "' is a list, must be one text");
     return {plain(entry.value.value, entry.value.line), entry.value.line};
   }
 
   bool has(const std::string& key) const { return entries_.contains(key); }
+
+  // Returns the text of one line, or those of a list.
+  std::vector<YamlText> texts(const std::string& key) const {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return {};
+    const auto& [value, block] = found->second;
+    if (block.empty() && !value.value.starts_with("[")) {
+      const YamlText one = scalar(key);
+      return one.value.empty() ? std::vector<YamlText>() : std::vector{one};
+    }
+    std::vector<YamlText> out;
+    for (std::string& word : in_order(block.empty() ? flow_items(value) : block, !block.empty()))
+      out.push_back({std::move(word), value.line});
+    return out;
+  }
 
   std::vector<std::string> names() const {
     const auto found = entries_.find("names");
@@ -173,7 +188,7 @@ class YamlReader {
         wrong(item.line, "'", printable(item.value, 40), "' is no '- NAME', as the lines before it");
       names.push_back(
           plain(std::string(trim(std::string_view(item.value).substr(dashes ? 2 : 0))), item.line));
-      if (names.back().empty()) wrong(item.line, "the name of class ", names.size() - 1, " is empty");
+      if (names.back().empty()) wrong(item.line, "item ", names.size() - 1, " of the list is empty");
     }
     return names;
   }
@@ -207,8 +222,8 @@ class YamlReader {
 
 YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where) {
   const YamlReader reader(content, where);
-  return {reader.scalar("path"), reader.scalar("train"), reader.scalar("val"),
-          reader.scalar("test"), reader.names(),         reader.has("kpt_shape")};
+  return {reader.scalar("path"), reader.texts("train"), reader.texts("val"),
+          reader.texts("test"),  reader.names(),        reader.has("kpt_shape")};
 }
 
 }  // namespace tessera::data
