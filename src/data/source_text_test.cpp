@@ -112,6 +112,37 @@ TEST(ConversationsSource, APathNamesTheFileAndItsImages) {
       "data path 'conversations:DIR/ask.jsonl' must be conversations:FILE,IMAGES");
 }
 
+// A template's parts in place of one text, as transformers and OpenAI's clients write them; a question with one answer.
+TEST(ConversationsSource, TurnsMayHaveParts) {
+  const TemporaryFolder folder;
+  const auto turns = [&](const std::string& record) {
+    folder.write("parts.json", "[" + record + "]");
+    const auto source = open_source(
+        {.path = "conversations:" + folder.path("parts.json") + ",shapes:train=8,val=8"}, Split::train);
+    const RawSample sample = source->read(0);
+    EXPECT_EQ(sample.name, "shapes train sample 3") << record;
+    return sample.annotation.captions;
+  };
+  const std::string answer = R"({"role": "assistant", "content": [{"type": "text", "text": "a dog"}]})";
+  for (const std::string& record :
+       {R"({"images": ["3"], "messages": [{"role": "user", "content": [{"type": "image"}, )"
+        R"({"type": "text", "text": "what?"}]}, )" +
+            answer + "]}",
+        R"({"messages": [{"role": "user", "content": [{"type": "image", "image": "3"}, )"
+        R"({"type": "text", "text": "what?"}]}, )" +
+            answer + "]}",
+        R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "3"}}, )"
+        R"({"type": "text", "text": "what?"}]}, )" +
+            answer + "]}"})
+    EXPECT_EQ(turns(record), (std::vector<std::string>{"<image>\nwhat?", "a dog"})) << record;
+  EXPECT_EQ(turns(R"({"image": "3", "question": "what?", "answer": "a dog"})"),
+            (std::vector<std::string>{"what?", "a dog"}));
+  const std::string audio =
+      R"({"image": "3", "messages": [{"role": "user", "content": [{"type": "audio"}]}, )" + answer + "]}";
+  EXPECT_EQ(error_of([&] { turns(audio); }, &folder),
+            "DIR/parts.json entry 1: a part of 'content' has the type \"audio\", must be text or image");
+}
+
 // As LLaVA's mix665k: entries without an image are text alone, and an answer before the first question is left
 // out.
 TEST(ConversationsSource, EntriesWithoutAnImageAreTextAlone) {

@@ -36,20 +36,16 @@ std::vector<std::string> captions_of_lines(std::string_view text, const std::str
 std::vector<std::string> captions_of_json(const nlohmann::json& object, const std::string& where) {
   std::vector<std::string> captions;
   if (!object.is_object()) return captions;
-  if (const auto one = object.find("caption"); one != object.end()) {
-    // img2dataset writes null where a page has none.
-    if (!one->is_string() && !one->is_null())
-      fail(where, ": 'caption' is ", one->type_name(), ", must be text");
-    if (one->is_string()) captions.push_back(checked(one->get_ref<const std::string&>(), where));
-  }
-  const auto several = object.find("captions");
-  if (several == object.end()) return captions;
-  if (!several->is_array())
-    fail(where, ": 'captions' is ", several->type_name(), ", must be an array of texts");
-  for (const auto& caption : *several) {
-    if (!caption.is_string())
-      fail(where, ": 'captions' holds ", caption.type_name(), ", must be an array of texts");
-    captions.push_back(checked(caption.get_ref<const std::string&>(), where));
+  for (const char* key : {"caption", "captions"}) {
+    const auto found = object.find(key);
+    if (found == object.end() || found->is_null()) continue;  // img2dataset writes null where a page has none
+    if (!found->is_string() && !found->is_array())
+      fail(where, ": '", key, "' is ", found->type_name(), ", must be text or an array of texts");
+    for (const auto& caption : found->is_array() ? *found : nlohmann::json::array({*found})) {
+      if (!caption.is_string())
+        fail(where, ": '", key, "' holds ", caption.type_name(), ", must be an array of texts");
+      captions.push_back(checked(caption.get_ref<const std::string&>(), where));
+    }
   }
   return captions;
 }

@@ -25,7 +25,9 @@ TEST(Captions, JsonHasOneOrSeveral) {
   EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"captions": ["a", "b"]})"), "x"), (Texts{"a", "b"}));
   EXPECT_TRUE(captions_of_json(nlohmann::json::parse(R"({"label": 3})"), "x").empty());
   EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"captions": [3]})"), "x"), Error);
-  EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"caption": []})"), "x"), Error);
+  EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"caption": ["a", "b"]})"), "x"), (Texts{"a", "b"}));
+  EXPECT_EQ(captions_of_json(nlohmann::json::parse(R"({"captions": "a"})"), "x"), Texts{"a"});
+  EXPECT_THROW(captions_of_json(nlohmann::json::parse(R"({"caption": 3})"), "x"), Error);
 }
 
 TEST(Captions, ProblemsAreNamed) {
@@ -44,6 +46,25 @@ TEST(CaptionFiles, LinesOfOnePathAreOneSample) {
   EXPECT_EQ(source->size(), 2);
   EXPECT_EQ(source->class_labels(), nullptr);
   EXPECT_TRUE(source->problems().empty());
+}
+
+// A map of images to texts has captions, unless these look like classes.
+TEST(CaptionFiles, AMapOfImagesHasCaptionsOrClasses) {
+  const TemporaryFolder folder;
+  folder.write("a.png", "x");
+  const auto open = [&](const std::string& content) {
+    return open_source({.path = folder.write("t.json", content), .val_share = 0}, Split::train);
+  };
+  for (const char* texts :
+       {R"({"a.png": ["a dog runs on grass", "a dog"], "b.png": ["two cats look at a bird"]})",
+        R"([{"image": "a.png", "caption": ["a dog runs on grass", "a dog"]}])"}) {
+    const auto source = open(texts);
+    EXPECT_EQ(source->class_labels(), nullptr) << texts;
+    EXPECT_EQ(source->read(0).annotation.captions, (Texts{"a dog runs on grass", "a dog"})) << texts;
+  }
+  const auto source =
+      open(R"({"a.png": ["black bird", "tern"], "b.png": ["tern"], "c.png": ["black bird"]})");
+  EXPECT_EQ(labels_in(*source).class_names(), (Texts{"black bird", "tern"}));
 }
 
 TEST(CaptionFiles, AnEmptyCaptionOfATableIsNamed) {

@@ -30,9 +30,46 @@ std::string word(const Json& record, const char* key, const std::string& where) 
   return found->get<std::string>();
 }
 
-// Reads "answers" of a question: texts, or objects with one.
+// Returns the text of a turn. A template's parts are joined, and an image among them is the word for it.
+std::string turn_text(const Json& turn, const std::string& where) {
+  const auto content = turn.find("content");
+  if (content == turn.end()) return word(turn, "value", where);
+  if (!content->is_array()) return word(turn, "content", where);
+  std::string text;
+  for (const Json& part : *content) {
+    const Json kind = part.is_object() ? part.value("type", Json()) : Json();
+    if (kind == "image" || kind == "image_url")
+      text += text.empty() ? "<image>\n" : "\n<image>";
+    else if (kind == "text")
+      text += word(part, "text", where);
+    else
+      fail(where, ": a part of 'content' has the type ", printable(kind.dump(), 40),
+           ", must be text or image");
+  }
+  return text;
+}
+
+// Returns the image that a part of the turns names, as {"image": "a.jpg"} or {"image_url": {"url": "a.jpg"}}; "" without one.
+std::string image_of_parts(const Json& record, const std::string& where) {
+  std::vector<std::string> images;
+  for (const Json& turn : record.value("messages", Json::array())) {
+    const Json parts = turn.is_object() ? turn.value("content", Json()) : Json();
+    for (const Json& part : parts.is_array() ? parts : Json::array()) {
+      const Json link = part.is_object() ? part.value("image_url", Json()) : Json();
+      const Json name = link.is_object()   ? link.value("url", Json())
+                        : part.is_object() ? part.value("image", link)
+                                           : link;
+      if (name.is_string()) images.push_back(name.get<std::string>());
+    }
+  }
+  if (images.size() > 1) fail(where, " has ", images.size(), " images, must have one");
+  return images.empty() ? "" : images[0];
+}
+
+// Reads "answers" of a question, texts or objects with one; or its only "answer".
 std::vector<std::string> answers_of(const Json& record, const std::string& where) {
   const auto answers = record.find("answers");
+  if (answers == record.end() && record.contains("answer")) return {word(record, "answer", where)};
   if (answers == record.end() || !answers->is_array() || answers->empty())
     fail(where, " has a question without 'answers'");
   std::vector<std::string> all;
@@ -109,7 +146,7 @@ std::string with_folder(const std::string& name) {
 // Returns the name of a record's image, "" if it has none. A list must have one.
 std::string image_of(const Json& record, const std::string& where) {
   const auto one = record.find("image"), named = one != record.end() ? one : record.find("images");
-  if (named == record.end() || named->is_null()) return "";
+  if (named == record.end() || named->is_null()) return image_of_parts(record, where);
   if (named->is_array() && named->size() > 1)
     fail(where, ": 'image' is a list of ", named->size(), ", must be one image");
   const Json& name = named->is_array() && !named->empty() ? named->front() : *named;
@@ -188,7 +225,7 @@ std::vector<std::string> conversation_turns(const Json& record, const std::strin
     if (human != (turns.size() % 2 == 0))
       fail(where, ": turn ", turns.size() + 1, " is from '", printable(role),
            "', human and gpt must alternate");
-    turns.push_back(word(turn, turn.contains("content") ? "content" : "value", where));
+    turns.push_back(turn_text(turn, where));
   }
   if (turns.size() < 2 || turns.size() % 2 != 0) fail(where, " has ", turns.size(), " turns, must be pairs");
   return turns;

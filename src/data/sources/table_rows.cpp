@@ -196,20 +196,36 @@ nlohmann::json entries_of_columns(const nlohmann::json& columns, const std::stri
   return entries;
 }
 
+// Returns a member of an object; null if there is none.
+nlohmann::json member_of(const nlohmann::json& object, const char* key) {
+  return object.is_object() ? object.value(key, nlohmann::json()) : nlohmann::json();
+}
+
 // Returns an entry for each image of {"images", "annotations", "categories"} without boxes, as iNaturalist has them.
 nlohmann::json entries_of_annotations(const nlohmann::json& content) {
   std::map<std::string, nlohmann::json> names, labels;
-  for (const nlohmann::json& category : content.value("categories", nlohmann::json::array()))
-    names[category.value("id", nlohmann::json()).dump()] = category.value("name", nlohmann::json());
+  for (const nlohmann::json& category : member_of(content, "categories"))
+    names[member_of(category, "id").dump()] = member_of(category, "name");
   for (const nlohmann::json& one : content["annotations"])
-    labels[one.value("image_id", nlohmann::json()).dump()].push_back(
-        one.value("category_id", nlohmann::json()));
+    labels[member_of(one, "image_id").dump()].push_back(member_of(one, "category_id"));
   nlohmann::json entries = nlohmann::json::array();
   for (const nlohmann::json& image : content["images"]) {
-    nlohmann::json entry = {{"path", image.value("file_name", nlohmann::json())}};
-    const nlohmann::json& classes = labels[image.value("id", nlohmann::json()).dump()];
+    nlohmann::json entry = {{"path", member_of(image, "file_name")}};
+    const nlohmann::json& classes = labels[member_of(image, "id").dump()];
     if (classes.size() > 1) entry["labels"] = classes;
     if (classes.size() == 1) entry["label"] = classes[0], entry["class_name"] = names[classes[0].dump()];
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+// Returns an entry for each row of {"columns": […], "data": [[…]]}, as pandas writes it.
+nlohmann::json entries_of_rows(const nlohmann::json& columns, const nlohmann::json& rows) {
+  nlohmann::json entries = nlohmann::json::array();
+  for (const nlohmann::json& row : rows) {
+    nlohmann::json entry = nlohmann::json::object();
+    for (size_t i = 0; row.is_array() && i < std::min(row.size(), columns.size()); ++i)
+      if (columns[i].is_string()) entry[columns[i].get<std::string>()] = row[i];
     entries.push_back(std::move(entry));
   }
   return entries;
@@ -224,12 +240,31 @@ bool are_images_of(const std::string& name, const nlohmann::json& images) {
          });
 }
 
-// Returns the entries of {"a.jpg": "cat"} or {"cat": ["a.jpg"]}; none if it has neither form.
+// True if the values of a map, or those in its lists, are captions: most differ, and they have three words on average.
+bool are_captions(const nlohmann::json& map) {
+  std::set<std::string> distinct;
+  int64_t texts = 0, words = 0;
+  for (const nlohmann::json& value : map)
+    for (const nlohmann::json& one : value.is_array() ? value : nlohmann::json::array({value})) {
+      if (!one.is_string()) return false;
+      const auto& caption = one.get_ref<const std::string&>();
+      distinct.insert(caption);
+      ++texts, words += 1 + std::ranges::count(trim(caption), ' ');
+    }
+  return 2 * std::ssize(distinct) > texts && words >= 3 * texts;
+}
+
+// Returns the entries of {"a.jpg": "cat"}, {"a.jpg": "a cat on a mat"} or {"cat": ["a.jpg"]}; none for other forms.
 nlohmann::json entries_of_map(const nlohmann::json& map) {
   nlohmann::json entries = nlohmann::json::array();
+  const bool captions = are_captions(map);
   for (const auto& [key, value] : map.items())
     if (has_picture_extension(key))
-      entries.push_back({{"path", key}, {value.is_array() ? "labels" : "label", value}});
+      entries.push_back({{"path", key},
+                         {captions           ? "captions"
+                          : value.is_array() ? "labels"
+                                             : "label",
+                          value}});
     else if (are_images_of(key, value))
       for (const nlohmann::json& image : value) entries.push_back({{"path", image}, {"label", key}});
     else
@@ -237,7 +272,7 @@ nlohmann::json entries_of_map(const nlohmann::json& map) {
   return entries;
 }
 
-nlohmann::json entries_of(const nlohmann::json& content, const std::string& path, int depth = 0);
+nlohmann::json entries_of(nlohmann::json content, const std::string& path, int depth = 0);
 
 // Returns the entries of {"train": …, "val": …}; none if the names are no splits.
 nlohmann::json entries_of_splits(const nlohmann::json& splits, const std::string& path, int depth) {
@@ -252,32 +287,27 @@ nlohmann::json entries_of_splits(const nlohmann::json& splits, const std::string
   return all;
 }
 
+// Makes pairs ["a.jpg", "cat"] and triples ["a.jpg", 0, "cat"] objects.
+void name_members(nlohmann::json& entry) {
+  if (!entry.is_array() || entry.size() < 2 || !entry[0].is_string()) return;
+  nlohmann::json named = {{"path", entry[0]}, {"label", entry[1]}};
+  if (entry.size() == 3 && entry[1].is_number()) named["class_name"] = entry[2];
+  entry = std::move(named);
+}
+
 // Returns one object for each image of a table in any of the forms of other programs.
-nlohmann::json entries_of(const nlohmann::json& content, const std::string& path, int depth) {
-  nlohmann::json entries = nlohmann::json::array();
-  const auto has = [&](const char* key) { return content.contains(key) && content[key].is_array(); };
+nlohmann::json entries_of(nlohmann::json content, const std::string& path, int depth) {
   if (content.is_array()) {
-    for (const nlohmann::json& one : content) {
-      const bool pair = one.is_array() && one.size() >= 2 && one[0].is_string();
-      entries.push_back(pair ? nlohmann::json{{"path", one[0]}, {"label", one[1]}} : one);
-      if (pair && one.size() == 3 && one[1].is_number()) entries.back()["class_name"] = one[2];
-    }
-    return entries;
+    for (nlohmann::json& entry : content) name_members(entry);
+    return content;
   }
+  nlohmann::json entries = nlohmann::json::array();
   if (!content.is_object() || depth > 1) return entries;
+  const auto has = [&](const char* key) { return content.contains(key) && content[key].is_array(); };
   if (has("images") && has("annotations")) return entries_of_annotations(content);
-  if (const nlohmann::json* paths = path_member(content);
-      paths && paths->is_structured() && content.size() > 1)
-    return entries_of_columns(content, path);
-  if (has("columns") && has("data")) {
-    for (const nlohmann::json& row : content["data"]) {
-      nlohmann::json entry;
-      for (size_t i = 0; i < row.size() && i < content["columns"].size(); ++i)
-        entry[content["columns"][i].get<std::string>()] = row[i];
-      entries.push_back(std::move(entry));
-    }
-    return entries;
-  }
+  const nlohmann::json* paths = path_member(content);
+  if (paths && paths->is_structured() && content.size() > 1) return entries_of_columns(content, path);
+  if (has("columns") && has("data")) return entries_of_rows(content["columns"], content["data"]);
   if (entries = entries_of_splits(content, path, depth); !entries.empty()) return entries;
   if (entries = entries_of_map(content); !entries.empty()) return entries;
   return content.size() == 1 ? entries_of(content.front(), path, depth + 1) : entries;
@@ -352,9 +382,11 @@ nlohmann::json json_entries(const std::string& path) {
 }
 
 ImageTable read_json(const std::string& path) {
-  const nlohmann::json content = json_entries(path), list = entries_of(content, path);
-  if (list.empty() && !content.is_array())
-    fail(path, " is ", content.type_name(), R"(, must be a list of {"path": …, "label": …})");
+  nlohmann::json content = json_entries(path);
+  const std::string kind = content.type_name();
+  const nlohmann::json list = entries_of(std::move(content), path);
+  if (list.empty() && kind != "array")
+    fail(path, " is ", kind, R"(, must be a list of {"path": …, "label": …})");
   ImageTable table;
   table.labelled = list.empty() || std::any_of(list.begin(), list.end(), [](const nlohmann::json& entry) {
                      return !entry.is_object() || label_member(entry) || entry.contains("labels");
