@@ -71,6 +71,17 @@ void refuse_image(const std::string& path) {
              "`tessera predict` takes single images");
 }
 
+// Returns the folder of a set of objects, which archives put into further folders (archive/VOCdevkit/VOC2012); else the
+// path itself.
+std::string set_inside(const std::string& path) {
+  std::error_code error;
+  if (path.empty() || !std::filesystem::is_directory(path, error)) return path;
+  const std::string found = folder_below(path, [](const std::string& folder) {
+    return is_coco_path(folder) || is_voc_path(folder) || is_yolo_path(folder);
+  });
+  return found.empty() ? path : found;
+}
+
 }  // namespace
 
 void add_source_kind(const SourceKind& kind) { kinds().insert(kinds().begin(), kind); }
@@ -78,8 +89,9 @@ void add_source_kind(const SourceKind& kind) { kinds().insert(kinds().begin(), k
 const SourceKind& find_source_kind(const std::string& path) {
   if (path.empty()) fail_usage("no data: give a path such as ", kShapes.example);
   refuse_remote_path(path);
+  const std::string set = set_inside(path);
   for (const SourceKind& kind : kinds())
-    if (kind.matches(path)) return kind;
+    if (kind.matches(set)) return kind;
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     const std::string scheme = path.substr(0, path.find(':'));
@@ -97,7 +109,9 @@ const SourceKind& find_source_kind(const std::string& path) {
 std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Split split) {
   if (!(config.val_share >= 0 && config.val_share < 1))
     fail_usage("val_share is ", config.val_share, ", must be at least 0 and below 1");
-  return find_source_kind(path_of(config, split)).open(config, split);
+  SourceConfig inside = config;
+  inside.path = set_inside(config.path), inside.val_path = set_inside(config.val_path);
+  return find_source_kind(path_of(config, split)).open(inside, split);
 }
 
 std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {

@@ -200,6 +200,14 @@ TEST_F(Lists, ImagesAreFoundBelowTheTable) {
             folder.path("data_256/a/alley/1.jpg"));
 }
 
+TEST_F(Lists, SeveralNumbersAfterANameAreRefused) {
+  EXPECT_EQ(
+      error_of([&] { open("l.txt", "Abyssinian_100 1 1 1\n"); }, &folder),
+      "DIR/l.txt line 1 has '1 1 1' after the path, must be one label; several belong in a table, as in "
+      "'a.jpg,0|1'");
+  EXPECT_EQ(labels("l.txt", "1025794 707-320\n1025795 A340\n"), (Names{"707-320", "A340"}));
+}
+
 TEST_F(Lists, PathsWithEscapesOfUrls) {
   folder.write("my cat.png", "A"), folder.write("100%25.png", "B");
   const auto source = open("l.csv", "path,label\nmy%20cat.png,x\n100%25.png,y\n");

@@ -49,6 +49,15 @@ bool is_path(std::string_view words) {
 
 std::string_view first_word(std::string_view words) { return words.substr(0, words.find_first_of(kBlanks)); }
 
+// True if two or more numbers follow the first word: "Abyssinian_100 1 1 1" is no path "Abyssinian_100 1 1".
+bool has_numbers_alone(std::string_view words) {
+  const std::string_view first = first_word(words), rest = trim(words.substr(first.size()));
+  const std::vector<std::string> parts = split(rest, ' ');
+  return image_end(words) == std::string_view::npos && parts.size() > 1 &&
+         std::ranges::all_of(parts,
+                             [](const std::string& part) { return parse_double(trim(part)).has_value(); });
+}
+
 // Returns the words of a label after its path. Throws for several numbers, or for a number and a word, which may be
 // labels, boxes or a split.
 std::string checked_label(std::string_view rest, const std::string& where) {
@@ -95,7 +104,7 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
       const std::string where = text(name, " line ", at);
       ListLine line{at, std::string(without_quotes(words)), ""};
       if (list.labelled) {
-        const size_t length = path_length(words);
+        const size_t length = has_numbers_alone(words) ? first_word(words).size() : path_length(words);
         const std::string_view all_words = words;
         const std::string_view rest = trim(all_words.substr(std::min(length, words.size())));
         if (rest.empty())

@@ -311,6 +311,36 @@ TEST_F(LabelFiles, YoloPathsOfAnotherMachine) {
   }
 }
 
+// Darknet's lists and names, as CVAT writes them.
+TEST_F(LabelFiles, YoloOfDarknet) {
+  add_image("obj_train_data/a.png"), add_image("obj_train_data/b.png"), add_image("obj_valid_data/c.png");
+  folder_.write("obj_train_data/b.txt", "1 0.5 0.4 0.5 0.4\n");
+  folder_.write("obj.names", "x\ny\n");
+  folder_.write("obj.data", "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n");
+  folder_.write("train.txt", "data/obj_train_data/a.png\ndata/obj_train_data/b.png\n");
+  EXPECT_EQ(source_kind(path()), "YOLO");
+  EXPECT_EQ(open_source({.path = path()}, Split::validation)->size(), 1);  // by share
+  folder_.write("valid.txt", "data/obj_valid_data/c.png\n");
+  const auto source = open_source({.path = path()}, Split::train);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(object_labels(*source)->object_classes(), (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(boxes_of(*source, 1), (Boxes{{10, 5, 30, 15, 1}}));
+  EXPECT_EQ(open_source({.path = path()}, Split::validation)->size(), 1);
+}
+
+// As archives put a set into further folders.
+TEST_F(LabelFiles, SetsInFurtherFolders) {
+  add_image("up/VOCdevkit/VOC2012/JPEGImages/a.png");
+  folder_.write("up/VOCdevkit/VOC2012/Annotations/a.xml", voc_file(voc_object("dog", 1, 1, 9, 9)));
+  EXPECT_EQ(source_kind(path("up")), "Pascal VOC");
+  EXPECT_EQ(open_source({.path = path("up"), .val_share = 0}, Split::train)->size(), 1);
+  add_image("down/set/images/a.png");
+  folder_.write("down/set/labels/a.txt", "0 0.5 0.4 0.5 0.4\n");
+  folder_.write("down/set/data.yaml", "train: images\nnames: [x]\n");
+  EXPECT_EQ(source_kind(path("down")), "YOLO");
+  EXPECT_EQ(open_source({.path = path("down"), .val_share = 0}, Split::train)->size(), 1);
+}
+
 TEST_F(LabelFiles, YoloTakesSeveralFolders) {
   add_image("images/train/a.png"), add_image("images/more/b.png"), add_image("images/val/c.png");
   folder_.write("labels/more/b.txt", "1 0.5 0.4 0.5 0.4\n");

@@ -75,7 +75,7 @@ std::string yaml_of(const std::string& path) {
 }
 
 std::string class_list_of(const std::string& path) {
-  for (const char* name : {"classes.txt", "labels/classes.txt"})
+  for (const char* name : {"classes.txt", "labels/classes.txt", "obj.names"})
     if (const fs::path file = fs::path(path) / name; file_there(file)) return file.string();
   return "";
 }
@@ -146,6 +146,23 @@ YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::stri
           .keypoints = keys.keypoints};
 }
 
+// True for Darknet's form, as CVAT writes it: obj.names and train.txt, the paths of the images.
+bool has_darknet_lists(const fs::path& folder) {
+  return file_there(folder / "obj.names") && file_there(folder / "train.txt");
+}
+
+YoloSplit split_by_lists(const SourceConfig& config, Split split, const fs::path& folder) {
+  std::string held_out;
+  for (const char* name : {"test.txt", "val.txt", "valid.txt"})
+    if (file_there(folder / name)) held_out = (folder / name).string();
+  const bool held = split == Split::validation && !held_out.empty();
+  const std::string list = config.class_names.empty() ? class_list_of(folder.string()) : config.class_names;
+  return {.root = folder.string(),
+          .images = held ? held_out : (folder / "train.txt").string(),
+          .classes = read_class_names(list),
+          .by_share = held_out.empty() && config.val_path.empty()};
+}
+
 YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::string& path) {
   const fs::path images = fs::path(path) / "images";
   std::vector<std::string> folders;
@@ -173,11 +190,12 @@ void add_image_paths(const std::string& place, std::vector<std::string>& paths, 
   }
   const std::vector<std::string> lines = tessera::split(read_list_text(place, uint64_t{1} << 30), '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
-    const std::string line = portable_path(std::string(trim(lines[i])));
+    std::string line = portable_path(std::string(trim(lines[i])));
     if (line.empty()) continue;
     if (!has_picture_extension(line))
       fail(place, " line ", i + 1, ": '", printable(line), "' is no path of an image");
     const fs::path folder = fs::path(place).parent_path();
+    if (line.starts_with("data/") && !file_there(folder / line)) line = line.substr(5);  // as CVAT writes it
     paths.push_back((folder / with_suffix(folder.string(), line)).lexically_normal().string());
   }
 }
@@ -326,6 +344,7 @@ bool is_yolo_path(const std::string& path) {
     if (yaml == path) return true;
     return has_key(read_text(yaml), "names:");
   }
+  if (has_darknet_lists(path)) return true;
   return folder_there(fs::path(path) / "images") && !class_list_of(path).empty() &&
          holds_labels(fs::path(path) / "labels");
 }
@@ -333,7 +352,9 @@ bool is_yolo_path(const std::string& path) {
 std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const std::string yaml = yaml_of(path);
-  YoloSplit own = yaml.empty() ? split_by_folders(config, split, path) : split_by_yaml(config, split, yaml);
+  YoloSplit own = !yaml.empty()             ? split_by_yaml(config, split, yaml)
+                  : has_darknet_lists(path) ? split_by_lists(config, split, path)
+                                            : split_by_folders(config, split, path);
   CocoFile file;
   for (std::string& name : own.classes)
     file.categories.push_back({std::ssize(file.categories), std::move(name)});
