@@ -22,6 +22,7 @@
 #include "weights/hub_config.h"
 #include "weights/load_tensors.h"
 #include "weights/name_tables.h"
+#include "weights/published_folder.h"
 
 namespace tessera::train {
 namespace {
@@ -50,6 +51,8 @@ std::string weights_file_of(const std::string& path, bool raw) {
           "best.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
           "open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
       if (file_exists(path + "/" + name)) return path + "/" + name;
+  if (const std::string snapshot = raw ? "" : snapshot_in(path); !snapshot.empty())
+    return weights_file_of(snapshot, raw);
   std::vector<std::string> notes;
   if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
     return weights_file_of(checkpoint->directory, raw);

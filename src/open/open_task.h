@@ -39,7 +39,7 @@ struct OpenOptions {
 };
 // Opens `path`: a weights file in any form (safetensors, index.json, PyTorch archive), a checkpoint
 // directory, a run directory (model.safetensors, else best.safetensors, else the newest valid checkpoint), or
-// a folder of a model hub (model.safetensors, its index or pytorch_model.bin).
+// a folder of a model hub (model.safetensors, its index or pytorch_model.bin), also in its cache (snapshots/).
 OpenedTask open_task(const std::string& path, const OpenOptions& options = {});
 
 // Returns the weights file of such a path.

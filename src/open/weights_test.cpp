@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/config.h"
 #include "io/files/file.h"
 #include "io/files/io_testing.h"
@@ -312,6 +314,20 @@ TEST_F(WeightsTest, AFolderOfAHubIsOpenedAsItsConfigurationSays) {
                     R"({"architecture": "convnext_tiny", "model_args": {"act_layer": "relu"}})");
   EXPECT_NE(error_of([&] { open_task(path("hub")); }).find("model_args.act_layer is relu"),
             std::string::npos);
+}
+
+// The hub's cache has the files of each commit in a folder of snapshots/.
+TEST_F(WeightsTest, ARepositoryOfTheHubsCacheIsOpened) {
+  for (const char* commit : {"0a1b", "2c3d"}) {
+    make_directories(path(text("cache/snapshots/", commit)));
+    write_text_atomic(path(text("cache/snapshots/", commit, "/model.safetensors")), "x");
+  }
+  make_directories(path("cache/refs"));
+  EXPECT_NE(error_of([&] { weights_file_of(path("cache")); }).find("holds no weights"), std::string::npos);
+  write_text_atomic(path("cache/refs/main"), "2c3d\n");
+  EXPECT_EQ(weights_file_of(path("cache")), path("cache/snapshots/2c3d/model.safetensors"));
+  std::filesystem::remove_all(path("cache/snapshots/2c3d"));
+  EXPECT_EQ(weights_file_of(path("cache")), path("cache/snapshots/0a1b/model.safetensors"));
 }
 
 // torchvision's layer scales are [dim, 1, 1].

@@ -118,6 +118,19 @@ TEST(NameTables, PublishedNamesAreKnown) {
            {"convnext", "downsample_layers.0.1.bias", "stem.1.bias"},
            {"vit", "vit.encoder.layer.11.attention.attention.key.weight", "blocks.11.attn.qkv.weight"},
            {"vit", "encoder.layer.0.output.dense.bias", "blocks.0.mlp.fc2.bias"},
+           {"vit", "vit.layers.11.attention.k_proj.weight", "blocks.11.attn.qkv.weight"},
+           {"vit", "deit.layers.0.attention.o_proj.bias", "blocks.0.attn.proj.bias"},
+           {"vit", "beit.layers.3.mlp.fc1.bias", "blocks.3.mlp.fc1.bias"},
+           {"vit", "beit.layers.3.relative_position_bias.relative_position_bias_table",
+            "blocks.3.attn.relative_position_bias_table"},
+           {"vit", "beit.shared_position_bias.relative_position_bias_table",
+            "rel_pos_bias.relative_position_bias_table"},
+           {"vit", "dinov2.encoder.layer.2.attention.q_proj.weight", "blocks.2.attn.qkv.weight"},
+           {"swin", "swin.encoder.layers.1.blocks.0.attention.v_proj.weight",
+            "layers.1.blocks.0.attn.qkv.weight"},
+           {"swin",
+            "swin.encoder.layers.1.blocks.0.attention.relative_position_bias.relative_position_bias_table",
+            "layers.1.blocks.0.attn.relative_position_bias_table"},
            {"vit", "deit.embeddings.distillation_token", "reg_token"},
            {"vit", "beit.encoder.layer.2.lambda_1", "blocks.2.ls1.gamma"},
            {"vit", "beit.pooler.layernorm.weight", "fc_norm.weight"},
@@ -196,6 +209,20 @@ TEST(NameTables, PartsComeInAnyOrder) {
   EXPECT_TRUE(sources[0].parts[0].theirs.ends_with("q_proj.bias"));
   EXPECT_THROW(sources_of(table.ours({layer + "q_proj.bias", layer + "v_proj.bias"})), Error);
   EXPECT_THROW(sources_of(names_of_family("resnet").ours({"conv1_w", "stem.conv1.weight"})), Error);
+}
+
+// BEiT has no bias of keys, on disk and in memory.
+TEST(NameTables, ABiasOfKeysMayBeMissing) {
+  for (const std::string attention :
+       {"beit.encoder.layer.0.attention.attention.", "beit.layers.0.attention."}) {
+    const bool memory = attention.find("encoder") == std::string::npos;
+    const auto sources =
+        sources_of(names_of_family("vit").ours({attention + (memory ? "q_proj.bias" : "query.bias"),
+                                                attention + (memory ? "v_proj.bias" : "value.bias")}));
+    ASSERT_EQ(sources.size(), 1u) << attention;
+    EXPECT_EQ(sources[0].ours, "blocks.0.attn.qkv.bias");
+    EXPECT_EQ(sources[0].parts.size(), 2u);
+  }
 }
 
 TEST(NamePatterns, NumbersAreCountedAsTheProgramDoes) {

@@ -42,6 +42,9 @@ class PublishedFolder {
 // Reads a JSON file of another program as a settings tree without nulls. Drops the top-level `without` keys.
 Value read_published_json(const std::string& path, std::initializer_list<const char*> without = {});
 
+// Returns the folder of the files in a repository of the hub's cache: that of refs/main, or the only one; else "".
+std::string snapshot_in(const std::string& path);
+
 // True if published weights usually have this name.
 bool is_published_name(const std::string& file);
 

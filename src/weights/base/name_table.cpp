@@ -158,8 +158,8 @@ bool lacks_only_key_bias(const TensorSource& source) {
   const std::vector<NamePlace>& parts = source.parts;
   const auto named = [&](const char* ending) { return parts[0].theirs.ends_with(ending); };
   return source.ours.ends_with(".qkv.bias") && parts.size() == 2 &&
-         (named(".q_bias") || named(".attention.query.bias")) && parts[0].join.ours.of == 3 &&
-         parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
+         (named(".q_bias") || named(".attention.query.bias") || named(".attention.q_proj.bias")) &&
+         parts[0].join.ours.of == 3 && parts[0].join.ours.last == 1 && parts[1].join.ours.first == 2;
 }
 
 void sort_parts(TensorSource& source) {

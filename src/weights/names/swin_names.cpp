@@ -26,6 +26,15 @@ NameRows swin_openmmlab() {
                  {{"stages.{}.**", "layers.{}.**"}}});
 }
 
+// A block under the names in memory, which torch.save(model.state_dict()) writes.
+NameRows swin_transformers_in_memory() {
+  return joined({thirds("attention.q_proj.*", "attention.k_proj.*", "attention.v_proj.*", "attn.qkv.*"),
+                 {{"attention.o_proj.*", "attn.proj.*"},
+                  {"attention.relative_position_bias.relative_position_index", ""},
+                  {"attention.relative_position_bias.**", "attn.**"},
+                  {"mlp.**", "mlp.**"}}});
+}
+
 NameRows swin_transformers() {
   return joined({{{"embeddings.patch_embeddings.projection.*", "patch_embed.proj.*"},
                   {"embeddings.norm.*", "patch_embed.norm.*"},
@@ -40,7 +49,8 @@ NameRows swin_transformers() {
                                {{"attention.output.dense.*", "attn.proj.*"},
                                 {"attention.self.**", "attn.**"},
                                 {"intermediate.dense.*", "mlp.fc1.*"},
-                                {"output.dense.*", "mlp.fc2.*"}}})),
+                                {"output.dense.*", "mlp.fc2.*"}},
+                               older(swin_transformers_in_memory())})),
                  {{"encoder.layers.{}.**", "layers.{}.**"}}});
 }
 

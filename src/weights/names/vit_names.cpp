@@ -72,11 +72,25 @@ NameRows transformers_vit_block() {
                   {attention + "relative_position_bias.**", "attn.**", {}, "", true}}});
 }
 
+// The same block under the names in memory, which torch.save(model.state_dict()) writes.
+NameRows transformers_vit_block_in_memory() {
+  return joined({{{"layernorm_before.*", "norm1.*"}, {"layernorm_after.*", "norm2.*"}},
+                 thirds("attention.q_proj.*", "attention.k_proj.*", "attention.v_proj.*", "attn.qkv.*"),
+                 {{"attention.o_proj.*", "attn.proj.*"},
+                  {"mlp.**", "mlp.**"},
+                  {"lambda_1", "ls1.gamma"},
+                  {"lambda_2", "ls2.gamma"},
+                  {"relative_position_bias.relative_position_index", ""},
+                  {"relative_position_bias.**", "attn.**"}}});
+}
+
 // A block of DINOv2; its giant has gate and up in one matrix.
 NameRows transformers_dino_block() {
   const std::string attention = "attention.attention.";
   return joined({thirds(attention + "query.*", attention + "key.*", attention + "value.*", "attn.qkv.*"),
+                 thirds("attention.q_proj.*", "attention.k_proj.*", "attention.v_proj.*", "attn.qkv.*"),
                  {{"attention.output.dense.*", "attn.proj.*"},
+                  {"attention.o_proj.*", "attn.proj.*"},
                   {"norm1.*", "norm1.*"},
                   {"norm2.*", "norm2.*"},
                   {"mlp.weights_in.*", "mlp.fc1.*"},
@@ -95,8 +109,11 @@ NameRows transformers_vit() {
                   {"pooler.dense.*", "", {}, "", true},
                   {"pooler.layernorm.*", "fc_norm.*", {}, "", true},
                   {"encoder.relative_position_bias.relative_position_index", "", {}, "", true},
-                  {"encoder.relative_position_bias.**", "rel_pos_bias.**", {}, "", true}},
-                 below("encoder.layer.{}.", "blocks.{}.", transformers_vit_block())});
+                  {"encoder.relative_position_bias.**", "rel_pos_bias.**", {}, "", true},
+                  {"shared_position_bias.relative_position_index", "", {}, "", true},
+                  {"shared_position_bias.**", "rel_pos_bias.**", {}, "", true}},
+                 below("encoder.layer.{}.", "blocks.{}.", transformers_vit_block()),
+                 older(below("layers.{}.", "blocks.{}.", transformers_vit_block_in_memory()))});
 }
 
 NameRows vit_transformers() {
