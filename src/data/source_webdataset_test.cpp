@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 
@@ -130,6 +131,25 @@ TEST(WebDataset, AFolderOfShardsHasTheSplitsThatTheNamesSay) {
   const SourceConfig config = {.path = folder.path()};
   EXPECT_EQ(contents_of(*open_source(config, Split::train)), (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(contents_of(*open_source(config, Split::validation)), (std::vector<std::string>{"c", "d"}));
+}
+
+TEST(WebDataset, FoldersOfSplitsHoldShards) {
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "val", "test"}) std::filesystem::create_directory(folder.path(split));
+  write_shard(folder, "train/000.tar", {{"a.jpg", "A"}, {"a.cls", "0"}, {"b.jpg", "B"}, {"b.class", "1"}});
+  write_shard(folder, "train/001.tar", {{"c.jpg", "C"}, {"c.label", "1"}});
+  write_shard(folder, "val/000.tar", {{"d.jpg", "D"}, {"d.cls", "1"}});
+  write_shard(folder, "test/000.tar", {{"e.jpg", "E"}, {"e.cls", "0"}});
+  const auto train = open_source({.path = folder.path()}, Split::train),
+             held_out = open_source({.path = folder.path()}, Split::validation);
+  EXPECT_EQ(source_kind(folder.path()), "WebDataset");
+  EXPECT_EQ(contents_of(*train), (std::vector<std::string>{"A", "B", "C"}));
+  EXPECT_EQ(labels_of(*train), (std::vector<int64_t>{0, 1, 1}));
+  EXPECT_EQ(contents_of(*held_out), std::vector<std::string>{"D"});
+  // Archives among class folders are none.
+  folder.write("train/cat/1.jpg", "x"), folder.write("val/cat/2.jpg", "x"),
+      folder.write("test/cat/3.jpg", "x");
+  EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
 }
 
 TEST(WebDataset, HeldOutShardsAreNeverTrainedOn) {

@@ -28,6 +28,11 @@ bool is_image_ending(const std::string& ending) {
 
 namespace {
 
+// True for the ending of a label, as webdataset's decoder has them.
+bool is_label_ending(std::string_view ending) {
+  return ending == ".cls" || ending == ".class" || ending == ".label";
+}
+
 // The members' keys. As in webdataset, a key ends at the first dot, so that "a.seg.png" is another member of
 // the sample with "a.png". Without such an image, or with an "a.seg.cls", the key is "a.seg".
 class MemberKeys {
@@ -36,7 +41,7 @@ class MemberKeys {
     for (const auto& member : archive.members()) {
       if (const auto [key, ending] = split_member_name(member.name); is_image_ending(ending))
         images_.insert(key);
-      if (const auto [key, ending] = split_member_name(member.name, true); ending == ".cls")
+      if (const auto [key, ending] = split_member_name(member.name, true); is_label_ending(ending))
         labels_.insert(key);
     }
   }
@@ -74,12 +79,13 @@ ShardSamples samples_of(const TarArchive& archive, const std::string& path, Prob
     const auto [key, extension] = keys.split(members[m].name);
     if (is_hidden(key.substr(key.rfind('/') + 1))) continue;
     const bool is_picture = is_image_ending(extension);
-    if (!is_picture && extension != ".cls" && extension != ".json" && extension != ".txt") continue;
+    const bool is_label = is_label_ending(extension);
+    if (!is_picture && !is_label && extension != ".json" && extension != ".txt") continue;
     const auto [found, is_new] = place.try_emplace(key, samples.size());
     if (is_new) samples.emplace_back(key, ShardParts{});
     ShardParts& parts = samples[found->second].second;
     size_t& part = is_picture             ? parts.picture
-                   : extension == ".cls"  ? parts.number
+                   : is_label             ? parts.number
                    : extension == ".json" ? parts.json
                                           : parts.text;
     if (part != ShardParts::kNone)

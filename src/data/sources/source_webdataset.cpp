@@ -2,13 +2,14 @@
 // .bmp, .tiff) and KEY.cls or KEY.json. `train-{000..004}.tar.gz` names several shards; a folder, those that
 // start with train (or val, test). classes.txt next to the shards contains the class names.
 //
-// KEY.cls contains a class number or a class name. KEY.json contains {"label": number or name}, or {"labels": [...]}
+// KEY.cls (or .class, .label) contains a class number or a class name. KEY.json contains {"label": number or name}, or {"labels": [...]}
 // for several classes per image; {"label": number, "class_name": name} names the number. If no names are given and the
 // first label is a name, the classes are the sorted names of the training shards. Shards with only images have no labels.
 // Captions come from {"caption": …} or {"captions": […]} of KEY.json, else from the lines of KEY.txt; if every KEY.txt
 // is a whole number, it is the label.
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -43,6 +44,21 @@ struct ShardList {
   size_t left_out = 0;  // test shards next to shards for validation
 };
 
+// Returns the shards in a folder, or else those in folders of splits: train/000.tar, val/000.tar.
+std::vector<std::string> shards_of_set(const std::string& path) {
+  std::vector<std::string> shards = shards_in(path);
+  std::error_code error;
+  if (!shards.empty()) return shards;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (!entry.is_directory(error) || !split_of_name(entry.path().filename().string())) continue;
+    const auto is_folder = [&](const fs::directory_entry& inner) { return inner.is_directory(error); };
+    if (std::any_of(fs::directory_iterator(entry, error), fs::directory_iterator(), is_folder)) continue;
+    std::ranges::move(shards_in(entry.path().string()), std::back_inserter(shards));
+  }
+  std::ranges::sort(shards);
+  return shards;
+}
+
 // Returns the shards of a split. In a folder, train… is for training and val… is held out, or else test…. If no shard
 // has such a name, all are split by share.
 ShardList find_shards(const SourceConfig& config, Split split) {
@@ -50,10 +66,10 @@ ShardList find_shards(const SourceConfig& config, Split split) {
   const bool own_path = !config.val_path.empty();
   std::error_code too_long;  // a list in braces may exceed the length of a file name
   if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
-  const auto all = shards_in(path);
+  const auto all = shards_of_set(path);
   std::vector<std::string> train, held_out, test, others;
   for (const std::string& shard : all) {
-    const std::string name = lower(fs::path(shard).filename().string());
+    const std::string name = lower(fs::path(shard).lexically_relative(path).generic_string());
     const bool out = name.starts_with("val") || name.starts_with("test");
     const auto named = out                         ? Split::validation
                        : name.starts_with("train") ? Split::train
@@ -458,7 +474,7 @@ class WebDatasetSource final : public LabelledSource {
 
 bool is_webdataset_path(const std::string& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return !shards_in(path).empty();
+  if (fs::is_directory(path, error)) return !shards_of_set(path).empty();
   return is_shard_name(path);
 }
 
