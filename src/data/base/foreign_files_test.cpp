@@ -40,6 +40,23 @@ TEST(ForeignFiles, AListOfSplitsNextToFoldersIsNamedAsNotRead) {
       "DIR/train_test_split.txt is not read: make a table of the images, their labels and a column `split`");
 }
 
+TEST(ForeignFiles, ListsOfSplitsNextToFoldersAreNamedAsNotRead) {
+  const TemporaryFolder folder;
+  for (const char* image : {"images/pie/1.png", "images/pie/2.png", "images/soup/3.png", "images/soup/4.png"})
+    folder.write(image, image);
+  folder.write("meta/train.txt", "pie/1\nsoup/3\n"), folder.write("meta/test.txt", "pie/2\nsoup/4\n");
+  folder.write("meta/classes.txt", "pie\nsoup\n"), folder.write("meta/test_notes.txt", "about the test\n");
+  const auto source = open_source({.path = folder.path()}, Split::train);
+  ASSERT_EQ(source->warnings().size(), 1u);
+  EXPECT_EQ(
+      error_of([&] { fail(source->warnings()[0]); }, &folder),
+      "DIR: lists of splits are not read (meta/test.txt, meta/train.txt): give one as the data and one as "
+      "the validation data");
+  const auto listed = open_source(
+      {.path = folder.path("meta/train.txt"), .val_path = folder.path("meta/test.txt")}, Split::validation);
+  EXPECT_EQ(labels_of(*listed), (std::vector<int64_t>{0, 1}));
+}
+
 // Folders without images, next to the one that holds the classes, are none.
 TEST(ForeignFiles, FoldersWithoutImagesAreNoClasses) {
   const TemporaryFolder folder;

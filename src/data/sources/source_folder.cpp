@@ -202,19 +202,46 @@ std::vector<std::string> unread_folders(const std::string& path, const SplitFold
                unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
 }
 
+std::string first_line(const fs::path& file) {
+  std::string line(kMostTitles, '\0');
+  std::ifstream(file, std::ios::binary).read(line.data(), kMostTitles);
+  line.resize(std::min(line.find_first_of(std::string_view("\r\n\0", 3)), line.size()));
+  return line;
+}
+
 // Returns a line for each table in a folder that has the labels of images.
 std::vector<std::string> unread_tables(const std::string& folder) {
   std::vector<std::string> lines;
   for (const std::string& name :
        list(folder, [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); })) {
     const std::string file = (fs::path(folder) / name).string();
-    std::string titles(kMostTitles, '\0');
-    std::ifstream(file, std::ios::binary).read(titles.data(), kMostTitles);
-    titles.resize(std::min(titles.find_first_of(std::string_view("\r\n\0", 3)), titles.size()));
+    const std::string titles = first_line(file);
     if (std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
       lines.push_back(text(file, " is not read: give it as the data to use its labels"));
   }
   return lines;
+}
+
+// Returns a line about the lists of splits in a folder, or in one inside it, that name images of the set in `root`.
+std::vector<std::string> unread_lists(const fs::path& folder, const std::string& root) {
+  std::vector<std::string> found;
+  const auto add_lists = [&](const std::string& inside) {
+    for (const std::string& name : list(folder / inside, [](const fs::directory_entry& entry) {
+           return lower(entry.path().extension().string()) == ".txt" &&
+                  split_of_name(entry.path().stem().string()).has_value();
+         })) {
+      const std::string line = first_line(folder / inside / name), word = line.substr(0, line.find(' '));
+      std::error_code error;
+      if (!word.empty() && fs::is_regular_file(fs::path(root) / with_suffix(root, word), error))
+        found.push_back((fs::path(inside) / name).string());
+    }
+  };
+  add_lists("");
+  for (const std::string& name : list(folder, is_folder))
+    if (folder / name != fs::path(root)) add_lists(name);
+  if (found.empty()) return {};
+  return {text(folder.string(), ": lists of splits are not read (", some_of(found),
+               "): give one as the data and one as the validation data")};
 }
 
 FolderPlace find_folder(const SourceConfig& config, Split split) {
@@ -357,6 +384,9 @@ std::vector<std::string> unread_warnings(const SourceConfig& config, const Folde
   if (split != Split::train) return lines;
   for (const std::string& folder : std::set<std::string>{path_of(config, Split::train), place.root})
     std::ranges::move(unread_tables(folder), std::back_inserter(lines));
+  if (place.by_share)
+    std::ranges::move(unread_lists(fs::path(place.root).parent_path(), place.root),
+                      std::back_inserter(lines));
   return lines;
 }
 
