@@ -58,6 +58,37 @@ TEST(Cifar, ReadsTheFolderOfCifar10) {
   EXPECT_EQ(train->describe(), "CIFAR-10 " + folder.path() + ", 21 images, 10 classes");
 }
 
+// Planes are stored column by column, labels from 1.
+TEST(Cifar, ReadsStl10) {
+  const TemporaryFolder folder;
+  const auto pixels = [](char first) {
+    std::string planes(3 * 96 * 96, first);
+    planes[5] = 'b', planes[96] = 'c', planes[96 * 96] = 'g';  // rows 5 and 0 of columns 0 and 1; green
+    return planes;
+  };
+  std::string images;
+  for (char i = 0; i < 10; ++i) images += pixels(static_cast<char>('k' + i));
+  folder.write("stl10_binary/train_X.bin", images);
+  folder.write("stl10_binary/train_y.bin", "\x0a\x09\x08\x07\x06\x05\x04\x03\x02\x01");
+  folder.write("stl10_binary/test_X.bin", pixels('e')), folder.write("stl10_binary/test_y.bin", "\x02");
+  folder.write("stl10_binary/class_names.txt", kTenNames);
+  const SourceConfig config = {.path = folder.path()};
+  const auto train = open_source(config, Split::train);
+  EXPECT_EQ(train->describe(), "STL-10 " + folder.path() + ", 10 images, 10 classes");
+  EXPECT_EQ(labels_of(*train), (Labels{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}));
+  EXPECT_EQ(labels_in(*train).class_names()[9], "j");
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
+  const Image image = std::get<Image>(train->read(0).picture);
+  EXPECT_EQ(image.width, 96);
+  EXPECT_EQ(image.row(5)[0], 'b');
+  EXPECT_EQ(image.row(0)[3], 'c');
+  EXPECT_EQ(image.row(0)[1], 'g');
+  folder.write("stl10_binary/train_y.bin", "\x0a");
+  EXPECT_EQ(error_at(folder, config),
+            "DIR/stl10_binary/train_X.bin has 276480 bytes, must have 27648 for each of the 1 labels in "
+            "DIR/stl10_binary/train_y.bin");
+}
+
 TEST(Cifar, ReadsTheFineLabelsOfCifar100) {
   const TemporaryFolder folder;
   std::string all;

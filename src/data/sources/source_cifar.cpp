@@ -6,6 +6,9 @@
 // fine_label_names.txt; or one such file. A folder may also have the Python form, as torchvision downloads it:
 // data_batch_1 … and test_batch with batches.meta, or train and test with meta. These are pickles of the same
 // planes (`data`), with `labels` or `fine_labels`. The files may be in a folder inside the one given.
+//
+// STL-10 (Coates et al., "An Analysis of Single-Layer Networks", 2011) is a folder with train_X.bin and train_y.bin, test_X.bin
+// and test_y.bin, and class_names.txt: 96x96 planes stored column by column, and labels from 1.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -69,7 +72,13 @@ bool has_python(const fs::path& folder) {
          (has("meta") && (has("train") || has("test")));
 }
 
-bool has_files(const std::string& folder) { return has_binary(folder) || has_python(folder); }
+bool has_stl(const std::string& folder) {
+  return is_file(folder + "/train_X.bin") || is_file(folder + "/test_X.bin");
+}
+
+bool has_files(const std::string& folder) {
+  return has_binary(folder) || has_python(folder) || has_stl(folder);
+}
 
 Files find_files(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
@@ -165,6 +174,46 @@ std::vector<std::string> python_names(const std::string& path, const Layout& lay
   return names;
 }
 
+// --- STL-10
+
+constexpr size_t kStlSide = 96, kStlPlane = kStlSide * kStlSide, kStlClasses = 10;
+
+// Reads a split's images and labels, which become numbers from 0.
+PlaneFile read_stl(const std::string& folder, const std::string& name) {
+  const std::string images = folder + "/" + name + "_X.bin", labels = folder + "/" + name + "_y.bin";
+  PlaneFile batch{std::make_shared<const MappedFile>(images), {}, 3 * kStlPlane, {}};
+  batch.planes = batch.map->bytes();
+  const MappedFile numbers(labels);
+  if (batch.planes.size() != numbers.bytes().size() * batch.stride)
+    fail(images, " has ", batch.planes.size(), " bytes, must have ", batch.stride, " for each of the ",
+         numbers.bytes().size(), " labels in ", labels);
+  for (const std::byte label : numbers.bytes()) batch.labels.push_back(std::to_integer<int64_t>(label) - 1);
+  return batch;
+}
+
+std::unique_ptr<Source> open_stl(const SourceConfig& config, Split split, const std::string& folder) {
+  const bool has_test = is_file(folder + "/test_X.bin");
+  const std::string name = split == Split::validation && has_test ? "test" : "train";
+  const auto batch = std::make_shared<PlaneFile>(read_stl(folder, name));
+  RecordSet set;
+  set.kind = "STL-10", set.shown = path_of(config, split);
+  set.files.push_back({folder + "/" + name + "_X.bin", batch->map->bytes()});
+  for (size_t i = 0; i < batch->labels.size(); ++i)
+    set.records.push_back({0, static_cast<int64_t>(i), batch->labels[i]});
+  set.picture = [batch](const Record& record) {
+    const auto* planes = reinterpret_cast<const uint8_t*>(batch->planes.data()) +
+                         static_cast<size_t>(record.number) * batch->stride;
+    Image image(kStlSide, kStlSide, 3);
+    for (size_t i = 0; i < kStlPlane; ++i)
+      for (size_t c = 0; c < 3; ++c)
+        image.pixels[3 * i + c] = planes[c * kStlPlane + i % kStlSide * kStlSide + i / kStlSide];
+    return image;
+  };
+  const std::string names = folder + "/class_names.txt";
+  set.classes = is_file(names) ? read_class_names(names) : numbered_classes(kStlClasses);
+  return make_record_source(std::move(set), config, split, !has_test && config.val_path.empty());
+}
+
 }  // namespace
 
 bool is_cifar_path(const std::string& path) {
@@ -174,6 +223,9 @@ bool is_cifar_path(const std::string& path) {
 }
 
 std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split) {
+  if (const std::string folder = folder_below(path_of(config, split), has_files);
+      !folder.empty() && has_stl(folder))
+    return open_stl(config, split, folder);
   const Files files = find_files(config, split);
   const bool python = !files.paths[0].ends_with(".bin");
   const fs::path folder = fs::path(files.paths[0]).parent_path();
