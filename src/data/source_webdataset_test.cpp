@@ -429,7 +429,7 @@ TEST(ClassNames, BrokenFilesAreNamed) {
   EXPECT_EQ(
       read("{\"1\": \"a\", \"2\": \"b\"}"),
       "DIR/c.txt must be a list of class names, or an object with the name of each class number from 0 to 1");
-  EXPECT_TRUE(read("{0: 'a',\n 1: 'b'}\n").starts_with("DIR/c.txt is not JSON: it goes wrong at byte "));
+  EXPECT_TRUE(read("{0: 'a',\n 1 'b'}\n").starts_with("DIR/c.txt is not JSON: it goes wrong at byte "));
   for (const char* numbered : {"0,tench\n1,goldfish, carp\n", "1: tench\n2: goldfish, carp\n",
                                "n01440764 tench\nn01443537 goldfish, carp\n"})
     EXPECT_EQ(read_class_names(folder.write("c.txt", numbered)),

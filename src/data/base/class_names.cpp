@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "io/files/file.h"
 #include "io/files/gzip.h"
@@ -98,14 +101,41 @@ std::string without_mark(std::string content) {
 
 namespace {
 
-// True for a .json file, and for JSON or a Python dictionary in a file of another name.
+// True for a .json file, and for JSON or a Python dictionary or list in a file of another name.
 bool is_json_list(const std::string& path, const std::string& content) {
   const std::string_view start = trim(std::string_view(content).substr(0, 64));
-  return lower(path).ends_with(".json") || start.starts_with('{') || start.starts_with("[\"");
+  return lower(path).ends_with(".json") || start.starts_with('{') || start.starts_with("[\"") ||
+         start.starts_with("['");
 }
 
-// Returns the length of what precedes a name in its line: its number (from 0 or 1) and a comma, colon or tab, or its
-// synset and a blank. 0 if it has neither.
+// Writes a Python dictionary or list as JSON: {0: 'tench', 1: "cook's pet"}.
+std::string json_of_python(const std::string& content) {
+  std::string out;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const char quote = content[i];
+    if (std::isdigit(static_cast<unsigned char>(quote))) {
+      const size_t end = std::min(content.find_first_not_of("0123456789", i), content.size());
+      const bool key = content.find_first_not_of(" \t", end) == content.find(':', end);
+      out += (key ? "\"" : "") + content.substr(i, end - i) + (key ? "\"" : "");
+      i = end - 1;
+    } else if (quote != '\'' && quote != '"') {
+      out += quote;
+    } else {
+      out += '"';
+      for (++i; i < content.size() && content[i] != quote; ++i) {
+        if (content[i] == '\\' && i + 1 < content.size() && content[i + 1] == '\'') ++i;
+        if (content[i] == '"') out += '\\';
+        out += content[i];
+        if (content[i] == '\\' && i + 1 < content.size()) out += content[++i];
+      }
+      out += '"';
+    }
+  }
+  return out;
+}
+
+// Returns the length of what precedes a name in its line: its number and a comma, colon or tab, or its synset and a blank.
+// 0 if it has neither.
 size_t prefix_of(std::string_view line, size_t number) {
   const size_t end = line.find_first_of(",:\t");
   if (end != std::string_view::npos && parse_int(line.substr(0, end)) == static_cast<int64_t>(number))
@@ -115,15 +145,73 @@ size_t prefix_of(std::string_view line, size_t number) {
   return synset && (line[9] == ' ' || line[9] == '\t') ? 10 : 0;
 }
 
-// Drops the numbers of a numbered list, or the synsets before ImageNet's names, if all lines have them.
+// Returns a name without its number before a blank ("1 tench") or after a separator ("tench 0"); "" without one.
+std::string_view without_count(std::string_view line, size_t number, bool at_end) {
+  const size_t gap = at_end ? line.find_last_of(" ,:=\t") : line.find(' ');
+  if (gap == std::string_view::npos) return "";
+  const std::string_view count = at_end ? line.substr(gap + 1) : line.substr(0, gap);
+  if (parse_int(count) != static_cast<int64_t>(number)) return "";
+  return trim(at_end ? line.substr(0, gap) : line.substr(gap + 1));
+}
+
+// Drops the numbers from 0 or 1 of a list, or the synsets before ImageNet's names, if all lines have them. Numbers that a
+// blank separates may be part of the names: they are dropped from three lines on, if the names still differ.
 void drop_prefixes(std::vector<std::string>& names) {
   for (const size_t first : {size_t{0}, size_t{1}}) {
-    std::vector<std::string> rest;
-    for (size_t i = 0; i < names.size(); ++i)
-      if (const size_t length = prefix_of(names[i], i + first); length > 0)
-        rest.emplace_back(trim(std::string_view(names[i]).substr(length)));
-    if (rest.size() == names.size()) return names.swap(rest);
+    std::array<std::vector<std::string>, 3> forms;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const std::string_view name = names[i];
+      if (const size_t length = prefix_of(name, i + first); length > 0)
+        forms[0].emplace_back(trim(name.substr(length)));
+      for (const bool at_end : {false, true})
+        if (const std::string_view rest = without_count(name, i + first, at_end); !rest.empty())
+          forms[at_end ? 2 : 1].emplace_back(rest);
+    }
+    for (std::vector<std::string>& form : forms) {
+      const bool sure = &form == &forms[0];
+      const std::set<std::string> distinct(form.begin(), form.end());
+      if (form.size() == names.size() && (sure || (form.size() > 2 && distinct.size() == form.size())))
+        return names.swap(form);
+    }
   }
+}
+
+// Drops the quotes of a list if all names have them.
+void drop_quotes(std::vector<std::string>& names) {
+  const auto quoted = [](const std::string& name) {
+    return name.size() > 2 && (name[0] == '"' || name[0] == '\'') && name.back() == name[0];
+  };
+  if (!std::ranges::all_of(names, quoted)) return;
+  for (std::string& name : names) name = trim(std::string_view(name).substr(1, name.size() - 2));
+}
+
+// Returns the names of a table with titles, in the order of its column of numbers; none for other files.
+std::vector<std::string> names_in_table(const std::string& path, const std::string& content) {
+  const std::string file = lower(path);
+  if (!file.ends_with(".csv") && !file.ends_with(".tsv")) return {};
+  const std::vector<CsvRow> rows = parse_csv(content, file.ends_with(".tsv") ? '\t' : ',', path);
+  const auto column = [&](std::initializer_list<std::string_view> titles) {
+    for (const std::string_view title : titles)
+      for (size_t i = 0; !rows.empty() && i < rows[0].fields.size(); ++i)
+        if (lower(trim(rows[0].fields[i])) == title) return i;
+    return SIZE_MAX;
+  };
+  const size_t name = column({"name", "class_name", "classname", "label_name", "class", "label", "category"}),
+               number = column({"id", "class_id", "label_id", "index", "number", "label"});
+  if (name == SIZE_MAX) return {};
+  std::map<int64_t, std::string> names;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    const std::vector<std::string>& fields = rows[i].fields;
+    if (fields.size() != rows[0].fields.size()) return {};
+    const bool numbered = number != SIZE_MAX && number != name;
+    const auto at = numbered ? parse_int(trim(fields[number])) : std::optional(static_cast<int64_t>(i));
+    if (!at || !names.emplace(*at, trim(fields[name])).second)
+      fail(path, " line ", rows[i].line, ": '", printable(fields[number], 40),
+           "' is no number of a class, or repeats one");
+  }
+  std::vector<std::string> sorted;
+  for (auto& [at, one] : names) sorted.push_back(std::move(one));
+  return sorted;
 }
 
 std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::string& path) {
@@ -133,7 +221,9 @@ std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::st
          std::ssize(names) - 1);
   };
   const auto put = [&](std::optional<int64_t> number, const nlohmann::json& value) {
-    const nlohmann::json& name = value.is_array() && !value.empty() ? value.back() : value;
+    const nlohmann::json& name = value.is_array() && !value.empty()            ? value.back()
+                                 : value.is_object() && value.contains("name") ? value["name"]
+                                                                               : value;
     if (!number || *number < 0 || *number >= std::ssize(names) || !name.is_string()) refuse();
     std::string& place = names[static_cast<size_t>(*number)];
     if (!place.empty()) refuse();
@@ -141,7 +231,9 @@ std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::st
     if (place.empty()) refuse();
   };
   if (!tree.is_array() && !tree.is_object()) refuse();
-  for (size_t i = 0; tree.is_array() && i < tree.size(); ++i) put(static_cast<int64_t>(i), tree[i]);
+  for (size_t i = 0; tree.is_array() && i < tree.size(); ++i)
+    put(tree[i].is_object() && tree[i].contains("id") ? whole_number(tree[i]["id"]) : static_cast<int64_t>(i),
+        tree[i]);
   if (!tree.is_object()) return names;
   for (const auto& [key, value] : tree.items())
     value.is_number() ? put(whole_number(value), nlohmann::json(key)) : put(parse_int(key), value);
@@ -153,12 +245,18 @@ std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::st
 std::vector<std::string> read_class_names(const std::string& path) {
   std::vector<std::string> names;
   const std::string content = read_list_text(path);
-  if (is_json_list(path, content))
-    names = names_in_json(parse_json(content, path, {.max_depth = 3, .max_keys = size_t{1} << 20}), path);
-  else
-    for (const std::string& line : split(content, '\n')) names.emplace_back(trim(line));
+  if (is_json_list(path, content)) {
+    constexpr JsonLimits kLimits = {.max_depth = 16, .max_keys = size_t{1} << 20};
+    const bool json = lower(path).ends_with(".json");
+    const nlohmann::json tree = parse_json(json ? content : json_of_python(content), path, kLimits);
+    names = names_in_json(tree.is_object() && tree.contains("id2label") ? tree["id2label"] : tree, path);
+  } else if (names = names_in_table(path, content); names.empty()) {
+    for (const std::string& line : split(content, '\n'))
+      if (!line.starts_with("# ")) names.emplace_back(trim(line));
+  }
   while (!names.empty() && names.back().empty()) names.pop_back();
   drop_prefixes(names);
+  drop_quotes(names);
   if (names.empty()) fail(path, " holds no class names");
   for (size_t i = 0; i < names.size(); ++i)
     if (names[i].empty()) fail(path, " line ", i + 1, " is blank, must be a class name");

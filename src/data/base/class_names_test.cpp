@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/text.h"
 #include "data/base/data_testing.h"
 
 namespace tessera::data {
@@ -28,6 +29,32 @@ TEST(ImageNetClassNames, AreThoseOfThePublishedHeads) {
     // A class list with a repeated name could not be written and read back.
     EXPECT_EQ(std::set(list->names.begin(), list->names.end()).size(), list->names.size());
   }
+}
+
+TEST(ClassNames, ListsOfOtherPrograms) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> names = {"tench, Tinca", "goldfish", "cook's pet"};
+  const std::pair<const char*, const char*> lists[] = {
+      {"python.txt", "{0: 'tench, Tinca',\n 1: 'goldfish',\n 2: \"cook's pet\"}"},
+      {"escaped.txt", "{0: 'tench, Tinca', 1: 'goldfish', 2: 'cook\\'s pet'}"},
+      {"list.txt", "['tench, Tinca', 'goldfish', \"cook's pet\"]"},
+      {"config.json", R"({"a": [1], "id2label": {"0": "tench, Tinca", "1": "goldfish", "2": "cook's pet"}})"},
+      {"coco.json",
+       R"([{"id": 1, "name": "goldfish"}, {"id": 0, "name": "tench, Tinca"}, {"id": 2, "name": "cook's pet"}])"},
+      {"titled.csv", "id,name\n0,\"tench, Tinca\"\n2,cook's pet\n1,goldfish\n"},
+      {"names.csv", "class_name\n\"tench, Tinca\"\ngoldfish\ncook's pet\n"},
+      {"counted.txt", "1 tench, Tinca\n2 goldfish\n3 cook's pet\n"},
+      {"places.txt", "tench, Tinca 0\ngoldfish 1\ncook's pet 2\n"},
+      {"equal.txt", "tench, Tinca=0\ngoldfish=1\ncook's pet=2\n"},
+      {"quoted.txt", "\"tench, Tinca\"\n\"goldfish\"\n\"cook's pet\"\n"},
+      {"comment.txt", "# three classes\ntench, Tinca\ngoldfish\ncook's pet\n"}};
+  for (const auto& [file, content] : lists)
+    EXPECT_EQ(read_class_names(folder.write(file, content)), names) << file;
+  // Numbers that tell the names apart are part of them.
+  for (const char* kept : {"1 star\n2 stars\n3 stars", "level 0\nlevel 1\nlevel 2"})
+    EXPECT_EQ(read_class_names(folder.write("kept.txt", kept)), split(kept, '\n'));
+  EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n0,b\n")); }, &folder),
+            "DIR/t.csv line 3: '0' is no number of a class, or repeats one");
 }
 
 TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {
