@@ -23,6 +23,23 @@ TEST(Table, ASplitColumnSplits) {
   EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{0});
 }
 
+TEST(Table, AColumnOfSplitsMayHaveAnyTitle) {
+  const TemporaryFolder folder;
+  for (const char* column :
+       {"mode\na,x,train\nb,y,val\nc,y,train\n", "Usage\na,x,Training\nb,y,PublicTest\nc,y,Training\n"}) {
+    const SourceConfig config = {.path = folder.write("l.csv", text("path,label,", column))};
+    EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1})) << column;
+    EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1}) << column;
+  }
+  // Names of one split alone, or of other things, are none.
+  for (const char* column :
+       {"mode\na,x,train\nb,y,train\nc,y,train\n", "mode\na,x,train\nb,y,bus\nc,y,test\n"})
+    EXPECT_EQ(open_source({.path = folder.write("l.csv", text("path,label,", column)), .val_share = 0},
+                          Split::train)
+                  ->size(),
+              3);
+}
+
 TEST(Table, FoldersOfThePathsSplitIfBothArePresent) {
   const TemporaryFolder folder;
   const SourceConfig config = {

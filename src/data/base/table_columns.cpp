@@ -32,8 +32,6 @@ constexpr std::array<std::string_view, 16> kRarerLabel = {
     "category_id", "cls",      "predictionstring", "finding labels"};
 constexpr std::array<std::string_view, 4> kName = {"class_name", "classname", "label_name", "category_name"};
 constexpr std::array<std::string_view, 1> kSplit = {"split"};
-constexpr std::array<std::string_view, 7> kRarerSplit = {"subset",  "partition", "data set", "data_set",
-                                                         "dataset", "set",       "phase"};
 constexpr std::array<std::string_view, 4> kSplitFlag = {"is_valid", "is_val", "is_validation", "is_test"};
 constexpr std::array<std::string_view, 3> kTrainFlag = {"is_training_image", "is_train", "is_training"};
 constexpr std::array<std::string_view, 2> kCaption = {"caption", "captions"};
@@ -112,15 +110,26 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
   return columns;
 }
 
-// Returns the column of splits. Rarer titles count only if all their values are names of splits.
-size_t split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows) {
+// True if all cells of a column are names of splits, and both splits occur.
+bool names_splits(const std::vector<CsvRow>& rows, size_t column) {
+  std::set<Split> found;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (rows[i].fields.size() <= column) continue;
+    const auto split = split_of_name(trim(rows[i].fields[column]));
+    if (!split) return false;
+    found.insert(*split);
+  }
+  return found.size() == 2;
+}
+
+// Returns the column of splits: one with a usual title, or by any other title (`mode`, `Usage`) the one with names of both
+// splits alone.
+size_t split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
+                    const TableColumns& columns) {
   if (const size_t usual = find_column(titles, {kSplit}); usual != kNoColumn) return usual;
-  const size_t rarer = find_column(titles, {kRarerSplit});
-  if (rarer == kNoColumn || rows.size() < 2) return kNoColumn;
-  const bool all = std::all_of(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
-    return row.fields.size() <= rarer || split_of_name(trim(row.fields[rarer])).has_value();
-  });
-  return all ? rarer : kNoColumn;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (i != columns.path && i != columns.label && names_splits(rows, i)) return i;
+  return kNoColumn;
 }
 
 // Rows of a detector's table name an image once for each of its boxes, which would become images with a class each.
@@ -159,7 +168,7 @@ void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow
                 TableColumns& columns) {
   columns.split = numbered_split_column(titles, rows);
   columns.numbered_split = columns.split != kNoColumn;
-  if (columns.split == kNoColumn) columns.split = split_column(titles, rows);
+  if (columns.split == kNoColumn) columns.split = split_column(titles, rows, columns);
   if (columns.split != kNoColumn) return;
   for (const auto& [words, flagged] :
        {std::pair(Titles(kSplitFlag), Split::validation), std::pair(Titles(kTrainFlag), Split::train)})
