@@ -52,6 +52,14 @@ TEST(ForeignFiles, ListsOfSplitsNextToFoldersAreNamedAsNotRead) {
       error_of([&] { fail(source->warnings()[0]); }, &folder),
       "DIR: lists of splits are not read (meta/test.txt, meta/train.txt): give one as the data and one as "
       "the validation data");
+  // A path without a folder is in the working directory.
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  EXPECT_EQ(
+      open_source({.path = "images"}, Split::train)->warnings(),
+      std::vector<std::string>{".: lists of splits are not read (meta/test.txt, meta/train.txt): give one as "
+                               "the data and one as the validation data"});
+  std::filesystem::current_path(before);
   const auto listed = open_source(
       {.path = folder.path("meta/train.txt"), .val_path = folder.path("meta/test.txt")}, Split::validation);
   EXPECT_EQ(labels_of(*listed), (std::vector<int64_t>{0, 1}));

@@ -222,7 +222,8 @@ std::vector<std::string> unread_tables(const std::string& folder) {
   return lines;
 }
 
-// Returns a line about the lists of splits in a folder, or in one inside it, that name images of the set in `root`.
+// Returns a line about the lists of splits in a folder, or in one of usual names inside it, that name images of the set
+// in `root`.
 std::vector<std::string> unread_lists(const fs::path& folder, const std::string& root) {
   std::vector<std::string> found;
   const auto add_lists = [&](const std::string& inside) {
@@ -237,8 +238,8 @@ std::vector<std::string> unread_lists(const fs::path& folder, const std::string&
     }
   };
   add_lists("");
-  for (const std::string& name : list(folder, is_folder))
-    if (folder / name != fs::path(root)) add_lists(name);
+  for (const char* name : {"meta", "labels", "splits", "lists", "annotations"})
+    if (fs::is_directory(folder / name)) add_lists(name);
   if (found.empty()) return {};
   return {text(folder.string(), ": lists of splits are not read (", some_of(found),
                "): give one as the data and one as the validation data")};
@@ -384,8 +385,9 @@ std::vector<std::string> unread_warnings(const SourceConfig& config, const Folde
   if (split != Split::train) return lines;
   for (const std::string& folder : std::set<std::string>{path_of(config, Split::train), place.root})
     std::ranges::move(unread_tables(folder), std::back_inserter(lines));
+  const fs::path above = fs::path(place.root).parent_path();
   if (place.by_share)
-    std::ranges::move(unread_lists(fs::path(place.root).parent_path(), place.root),
+    std::ranges::move(unread_lists(above.empty() ? fs::path(".") : above, place.root),
                       std::back_inserter(lines));
   return lines;
 }
