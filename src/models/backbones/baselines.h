@@ -1,5 +1,5 @@
 // Parts of the baselines that other files call: the mask of AIM's pre-training (aim.cpp), the merged form of VanillaNet
-// (vanillanet_merge.cpp), and iLLaMA's training in addition to the model (illama_training.cpp): schedules of a rate (its
+// (vanillanet_merge.cpp), and iLLaMA's training in addition to the model (illama.cpp): schedules of a rate (its
 // soft mask, its dropout), and initial weights selected from a larger model.
 #pragma once
 

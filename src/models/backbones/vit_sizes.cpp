@@ -160,7 +160,7 @@ Value mean_of(Value settings) {
 }  // namespace
 
 std::vector<Size> sizes() {
-  return {
+  std::vector<Size> published = {
       {"vit_tiny_patch16_224", {}, size(16, 192, 12, 3), augreg()},
       {"vit_tiny_patch16_384", {}, size(16, 192, 12, 3, of_384()), augreg(whole())},
       {"vit_small_patch16_224", {}, size(16, 384, 12, 6), augreg()},
@@ -290,6 +290,7 @@ std::vector<Size> sizes() {
        mean_of(cropped(siglip(378, 14, 1152, 27, 16, 3.7362))),
        augreg()},
   };
+  return published;
 }
 
 }  // namespace tessera::models::vit
