@@ -45,6 +45,8 @@ class LinearImpl : public torch::nn::Module {
   // positive, and an optimiser changes it by relative amounts.
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
+  // Returns true if products alone read the weight, which a run in bfloat16 rounds for them.
+  virtual bool only_multiplies() const { return !quantised(); }
 
   // For calibration: adds a buffer `input_log_step` [1], with which int8 quantises every x from now on,
   // instead of with one step size per row. Nothing else uses it. Returns it; it is 0 until set or loaded.

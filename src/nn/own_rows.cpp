@@ -86,7 +86,7 @@ void change_type(torch::Tensor parameter, torch::ScalarType type) {
   const torch::NoGradGuard no_grad;
   OwnRows* const own = OwnRowsScope::rows();
   const std::optional<RowRange> rows = own ? own->cut(parameter) : std::nullopt;
-  if (!rows) return parameter.set_data(parameter.detach().to(type));
+  if (!rows || !parameter.is_cpu()) return parameter.set_data(parameter.detach().to(type));
   const torch::Tensor changed = lazy_zeros(parameter.sizes(), type);
   changed.slice(0, rows->begin, rows->end).copy_(parameter.detach().slice(0, rows->begin, rows->end));
   parameter.set_data(changed);

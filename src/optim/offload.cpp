@@ -7,7 +7,7 @@
 namespace tessera::train {
 namespace {
 
-// Memory that a GPU copies to and from while the CPU goes on, if the tensor is on one.
+// Returns memory that a GPU copies to and from while the CPU goes on, if the tensor is on one.
 torch::Tensor memory_here(const torch::Tensor& like) {
   return torch::empty_like(like, like.options().device(torch::kCPU).pinned_memory(like.is_cuda()));
 }
@@ -36,7 +36,7 @@ void Offload::fetch() {
       known_[i] = now;
     }
     const torch::Tensor& gradient = parameter.grad();
-    if (gradient.defined() && !gradients_[i].defined()) gradients_[i] = memory_here(copy);
+    if (gradient.defined() && !gradients_[i].defined()) gradients_[i] = memory_here(parameter.detach());
     copy.mutable_grad() = gradient.defined() ? gradients_[i] : torch::Tensor();
     if (gradient.defined()) gradients_[i].copy_(gradient, /*non_blocking=*/true);
   }

@@ -87,7 +87,7 @@ class Optimiser {
 
   // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }
-  // If the parameters are copies in main memory: each step fetches the gradients and sends the new values.
+  // Makes each step fetch the gradients to `copies`, which are this optimiser's parameters, and send the new values back.
   void follow(std::unique_ptr<Offload> copies) { copies_ = std::move(copies); }
   // If the parameters are this process's rows of larger ones: a norm of all gradients takes those of all processes.
   void use_norm_of_all(NormOfAll norm_of_all) { norm_of_all_ = std::move(norm_of_all); }

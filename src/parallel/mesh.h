@@ -21,7 +21,7 @@ inline constexpr size_t kAxes = 5;
 
 enum class Offloaded { none, optimiser };
 
-// [parallel]: the degree of each axis, an integer or "auto", the stage of ZeRO, and what GPUs leave to main memory.
+// [parallel]: the degree of each axis, an integer or "auto", the stage of ZeRO, and the state that is in main memory.
 struct ParallelConfig {
   Value replicate = "auto", shard = 1, context = 1, tensor = 1, pipeline = 1;
   int64_t zero = 0;

@@ -40,13 +40,12 @@ struct ModelSection {
 // Opens the weights that [model] starts from.
 WeightFile pretrained_file(const ModelSection& model);
 
+enum class FrozenType { same, bf16 };
 enum class RunPrecision { fp32, bf16, fp64, fp16 };
 enum class ClipMode { norm, value, agc, each };
 enum class BadImagePolicy { replace, fail };
 
 // [train]: length, batches, precision, and output.
-enum class FrozenType { same, bf16 };
-
 struct TrainConfig {
   int64_t epochs = 0, steps = 0;  // exactly one of them
   int64_t batch_size = 128, accumulate = 1;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -160,25 +161,34 @@ void CheckpointStore::put_frozen(const std::string& directory, const NamedTensor
 WrittenFiles CheckpointStore::write_files(const std::string& directory,
                                           const std::vector<CheckpointFile>& files, const Writers& writers) {
   WrittenFiles written;
-  for (const CheckpointFile& file : files) {
-    const bool divided = file.divided && writers.parts > 1;
-    if (divided || file.joined ? writers.part < 0 : !writers.leader) continue;
-    const std::string name = divided ? part_name(file.name, writers.part, writers.parts) : file.name;
-    const std::string path = directory + "/" + name;
-    const std::string xxh3 = file.write ? file.write(path) : save_tensors(path, file.tensors, file.metadata);
-    if (file.joined && !writers.leader) continue;
-    const uint64_t bytes = fs::file_size(path);
-    written.files.push_back({name, static_cast<int64_t>(bytes), xxh3});
-    written.bytes += bytes;
-    const bool frozen = writers.leader && !file.frozen.empty();
-    if (frozen && !file_exists(directory + "/" + kFrozenFile)) put_frozen(directory, file.frozen, written);
-    if (!divided && !frozen) continue;
-    auto& places = written.places[file.name];
-    for (const auto& [tensor, content] : file.tensors) places[tensor] = name;
-    if (!frozen) continue;
-    for (const auto& [tensor, content] : file.frozen) places[tensor] = kFrozenFile;
-  }
+  std::exception_ptr first;
+  for (const CheckpointFile& file : files) try {
+      write_file(directory, file, writers, written);
+    } catch (const Error&) {  // other processes wait for the rows of this one in the next files
+      if (!first) first = std::current_exception();
+    }
+  if (first) std::rethrow_exception(first);
   return written;
+}
+
+void CheckpointStore::write_file(const std::string& directory, const CheckpointFile& file,
+                                 const Writers& writers, WrittenFiles& written) {
+  const bool divided = file.divided && writers.parts > 1;
+  if (divided || file.joined ? writers.part < 0 : !writers.leader) return;
+  const std::string name = divided ? part_name(file.name, writers.part, writers.parts) : file.name;
+  const std::string path = directory + "/" + name;
+  const std::string xxh3 = file.write ? file.write(path) : save_tensors(path, file.tensors, file.metadata);
+  if (file.joined && !writers.leader) return;
+  const uint64_t bytes = fs::file_size(path);
+  written.files.push_back({name, static_cast<int64_t>(bytes), xxh3});
+  written.bytes += bytes;
+  const bool frozen = writers.leader && !file.frozen.empty();
+  if (frozen && !file_exists(directory + "/" + kFrozenFile)) put_frozen(directory, file.frozen, written);
+  if (!divided && !frozen) return;
+  auto& places = written.places[file.name];
+  for (const auto& [tensor, content] : file.tensors) places[tensor] = name;
+  if (!frozen) return;
+  for (const auto& [tensor, content] : file.frozen) places[tensor] = kFrozenFile;
 }
 
 void CheckpointStore::commit(int64_t step, const std::string& directory, const WrittenFiles& all,

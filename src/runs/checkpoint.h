@@ -125,6 +125,8 @@ class CheckpointStore {
   void put_frozen(const std::string& directory, const NamedTensors& tensors, WrittenFiles& written);
   WrittenFiles write_files(const std::string& directory, const std::vector<CheckpointFile>& files,
                            const Writers& writers);
+  void write_file(const std::string& directory, const CheckpointFile& file, const Writers& writers,
+                  WrittenFiles& written);
   void commit(int64_t step, const std::string& directory, const WrittenFiles& all, const Value& state);
 
   std::string directory_;

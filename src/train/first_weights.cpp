@@ -48,7 +48,9 @@ std::vector<torch::Tensor> weights_of_products(const std::vector<tasks::Part>& p
     for (const auto& module : part.module->modules()) {
       for (const torch::Tensor& own : module->parameters(/*recurse=*/false))
         ++readers[own.unsafeGetTensorImpl()];
-      if (const auto* const linear = module->as<nn::LinearImpl>()) weights.push_back(linear->weight);
+      if (const auto* const linear = dynamic_cast<const nn::LinearImpl*>(module.get());
+          linear && linear->only_multiplies())
+        weights.push_back(linear->weight);
     }
   std::erase_if(weights, [&](const torch::Tensor& one) { return readers[one.unsafeGetTensorImpl()] > 1; });
   return weights;

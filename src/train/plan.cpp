@@ -171,8 +171,8 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
                  int64_t processes) {
   if (recipe.parallel.offload != parallel::Offloaded::none && compute.device.is_cpu())
     fail_usage(
-        "parallel.offload = 'optimiser' takes the optimiser's state off a GPU, and this run's device is the "
-        "CPU: "
+        "parallel.offload = 'optimiser' takes the optimiser's state off a GPU; the device of this run is the "
+        "CPU, so ",
         "leave it out");
   RunPlan plan;
   plan.processes = processes;

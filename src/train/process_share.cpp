@@ -36,8 +36,8 @@ NamedTensors trained_of(const tasks::Task& task) {
   return trained;
 }
 
-// Returns the bytes of other processes' rows in each block that gathers its weights, and in all parameters outside blocks.
-// Saved: what travels less to the blocks, since their products are in bfloat16.
+// Bytes of other processes' rows: in each block that gathers its weights, in all parameters outside blocks, and those that
+// travelling in bfloat16 saves.
 struct OthersBytes {
   std::vector<uint64_t> units;
   uint64_t outside = 0, trained_outside = 0, saved = 0;

@@ -82,13 +82,15 @@ void set_activation_step_sizes(const Recipe& recipe, const Compute& compute, tas
 }
 
 // Reports an unsupported image size now, not when the run reaches it.
-void check_sizes(const Recipe& recipe, tasks::Task& task) {
+void check_sizes(const Recipe& recipe, const Compute& compute, tasks::Task& task) {
   const torch::NoGradGuard no_grad;
+  const tasks::AutocastScope autocast(compute.device, compute.precision);
   models::Backbone& model = *task.backbones().at(0).model;
   model.eval();
   for (const int64_t size : recipe.train.sizes) try {
-      model.embed(torch::zeros({1, static_cast<int64_t>(recipe.preprocess.mean.size()), size, size},
-                               model.parameters()[0].options()));
+      model.embed(
+          torch::zeros({1, static_cast<int64_t>(recipe.preprocess.mean.size()), size, size},
+                       torch::TensorOptions(parameter_type(compute.precision)).device(compute.device)));
     } catch (const Error& error) {
       fail_usage("train.sizes holds ", size, ": ", error.what());
     }
@@ -398,7 +400,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   build_model(setup, info, continued, rows);
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
-  check_sizes(setup.recipe, *setup.model.task);
+  check_sizes(setup.recipe, setup.compute, *setup.model.task);
   divide(setup, rows, world);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =

@@ -19,7 +19,7 @@ namespace tessera::train {
 namespace {
 
 constexpr double kReadingSeconds = 0.5;  // interval between loss readings for observers
-constexpr const char *kFinal = "model", *kBest = "best";
+constexpr const char *kFinal = "model", *kBest = "best", *kSingleEnding = ".safetensors";
 
 // Writes an evaluation's images for TensorBoard.
 void write_images(TensorBoardWriter& events, int64_t step, const std::vector<report::Block>& blocks) {
@@ -113,7 +113,7 @@ std::string Trainer::weights_path(const char* name) const {
   uint64_t bytes = 0;
   for (const auto& one : model_.state) bytes += one.second.nbytes();
   return directory_.file(name +
-                         std::string(bytes > options_.most_file_bytes ? kShardIndexEnding : ".safetensors"));
+                         std::string(bytes > options_.most_file_bytes ? kShardIndexEnding : kSingleEnding));
 }
 
 std::string Trainer::write_joined_at_first(const std::string& path, const NamedTensors& wholes,
@@ -142,6 +142,12 @@ void Trainer::save_final_weights(const std::string& path) {
                             : shards          ? shards->rows_of(model_.state)
                                               : model_.state;
   write_joined_at_first(path, model_.state, rows, weights_metadata(model_.info));
+  if (!leader()) return;
+  // A run that was continued may have the other form from before.
+  const bool index = path.ends_with(kShardIndexEnding);
+  const std::string stem =
+      path.substr(0, path.size() - std::string_view(index ? kShardIndexEnding : kSingleEnding).size());
+  remove_all(stem + (index ? kSingleEnding : kShardIndexEnding));
 }
 
 tasks::Findings Trainer::run_evaluation(bool last) {

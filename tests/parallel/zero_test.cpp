@@ -151,9 +151,9 @@ TEST_F(ZeroTest, WhatCannotBeDividedIsRefused) {
   EXPECT_NE(refusal("odd", 3, {"parallel.zero=1", "parallel.shard=2"}).find("start 4 processes"),
             std::string::npos)
       << log("odd");
-  EXPECT_NE(
-      refusal("cpu", 1, {"parallel.offload=optimiser"}).find("this run's device is the CPU: leave it out"),
-      std::string::npos)
+  EXPECT_NE(refusal("cpu", 1, {"parallel.offload=optimiser"})
+                .find("the device of this run is the CPU, so leave it out"),
+            std::string::npos)
       << log("cpu");
   EXPECT_NE(refusal("none", 2, {"parallel.shard=2"}).find("set parallel.zero to 1, 2 or 3"),
             std::string::npos)

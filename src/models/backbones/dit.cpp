@@ -96,7 +96,7 @@ class Modulation final : public torch::nn::Module {
   // Maps the condition [batch, dim] to `count` tensors [batch, dim]. They keep the parameters' type under
   // autocast, since half precision would lose bits of 1 + scale.
   std::vector<torch::Tensor> forward(const torch::Tensor& condition) {
-    return linear_(torch::silu(condition)).to(linear_->weight.scalar_type()).chunk(count_, -1);
+    return linear_(torch::silu(condition)).to(linear_->bias.scalar_type()).chunk(count_, -1);
   }
   int64_t macs() const { return linear_->macs(); }
 
@@ -178,7 +178,7 @@ class TimeEmbedder final : public torch::nn::Module {
     const torch::Tensor frequencies =
         torch::exp(steps * (-std::log(kLongestWave) / static_cast<double>(kFrequencies)));
     const torch::Tensor angles = time.to(torch::kFloat64).unsqueeze(1) * frequencies;
-    const torch::Tensor waves = torch::cat({angles.cos(), angles.sin()}, 1).to(first_->weight.scalar_type());
+    const torch::Tensor waves = torch::cat({angles.cos(), angles.sin()}, 1).to(first_->bias.scalar_type());
     return second_(torch::silu(first_(waves)));
   }
   int64_t macs() const { return first_->macs() + second_->macs(); }

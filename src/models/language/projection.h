@@ -33,6 +33,7 @@ class ProjectionImpl : public nn::LinearImpl {
   // Adds a low-rank change. B starts at zero and the magnitudes at those of W, so the output is
   // unchanged.
   void adapt(const LowRank& change);
+  bool only_multiplies() const override { return LinearImpl::only_multiplies() && !magnitude_.defined(); }
   bool adapted() const { return static_cast<bool>(lora_a_); }
   bool stored_in_out() const { return stored_in_out_; }
   // Merges the change into W and removes it.
