@@ -98,6 +98,47 @@ TEST(ForeignFiles, FoldersAndTablesNextToTheDataAreNamedAsNotRead) {
                        "DIR/Train.csv is not read: give it as the data to use its labels"}));
 }
 
+// A folder of features with links to itself is walked once.
+TEST(ForeignFiles, LinksBackNextToTheDataAreFollowedOnce) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/cat/a.png", "train/dog/b.png", "val/cat/c.png", "val/dog/d.png",
+                           "features/a.npy", "more/plain/f.png"})
+    folder.write(name, name);
+  for (const char* link : {"features/one", "features/two"})
+    std::filesystem::create_directory_symlink(folder.path("features"), folder.path(link));
+  const auto train = open_source({.path = folder.path()}, Split::train);
+  EXPECT_EQ(train->size(), 2);
+  ASSERT_EQ(train->warnings().size(), 1u);
+  EXPECT_EQ(error_of([&] { fail(train->warnings()[0]); }, &folder),
+            "DIR: 1 folder with images next to train is not read: more");
+}
+
+// As lost+found next to the splits, or the home folders of others above the data.
+TEST(ForeignFiles, FoldersThatCannotBeListedNextToTheDataEndNothing) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder folder;
+  for (const char* name : {"set/train/cat/a.png", "set/train/dog/b.png", "set/val/cat/c.png",
+                           "set/val/dog/d.png", "set/lost+found/x", "all/cat/a.png", "all/dog/b.png"})
+    folder.write(name, name);
+  fs::permissions(folder.path("set/lost+found"), fs::perms::none);
+  fs::permissions(folder.path(), fs::perms(0711));
+  const bool root = ::geteuid() == 0;  // root lists every folder
+  if (root && ::seteuid(65534) != 0) GTEST_SKIP() << "no other user";
+  std::error_code error;
+  const bool visible = fs::exists(folder.path("set/train"), error);
+  const std::string line = visible ? error_of([&] {
+    EXPECT_EQ(open_source({.path = folder.path("set")}, Split::train)->size(), 2);
+    EXPECT_EQ(open_source({.path = folder.path("all"), .val_share = 0}, Split::train)->size(), 2);
+  })
+                                   : "no error";
+  if (root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(folder.path("set/lost+found"), fs::perms::owner_all);
+  fs::permissions(folder.path(), fs::perms::owner_all);
+  EXPECT_EQ(line, "no error");
+}
+
 // Held-out images in one more folder have no labels, which a table gives.
 TEST(ForeignFiles, HeldOutImagesInOneFolderHaveNoLabels) {
   const TemporaryFolder folder;

@@ -25,22 +25,30 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kDeepest = 64;                      // folders below a class
+constexpr int kMostOpened = 16;                   // files without suffix, to tell whether a folder has images
 constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
 
 // The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
 
-// Returns the sorted names of a folder's entries that pass the filter, except hidden ones.
+// Returns the sorted names of a folder's entries that pass the filter, except hidden ones, up to an error.
 template <class Wanted>
-std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
+std::vector<std::string> list(const fs::path& folder, const Wanted& wanted, std::error_code& error) {
   std::vector<std::string> names;
-  std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (!is_hidden(name) && wanted(*entry)) names.push_back(name);
   }
-  if (error) fail(folder.string(), " cannot be listed: ", error.message());
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Returns the same names. Throws if the folder cannot be listed.
+template <class Wanted>
+std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
+  std::error_code error;
+  std::vector<std::string> names = list(folder, wanted, error);
+  if (error) fail(folder.string(), " cannot be listed: ", error.message());
   return names;
 }
 
@@ -62,11 +70,16 @@ bool is_folder(const fs::directory_entry& entry) {
   return entry.is_directory(error) && !is_run(entry.path());
 }
 
+// Adds a folder to those seen. Returns whether it is new.
+bool is_new(const fs::path& folder, Seen& seen) {
+  struct stat place {};
+  return ::stat(folder.c_str(), &place) != 0 || seen.emplace(place.st_dev, place.st_ino).second;
+}
+
 // Adds the images below `folder`, as paths relative to the class root, sorted within each folder.
 void add_images(const fs::path& folder, const std::string& prefix, int depth, Seen& seen,
                 std::vector<std::string>& out, LeftOut& left_out) {
-  struct stat place {};
-  if (::stat(folder.c_str(), &place) == 0 && !seen.emplace(place.st_dev, place.st_ino).second) return;
+  if (!is_new(folder, seen)) return;
   if (depth > kDeepest) fail(folder.string(), " is more than ", kDeepest, " folders below its class");
   for (const std::string& name :
        list(folder, [](const fs::directory_entry& entry) { return !is_folder(entry); }))
@@ -93,7 +106,7 @@ std::vector<std::string> class_folders(const std::string& root) {
 struct FolderPlace {
   std::string root;
   bool by_share;
-  std::vector<std::string> warnings = {};
+  std::string train = {};  // the split folder for training
 };
 
 bool holds_images(const fs::path& folder) {
@@ -139,12 +152,30 @@ SplitFolders split_folders(const std::string& path) {
   return {whole(named.train), whole(named.held_out)};
 }
 
-// True if a folder or one below it holds an image.
-bool holds_images_below(const fs::path& folder, int depth = 0) {
-  if (holds_images(folder)) return true;
-  return depth < kDeepest && std::ranges::any_of(list(folder, is_folder), [&](const std::string& name) {
-           return holds_images_below(folder / name, depth + 1);
-         });
+// True if a folder or one below it holds an image, by its suffix; only some files without suffix are opened. A folder that
+// cannot be listed holds none.
+bool holds_images_below(const fs::path& folder, Seen& seen, int depth = 0) {
+  if (depth > kDeepest || !is_new(folder, seen)) return false;
+  std::vector<fs::path> folders;
+  int opened = 0;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (is_hidden(path.filename().string())) continue;
+    if (entry->is_directory(ignored))
+      folders.push_back(path);
+    else if (has_picture_extension(path.string()) ||
+             (path.extension().empty() && opened++ < kMostOpened && is_image_file(path.string())))
+      return true;
+  }
+  return std::ranges::any_of(folders, [&](const fs::path& inner) {
+    return !is_run(inner) && holds_images_below(inner, seen, depth + 1);
+  });
+}
+
+bool holds_images_below(const fs::path& folder) {
+  Seen seen;
+  return holds_images_below(folder, seen);
 }
 
 // Returns the only folder in a folder, or the only one with images next to folders of other files (meta/,
@@ -153,9 +184,10 @@ std::string only_folder(const std::string& path) {
   const std::vector<std::string> folders = list(path, is_folder);
   if (folders.empty() || holds_images(path)) return "";
   std::vector<std::string> found;
+  std::error_code error;
   for (size_t i = 0; i < folders.size() && found.size() < 2; ++i)
     if (const fs::path folder = fs::path(path) / folders[i];
-        folders.size() == 1 || fs::is_empty(folder) || holds_images_below(folder))
+        folders.size() == 1 || fs::is_empty(folder, error) || holds_images_below(folder))
       found.push_back(folders[i]);
   return found.size() == 1 ? (fs::path(path) / found[0]).string() : "";
 }
@@ -189,17 +221,17 @@ std::string classes_folder(const std::string& split) {
 }
 
 // Returns a line about the folders with images next to the training folder that no split reads.
-std::vector<std::string> unread_folders(const std::string& path, const SplitFolders& splits) {
-  const std::string train = fs::path(splits.train).filename().string();
+std::vector<std::string> unread_folders(const fs::path& train_folder) {
+  const fs::path path = train_folder.parent_path();
+  const std::string train = train_folder.filename().string();
   std::vector<std::string> unread;
-  for (const std::string& name : list(path, is_folder)) {
-    const std::string folder = (fs::path(path) / name).string();
-    const bool other = folder != splits.train && split_of_name(name) != Split::validation;
-    if (other && holds_images_below(folder)) unread.push_back(name);
-  }
+  std::error_code error;
+  for (const std::string& name : list(path, is_folder, error))
+    if (name != train && split_of_name(name) != Split::validation && holds_images_below(path / name))
+      unread.push_back(name);
   if (unread.empty()) return {};
-  return {text(path, ": ", counted(std::ssize(unread), "folder"), " with images next to ", train, " ",
-               unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
+  return {text(path.string(), ": ", counted(std::ssize(unread), "folder"), " with images next to ", train,
+               " ", unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
 }
 
 std::string first_line(const fs::path& file) {
@@ -212,8 +244,9 @@ std::string first_line(const fs::path& file) {
 // Returns a line for each table in a folder that has the labels of images.
 std::vector<std::string> unread_tables(const std::string& folder) {
   std::vector<std::string> lines;
-  for (const std::string& name :
-       list(folder, [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); })) {
+  std::error_code error;
+  const auto is_table = [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); };
+  for (const std::string& name : list(folder, is_table, error)) {
     const std::string file = (fs::path(folder) / name).string();
     const std::string titles = first_line(file);
     if (std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
@@ -226,20 +259,22 @@ std::vector<std::string> unread_tables(const std::string& folder) {
 // in `root`.
 std::vector<std::string> unread_lists(const fs::path& folder, const std::string& root) {
   std::vector<std::string> found;
+  std::error_code error;
+  const auto is_list_of_split = [](const fs::directory_entry& entry) {
+    return lower(entry.path().extension().string()) == ".txt" &&
+           split_of_name(entry.path().stem().string()).has_value();
+  };
   const auto add_lists = [&](const std::string& inside) {
-    for (const std::string& name : list(folder / inside, [](const fs::directory_entry& entry) {
-           return lower(entry.path().extension().string()) == ".txt" &&
-                  split_of_name(entry.path().stem().string()).has_value();
-         })) {
+    std::error_code unlisted;
+    for (const std::string& name : list(folder / inside, is_list_of_split, unlisted)) {
       const std::string line = first_line(folder / inside / name), word = line.substr(0, line.find(' '));
-      std::error_code error;
       if (!word.empty() && fs::is_regular_file(fs::path(root) / with_suffix(root, word), error))
         found.push_back((fs::path(inside) / name).string());
     }
   };
   add_lists("");
   for (const char* name : {"meta", "labels", "splits", "lists", "annotations"})
-    if (fs::is_directory(folder / name)) add_lists(name);
+    if (fs::is_directory(folder / name, error)) add_lists(name);
   if (found.empty()) return {};
   return {text(folder.string(), ": lists of splits are not read (", some_of(found),
                "): give one as the data and one as the validation data")};
@@ -258,7 +293,7 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
   if (only_held_out) fail(path, " has ", held_out, " but no train folder");
   if (!has_train) return {path, !own_path};
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
-  return {train, !own_path && held_out.empty(), unread_folders(path, splits)};
+  return {train, !own_path && held_out.empty(), splits.train};
 }
 
 // Returns the class names of the training split, which the validation set must share.
@@ -294,7 +329,8 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
     return {text(root, ": the folders ", some_of(classes),
                  " are read as classes, but look like images and their ",
                  "annotations: give the folder that contains both, one for each split")};
-  if (const fs::path list = fs::path(root).parent_path() / "train_test_split.txt"; fs::exists(list))
+  std::error_code error;
+  if (const fs::path list = fs::path(root).parent_path() / "train_test_split.txt"; fs::exists(list, error))
     return {
         text(list.string(), " is not read: make a table of the images, their labels and a column `split`")};
   if (holds_images(fs::path(root) / classes[0])) return {};
@@ -381,8 +417,9 @@ bool is_unsorted(const FolderPlace& place, const SourceConfig& config) {
 
 // Returns lines about the data next to the class folders of the training split that are not read.
 std::vector<std::string> unread_warnings(const SourceConfig& config, const FolderPlace& place, Split split) {
-  std::vector<std::string> lines = place.warnings;
-  if (split != Split::train) return lines;
+  if (split != Split::train) return {};
+  std::vector<std::string> lines =
+      place.train.empty() ? std::vector<std::string>() : unread_folders(place.train);
   for (const std::string& folder : std::set<std::string>{path_of(config, Split::train), place.root})
     std::ranges::move(unread_tables(folder), std::back_inserter(lines));
   const fs::path above = fs::path(place.root).parent_path();
