@@ -115,7 +115,8 @@ std::string json_of_python(const std::string& content) {
     const char quote = content[i];
     if (std::isdigit(static_cast<unsigned char>(quote))) {
       const size_t end = std::min(content.find_first_not_of("0123456789", i), content.size());
-      const bool key = content.find_first_not_of(" \t", end) == content.find(':', end);
+      const size_t next = std::min(content.find_first_not_of(" \t", end), content.size());
+      const bool key = next < content.size() && content[next] == ':';
       out += (key ? "\"" : "") + content.substr(i, end - i) + (key ? "\"" : "");
       i = end - 1;
     } else if (quote != '\'' && quote != '"') {
@@ -134,8 +135,8 @@ std::string json_of_python(const std::string& content) {
   return out;
 }
 
-// Returns the length of what precedes a name in its line: its number and a comma, colon or tab, or its synset and a blank.
-// 0 if it has neither.
+// Returns the length of the text before a name in its line: its number and a comma, colon or tab, or its synset and a
+// blank. 0 if it has neither.
 size_t prefix_of(std::string_view line, size_t number) {
   const size_t end = line.find_first_of(",:\t");
   if (end != std::string_view::npos && parse_int(line.substr(0, end)) == static_cast<int64_t>(number))
@@ -151,7 +152,9 @@ std::string_view without_count(std::string_view line, size_t number, bool at_end
   if (gap == std::string_view::npos) return "";
   const std::string_view count = at_end ? line.substr(gap + 1) : line.substr(0, gap);
   if (parse_int(count) != static_cast<int64_t>(number)) return "";
-  return trim(at_end ? line.substr(0, gap) : line.substr(gap + 1));
+  if (!at_end) return trim(line.substr(gap + 1));
+  const size_t last = line.find_last_not_of(" ,:=\t", gap);
+  return last == std::string_view::npos ? "" : trim(line.substr(0, last + 1));
 }
 
 // Drops the numbers from 0 or 1 of a list, or the synsets before ImageNet's names, if all lines have them. Numbers that a
@@ -209,6 +212,10 @@ std::vector<std::string> names_in_table(const std::string& path, const std::stri
       fail(path, " line ", rows[i].line, ": '", printable(fields[number], 40),
            "' is no number of a class, or repeats one");
   }
+  if (!names.empty() && (names.begin()->first < 0 || names.begin()->first > 1 ||
+                         names.rbegin()->first - names.begin()->first + 1 != std::ssize(names)))
+    fail(path, " numbers ", counted(std::ssize(names), "class", "classes"), " from ", names.begin()->first,
+         " to ", names.rbegin()->first, ", must have no gap from 0 or 1 on");
   std::vector<std::string> sorted;
   for (auto& [at, one] : names) sorted.push_back(std::move(one));
   return sorted;

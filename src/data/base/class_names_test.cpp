@@ -45,6 +45,9 @@ TEST(ClassNames, ListsOfOtherPrograms) {
       {"names.csv", "class_name\n\"tench, Tinca\"\ngoldfish\ncook's pet\n"},
       {"counted.txt", "1 tench, Tinca\n2 goldfish\n3 cook's pet\n"},
       {"places.txt", "tench, Tinca 0\ngoldfish 1\ncook's pet 2\n"},
+      {"commas.txt", "tench, Tinca, 0\ngoldfish, 1\ncook's pet, 2\n"},
+      {"colons.txt", "tench, Tinca: 0\ngoldfish: 1\ncook's pet: 2\n"},
+      {"signs.txt", "tench, Tinca = 0\ngoldfish = 1\ncook's pet = 2\n"},
       {"equal.txt", "tench, Tinca=0\ngoldfish=1\ncook's pet=2\n"},
       {"quoted.txt", "\"tench, Tinca\"\n\"goldfish\"\n\"cook's pet\"\n"},
       {"comment.txt", "# three classes\ntench, Tinca\ngoldfish\ncook's pet\n"}};
@@ -55,6 +58,8 @@ TEST(ClassNames, ListsOfOtherPrograms) {
     EXPECT_EQ(read_class_names(folder.write("kept.txt", kept)), split(kept, '\n'));
   EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n0,b\n")); }, &folder),
             "DIR/t.csv line 3: '0' is no number of a class, or repeats one");
+  EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n1,b\n5,c\n")); }, &folder),
+            "DIR/t.csv numbers 3 classes from 0 to 5, must have no gap from 0 or 1 on");
 }
 
 TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {
