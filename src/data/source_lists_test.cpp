@@ -112,13 +112,32 @@ TEST_F(Lists, ColumnsWithoutTitlesAreFound) {
             "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
 }
 
+TEST_F(Lists, SplitsWithoutATitle) {
+  const SourceConfig config = {.path = folder.write("l.csv", "a.jpg,3,train\nb.jpg,5,test\nc.jpg,5,train\n")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
+  EXPECT_EQ(labels("l.csv", "a.jpg,train,3\nb.jpg,train,5\n"), (Names{"3", "5"}));
+}
+
+TEST_F(Lists, BoxesAndSeveralImagesWithoutTitlesAreRefused) {
+  EXPECT_EQ(error_of([&] { open("l.csv", "a.jpg,10,20,30,40,cat\na.jpg,50,60,70,80,dog\n"); }, &folder),
+            "DIR/l.csv line 2: a second box of 'a.jpg' (columns of numbers): boxes must be in files of COCO, "
+            "Pascal VOC or YOLO");
+  EXPECT_EQ(
+      error_of([&] { open("l.csv", "a.jpg,a_mask.png,cat\nb.jpg,b_mask.png,dog\n"); }, &folder),
+      "DIR/l.csv line 1 has two images, 'a.jpg' and 'a_mask.png': the first line must be titles, 'path' "
+      "over one of them");
+}
+
 TEST_F(Lists, SplitsByNumber) {
-  for (const char* title : {"split", "partition"}) {
-    const SourceConfig config = {
-        .path = folder.write("l.csv", text("img_filename,label,", title, "\na,1,0\nb,0,1\nc,1,2\nd,0,0\n"))};
-    EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{1, 0}));
-    EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0}));
-  }
+  const SourceConfig config = {
+      .path = folder.write("l.csv", "img_filename,label,partition\na,1,0\nb,0,1\nc,1,2\nd,0,0\n")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{1, 0}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0}));
+  EXPECT_EQ(
+      error_of([&] { open("l.csv", "path,label,split\na,1,1\nb,0,0\n"); }, &folder),
+      "DIR/l.csv: the column 'split' has numbers, must have train, val or test; if 0, 1 and 2 are these, "
+      "its title must be 'partition'");
   EXPECT_EQ(labels("l.csv", "path,label,partition\na,x,3\nb,y,0\n"), (Names{"x", "y"}));
 }
 

@@ -71,22 +71,52 @@ bool counts_rows(const std::vector<CsvRow>& rows, size_t column) {
   return true;
 }
 
-// Finds the columns of images and labels of a table without titles. The label is the only other column, except counts of
-// the rows, or the only one of those that holds words.
-void find_untitled(const std::vector<CsvRow>& rows, TableColumns& columns) {
+// The splits that a column names from a row on; none if a cell is no name of a split.
+std::set<Split> splits_in(const std::vector<CsvRow>& rows, size_t column, size_t first_row) {
+  std::set<Split> found;
+  for (size_t i = first_row; i < rows.size(); ++i) {
+    if (rows[i].fields.size() <= column) continue;
+    const auto split = split_of_name(trim(rows[i].fields[column]));
+    if (!split) return {};
+    found.insert(*split);
+  }
+  return found;
+}
+
+// Rows of a detector's table name an image once for each of its boxes, which would become images with a class each.
+void refuse_boxes(const std::vector<CsvRow>& rows, size_t path, const std::string& columns,
+                  const std::string& name) {
+  std::set<std::string_view> seen;
+  for (const CsvRow& row : rows)
+    if (row.fields.size() > path && !seen.insert(row.fields[path]).second)
+      fail(name, " line ", row.line, ": a second box of '", printable(row.fields[path], 60), "' (", columns,
+           "): boxes must be in files of COCO, Pascal VOC or YOLO");
+}
+
+// Finds the columns of images, labels and splits of a table without titles. The label is the only other column, except
+// counts of the rows, or the only one of those that holds words.
+void find_untitled(const std::vector<CsvRow>& rows, TableColumns& columns, const std::string& name) {
   const std::vector<std::string>& fields = rows[0].fields;
-  columns.count = fields.size(), columns.label = kNoColumn;
+  columns.count = fields.size(), columns.path = columns.label = kNoColumn;
   std::vector<size_t> others, words;
   for (size_t i = 0; i < fields.size(); ++i)
-    if (has_picture_extension(trim(fields[i])))
+    if (has_picture_extension(trim(fields[i]))) {
+      if (columns.path != kNoColumn)
+        fail(name, " line ", rows[0].line, " has two images, '", printable(fields[columns.path], 60),
+             "' and '", printable(fields[i], 60),
+             "': the first line must be titles, 'path' over one of them");
       columns.path = i;
-    else if (!counts_rows(rows, i))
+    } else if (const auto splits = splits_in(rows, i, 0); !splits.empty()) {
+      if (splits.size() == 2 && columns.split == kNoColumn) columns.split = i;
+    } else if (!counts_rows(rows, i)) {
       (parse_double(trim(fields[i])) ? others : words).push_back(i);
+    }
+  if (columns.path == kNoColumn) return;
   if (words.size() == 1)
     columns.label = words[0];
   else if (words.empty() && others.size() == 1)
     columns.label = others[0];
-  if (!has_picture_extension(trim(fields[columns.path]))) columns.label = kNoColumn;
+  if (others.size() > 1) refuse_boxes(rows, columns.path, "columns of numbers", name);
 }
 
 // Returns the columns of a table without titles: path and label, or a path with the number of its caption.
@@ -103,23 +133,11 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
     fail(name, " starts with titles, '", printable(titles[0], 60),
          "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
   if (titles.size() == 2 && !has_picture_extension(titles[1])) return columns;
-  find_untitled(rows, columns);
+  find_untitled(rows, columns, name);
   if (columns.label == kNoColumn)
     fail(name, " has ", titles.size(),
          " columns and no title 'path'; must have two (path, label) or such a header");
   return columns;
-}
-
-// True if all cells of a column are names of splits, and both splits occur.
-bool names_splits(const std::vector<CsvRow>& rows, size_t column) {
-  std::set<Split> found;
-  for (size_t i = 1; i < rows.size(); ++i) {
-    if (rows[i].fields.size() <= column) continue;
-    const auto split = split_of_name(trim(rows[i].fields[column]));
-    if (!split) return false;
-    found.insert(*split);
-  }
-  return found.size() == 2;
 }
 
 // Returns the column of splits: one with a usual title, or by any other title (`mode`, `Usage`) the one with names of both
@@ -128,21 +146,8 @@ size_t split_column(const std::vector<std::string>& titles, const std::vector<Cs
                     const TableColumns& columns) {
   if (const size_t usual = find_column(titles, {kSplit}); usual != kNoColumn) return usual;
   for (size_t i = 0; i < titles.size(); ++i)
-    if (i != columns.path && i != columns.label && names_splits(rows, i)) return i;
+    if (i != columns.path && i != columns.label && splits_in(rows, i, 1).size() == 2) return i;
   return kNoColumn;
-}
-
-// Rows of a detector's table name an image once for each of its boxes, which would become images with a class each.
-void refuse_boxes(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows, size_t path,
-                  const std::string& name) {
-  constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
-  const size_t box = find_column(titles, {kBox});
-  if (box == kNoColumn) return;
-  std::set<std::string_view> seen;
-  for (const CsvRow& row : rows)
-    if (row.fields.size() > path && !seen.insert(row.fields[path]).second)
-      fail(name, " line ", row.line, ": a second box of '", printable(row.fields[path], 60), "' (column '",
-           titles[box], "'): boxes must be in files of COCO, Pascal VOC or YOLO");
 }
 
 // Returns another column with a usual title of labels: first of names.
@@ -151,9 +156,16 @@ size_t name_column(std::vector<std::string> titles, size_t label) {
   return find_column(titles, {kName, kLabel, kRarerLabel});
 }
 
-// Returns the column of splits by number, if it has the training images' 0 and another split.
-size_t numbered_split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows) {
-  constexpr std::array<std::string_view, 2> kNumbered = {"split", "partition"};
+// Returns CelebA's column of splits by number, if it has the training images' 0 and another split. In a column `split`,
+// numbers may be folds or marks of training images: it is refused.
+size_t numbered_split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
+                             const std::string& name) {
+  constexpr std::array<std::string_view, 1> kNumbered = {"partition"};
+  if (const size_t split = find_column(titles, {kSplit}); split != kNoColumn && rows.size() > 1 &&
+                                                          split < rows[1].fields.size() &&
+                                                          parse_int(trim(rows[1].fields[split])))
+    fail(name, ": the column 'split' has numbers, must have train, val or test; if 0, 1 and 2 are these, ",
+         "its title must be 'partition'");
   const size_t column = find_column(titles, {kNumbered});
   std::set<std::string_view> values;
   for (size_t i = 1; column != kNoColumn && i < rows.size(); ++i)
@@ -165,8 +177,8 @@ size_t numbered_split_column(const std::vector<std::string>& titles, const std::
 
 // Sets the column of splits, or of marks of one split.
 void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
-                TableColumns& columns) {
-  columns.split = numbered_split_column(titles, rows);
+                const std::string& name, TableColumns& columns) {
+  columns.split = numbered_split_column(titles, rows, name);
   columns.numbered_split = columns.split != kNoColumn;
   if (columns.split == kNoColumn) columns.split = split_column(titles, rows, columns);
   if (columns.split != kNoColumn) return;
@@ -219,9 +231,11 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   if (columns.path == kNoColumn) return without_titles(titles, rows, name);
   columns.count = titles.size();
   columns.label = label_column(titles);
-  find_split(titles, rows, columns);
+  find_split(titles, rows, name, columns);
   columns.caption = caption_column(titles);
-  refuse_boxes(titles, rows, columns.path, name);
+  constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
+  if (const size_t box = find_column(titles, {kBox}); box != kNoColumn)
+    refuse_boxes(rows, columns.path, text("column '", titles[box], "'"), name);
   if (columns.label != kNoColumn) {
     columns.labels_title = titles[columns.label] == "labels" || titles[columns.label] == "tags";
     columns.name = name_column(titles, columns.label);
