@@ -76,9 +76,10 @@ void refuse_image(const std::string& path) {
 std::string set_inside(const std::string& path) {
   std::error_code error;
   if (path.empty() || !std::filesystem::is_directory(path, error)) return path;
-  const std::string found = folder_below(path, [](const std::string& folder) {
+  const auto is_set = [](const std::string& folder) {
     return is_coco_path(folder) || is_voc_path(folder) || is_yolo_path(folder);
-  });
+  };
+  const std::string found = folder_below(path, is_set, false);
   return found.empty() ? path : found;
 }
 

@@ -62,6 +62,9 @@ bool is_hidden(std::string_view name);
 // visits each folder once. Throws if a folder cannot be listed.
 std::vector<std::string> files_below(const std::string& folder);
 
+// Returns the same files, without folders that cannot be listed; none if there are more than `most`.
+std::vector<std::string> some_files_below(const std::string& folder, size_t most);
+
 // True if a folder is the directory of a run, which is not read as data.
 bool is_run_folder(const std::string& path);
 

@@ -71,5 +71,13 @@ TEST(ImageFiles, WhatIsNoImageFileIsRefusedBeforeItIsRead) {
   EXPECT_EQ(refusal(4), "'DIR/empty' holds no image");
 }
 
+TEST(FilesBelow, NoneOfTooMany) {
+  const TemporaryFolder folder;
+  for (const char* name : {"b/1.png", "a.txt", "b/c/2.png"}) folder.write(name, name);
+  EXPECT_EQ(some_files_below(folder.path(), 3), files_below(folder.path()));
+  EXPECT_EQ(some_files_below(folder.path(), 3).size(), 3u);
+  EXPECT_TRUE(some_files_below(folder.path(), 2).empty());
+}
+
 }  // namespace
 }  // namespace tessera::data

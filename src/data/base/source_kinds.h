@@ -112,8 +112,9 @@ void refuse_foreign_file(const std::string& path);
 // The same for a folder without images that has such files.
 void refuse_foreign_files(const std::string& folder);
 
-// Returns the folder that fits: the one given, `raw` in it, or that of the only folder in it. "" if none does.
-std::string folder_below(const std::string& path, bool (*fits)(const std::string& folder));
+// Returns the folder that fits: the one given, `raw` in it if `prefers_raw`, or that of the only folder in it. "" if none
+// does.
+std::string folder_below(const std::string& path, bool (*fits)(const std::string& folder), bool prefers_raw);
 
 // The largest encoded image that is read into memory.
 inline constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;

@@ -338,6 +338,11 @@ TEST_F(LabelFiles, SetsInFurtherFolders) {
   folder_.write("down/set/labels/a.txt", "0 0.5 0.4 0.5 0.4\n");
   folder_.write("down/set/data.yaml", "train: images\nnames: [x]\n");
   EXPECT_EQ(source_kind(path("down")), "YOLO");
+  // Originals next to the set are not the set.
+  add_image("sorted/train/cat/a.png"), add_image("sorted/val/cat/b.png"),
+      add_image("sorted/raw/JPEGImages/a.png");
+  folder_.write("sorted/raw/Annotations/a.xml", voc_file(voc_object("dog", 1, 1, 9, 9)));
+  EXPECT_EQ(source_kind(path("sorted")), "ImageFolder");
   EXPECT_EQ(open_source({.path = path("down"), .val_share = 0}, Split::train)->size(), 1);
 }
 

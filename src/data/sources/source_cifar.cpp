@@ -84,7 +84,7 @@ Files find_files(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   if (!fs::is_directory(path)) return {{path}, !own_path};
-  const fs::path folder = folder_below(path, has_files);
+  const fs::path folder = folder_below(path, has_files, true);
   const std::string ending = has_binary(folder) ? ".bin" : "";
   std::vector<std::string> train = numbered_batches(folder, ending);
   if (train.empty() && is_file(folder / ("train" + ending)))
@@ -219,11 +219,11 @@ std::unique_ptr<Source> open_stl(const SourceConfig& config, Split split, const 
 bool is_cifar_path(const std::string& path) {
   std::error_code error;
   if (fs::is_regular_file(path, error)) return path.ends_with(".bin");
-  return fs::is_directory(path, error) && !folder_below(path, has_files).empty();
+  return fs::is_directory(path, error) && !folder_below(path, has_files, true).empty();
 }
 
 std::unique_ptr<Source> open_cifar(const SourceConfig& config, Split split) {
-  if (const std::string folder = folder_below(path_of(config, split), has_files);
+  if (const std::string folder = folder_below(path_of(config, split), has_files, true);
       !folder.empty() && has_stl(folder))
     return open_stl(config, split, folder);
   const Files files = find_files(config, split);

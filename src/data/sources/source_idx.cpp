@@ -52,7 +52,7 @@ Pictures find_split(const SourceConfig& config, Split split) {
   const std::string& given = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   if (!fs::is_directory(given)) return {given, !own_path};
-  const std::string path = folder_below(given, has_pictures);
+  const std::string path = folder_below(given, has_pictures, true);
   const std::string train = find_pictures(path, {"train"}),
                     held_out = find_pictures(path, {"t10k", "test", "val"});
   if (train.empty() && held_out.empty()) return {find_pictures(path, {""}), !own_path};
@@ -144,7 +144,7 @@ Image picture_of(const Idx& idx, int64_t number) {
 
 bool is_idx_path(const std::string& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return !folder_below(path, has_pictures).empty();
+  if (fs::is_directory(path, error)) return !folder_below(path, has_pictures, true).empty();
   return fs::is_regular_file(path, error) && is_pictures_name(fs::path(path).filename().string());
 }
 
