@@ -152,6 +152,13 @@ TEST(WebDataset, FoldersOfSplitsHoldShards) {
   EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
 }
 
+TEST(WebDataset, AnArchiveNextToTheImagesOfASplitIsNoShard) {
+  const TemporaryFolder folder;
+  folder.write("train/1.jpg", "x"), folder.write("val/2.jpg", "x");
+  write_shard(folder, "train/images.tar", {{"a.jpg", "A"}});
+  EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
+}
+
 TEST(WebDataset, HeldOutShardsAreNeverTrainedOn) {
   const TemporaryFolder folder;
   write_shard(folder, "shard-0.tar", {{"a.jpg", "one"}, {"a.cls", "0"}, {"b.jpg", "two"}, {"b.cls", "1"}});

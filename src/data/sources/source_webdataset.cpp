@@ -44,15 +44,24 @@ struct ShardList {
   size_t left_out = 0;  // test shards next to shards for validation
 };
 
-// Returns the shards in a folder, or else those in folders of splits: train/000.tar, val/000.tar.
+// True if a folder has a folder or an image, next to which a shard is a leftover.
+bool holds_more_than_shards(const fs::path& folder) {
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored) ||
+        (!is_hidden(entry->path().filename().string()) && has_picture_extension(entry->path().string())))
+      return true;
+  return false;
+}
+
+// Returns the shards in a folder, or else those in folders of splits without images: train/000.tar, val/000.tar.
 std::vector<std::string> shards_of_set(const std::string& path) {
   std::vector<std::string> shards = shards_in(path);
   std::error_code error;
   if (!shards.empty()) return shards;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     if (!entry.is_directory(error) || !split_of_name(entry.path().filename().string())) continue;
-    const auto is_folder = [&](const fs::directory_entry& inner) { return inner.is_directory(error); };
-    if (std::any_of(fs::directory_iterator(entry, error), fs::directory_iterator(), is_folder)) continue;
+    if (holds_more_than_shards(entry.path())) continue;
     std::ranges::move(shards_in(entry.path().string()), std::back_inserter(shards));
   }
   std::ranges::sort(shards);
