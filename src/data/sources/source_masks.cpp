@@ -116,7 +116,7 @@ constexpr std::array<std::string_view, 11> kMaskFolders = {
     "annotations",          "labels", "masks", "mask",    "label",
     "segmentations",        "gt",     "ann",   "ann_dir", "masks_png",
     "label_images_semantic"};
-// What follows the name of a split in that of its folder of masks: train, trainannot.
+// Endings of the name of a folder of masks after that of its split: train, trainannot.
 constexpr std::array kMasksAfter = {"annot", "_annot", "_annotations", "_masks", "_mask", "_labels", "_gt"};
 // Endings of masks that have more than the image's name.
 constexpr std::array kMaskSuffixes = {"_mask.png",  "_segmentation.png", "_seg.png",
