@@ -46,6 +46,11 @@ TEST(Table, FoldersOfThePathsSplitIfBothArePresent) {
       .path = folder.write("l.csv", "path,label\ntrain/a,x\ntest/b,y\ntrain/c,y\ntrain/d,x\n")};
   EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1, 0}));
   EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
+  // Next to a held-out table, all rows are for training.
+  const SourceConfig both = {.path = config.path,
+                             .val_path = folder.write("v.csv", "path,label\ne,x\nf,y\n")};
+  EXPECT_EQ(labels_of(*open_source(both, Split::train)), (Labels{0, 1, 1, 0}));
+  EXPECT_EQ(labels_of(*open_source(both, Split::validation)), (Labels{0, 1}));
   folder.write("l.csv", "path,label\ntrain/a,x\ntrain/b,y\ntrain/c,y\ntrain/d,x\n");
   EXPECT_EQ(open_source(config, Split::train)->size(), 2);  // by share
 }

@@ -4,7 +4,8 @@
 #include <optional>
 #include <set>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -116,45 +117,62 @@ void keep_names(ImageTable& table, const ClassNames& classes, const SourceConfig
   for (TableRow& row : table.rows) row.name.clear();
 }
 
-// The images below a folder by their names, for tables with paths that leave out folders.
+// The images below a folder by the ends of their paths, for tables with paths that leave out folders.
 class ImagesBelow {
  public:
   explicit ImagesBelow(const std::string& root) {
-    for (const std::string& file : files_below(root.empty() ? "." : root))
+    for (const std::string& file : some_files_below(root, kMostFiles))
       if (has_picture_extension(file)) {
-        const fs::path place = fs::path(file).lexically_relative(root.empty() ? "." : root);
-        places_[place.stem().string()].push_back(place.generic_string());
+        const fs::path place = fs::path(file).lexically_relative(root);
+        const std::string whole = place.generic_string();
+        const size_t number = places_.size();
+        places_.push_back(whole);
+        ends_.emplace_back(reversed(whole), number);
+        ends_.emplace_back(reversed(fs::path(place).replace_extension().generic_string()), number);
       }
+    std::ranges::sort(ends_);
   }
   // Returns the only image with a path that ends in this one, with or without suffix. Returns the path itself if there is
   // none or more than one.
   std::string find(const std::string& path) const {
-    const std::string end = path.substr(std::min(path.find_first_not_of('/'), path.size()));
-    const std::string name = fs::path(end).filename().string(), stem = fs::path(end).stem().string();
-    const auto named = places_.find(has_picture_extension(name) ? stem : name);
-    if (named == places_.end()) return path;
-    std::vector<std::string> found;
-    for (const std::string& place : named->second)
-      for (const std::string& form : {place, fs::path(place).replace_extension().string()})
-        if (form == end || form.ends_with("/" + end)) found.push_back(place);
-    return found.size() == 1 ? found[0] : path;
+    const std::string end = reversed(path.substr(std::min(path.find_first_not_of('/'), path.size())));
+    const auto first = std::ranges::lower_bound(ends_, std::pair(end, size_t{0}));
+    const auto fits = [&](auto place) { return place != ends_.end() && place->first.starts_with(end); };
+    return fits(first) && !fits(first + 1) ? places_[first->second] : path;
   }
 
  private:
-  std::unordered_map<std::string, std::vector<std::string>> places_;
+  static constexpr size_t kMostFiles = size_t{1} << 22;
+
+  // Returns a path from its end to its start, with a slash before the start.
+  static std::string reversed(const std::string& path) {
+    std::string out(path.rbegin(), path.rend());
+    return out + "/";
+  }
+
+  std::vector<std::string> places_;
+  std::vector<std::pair<std::string, size_t>> ends_;  // reversed paths, and their places
 };
 
-// Replaces the paths of images that do not exist by those of the images below the folder, if the first is one.
+// Replaces the paths of images that do not exist by those of the images below the folder, if the first is one, with a
+// warning.
 void find_below(FileSet& set) {
   const auto missing = [&](const std::string& path) {
     std::error_code error;
     return !fs::exists(fs::path(set.root) / path, error);
   };
-  if (set.paths.empty() || !missing(set.paths[0]) || !is_folder_path(set.root.empty() ? "." : set.root))
-    return;
-  const ImagesBelow below(set.root);
-  for (std::string& path : set.paths)
-    if (missing(path)) path = below.find(path);
+  const std::string root = set.root.empty() ? "." : set.root;
+  if (set.paths.empty() || !missing(set.paths[0]) || !is_folder_path(root)) return;
+  const ImagesBelow below(root);
+  bool warned = false;
+  for (std::string& path : set.paths) {
+    if (!missing(path)) continue;
+    const std::string found = below.find(path);
+    if (found != path && !std::exchange(warned, true))
+      set.warnings.push_back(text(set.shown, ": '", printable(path, 60), "' does not exist; '", found,
+                                  "' of ", root, " is read instead, and others likewise"));
+    path = found;
+  }
 }
 
 void add_row(const TableRow& row, const ClassNames& classes, bool chosen, bool captioned, FileSet& set) {
@@ -173,6 +191,24 @@ void add_row(const TableRow& row, const ClassNames& classes, bool chosen, bool c
                                 " is read instead, and others likewise"));
   if (set.multi_label) set.label_lists.push_back(several_labels(std::move(numbers)).classes);
   if (captioned) set.captions.push_back(row.captions);
+}
+
+// Without a column of splits, takes those of the folders that the paths begin with, if there are both: train/, test/.
+void split_by_folders(ImageTable& table) {
+  std::vector<std::optional<Split>> splits;
+  for (const TableRow& row : table.rows) {
+    const std::string path = portable_path(row.path);
+    splits.push_back(split_of_name(path.substr(0, std::min(path.find('/'), path.size()))));
+    if (!splits.back() || path.find('/') == std::string::npos) return;
+  }
+  if (std::ranges::count(splits, Split::train) == 0 || std::ranges::count(splits, Split::validation) == 0)
+    return;
+  table.has_split = true;
+  for (size_t i = 0; i < splits.size(); ++i) {
+    TableRow& row = table.rows[i];
+    const std::string path = portable_path(row.path);
+    row.split = splits[i], row.test = is_test_name(path.substr(0, path.find('/')));
+  }
 }
 
 class TableSource final : public FileSource {
@@ -195,6 +231,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   ImageTable table = read_table(path);
+  if (!table.has_split && (!own_path || config.val_path == config.path)) split_by_folders(table);
   if (!table.labelled)
     for (TableRow& row : table.rows) row.labels = {"0"};
   FileSet set;

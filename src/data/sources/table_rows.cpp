@@ -134,8 +134,8 @@ void drop_separator_line(std::string& content) {
 // Returns the rows of a table in words after their number, as CelebA writes its attributes: "202599", the titles without
 // that of the images, and a line for each image. Returns none for other texts.
 std::vector<CsvRow> counted_rows(const std::string& content) {
+  if (!parse_int(trim(std::string_view(content).substr(0, content.find('\n'))))) return {};
   const std::vector<std::string> lines = split(content, '\n');
-  if (lines.size() < 3 || !parse_int(trim(lines[0]))) return {};
   std::vector<CsvRow> rows;
   for (size_t i = 1; i < lines.size(); ++i) {
     CsvRow row{static_cast<int64_t>(i) + 1,
@@ -287,18 +287,29 @@ nlohmann::json entries_of_splits(const nlohmann::json& splits, const std::string
   return all;
 }
 
-// Makes pairs ["a.jpg", "cat"] and triples ["a.jpg", 0, "cat"] objects.
-void name_members(nlohmann::json& entry) {
-  if (!entry.is_array() || entry.size() < 2 || !entry[0].is_string()) return;
-  nlohmann::json named = {{"path", entry[0]}, {"label", entry[1]}};
-  if (entry.size() == 3 && entry[1].is_number()) named["class_name"] = entry[2];
-  entry = std::move(named);
+bool is_triple(const nlohmann::json& entry) {
+  return entry.is_array() && entry.size() == 3 && entry[1].is_number() && entry[2].is_string();
+}
+
+// Makes pairs ["a.jpg", "cat"] and triples ["a.jpg", 0, "cat"] objects. Others remain, and are reported. If the last words
+// of all triples are names of splits, they are splits.
+void name_members(nlohmann::json& entries) {
+  const bool splits = std::ranges::all_of(entries, [](const nlohmann::json& entry) {
+    return is_triple(entry) && split_of_name(entry[2].get_ref<const std::string&>());
+  });
+  for (nlohmann::json& entry : entries) {
+    const bool pair = entry.is_array() && entry.size() == 2;
+    if ((!pair && !is_triple(entry)) || !entry[0].is_string()) continue;
+    nlohmann::json named = {{"path", entry[0]}, {"label", entry[1]}};
+    if (!pair) named[splits ? "split" : "class_name"] = entry[2];
+    entry = std::move(named);
+  }
 }
 
 // Returns one object for each image of a table in any of the forms of other programs.
 nlohmann::json entries_of(nlohmann::json content, const std::string& path, int depth) {
   if (content.is_array()) {
-    for (nlohmann::json& entry : content) name_members(entry);
+    name_members(content);
     return content;
   }
   nlohmann::json entries = nlohmann::json::array();
@@ -461,24 +472,6 @@ void gather_captions(ImageTable& table) {
   table.rows = std::move(rows);
 }
 
-// Without a column of splits, takes those of the folders that the paths begin with, if there are both: train/, test/.
-void split_by_folders(ImageTable& table) {
-  std::vector<std::optional<Split>> splits;
-  for (const TableRow& row : table.rows) {
-    const std::string path = portable_path(row.path);
-    splits.push_back(split_of_name(path.substr(0, std::min(path.find('/'), path.size()))));
-    if (!splits.back() || path.find('/') == std::string::npos) return;
-  }
-  if (std::ranges::count(splits, Split::train) == 0 || std::ranges::count(splits, Split::validation) == 0)
-    return;
-  table.has_split = true;
-  for (size_t i = 0; i < splits.size(); ++i) {
-    TableRow& row = table.rows[i];
-    const std::string path = portable_path(row.path);
-    row.split = splits[i], row.test = is_test_name(path.substr(0, path.find('/')));
-  }
-}
-
 }  // namespace
 
 bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
@@ -493,7 +486,6 @@ ImageTable read_table(const std::string& path) {
   if (!table.name_title.empty() && !table.names.one_to_one())
     table.warnings.push_back(text(path, ": the column '", printable(table.name_title, 40),
                                   "' is not read, another one has the labels"));
-  if (!table.has_split) split_by_folders(table);
   return table;
 }
 
