@@ -28,8 +28,8 @@ struct TableColumns {
 };
 
 // Returns the columns of a table with at least one row. Without titles, the column of images is found by their suffix, and
-// the label in the only other one that holds no counts and no boxes. Throws if the images' column has no usual title, or if several
-// rows have boxes of one image.
+// the label in the only other one that holds no counts, no boxes and no splits. Throws if the images' column has no usual title
+// or is not the only one without titles, if several rows have boxes of one image, or if a column `split` has numbers.
 TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name);
 
 // Returns the separator of a table: the one that divides the first line that is not empty into usual titles, or into an
