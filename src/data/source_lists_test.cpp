@@ -117,6 +117,9 @@ TEST_F(Lists, SplitsWithoutATitle) {
   EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{0, 1}));
   EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{1});
   EXPECT_EQ(labels("l.csv", "a.jpg,train,3\nb.jpg,train,5\n"), (Names{"3", "5"}));
+  const auto alone = open("l.csv", "a.jpg,train\nb.jpg,test\n");
+  EXPECT_EQ(alone->class_labels(), nullptr);
+  EXPECT_EQ(alone->size(), 1);
 }
 
 TEST_F(Lists, BoxesAndSeveralImagesWithoutTitlesAreRefused) {
@@ -192,6 +195,19 @@ TEST_F(Lists, JsonBySplitAndByClass) {
             "DIR/n.json: 'path' has 1 values, another column 2");
 }
 
+TEST_F(Lists, JsonListsOfThreeHaveANumberSecond) {
+  const SourceConfig config = {
+      .path =
+          folder.write("l.json", R"([["a.jpg", 1, "train"], ["b.jpg", 0, "test"], ["c.jpg", 0, "train"]])")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{1, 0}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), Labels{0});
+  for (const char* form : {R"([["a.jpg", "cat", "train"], ["b.jpg", "dog", "test"]])",
+                           R"([["a.jpg", "cat", "dog"], ["b.jpg", "dog", "cat"]])"})
+    EXPECT_EQ(
+        error_of([&] { open("n.json", form); }, &folder),
+        R"(DIR/n.json entry 0 is array, must be an object such as {"path": …, "label": …} (and 1 more))");
+}
+
 // Lists without labels, as Food-101, DTD and SUN397 split their images.
 TEST_F(Lists, FoldersOfAListAreItsClasses) {
   folder.write("images/pie/1.jpg", "A");
@@ -213,6 +229,10 @@ TEST_F(Lists, ImagesAreFoundBelowTheTable) {
   const auto source = open("l.csv", "image_id,dx\nx1,nv\nx2,mel\ntwin,nv\n");
   EXPECT_EQ(source->read(0).name, folder.path("part_1/images/x1.jpg"));
   EXPECT_EQ(source->read(1).name, folder.path("part_2/images/x2.jpg"));
+  ASSERT_EQ(source->warnings().size(), 1u);
+  EXPECT_EQ(
+      error_of([&] { fail(source->warnings()[0]); }, &folder),
+      "DIR/l.csv: 'x1' does not exist; 'part_1/images/x1.jpg' of DIR is read instead, and others likewise");
   EXPECT_EQ(error_of([&] { source->read(2); }, &folder), "cannot open 'DIR/twin': No such file or directory");
   folder.write("data_256/a/alley/1.jpg", "A"), folder.write("data_256/b/1.jpg", "B");
   EXPECT_EQ(open("list.txt", "/a/alley/1.jpg 0\n/b/1.jpg 1\n")->read(0).name,

@@ -132,7 +132,10 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
   if ((images_follow || label_column(titles) != kNoColumn) && !has_picture_extension(titles[0]))
     fail(name, " starts with titles, '", printable(titles[0], 60),
          "' and so on, but none of them is 'path': the ", "column of the images' files must be called so");
-  if (titles.size() == 2 && !has_picture_extension(titles[1])) return columns;
+  if (titles.size() == 2 && !has_picture_extension(titles[1])) {
+    if (splits_in(rows, 1, 0).size() == 2) columns.split = 1, columns.label = kNoColumn;
+    return columns;
+  }
   find_untitled(rows, columns, name);
   if (columns.label == kNoColumn)
     fail(name, " has ", titles.size(),
