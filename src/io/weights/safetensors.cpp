@@ -13,6 +13,16 @@
 #include "core/text.h"
 
 namespace tessera {
+
+std::optional<uint64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype) {
+  uint64_t bytes = size_of(dtype);
+  for (const int64_t extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
+      return std::nullopt;
+  if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+  return bytes;
+}
+
 namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;
@@ -26,16 +36,6 @@ std::optional<DType> dtype_named(std::string_view name) {
   for (const auto& [dtype, known] : kDTypes)
     if (name == known) return dtype;
   return std::nullopt;
-}
-
-// Returns the bytes of a tensor of this shape; nothing if they do not fit 63 bits.
-std::optional<uint64_t> bytes_of(std::span<const int64_t> shape, DType dtype) {
-  uint64_t bytes = size_of(dtype);
-  for (const int64_t extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes))
-      return std::nullopt;
-  if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
-  return bytes;
 }
 
 std::string shape_text(std::span<const int64_t> shape) {
@@ -243,7 +243,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
 void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, const std::string& name) {
   for (const Entry& e : entries) {
     const auto where = [&] { return text(name, ": tensor '", e.tensor.name, "'"); };
-    const auto bytes = bytes_of(e.tensor.shape, e.tensor.dtype);
+    const auto bytes = tensor_bytes(e.tensor.shape, e.tensor.dtype);
     if (!bytes) fail(where(), " has the shape ", shape_text(e.tensor.shape), ", its size overflows");
     if (e.begin > e.end) fail(where(), " begins at byte ", e.begin, ", after its end at ", e.end);
     if (e.end - e.begin != *bytes)
@@ -340,7 +340,7 @@ std::string make_header(const std::vector<TensorView>& tensors, const Metadata& 
     if (!is_utf8(t.name)) fail(where(), ": the name is not UTF-8");
     if (t.name == "__metadata__" || !names.insert(t.name).second) fail(where(), ": the name is taken");
     if (t.shape.size() > kMaxDims) fail(where(), " has more than ", kMaxDims, " dimensions");
-    const auto bytes = bytes_of(t.shape, t.dtype);
+    const auto bytes = tensor_bytes(t.shape, t.dtype);
     if (!bytes) fail_length(path, t, t.bytes.size(), bytes);
     json += text(json.size() == 1 ? "" : ",", quoted(t.name), ":{\"dtype\":\"", safetensors_name(t.dtype),
                  "\",\"shape\":[");
@@ -364,7 +364,7 @@ void put_safetensors(AtomicFile& file, const std::string& name, const std::vecto
   file.write(make_header(tensors, metadata, name));
   for (const TensorView& t : tensors) {
     const std::span<const std::byte> bytes = bytes_of_tensor(t);
-    if (const auto needed = bytes_of(t.shape, t.dtype); bytes.size() != needed)
+    if (const auto needed = tensor_bytes(t.shape, t.dtype); bytes.size() != needed)
       fail_length(name, t, bytes.size(), needed);
     file.write(bytes);
   }

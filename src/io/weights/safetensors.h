@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,9 @@ struct SafetensorsContent {
   std::vector<TensorView> tensors;
 };
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
+
+// Returns the bytes of a tensor of this shape; nothing if they do not fit 63 bits.
+std::optional<uint64_t> tensor_bytes(std::span<const int64_t> shape, DType dtype);
 
 // Writes the tensors in the given order; the header is padded so that the data is 8-byte aligned. Returns the
 // file's XXH3-64. Replaces the target atomically. Calls `before_each` for each tensor; if it throws, the

@@ -60,7 +60,7 @@ void stream_sharded_safetensors(const std::string& index_path, const std::vector
   uint64_t held = 0, total = 0;
   for (const TensorView& tensor : tensors) {
     const uint64_t bytes =
-        bytes_of(tensor.shape, tensor.dtype).value_or(0);  // a size that overflows is refused below
+        tensor_bytes(tensor.shape, tensor.dtype).value_or(0);  // a size that overflows is refused below
     if (!shards.back().empty() && held + bytes > most_bytes) {
       shards.emplace_back();
       held = 0;
