@@ -53,7 +53,7 @@ TEST(ClassNames, ListsOfOtherPrograms) {
       {"comment.txt", "# three classes\ntench, Tinca\ngoldfish\ncook's pet\n"}};
   for (const auto& [file, content] : lists)
     EXPECT_EQ(read_class_names(folder.write(file, content)), names) << file;
-  // Numbers that tell the names apart are part of them.
+  // Numbers without which two names would be equal are part of them.
   for (const char* kept : {"1 star\n2 stars\n3 stars", "level 0\nlevel 1\nlevel 2"})
     EXPECT_EQ(read_class_names(folder.write("kept.txt", kept)), split(kept, '\n'));
   EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n0,b\n")); }, &folder),

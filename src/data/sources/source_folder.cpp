@@ -24,8 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 64;                      // folders below a class
-constexpr int kMostOpened = 16;                   // files without suffix, to tell whether a folder has images
+constexpr int kDeepest = 64;     // folders below a class
+constexpr int kMostOpened = 16;  // files without a suffix, to find whether a folder has images
 constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
 
 // The folders of a class that were already listed: a link to one of them is skipped.
