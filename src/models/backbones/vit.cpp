@@ -1,7 +1,7 @@
 // Vision Transformer (Dosovitskiy et al. 2021, "An image is worth 16x16 words"), with the additions of DeiT
 // (Touvron et al. 2021), DeiT III (2022), CPVT (Chu et al. 2021, conditional positions) and BEiT (Bao et al.
-// 2022, relative positions). Names of parameters and sizes are timm's; the table of relative positions has
-// BEiT's name.
+// 2022, relative positions). Names of parameters and sizes (vit_sizes.cpp) are timm's; the table of relative
+// positions has BEiT's name.
 //
 //   x_0 = [class token; patches W] + positions
 //   y   = x + gamma_1 * attention(norm(x))          x' = y + gamma_2 * mlp(norm(y))
