@@ -63,6 +63,7 @@ torch::Tensor seen(const AttentionOptions& options, int64_t queries, int64_t key
 }  // namespace
 
 torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin) {
+  if (const torch::Tensor y = rotate_on_gpu(x, cos, sin); y.defined()) return y;
   const int64_t channels = 2 * cos.size(-1);
   const torch::Tensor pairs = x.slice(-1, 0, channels).to(cos.scalar_type()).unflatten(-1, {channels / 2, 2});
   const torch::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1);

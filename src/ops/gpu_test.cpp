@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 
+#include "ops/attention.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
@@ -107,6 +108,60 @@ TEST(GpuOperations, GatedActivationIsItsComposition) {
       const Emulated emulated;
       expect_close(with_gradients(inputs, compute), want, 1e-5);
     }
+}
+
+TEST(GpuOperations, ResidualSumIsItsComposition) {
+  for (const bool of_each : {false, true})
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      torch::manual_seed(5);
+      const Tensor x = torch::randn({3, 7, 40}).to(type).requires_grad_(),
+                   residual = torch::randn({3, 7, 40}).requires_grad_(),
+                   scale = (of_each ? torch::randn({3, 80}) : torch::randn({40})).requires_grad_();
+      const auto compute = [&] {
+        return add_scaled(residual, x, of_each ? scale.slice(1, 40) : scale);  // a part of a modulation
+      };
+      const auto want = with_gradients({x, residual, scale}, compute);
+      const Emulated emulated;
+      const Runs runs("residual");
+      expect_close(with_gradients({x, residual, scale}, compute), want,
+                   type == torch::kFloat32 ? 1e-5 : 1e-2);
+      EXPECT_EQ(runs.names().size(), 2u);  // the kernel's names: forward and backward
+    }
+}
+
+TEST(GpuOperations, RotationIsItsComposition) {
+  const std::vector<std::vector<int64_t>> tables = {{9, 8}, {3, 9, 12}, {2, 1, 9, 8}};
+  for (const auto type : {torch::kFloat32, torch::kBFloat16})
+    for (const auto& shape : tables) {
+      torch::manual_seed(7);
+      const Tensor packed = torch::randn({2, 9, 3, 3, 24}).to(type).requires_grad_(),
+                   angles = torch::randn(shape);
+      const auto compute = [&] {
+        return rotate_pairs(packed.select(2, 1).transpose(1, 2), angles.cos(), angles.sin());
+      };
+      const auto want = with_gradients({packed}, compute);
+      const Emulated emulated;
+      const Runs runs("rotate");
+      expect_close(with_gradients({packed}, compute), want, type == torch::kFloat32 ? 1e-6 : 1e-2);
+      EXPECT_EQ(runs.names().size(), 2u);
+      const Tensor learned = angles.cos().requires_grad_();
+      with_gradients({learned}, [&] {
+        return rotate_pairs(packed.select(2, 1).transpose(1, 2), learned, angles.sin());
+      });
+      EXPECT_EQ(runs.names().size(), 2u);  // a table with gradients is composed
+    }
+}
+
+TEST(GpuOperations, NormOfEachSampleIsItsComposition) {
+  torch::manual_seed(6);
+  const torch::NoGradGuard no_grad;
+  const Tensor x = torch::randn({3, 7, 40}), modulation = torch::randn({3, 80});
+  const NormParameters p{1 + modulation.slice(1, 0, 40), modulation.slice(1, 40), 1e-6, true};
+  const Tensor want = norm(x, p);
+  const Emulated emulated;
+  const Runs runs("norm (rows)");
+  expect_close({norm(x, p)}, {want}, 1e-5);
+  EXPECT_EQ(runs.names().size(), 1u);
 }
 
 // A gradient as a view off any boundary, and x as a matrix with a stride.
@@ -259,6 +314,33 @@ TEST(GpuOperations, MlstmLayerTrainsAsExactlyAsItsComposition) {
     for (size_t i = 0; i < exact.size(); ++i)
       EXPECT_LE(error(by_kernels, i), 2 * error(composed, i) + states) << "tensor " << i << " of D " << c.dim;
   }
+}
+
+// In inference one kernel computes what precedes the cell, for sequences and grids in both directions.
+TEST(GpuOperations, MixerInputsAreAsExactAsTheirComposition) {
+  const torch::NoGradGuard no_grad;
+  for (const bool grid : {false, true})
+    for (const bool reverse : {false, true}) {
+      MlstmMixerParameters p = drawn_mixer(96, 2);
+      if (grid) p.conv_weight = torch::randn({96, 1, 3, 3}) * 0.4;
+      MlstmMixerOptions options;
+      options.heads = 2, options.rows = 3, options.columns = 5, options.reverse = reverse;
+      const Tensor u = torch::randn({2, 15, 192}).to(torch::kBFloat16);
+      const Tensor exact = mlstm_mixer_unfused(u.to(torch::kFloat64), converted(p, torch::kFloat64), options);
+      const auto error = [&](const Tensor& y) {
+        return (y.to(torch::kFloat64) - exact).norm().item<double>();
+      };
+      const MlstmMixerParameters half = converted(p, torch::kBFloat16);
+      const double composed = error(mlstm_mixer_unfused(u, half, options));
+      const Emulated emulated;
+      const Runs runs("mixer inputs");
+      EXPECT_LE(error(mlstm_mixer_unfused(u, half, options)), composed);
+      EXPECT_EQ(runs.names(), std::vector<std::string>{"mixer inputs (warps)"});
+      options.off_grid = {7};
+      if (!grid) continue;
+      mlstm_mixer_unfused(torch::cat({u, u.slice(1, 0, 1)}, 1), half, options);
+      EXPECT_EQ(runs.names().size(), 1u);  // a token outside the grid is composed
+    }
 }
 
 // The state after a sequence, for streaming after it.

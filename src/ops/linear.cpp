@@ -151,6 +151,7 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
   if (p.activation == Activation::gelu_tanh) y = activation(ActivationKind::gelu_tanh, y);
   if (p.activation == Activation::silu_gate)
     y = activation(ActivationKind::silu, product(x, p.gate, torch::Tensor()), y);
+  if (p.scale.defined() && residual.defined()) return add_scaled(residual, y, p.scale);
   if (p.scale.defined()) y = y * beside(p.scale, y);
   return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
 }

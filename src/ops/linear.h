@@ -58,6 +58,10 @@ using ActivationKind = kernels::gpu::ActivationKind;
 // On a GPU by one kernel where there is one, with gradients an autograd node; otherwise composed of ATen operations.
 torch::Tensor activation(ActivationKind kind, const torch::Tensor& x, const torch::Tensor& gate = {});
 
+// Returns residual + scale x in the residual's type, by one kernel likewise. `scale` is as in LinearParameters; x has the
+// residual's shape.
+torch::Tensor add_scaled(const torch::Tensor& residual, const torch::Tensor& x, const torch::Tensor& scale);
+
 // While it lives, linear layers of this thread free a weight when they pack it. Its sizes are kept, its
 // values are lost, and packing for another arithmetic needs a new weight. Only without gradients on a CPU. A
 // weight with other readers must be kept: set `on` = false in an inner scope.

@@ -15,9 +15,15 @@ float* floats_or_null(const torch::Tensor& t) { return t.defined() ? t.mutable_d
 kernels::gpu::NormForward forward_call(const torch::Tensor& x, const torch::Tensor& weight,
                                        const torch::Tensor& bias, double eps, bool centred) {
   const RowsOfTensor rows = rows_of(x);
-  return {
-      rows.count, x.size(-1), rows.rows, float_pointer(weight), float_pointer(bias), static_cast<float>(eps),
-      centred,    {}};
+  return {rows.count,
+          x.size(-1),
+          rows.rows,
+          float_pointer(weight),
+          float_pointer(bias),
+          static_cast<float>(eps),
+          centred,
+          {},
+          sample_rows(weight, x)};
 }
 kernels::gpu::NormBackward backward_call(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                                          bool centred) {
@@ -60,7 +66,7 @@ struct GpuNormNode : torch::autograd::Function<GpuNormNode> {
     if (ctx->needs_input_grad(1)) dweight = torch::empty_like(weight);
     if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = torch::empty_like(weight);
     if (dweight.defined() || dbias.defined())
-      partial = torch::empty({kernels::gpu::norm_parts(call.rows), 2, call.width}, weight.options());
+      partial = torch::empty({kernels::gpu::row_parts(call.rows), 2, call.width}, weight.options());
     call.dweight = floats_or_null(dweight), call.dbias = floats_or_null(dbias),
     call.partial = floats_or_null(partial);
     const auto* form =
@@ -80,13 +86,18 @@ bool in_floats(const torch::Tensor& t) {
 
 torch::Tensor norm_on_gpu(const torch::Tensor& x_in, const NormParameters& p) {
   const auto place = gpu_place(x_in);
-  if (!place || of_each_sample(p.weight) || !in_floats(p.weight) || !in_floats(p.bias)) return {};
+  if (!place) return {};
   const torch::Tensor x = rows_of(x_in).tensor;  // contiguous, or a matrix with a stride
-  const kernels::gpu::NormForward call = forward_call(x, p.weight, p.bias, p.eps, p.centred);
-  const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->norm, place->capability, call);
-  if (!form) return {};
   const bool recorded = torch::GradMode::is_enabled() && (x.requires_grad() || p.weight.requires_grad() ||
                                                           (p.bias.defined() && p.bias.requires_grad()));
+  // A modulation's are small, and parts of a wider tensor.
+  const bool modulated = of_each_sample(p.weight);
+  const torch::Tensor weight = modulated ? floats(p.weight) : p.weight,
+                      bias = modulated && p.bias.defined() ? floats(p.bias) : p.bias;
+  if ((modulated && recorded) || !in_floats(weight) || !in_floats(bias)) return {};
+  const kernels::gpu::NormForward call = forward_call(x, weight, bias, p.eps, p.centred);
+  const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->norm, place->capability, call);
+  if (!form) return {};
   if (!recorded) return run(*place, *form, x, call);
   const auto backward = backward_call(x, p.weight, p.eps, p.centred);
   if (!kernels::gpu::choose_form(kernels::gpu::table()->norm_backward, place->capability, backward))

@@ -6,18 +6,14 @@
 namespace tessera::kernels::gpu {
 namespace {
 
-constexpr int64_t kMostBlocks = int64_t{1} << 31;
-
 template <class Call>
 bool fits(const Call& call) {
-  return call.rows > 0 && call.width > 0 && call.width % 8 == 0 &&
-         call.rows < kMostBlocks * 256 * 8 / call.width && vectors(call.x) && vectors(call.gate);
+  return eight_a_thread(call.rows, call.width, 256) && vectors(call.x) && vectors(call.gate);
 }
 
 template <class Kernel>
 int run(const typename Kernel::Call& call, Stream stream) {
-  const int64_t vectors_of_all = call.rows * (call.width / 8);
-  return launch<Kernel>(call, {(vectors_of_all + Kernel::kThreads - 1) / Kernel::kThreads, 1, 1}, stream);
+  return launch<Kernel>(call, grid_of_eight(call.rows, call.width, Kernel::kThreads), stream);
 }
 
 bool takes_forward(const ActivationForward& call) { return fits(call) && vectors(call.y); }

@@ -27,21 +27,13 @@ TESSERA_DEVICE ValueAndSlope activation_of(ActivationKind kind, float x) {
   return {x * phi, phi + x * kDensity * exp2_fast(-0.5f * kLog2e * x * x)};
 }
 
-// The thread's eight numbers: returns false after the last row.
-TESSERA_DEVICE bool activation_place(int64_t rows, int64_t width, Block at, int threads, int64_t& row,
-                                     int64_t& column) {
-  const int64_t of_row = width / 8, i = at.x * threads + thread();
-  row = i / of_row, column = i % of_row * 8;
-  return row < rows;
-}
-
 struct ActivationForwardKernel {
   using Call = ActivationForward;
   static constexpr int kThreads = 256, kShared = 0, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
     int64_t row, column;
-    if (!activation_place(call.rows, call.width, at, kThreads, row, column)) return;
+    if (!place_of_eight(call.rows, call.width, at, kThreads, row, column)) return;
     float x[8];
     load8(x, call.x.data, call.x.element, row * call.x.row + column);
     TESSERA_UNROLL for (int j = 0; j < 8; ++j) x[j] = activation_of(call.kind, x[j]).value;
@@ -61,7 +53,7 @@ struct ActivationBackwardKernel {
 
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
     int64_t row, column;
-    if (!activation_place(call.rows, call.width, at, kThreads, row, column)) return;
+    if (!place_of_eight(call.rows, call.width, at, kThreads, row, column)) return;
     float x[8], dy[8];
     load8(x, call.x.data, call.x.element, row * call.x.row + column);
     load8(dy, call.dy.data, call.dy.element, row * call.dy.row + column);

@@ -9,16 +9,23 @@
 
 namespace tessera::kernels::gpu {
 
+// Returns the number of parts that a sum over rows is made of. They are added in order, and depend on the rows alone: equal
+// bits.
+constexpr int64_t row_parts(int64_t rows) {
+  return rows <= 0 ? 0 : (rows + 31) / 32 < 264 ? (rows + 31) / 32 : 264;
+}
+
 // y = (x - mean) / sqrt(variance + eps) weight + bias, or without the mean (RMSNorm), row by row.
 struct NormForward {
   int64_t rows = 0, width = 0;
   Rows x;
-  const float *weight = nullptr, *bias = nullptr;  // (width); null: ones, zeros
+  const float *weight = nullptr, *bias = nullptr;  // (width), or (samples,width); null: ones, zeros
   float eps = 0;
   bool centred = true;
   RowsOut y;
+  int64_t sample_rows = 0;  // rows of a sample; 0: one weight and bias for all
 };
-// Gradients of it; mean and variance are made again. partial: norm_parts(rows) x 2 x width floats of scratch,
+// Gradients of it; mean and variance are made again. partial: row_parts(rows) x 2 x width floats of scratch,
 // needed for dweight or dbias.
 struct NormBackward {
   int64_t rows = 0, width = 0;
@@ -30,10 +37,40 @@ struct NormBackward {
   float *dweight = nullptr, *dbias = nullptr;  // (width), overwritten; null: skipped
   float* partial = nullptr;
 };
-// Returns the number of parts. Their sums of dweight are added in order, and depend on the rows alone: equal bits.
-constexpr int64_t norm_parts(int64_t rows) {
-  return rows <= 0 ? 0 : (rows + 31) / 32 < 264 ? (rows + 31) / 32 : 264;
-}
+
+// y = residual + scale x: the end of a branch with LayerScale (Touvron et al. 2021), or with a gate for each sample (Peebles
+// & Xie 2023).
+struct ResidualForward {
+  int64_t rows = 0, width = 0;
+  Rows x, residual;
+  const float* scale = nullptr;  // (width), or (samples,width)
+  int64_t sample_rows = 0;       // rows of a sample; 0: one scale for all
+  RowsOut y;
+};
+// dx = scale dy, dscale = sums of x dy; the residual's gradient is dy. partial: samples x row_parts(rows of a sample) x width
+// floats of scratch, needed for dscale.
+struct ResidualBackward {
+  int64_t rows = 0, width = 0;
+  Rows x, dy;
+  const float* scale = nullptr;
+  int64_t sample_rows = 0;
+  RowsOut dx;
+  float* dscale = nullptr;  // as scale, overwritten; null: skipped
+  float* partial = nullptr;
+};
+
+// Rotates adjacent pairs of channels (Su et al. 2021): (a, b) -> (a cos - b sin, a sin + b cos), or back. Channels from
+// `rotated` on are copied. Element strides; a table's stride of 0: the same for all.
+struct Rotation {
+  int64_t batch = 0, heads = 0, tokens = 0, channels = 0, rotated = 0;
+  bool inverse = false;
+  Element element = Element::f32;              // of x and y
+  const void* x = nullptr;                     // (B,H,T,C), contiguous channels
+  int64_t sample = 0, head = 0, token = 0;     // strides of x
+  const float *cos = nullptr, *sin = nullptr;  // (B or 1,H or 1,T,rotated / 2)
+  int64_t table_sample = 0, table_head = 0;    // strides of both
+  void* y = nullptr;                           // (B,H,T,C), contiguous
+};
 
 // y = f(x), or f(x) gate.
 enum class ActivationKind : int32_t { gelu, gelu_tanh, silu };
@@ -72,6 +109,25 @@ struct AdamStep {
   // rest: 1 - decay, which floats would round.
   float beta1 = 0, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, average_decay = 0, average_rest = 0;
   const float* scale = nullptr;  // factor of gradients, on the device; not finite: nothing changes
+};
+
+// The inputs of an mLSTM mixer's cell (kernels/mlstm_mixer/mlstm_mixer.h): a = silu(conv(x)), q and k by blocks of 4
+// channels from a, v from x, and the gates' preactivations from [q, k, v]. The convolution covers `kernel` tokens up to each
+// one, or with columns > 0 a square of the grid; `reverse` mirrors it.
+struct MixerInputs {
+  int64_t batch = 0, tokens = 0, channels = 0, heads = 0;
+  int64_t kernel = 0, columns = 0;
+  bool reverse = false;
+  const uint16_t* x = nullptr;  // bfloat16 (B,T,C)
+  int64_t sample = 0, row = 0;  // strides of x in samples and tokens
+  // (kernel,C) or (kernel,kernel,C); (C/4,4,4) each; (H,3C) each. A bias may be null.
+  const float *conv_weight = nullptr, *conv_bias = nullptr;
+  const float *q_weight = nullptr, *q_bias = nullptr, *k_weight = nullptr, *k_bias = nullptr;
+  const float *v_weight = nullptr, *v_bias = nullptr;
+  const float *input_weight = nullptr, *input_bias = nullptr, *forget_weight = nullptr,
+              *forget_bias = nullptr;
+  uint16_t *a = nullptr, *q = nullptr, *k = nullptr, *v = nullptr;  // bfloat16 (B,T,C), contiguous
+  float *igate = nullptr, *fgate = nullptr;                         // (B,H,T)
 };
 
 // The mLSTM cell (kernels/mlstm/mlstm.h), and the norm of its head, skip and gate:

@@ -10,6 +10,23 @@
 
 namespace tessera::kernels::gpu {
 
+// Finds the thread's eight numbers of rows that blocks of `threads` share: returns false after the last row.
+TESSERA_DEVICE bool place_of_eight(int64_t rows, int64_t width, Block at, int threads, int64_t& row,
+                                   int64_t& column) {
+  const int64_t of_row = width / 8, i = at.x * threads + thread();
+  row = i / of_row, column = i % of_row * 8;
+  return row < rows;
+}
+// True if a grid of blocks of `threads` holds all of them.
+inline bool eight_a_thread(int64_t rows, int64_t width, int threads) {
+  constexpr int64_t kMostBlocks = int64_t{1} << 31;
+  return rows > 0 && width > 0 && width % 8 == 0 && rows < kMostBlocks * threads * 8 / width;
+}
+// Returns that grid.
+inline Block grid_of_eight(int64_t rows, int64_t width, int threads) {
+  return {(rows * (width / 8) + threads - 1) / threads, 1, 1};
+}
+
 #ifdef __CUDACC__
 
 template <class Kernel, int kThreads, int kShared>

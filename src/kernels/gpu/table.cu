@@ -38,9 +38,13 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               TESSERA_GPU_IMAGES,
                               norm_forms(),
                               norm_backward_forms(),
+                              residual_forms(),
+                              residual_backward_forms(),
+                              rotate_forms(),
                               activation_forms(),
                               activation_backward_forms(),
                               adam_forms(),
+                              mixer_inputs_forms(),
                               mlstm_forms(),
                               mlstm_states_forms(),
                               mlstm_backward_forms()};

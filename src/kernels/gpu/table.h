@@ -46,23 +46,29 @@ struct Table {
   const char* images;             // what the library has code for: "80;90a;100;120"
   Forms<NormForward> norm;
   Forms<NormBackward> norm_backward;
+  Forms<ResidualForward> residual;
+  Forms<ResidualBackward> residual_backward;
+  Forms<Rotation> rotate;
   Forms<ActivationForward> activation;
   Forms<ActivationBackward> activation_backward;
   Forms<AdamStep> adam;
+  Forms<MixerInputs> mixer_inputs;
   Forms<MlstmCell> mlstm;
   Forms<MlstmStates> mlstm_states;
   Forms<MlstmGradients> mlstm_backward;
 
   template <class Visitor>
   void visit(Visitor visitor) const {
-    visitor("norm", norm), visitor("norm backward", norm_backward), visitor("activation", activation);
+    visitor("norm", norm), visitor("norm backward", norm_backward), visitor("residual", residual);
+    visitor("residual backward", residual_backward), visitor("rotate", rotate),
+        visitor("activation", activation);
     visitor("activation backward", activation_backward), visitor("adam", adam);
-    visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
+    visitor("mixer inputs", mixer_inputs), visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
     visitor("mlstm backward", mlstm_backward);
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 2;
+constexpr int32_t kTableVersion = 3;
 template <class... Part>
 constexpr int32_t sizes_of() {
   uint32_t mixed = 0;
@@ -70,15 +76,19 @@ constexpr int32_t sizes_of() {
   return static_cast<int32_t>(mixed & 0x7fffffff);
 }
 constexpr int32_t kTableLayout =
-    sizes_of<Table, NormForward, NormBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep,
-             MlstmCell, MlstmStates, MlstmGradients>();
+    sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, Rotation, ActivationForward,
+             ActivationBackward, AdamTensor, AdamStep, MixerInputs, MlstmCell, MlstmStates, MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
 Forms<NormForward> norm_forms();
 Forms<NormBackward> norm_backward_forms();
+Forms<ResidualForward> residual_forms();
+Forms<ResidualBackward> residual_backward_forms();
+Forms<Rotation> rotate_forms();
 Forms<ActivationForward> activation_forms();
 Forms<ActivationBackward> activation_backward_forms();
 Forms<AdamStep> adam_forms();
+Forms<MixerInputs> mixer_inputs_forms();
 Forms<MlstmCell> mlstm_forms();
 Forms<MlstmStates> mlstm_states_forms();
 Forms<MlstmGradients> mlstm_backward_forms();

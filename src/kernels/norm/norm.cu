@@ -25,7 +25,7 @@ int by_width(const Call& call, const Run& run) {
 
 bool takes_forward(const NormForward& call) {
   return fits(call.rows, call.width) && vectors(call.x) && vectors(call.y) && vectors(call.weight) &&
-         vectors(call.bias);
+         vectors(call.bias) && (call.sample_rows == 0 || call.rows % call.sample_rows == 0);
 }
 
 int run_forward(const NormForward& call, Stream stream) {
@@ -42,7 +42,7 @@ bool takes_backward(const NormBackward& call) {
 
 int run_backward(const NormBackward& call, Stream stream) {
   const int failed = by_width<NormBackwardKernel>(call, [&](auto kernel) {
-    return launch<decltype(kernel)>(call, {norm_parts(call.rows), 1, 1}, stream);
+    return launch<decltype(kernel)>(call, {row_parts(call.rows), 1, 1}, stream);
   });
   if (failed || (!call.dweight && !call.dbias)) return failed;
   return launch<NormPartsKernel>(call, {(2 * call.width + kLanes - 1) / kLanes, 1, 1}, stream);

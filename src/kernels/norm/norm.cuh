@@ -68,16 +68,17 @@ struct NormForwardKernel : NormRows<kWarps, kTurns> {
     float x[kTurns][8];
     R::load(x, call.x, row, call.width);
     normalise<R>(x, call.width, call.eps, call.centred, (float*)shared);
+    const int64_t of_sample = call.sample_rows > 0 ? row / call.sample_rows * call.width : 0;
     TESSERA_UNROLL for (int i = 0; i < kTurns; ++i) {
       const int c = R::column(i);
       if (c >= call.width) continue;
       float weight[8];
       if (call.weight) {
-        load8(weight, call.weight, Element::f32, c);
+        load8(weight, call.weight, Element::f32, of_sample + c);
         TESSERA_UNROLL for (int j = 0; j < 8; ++j) x[i][j] *= weight[j];
       }
       if (call.bias) {
-        load8(weight, call.bias, Element::f32, c);
+        load8(weight, call.bias, Element::f32, of_sample + c);
         TESSERA_UNROLL for (int j = 0; j < 8; ++j) x[i][j] += weight[j];
       }
       store8(call.y.data, call.y.element, row * call.y.row + c, x[i]);
@@ -95,7 +96,7 @@ struct NormBackwardKernel : NormRows<kWarps, kTurns> {
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
     float *const sums = (float*)shared, *const room = sums + 2 * R::kMostWidth;
     float of_weight[kTurns][8] = {}, of_bias[kTurns][8] = {};
-    const int64_t step = norm_parts(call.rows) * R::kAtOnce;
+    const int64_t step = row_parts(call.rows) * R::kAtOnce;
     for (int64_t row = at.x * R::kAtOnce + R::row(); row < call.rows; row += step) {
       float x[kTurns][8], g[kTurns][8];
       R::load(x, call.x, row, call.width), R::load(g, call.dy, row, call.width);
@@ -158,7 +159,7 @@ struct NormPartsKernel {
 
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
     float* const sums = (float*)shared;
-    const int64_t column = at.x * kLanes + lane(), parts = norm_parts(call.rows);
+    const int64_t column = at.x * kLanes + lane(), parts = row_parts(call.rows);
     float sum = 0;
     if (column < 2 * call.width)
       for (int64_t part = warp(); part < parts; part += kWarps)

@@ -55,7 +55,7 @@ TEST(NormOnGpu, BackwardIsTheDefinition) {
     const int64_t count = c.rows * c.width;
     DeviceArray x(c.x, normal(count, 1, 3, 2)), dy(c.y, normal(count, 4)), dx(c.x, count),
         weight(Element::f32, normal(c.width, 2, 1)), dweight(Element::f32, c.width),
-        dbias(Element::f32, c.width), partial(Element::f32, gpu::norm_parts(c.rows) * 2 * c.width);
+        dbias(Element::f32, c.width), partial(Element::f32, gpu::row_parts(c.rows) * 2 * c.width);
     const float* w = c.affine ? weight.as<float>() : nullptr;
     run_emulated(&gpu::Table::norm_backward,
                  {c.rows, c.width, x.rows(c.width), dy.rows(c.width), w, 1e-5f, c.centred,
