@@ -15,11 +15,13 @@ namespace {
 
 // A core of this machine: eight multiply-adds per cycle in each of two units, at 2.5 GHz.
 constexpr double kCoreFlops = 8e10, kCoreBytes = 8e9;
+// What a process sends to another one of its machine over the loopback interface.
+constexpr double kLoopback = 5e8;
 
 Chip this_cpu() {
   const double cores = available_cores();
   const auto memory = static_cast<double>(main_memory_bytes());
-  return {"cpu", Generation::cpu, kCoreFlops * cores, memory, kCoreBytes * cores, 5e9, 1e9, 1};
+  return {"cpu", Generation::cpu, kCoreFlops * cores, memory, kCoreBytes * cores, kLoopback, 1e9, 1};
 }
 
 const std::vector<std::string>& generation_names() {

@@ -22,7 +22,7 @@ const std::array<Constant, static_cast<size_t>(Coefficient::count)>& constant_ta
       {"narrow_heads", 0.10253, 0.3, "64 channels",
        "width of a head at which the rate of attention is halved"},
       {"straggle", 0.0039056, 0.01, "a doubling", "share of a step that each doubling of the machines adds"},
-      {"cpu", 0.5, 0.5, "of peak", "rate of products on a processor: a guess, not fitted"},
+      {"cpu", 0.8, 0.8, "of peak", "rate of products on a processor: a guess, not fitted"},
   }};
   return table;
 }

@@ -88,10 +88,15 @@ StepMemory step_memory(const Shape& shape, const Layout& layout, const Arithmeti
                trained = (inner_trained + shape.trained) / tensor;
   StepMemory memory;
   memory.weights = arithmetic.weight_bytes * parameters / (layout.zero >= 3 ? shards : 1);
-  memory.gradients = arithmetic.held_gradient_bytes * trained / (layout.zero >= 2 ? shards : 1);
+  const bool one_pass = layout.pipeline == 1 && layout.microbatches(arithmetic.batch) == 1;
+  const bool leave =
+      layout.zero >= 2 || (layout.zero == 1 && one_pass);  // rows of others, once they are reduced
+  memory.gradients = arithmetic.held_gradient_bytes * trained / (leave ? shards : 1);
   memory.optimiser = arithmetic.optimiser_bytes * trained / (layout.zero >= 1 ? shards : 1);
   memory.average = arithmetic.average_bytes * parameters / (layout.zero >= 1 ? shards : 1);
   memory.activations = samples * (kept * alive + shape.kept_bytes / tensor);
+  // The rest takes the place of activations that the pass frees.
+  if (leave && one_pass) memory.gradients = std::max(0.0, memory.gradients - memory.activations);
   memory.logits = kLogitBytes * samples * static_cast<double>(shape.outputs) *
                   static_cast<double>(shape.vocabulary) / (tensor * static_cast<double>(layout.context));
   memory.working = samples * largest_kept;

@@ -90,13 +90,29 @@ TEST(Memory, StagesOfZeroShardTheState) {
   Layout layout{.data = 8};
   const auto state = [&](int64_t zero) {
     layout.zero = zero;
-    const StepMemory memory = step_memory(shape, layout, {.batch = 8});
+    const StepMemory memory = step_memory(shape, layout, {.batch = 16});  // two passes a step
     return memory.weights + memory.gradients + memory.optimiser;
   };
   EXPECT_DOUBLE_EQ(state(0), 16 * parameters);
   EXPECT_DOUBLE_EQ(state(1), (4 + 4 + 8 / 8.0) * parameters);
   EXPECT_DOUBLE_EQ(state(2), (4 + 4 / 8.0 + 8 / 8.0) * parameters);
   EXPECT_DOUBLE_EQ(state(3), 16 / 8.0 * parameters);
+}
+
+TEST(Memory, DividedGradientsOfOnePassTakeThePlaceOfActivations) {
+  const Shape shape = shape_of(gpt(1024, 16, 24));
+  const double parameters = shape.all_parameters();
+  const auto gradients = [&](int64_t zero, Recompute recompute) {
+    const Layout layout{.data = 8, .zero = zero, .recompute = recompute};
+    const StepMemory memory = step_memory(shape, layout, {.batch = 8});
+    return std::pair(memory.gradients, memory.activations);
+  };
+  EXPECT_DOUBLE_EQ(gradients(0, Recompute::none).first, 4 * parameters);  // whole until the update
+  for (const int64_t zero : {1, 2, 3}) {
+    EXPECT_EQ(gradients(zero, Recompute::none).first, 0);
+    const auto [left, activations] = gradients(zero, Recompute::full);
+    EXPECT_DOUBLE_EQ(left, 4 / 8.0 * parameters - activations);
+  }
 }
 
 TEST(Memory, FrozenPartsHaveNoGradientsAndNoState) {

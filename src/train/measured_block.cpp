@@ -43,7 +43,7 @@ double median_seconds(torch::Device device, const Call& call) {
 }
 
 Measured measure(Recipe recipe, int64_t depth) {
-  recipe.model.settings.set("depth", depth);
+  *depth_of(recipe) = Value(depth);
   const Compute compute = choose_compute(recipe.train);
   const RunData data = open_data(recipe, /*may_be_missing=*/true);
   const WeightsInfo info = describe_run(recipe, data);
@@ -67,17 +67,26 @@ Measured measure(Recipe recipe, int64_t depth) {
       (task->loss(inputs, {}, tasks::Collective::alone()).sum / task->weight(inputs)).backward();
     });
   };
-  measured.few_s = pass_seconds(kFew), measured.many_s = pass_seconds(kMany);
+  measured.few_s = pass_seconds(kFew);
   measured.step_s = median_seconds(compute.device, [&] { optimiser->step(0, 1); });
-  measured.resident_bytes = static_cast<double>(resident_bytes());
+  measured.resident_bytes =
+      static_cast<double>(resident_bytes());  // before freed activations of many samples add to it
+  measured.many_s = pass_seconds(kMany);
   return measured;
 }
 
 }  // namespace
 
+Value* depth_of(Recipe& recipe) {
+  Value* depth = recipe.model.settings.find("depth");
+  for (const char* const trained : {"language.depth", "encoder.depth"})
+    if (!depth) depth = recipe.task.find(trained);
+  return depth && depth->is_int() ? depth : nullptr;
+}
+
 plan::MeasuredBlock measure_block(const Recipe& recipe) {
-  const Value* depth = recipe.model.settings.find("depth");
-  if (!depth || !depth->is_int())
+  Recipe own = recipe;
+  if (!depth_of(own))
     fail_usage("--measure: model ", recipe.model.name,
                " has no depth, so its layers cannot be measured apart");
   const Measured shallow = measure(recipe, kShallow), deep = measure(recipe, kDeep);

@@ -25,6 +25,10 @@ CountedRun count_run(const Recipe& recipe);
 // the shapes of their parameters. `frozen`: patterns of parameters that do not train.
 plan::Shape shape_of_task(const tasks::Task& task, int64_t side, const std::vector<std::string>& frozen);
 
+// Returns the setting with the number of layers: the backbone's, or else that of the model that a language task trains; null
+// if neither is a number.
+Value* depth_of(Recipe& recipe);
+
 // Measures training steps of a recipe's task with one and three layers, on one and on four samples. The
 // differences are the cost of a layer and of a sample. Throws a usage error if the model's settings have no
 // depth. Runs on the CPU or the recipe's device.

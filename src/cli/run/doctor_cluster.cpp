@@ -106,12 +106,18 @@ void print_measured(const parallel::World& world, const MeasuredCluster& measure
   print_slow(measured);
 }
 
-// Returns the best rate of a ring exchange, in which a process sends and receives its bytes once.
+// Returns the rate in bytes/s at which a process sends in gathers and scatters of 1 MB and more, which data parallelism
+// consists of. It sends all rows but one process's own.
 double link_rate(const MeasuredCluster& measured) {
-  double best = 0;
-  for (const MeasuredExchange& one : measured.exchanges)
-    if (std::string(one.kind) == parallel::kRing) best = std::max(best, one.bytes_per_second());
-  return best;
+  constexpr int64_t kLarge = int64_t{1} << 20;
+  double sent = 0, seconds = 0;
+  for (const MeasuredExchange& one : measured.exchanges) {
+    const std::string kind = one.kind;
+    if (one.bytes < kLarge || (kind != parallel::kGather && kind != parallel::kScatter)) continue;
+    sent += static_cast<double>(one.bytes) * (one.processes - 1) / one.processes;
+    seconds += one.seconds;
+  }
+  return sent / seconds;
 }
 
 // Returns the cluster with the measured rate as its link. A processor is divided among the machine's processes.

@@ -65,10 +65,9 @@ std::optional<plan::MeasuredBlock> kept_block(const std::string& file) {
   return read_config<plan::MeasuredBlock>(parse_toml(read_text(file), file));
 }
 
-plan::MeasuredBlock measure(const train::CountedRun& run, const std::string& file) {
-  plan::MeasuredBlock block = train::measure_block(run.recipe);
-  if (const Value* depth = run.recipe.model.settings.find("depth"); depth && depth->is_int())
-    block.layers = static_cast<double>(depth->as_int());
+plan::MeasuredBlock measure(train::Recipe recipe, const std::string& file) {
+  plan::MeasuredBlock block = train::measure_block(recipe);
+  if (const Value* depth = train::depth_of(recipe)) block.layers = static_cast<double>(depth->as_int());
   make_directories(std::filesystem::path(file).parent_path().string());
   write_text_atomic(file, write_toml(write_config(block)));
   return block;
@@ -169,7 +168,7 @@ void make_plan(const PlanOptions& options, const Given& given) {
   input.shape = run.shape, input.arithmetic = run.arithmetic;
   if (input.shape.all_parameters() == 0) fail_usage(options.recipes[0], ": its model has no parameters");
   const std::string file = block_file(input.cluster.chip.name, run.recipe);
-  const std::optional<plan::MeasuredBlock> block = options.measure ? measure(run, file) : kept_block(file);
+  const std::optional<plan::MeasuredBlock> block = options.measure ? measure(run.recipe, file) : kept_block(file);
   if (block) take_activations(input.shape, *block);
   input.source = source_of(run, input.cluster, block.has_value());
   const plan::SearchOptions search{.only_runnable = options.runnable,
