@@ -46,7 +46,9 @@ class LinearImpl : public torch::nn::Module {
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
   // Returns true if products alone read the weight, which a run in bfloat16 rounds for them.
-  virtual bool only_multiplies() const { return !quantised(); }
+  virtual bool only_multiplies() const { return !quantised() && !exact_; }
+  // For a layer whose weight something else reads in float32.
+  void keep_exact() { exact_ = true; }
 
   // For calibration: adds a buffer `input_log_step` [1], with which int8 quantises every x from now on,
   // instead of with one step size per row. Nothing else uses it. Returns it; it is 0 until set or loaded.
@@ -58,6 +60,7 @@ class LinearImpl : public torch::nn::Module {
   torch::Tensor rounded(const torch::Tensor& x) const;
   torch::Tensor activated(const DeferredNorm& x, kernels::Activation activation) const;
   QuantisedBits bits_;
+  bool exact_ = false;
   torch::Tensor weight_log_step_, input_log_step_;  // undefined if not quantised
   std::function<void(const torch::Tensor& x)> watcher_;
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();

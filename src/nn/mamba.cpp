@@ -40,6 +40,7 @@ MambaImpl::MambaImpl(const MambaOptions& options) : options_(options) {
     to.x_proj = register_module("x_proj" + suffix,
                                 Linear(inner, options.dt_rank + 2 * options.state, /*with_bias=*/false));
     to.dt_proj = register_module("dt_proj" + suffix, Linear(options.dt_rank, inner));
+    to.dt_proj->keep_exact();
   };
   add_layers(forward_, "");
   if (v2) add_layers(backward_, "_b");

@@ -25,6 +25,7 @@ MlstmCellImpl::MlstmCellImpl(int64_t width, int64_t heads, bool norm_bias, int64
   check(width % heads == 0, "the inner width ", width, " must be a multiple of the number of heads ", heads);
   igate = register_module("igate", Linear(gate_width, heads));
   fgate = register_module("fgate", Linear(gate_width, heads));
+  igate->keep_exact(), fgate->keep_exact();
   outnorm =
       register_module("outnorm", LayerNorm(width, LayerNormOptions{1e-5, norm_bias, /*residual=*/true}));
 }

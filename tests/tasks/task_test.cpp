@@ -51,6 +51,8 @@ constexpr TaskCase kCases[] = {
     {"darl", "", "loss", "Error by patch", "name = \"darl\""},
     {"darl", "objective = \"diffusion\"\ngamma = true\norder = \"nested\"\n", "loss", "Completions",
      "name = \"illama\"\nmask = \"before\""},
+    {"darl", "order = \"random\"\n", "loss", "Error by patch",
+     "name = \"darl\"\ntwo_stream = true\ndrop_path = 0"},
     {"segment",
      "channels = 8\nauxiliary_channels = 8\nblocks = [0, 1]\nfactors = [4, 1]\nauxiliary_index = 1\n"
      "scale = [32, 32]\nratio = [0.75, 1.5]\n",
@@ -109,20 +111,20 @@ dim = 16
 depth = 2
 heads = 2
 patch_size = 8
-drop_path = 0.2
 )";
+    const bool drops = std::string(GetParam().model).find("drop_path") == std::string::npos;
     const std::string data = GetParam().images ? GetParam().data : "text:" + path("words.txt");
-    write_text_atomic(path("recipe.toml"),
-                      text("[model]\n", GetParam().model, GetParam().images ? tower : "", R"(
+    write_text_atomic(path("recipe.toml"), text("[model]\n", GetParam().model, GetParam().images ? tower : "",
+                                                GetParam().images && drops ? "drop_path = 0.2" : "", R"(
 [data]
 path = ")",
-                           data, R"("
+                                                data, R"("
 [preprocess]
 size = 32
 )",
-                           GetParam().preprocess, R"([task]
+                                                GetParam().preprocess, R"([task]
 name = ")",
-                           GetParam().name, "\"\n", GetParam().settings, R"([optimiser]
+                                                GetParam().name, "\"\n", GetParam().settings, R"([optimiser]
 name = "adamw"
 lr = 0.003
 [schedule]

@@ -29,6 +29,7 @@
 #include "nn/patch_embed.h"
 #include "nn/position.h"
 #include "nn/rope.h"
+#include "nn/units.h"
 
 namespace tessera::models {
 namespace {
@@ -237,18 +238,28 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     if (const torch::Tensor table = position_table(tokens.rows, tokens.columns); table.defined())
       query = query + in_order(table, targets);
     const nn::Rotation places = rotation(targets, tokens.rows, tokens.columns);
-    Streams streams{query, tokens.x};
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      streams = blocks_[i]->two_streams(streams, query_projections_[i], tokens.extras.rotation, places);
-    return {norm_(streams.query), norm_(streams.content)};
+    const int64_t queries = query.size(1);
+    const auto apart = [queries](const torch::Tensor& both) {
+      return Streams{both.slice(1, 0, queries), both.slice(1, queries)};
+    };
+    torch::Tensor both = torch::cat({query, tokens.x}, 1);  // a unit goes from one tensor to another
+    for (int64_t i = 0; i < block_count(); ++i) {
+      const auto body = [this, i, apart, places,
+                         content_places = tokens.extras.rotation](const torch::Tensor& in) {
+        const auto block = static_cast<size_t>(i);
+        const Streams out =
+            blocks_[block]->two_streams(apart(in), query_projections_[block], content_places, places);
+        return torch::cat({out.query, out.content}, 1);
+      };
+      both = nn::run_unit(both, {.body = body,
+                                 .parameters = [&] { return parameters_of_block(i); },
+                                 .recompute = checkpointing && is_training()});
+    }
+    const Streams last = apart(both);
+    return {norm_(last.query), norm_(last.content)};
   }
 
   bool has_two_streams() const override { return config_.two_stream; }
-
-  // Blocks with two streams have another input than units have.
-  std::vector<std::vector<torch::Tensor>> units() const override {
-    return config_.two_stream ? std::vector<std::vector<torch::Tensor>>() : CausalBackbone::units();
-  }
 
   torch::Tensor query_step(int64_t place, const Cache& cache) override {
     check(config_.two_stream && cache.tokens >= config_.before(),
@@ -257,8 +268,13 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     if (const torch::Tensor position = position_at(place + config_.before()); position.defined())
       x = x + position;
     const nn::Rotation at = rotation(torch::full({1}, place, torch::kInt64), rows_, columns_);
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      x = blocks_[i]->query_step(x, query_projections_[i], at, cache.blocks[i]);
+    for (int64_t i = 0; i < block_count(); ++i) {
+      const auto body = [&](const torch::Tensor& in) {
+        const auto block = static_cast<size_t>(i);
+        return blocks_[block]->query_step(in, query_projections_[block], at, cache.blocks[block]);
+      };
+      x = nn::run_unit(x, {.body = body, .parameters = [&] { return parameters_of_block(i); }});
+    }
     return norm_(x);
   }
 
@@ -315,6 +331,14 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
     const nn::Rotation at =
         rotation(torch::full({1}, place - config_.before(), torch::kInt64), rows_, columns_);
     return blocks_[static_cast<size_t>(index)]->step(x, at, state);
+  }
+
+  std::vector<torch::Tensor> parameters_of_block(int64_t index) const override {
+    std::vector<torch::Tensor> read = CausalBackbone::parameters_of_block(index);
+    if (config_.two_stream)
+      for (const torch::Tensor& one : query_projections_[static_cast<size_t>(index)]->parameters())
+        read.push_back(one);
+    return read;
   }
 
   torch::Tensor run_block(int64_t index, const torch::Tensor& x, const Tokens& tokens,

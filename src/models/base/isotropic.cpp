@@ -90,6 +90,12 @@ void IsotropicBackbone::add_conv_blocks(const WindowSettings& windows, int64_t d
   }
 }
 
+std::vector<std::vector<torch::Tensor>> IsotropicBackbone::units() const {
+  std::vector<std::vector<torch::Tensor>> units;
+  for (int64_t i = 0; i < block_count(); ++i) units.push_back(parameters_of_block(i));
+  return units;
+}
+
 int64_t IsotropicBackbone::conv_block_macs() const {
   int64_t total = 0;
   for (const auto& convolutions : convolutions_) total += convolutions ? convolutions->macs() : 0;

@@ -45,7 +45,7 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
   std::vector<torch::Tensor> features(const torch::Tensor& images, const std::vector<int64_t>& blocks,
                                       const Context& context) override;
   int64_t block_count() const override { return static_cast<int64_t>(blocks_.size()); }
-  std::vector<std::vector<torch::Tensor>> units() const override { return nn::parameters_of_each(blocks_); }
+  std::vector<std::vector<torch::Tensor>> units() const override;
   Tokens keep(const Tokens& tokens, const torch::Tensor& index) const override;
   Encoded encode(const Tokens& tokens, const Context& context, const std::vector<int64_t>& blocks) override;
   torch::Tensor last_norm(const torch::Tensor& last) override { return norm_tokens(last); }
@@ -68,7 +68,8 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
                              const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
-  std::vector<torch::Tensor> parameters_of_block(int64_t index) const {
+  // Returns what the unit of a block reads.
+  virtual std::vector<torch::Tensor> parameters_of_block(int64_t index) const {
     return blocks_[static_cast<size_t>(index)]->parameters();
   }
   // Registers "residual" in the blocks that a bottleneck of convolutions follows; called after all blocks
