@@ -33,11 +33,18 @@ bool owns_memory(const torch::Tensor& tensor) {
          storage.resizable() && storage.allocator() && storage.use_count() == 1;
 }
 
+// Moves a tensor to a device, without its values if it is to be released.
+void bring(torch::Tensor whole, torch::Device device, bool release) {
+  if (whole.device() == device) return;
+  whole.set_data(release ? torch::empty(whole.sizes(), whole.options().device(device).requires_grad(false))
+                         : whole.variable_data().to(device));
+}
+
 }  // namespace
 
 DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                                const std::vector<std::vector<torch::Tensor>>& units,
-                               const std::vector<torch::Tensor>& rounded)
+                               const std::vector<torch::Tensor>& rounded, torch::Device device)
     : axis_(axis), layout_(layout) {
   const torch::NoGradGuard no_grad;
   std::unordered_set<const c10::TensorImpl*> in_units, rounds;
@@ -45,13 +52,19 @@ DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const Nam
   for (const auto& unit : units)
     for (const torch::Tensor& tensor : unit) in_units.insert(tensor.unsafeGetTensorImpl());
   for (const auto& [name, whole] : wholes) {
-    if (ids_.contains(whole.unsafeGetTensorImpl()) || !owns_memory(whole)) continue;
-    ids_.emplace(whole.unsafeGetTensorImpl(), weights_.size());
+    const c10::TensorImpl* const identity = whole.unsafeGetTensorImpl();
+    if (ids_.contains(identity)) continue;
+    if (!owns_memory(whole)) {
+      bring(whole, device, /*release=*/false);
+      continue;
+    }
+    ids_.emplace(identity, weights_.size());
+    const torch::Tensor part = layout_.cut(name, whole.variable_data()).clone().to(device);
+    bring(whole, device, /*release=*/in_units.contains(identity));
     const torch::Tensor raw = whole.variable_data();
-    weights_.push_back(
-        {name, whole, raw, layout_.cut(name, raw).clone(), layout_.rows(name),
-         rounds.contains(whole.unsafeGetTensorImpl()) && raw.scalar_type() == torch::kFloat32});
-    if (in_units.contains(whole.unsafeGetTensorImpl())) let_go({weights_.size() - 1});
+    weights_.push_back({name, whole, raw, part, layout_.rows(name),
+                        rounds.contains(identity) && raw.scalar_type() == torch::kFloat32});
+    if (in_units.contains(identity)) let_go({weights_.size() - 1});
   }
   for (const auto& unit : units) units_.push_back(ids_of(unit));
 }

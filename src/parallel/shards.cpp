@@ -125,7 +125,7 @@ struct Shards::State {
   std::unique_ptr<DividedWeights> divided(NamedTensors all, const DividedBlocks& blocks) const {
     all.insert(all.end(), blocks.frozen.begin(), blocks.frozen.end());
     return std::make_unique<DividedWeights>(world.axis(AxisName::shard), layout, all, blocks.units,
-                                            blocks.rounded);
+                                            blocks.rounded, blocks.device);
   }
   NamedTensors rows_of(const NamedTensors& tensors) const {
     NamedTensors rows;

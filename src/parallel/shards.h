@@ -33,6 +33,8 @@ struct DividedBlocks {
   NamedTensors frozen = {};
   std::vector<torch::Tensor> rounded =
       {};  // weights that every reader rounds to bfloat16: they travel so to a block
+  torch::Device device =
+      torch::kCPU;  // where all of them go, one after the other, so that none has all of them whole
 };
 
 class Shards {

@@ -249,7 +249,9 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   }
   for (const tasks::Part& part : run.parts)
     nn::set_checkpointing(*part.module, recipe.train.checkpoint_activations);
-  tasks::move(run.parts, compute.device, parameter_type(compute.precision));
+  run.device = compute.device;
+  const bool divided = nn::OwnRowsScope::rows() != nullptr;
+  tasks::move(run.parts, divided ? torch::kCPU : compute.device, parameter_type(compute.precision));
   if (const std::string note = freeze(recipe, run.parts); !note.empty()) run.notes.push_back(note);
   if (!continued && !pretrained && recipe.model.select_from.empty())
     check_something_learns(*run.task, run.parts);
@@ -306,7 +308,9 @@ std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTas
   for (const tasks::Part& part : model.parts)
     for (auto& unit : nn::units_of(*part.module)) blocks.units.push_back(std::move(unit));
   if (recipe.train.precision == RunPrecision::bf16) blocks.rounded = weights_of_products(model.parts);
+  blocks.device = model.device;
   auto shards = std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
+  for (const tasks::Part& part : model.parts) part.module->to(model.device);  // its buffers
   if (shards->units()) spare_memory(model.state);
   return shards;
 }

@@ -41,9 +41,10 @@ struct RunData {
 struct RunTask {
   std::unique_ptr<tasks::Task> task;
   std::vector<tasks::Part> parts;
-  NamedTensors state;            // parameters and buffers of all parts
-  std::set<std::string> frozen;  // frozen parameters, if checkpoints keep them in a separate file
-  WeightsInfo info;              // metadata for every weight file of the run
+  torch::Device device = torch::kCPU;  // where it computes; divided weights go there as rows
+  NamedTensors state;                  // parameters and buffers of all parts
+  std::set<std::string> frozen;        // frozen parameters, if checkpoints keep them in a separate file
+  WeightsInfo info;                    // metadata for every weight file of the run
   std::vector<std::pair<std::string, std::string>> fingerprints;  // by name, of data and other files
   std::vector<std::string> notes;  // notes for users: pretrained weights, frozen parameters
 };

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -205,7 +206,7 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   std::erase_if(kept, [&](const auto& one) {  // "exp_avg.NAME"
     return frozen.contains(name_of_parameter(one.first));
   });
-  optimisation_.optimiser->load_state(state_.optimiser_steps, kept);
+  optimisation_.optimiser->load_state(state_.optimiser_steps, std::move(kept));
   task_.load_state(state_.task);
   if (loss_scale_.on()) loss_scale_.load(state_.loss_scale, where);
   noise_scale_.load(state_.noise_scale, where);
