@@ -140,10 +140,11 @@ void Ema::exchange_rows(const NamedTensors& rows) {
   }
 }
 
-void Ema::load_state(int64_t updates, const NamedTensors& tensors) {
+void Ema::load_state(int64_t updates, NamedTensors tensors) {
   check(updates >= 0, "ema state: update count is ", updates);
   const torch::NoGradGuard no_grad;
   std::map<std::string, torch::Tensor> given(tensors.begin(), tensors.end());
+  tensors.clear();
   for (const auto& [name, average] : average_) {
     const auto found = given.find(name);
     check(found != given.end(), "ema state: tensor '", name, "' is missing");
@@ -151,7 +152,7 @@ void Ema::load_state(int64_t updates, const NamedTensors& tensors) {
           found->second.sizes(), ", must be ", average.sizes());
   }
   check(given.size() == average_.size(), "ema state: ", given.size(), " tensors, must be ", average_.size());
-  for (auto& [name, average] : average_) average.copy_(given.at(name));
+  for (auto& [name, average] : average_) average.copy_(given.extract(name).mapped());
   updates_ = updates, updates_there_.reset();
 }
 

@@ -275,15 +275,14 @@ NamedTensors Optimiser::state() const {
   return tensors;
 }
 
-void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
+void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
   const torch::NoGradGuard no_grad;
   check(steps >= 0, "optimiser state: step count is ", steps);
   std::map<std::string, torch::Tensor> given(tensors.begin(), tensors.end());
+  tensors.clear();
   const auto take = [&](const std::string& name) {
-    const auto found = given.find(name);
-    torch::Tensor tensor = found == given.end() ? torch::Tensor() : found->second;
-    if (found != given.end()) given.erase(found);
-    return tensor;
+    auto node = given.extract(name);
+    return node ? std::move(node.mapped()) : torch::Tensor();
   };
   // Checks everything before changing anything.
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
@@ -306,7 +305,7 @@ void Optimiser::load_state(int64_t steps, const NamedTensors& tensors) {
   }
   check(given.empty(), "optimiser state: tensor '", given.empty() ? "" : given.begin()->first,
         "' belongs to no parameter of this optimiser");
-  for (auto& [to, from] : copies) to.copy_(from);
+  for (auto& [to, from] : copies) to.copy_(from), from.reset();
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = updates[i];
   steps_ = steps, counts_there_.reset();
 }

@@ -82,8 +82,8 @@ class Optimiser {
   // Returns the state for a checkpoint, in addition to steps(): "exp_avg.<parameter>", …, the tensors
   // themselves, not copies. A parameter with fewer updates than steps() has an int64 "updates.<parameter>".
   NamedTensors state() const;
-  // Loads a saved state. Throws Error with the name of a missing, unused or wrongly shaped tensor.
-  void load_state(int64_t steps, const NamedTensors& tensors);
+  // Loads a saved state, and frees each tensor of it after its copy. Throws Error with the name of a missing, unused or wrongly shaped tensor.
+  void load_state(int64_t steps, NamedTensors tensors);
 
   // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
   void use_composition(bool on) { composition_ = on; }

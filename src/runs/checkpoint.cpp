@@ -53,7 +53,7 @@ void verify_file(const std::string& directory, const ManifestFile& listed) {
   const MappedFile file(path);
   if (static_cast<int64_t>(file.bytes().size()) != listed.bytes)
     fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest lists ", listed.bytes);
-  if (checksum_of(file.bytes()) != listed.xxh3)
+  if (file.checksum() != listed.xxh3)
     fail("'", path, "' is damaged: its checksum is not the manifest's");
 }
 

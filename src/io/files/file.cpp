@@ -143,6 +143,18 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
+std::string MappedFile::checksum() const {
+  constexpr size_t kPiece = size_t{16} << 20;  // whole pages
+  XXH3_state_t hash;
+  XXH3_64bits_reset(&hash);
+  for (size_t begin = 0; begin < size_; begin += kPiece) {
+    const size_t count = std::min(kPiece, size_ - begin);
+    XXH3_64bits_update(&hash, data_ + begin, count);
+    ::madvise(const_cast<std::byte*>(data_) + begin, count, MADV_DONTNEED);
+  }
+  return hex16(XXH3_64bits_digest(&hash));
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 

@@ -26,6 +26,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) noexcept;
   MappedFile(const MappedFile&) = delete;
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Returns checksum_of() the bytes. Pages that were read leave the memory of this process.
+  std::string checksum() const;
 
  private:
   friend class TemporaryFile;

@@ -236,6 +236,10 @@ TEST_F(FileTest, ChecksumsAreXxh3) {
   EXPECT_EQ(file.checksum(), checksum_of(as_bytes(content)));
   EXPECT_EQ(file.size(), content.size());
   EXPECT_NE(checksum_of(as_bytes("tesserb")), checksum_of(as_bytes(content)));
+  const std::string pieces((size_t{16} << 20) + 5, 'x');
+  write_text_atomic(path("pieces"), pieces);
+  EXPECT_EQ(MappedFile(path("pieces")).checksum(), checksum_of(as_bytes(pieces)));
+  EXPECT_EQ(MappedFile().checksum(), checksum_of({}));
 }
 
 TEST_F(FileTest, AnAppendThatFailsLeavesWholeLines) {

@@ -102,10 +102,10 @@ void WeightFile::open_shards() {
 WeightFile::~WeightFile() = default;
 
 std::string checksum_of_weights(const std::string& path) {
-  if (!is_index_name(path)) return checksum_of(MappedFile(path).bytes());
+  if (!is_index_name(path)) return MappedFile(path).checksum();
   std::string all;
   for (const auto& [file, tensors] : read_shard_index(path).files)
-    all += checksum_of(MappedFile(file).bytes());
+    all += MappedFile(file).checksum();
   return checksum_of(std::as_bytes(std::span(all)));
 }
 
