@@ -57,17 +57,19 @@ def mean(lines, key):
 
 
 def processes(options):
-    def speed(threads, *words):
-        lines = train([*words, options.program], VIL, options.data, 80, f"train.threads={threads}")
+    def speed(threads, *command):
+        lines = train(command, VIL, options.data, 80, f"train.threads={threads}")
         return mean(lines, "images_per_second")
 
-    ways = {"one process of two threads": lambda: speed(2), "two processes of one thread": lambda: speed(1, *TOGETHER)}
+    two = "two processes of one thread"
+    ways = {"one process of two threads": lambda: speed(2, options.program), two: lambda: speed(1, *TOGETHER, options.program)}
+    if options.before:
+        ways[f"{two}, the version before"] = lambda: speed(1, *TOGETHER, options.before)
     results = rounds.take_turns(ways, options.rounds, "processes")
-    one, two = results.values()
-    rounds.head("", "images/s", "times")
-    for name, times in zip(ways, ("", f"{rounds.times_faster(two, one):.2f}")):
-        rounds.row(name, f"{statistics.median(results[name]):.0f}", times)
-    print(json.dumps({"ratio": round(rounds.times_faster(two, one), 3), **results}))
+    rounds.head("", "images/s", "of two processes")
+    for name, found in results.items():
+        rounds.row(name, f"{statistics.median(found):.0f}", f"{rounds.times_faster(found, results[two]):.3f}")
+    print(json.dumps(results))
 
 
 def zero(options):
@@ -105,6 +107,7 @@ arguments.add_argument("--rounds", type=int, default=5)
 commands = arguments.add_subparsers(required=True)
 command = commands.add_parser("processes", help="two processes of one thread against one of two")
 command.add_argument("data")
+command.add_argument("--before", help="tessera of another version, in the same rounds")
 command.set_defaults(run=processes)
 command = commands.add_parser("zero", help="two processes that divide the optimiser's state, against two that do not")
 command.set_defaults(run=zero)
