@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/own_rows.h"
 #include "ops/gpu.h"
 #include "optim/optimiser_kind.h"
 #include "optim/plain_tensors.h"
@@ -93,6 +94,24 @@ void check_betas(const std::string& where, const std::vector<double>& betas) {
 Optimiser::Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::string>& state_names)
     : Optimiser(std::move(groups), [&](const std::string&, const torch::Tensor&) { return state_names; }) {}
 
+namespace {
+
+// Returns zeros like a tensor. Large ones of the CPU take memory once they are written, so that a continued run never has
+// two states.
+torch::Tensor zeros_for(const torch::Tensor& like) {
+  constexpr int64_t kLarge = int64_t{1} << 18;  // numbers
+  const bool lazy = like.device().is_cpu() && like.is_contiguous() && like.numel() >= kLarge;
+  return lazy ? nn::lazy_zeros(like.sizes(), like.scalar_type()) : torch::zeros_like(like);
+}
+
+// True if a tensor that nothing else holds can take the place of another one.
+bool may_replace(const torch::Tensor& to, const torch::Tensor& from) {
+  return from.use_count() == 1 && from.storage().use_count() == 1 && from.device() == to.device() &&
+         from.scalar_type() == to.scalar_type() && from.strides() == to.strides();
+}
+
+}  // namespace
+
 Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state_names)
     : groups_(std::move(groups)) {
   std::set<std::string> seen;
@@ -108,7 +127,7 @@ Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state
       slot.weight_decay = slot.first_decay = group.weight_decay;
       const torch::Tensor like = parameter.detach();
       slot.state_names = state_names(name, like);
-      for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(torch::zeros_like(like));
+      for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(zeros_for(like));
       slots_.push_back(std::move(slot));
     }
 }
@@ -285,16 +304,16 @@ void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
     return node ? std::move(node.mapped()) : torch::Tensor();
   };
   // Checks everything before changing anything.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
+  std::vector<std::pair<torch::Tensor*, torch::Tensor>> loaded;
   std::vector<int64_t> updates;
   for (Slot& slot : slots_) {
     for (size_t i = 0; i < slot.state.size(); ++i) {
       const std::string name = slot.state_names[i] + "." + slot.name;
-      const torch::Tensor from = take(name);
+      torch::Tensor from = take(name);
       check(from.defined(), "optimiser state: tensor '", name, "' is missing");
       check(from.sizes() == slot.state[i].sizes(), "optimiser state: tensor '", name, "' has shape ",
             from.sizes(), ", must be ", slot.state[i].sizes());
-      copies.emplace_back(slot.state[i], from);
+      loaded.emplace_back(&slot.state[i], std::move(from));
     }
     const torch::Tensor count = take(kCountOfUpdates + slot.name);
     check(!count.defined() || (count.scalar_type() == torch::kInt64 && count.numel() == 1),
@@ -305,7 +324,11 @@ void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
   }
   check(given.empty(), "optimiser state: tensor '", given.empty() ? "" : given.begin()->first,
         "' belongs to no parameter of this optimiser");
-  for (auto& [to, from] : copies) to.copy_(from), from.reset();
+  for (auto& [to, from] : loaded)
+    if (may_replace(*to, from))
+      *to = std::move(from);
+    else
+      to->copy_(from), from.reset();
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i].updates = updates[i];
   steps_ = steps, counts_there_.reset();
 }

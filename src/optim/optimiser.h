@@ -82,7 +82,8 @@ class Optimiser {
   // Returns the state for a checkpoint, in addition to steps(): "exp_avg.<parameter>", …, the tensors
   // themselves, not copies. A parameter with fewer updates than steps() has an int64 "updates.<parameter>".
   NamedTensors state() const;
-  // Loads a saved state, and frees each tensor of it after its copy. Throws Error with the name of a missing, unused or wrongly shaped tensor.
+  // Loads a saved state: tensors that nothing else holds become its own, others are copied. Throws Error with the
+  // name of a missing, unused or wrongly shaped tensor.
   void load_state(int64_t steps, NamedTensors tensors);
 
   // Forces tensor operations instead of the one-pass loops (float32 on the CPU).
