@@ -421,7 +421,7 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(open("l.csv", ""), "DIR/l.csv is empty");
   EXPECT_EQ(open("l.csv", "a,b,c\n"),
             "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
-  EXPECT_EQ(open("l.csv", "photo,label\n1.jpg,3\n"),
+  EXPECT_EQ(open("l.csv", "photo,label\n1.jpg,3\n2,4\n"),
             "DIR/l.csv starts with titles, 'photo' and so on, but none of them is 'path': the column of the "
             "images' files must be called so");
   const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");

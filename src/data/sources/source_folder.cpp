@@ -115,43 +115,6 @@ bool holds_images(const fs::path& folder) {
           }).empty();
 }
 
-// The folders of a set's splits; "" for a missing one.
-struct SplitFolders {
-  std::string train, held_out;
-};
-
-// Returns the split folders of a set: train/ and val/ by any of their usual names. Folders by other names than
-// train, val, validation, valid and test are splits only if all folders are, or if both hold the same folders.
-SplitFolders split_folders(const std::string& path) {
-  const std::vector<std::string> folders = list(path, is_folder);
-  const auto whole = [&](const std::string& name) {
-    return name.empty() ? "" : (fs::path(path) / name).string();
-  };
-  const auto inside = [&](const std::string& name) {
-    return name.empty() ? std::vector<std::string>() : list(whole(name), is_folder);
-  };
-  SplitFolders usual;
-  for (const char* name : {"test", "valid", "validation", "val"})
-    for (const std::string& folder : folders)
-      if (lower(folder) == name) usual.held_out = folder;
-  for (const std::string& folder : folders)
-    if (lower(folder) == "train") usual.train = folder;
-  const bool all =
-      std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
-  // A class of trains among other classes.
-  if (!all && usual.held_out.empty() && inside(usual.train).empty()) usual.train = "";
-  const auto word = [&](Split split) { return split_folder(folders, split, path); };
-  SplitFolders named{usual.train.empty() ? word(Split::train) : usual.train,
-                     usual.held_out.empty() ? word(Split::validation) : usual.held_out};
-  if (!all && (usual.train.empty() || usual.held_out.empty())) {
-    const auto theirs = inside(named.held_out);
-    const bool shared = std::ranges::any_of(
-        inside(named.train), [&](const std::string& name) { return std::ranges::count(theirs, name) > 0; });
-    if (!shared) named = usual;
-  }
-  return {whole(named.train), whole(named.held_out)};
-}
-
 // True if a folder or one below it holds an image, by its suffix; only some files without suffix are opened. A folder that
 // cannot be listed holds none.
 bool holds_images_below(const fs::path& folder, Seen& seen, int depth = 0) {
@@ -197,7 +160,53 @@ bool holds_classes(const std::string& path) {
   return list(path, is_folder).size() > 1 && !holds_images(path);
 }
 
-// Archives often put the whole set, or a whole split, into one more folder.
+// Returns the folder of a split's classes, which archives may put into one more folder; "" for "".
+std::string classes_folder(const std::string& split) {
+  const std::string inner = split.empty() ? "" : only_folder(split);
+  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
+  const std::string name = fs::path(inner).filename().string();
+  const bool repeats = split_of_name(name) || name == fs::path(split).filename().string();
+  return repeats || holds_classes(inner) ? inner : split;
+}
+
+// The folders of a set's splits; "" for a missing one.
+struct SplitFolders {
+  std::string train, held_out;
+};
+
+// Returns the split folders of a set: train/ and val/ by any of their usual names. Folders by other names than
+// train, val, validation, valid and test are splits only if all folders are, or if both hold the same folders.
+SplitFolders split_folders(const std::string& path) {
+  const std::vector<std::string> folders = list(path, is_folder);
+  const auto whole = [&](const std::string& name) {
+    return name.empty() ? "" : (fs::path(path) / name).string();
+  };
+  const auto inside = [&](const std::string& name) {
+    return name.empty() ? std::vector<std::string>() : list(classes_folder(whole(name)), is_folder);
+  };
+  SplitFolders usual;
+  for (const char* name : {"test", "valid", "validation", "val"})
+    for (const std::string& folder : folders)
+      if (lower(folder) == name) usual.held_out = folder;
+  for (const std::string& folder : folders)
+    if (lower(folder) == "train") usual.train = folder;
+  const bool all =
+      std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
+  // A class of trains among other classes.
+  if (!all && usual.held_out.empty() && inside(usual.train).empty()) usual.train = "";
+  const auto word = [&](Split split) { return split_folder(folders, split, path); };
+  SplitFolders named{usual.train.empty() ? word(Split::train) : usual.train,
+                     usual.held_out.empty() ? word(Split::validation) : usual.held_out};
+  if (!all && (usual.train.empty() || usual.held_out.empty())) {
+    const auto theirs = inside(named.held_out);
+    const bool shared = std::ranges::any_of(
+        inside(named.train), [&](const std::string& name) { return std::ranges::count(theirs, name) > 0; });
+    if (!shared) named = usual;
+  }
+  return {whole(named.train), whole(named.held_out)};
+}
+
+// Archives often put the whole set into one more folder.
 std::string set_folder(const std::string& path, int depth = 0) {
   const std::string inner = depth < kDeepest ? only_folder(path) : "";
   if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
@@ -211,13 +220,6 @@ std::string set_folder(const std::string& path, int depth = 0) {
   if (holds_classes(inner)) return inner;
   const std::string deeper = set_folder(inner, depth + 1);
   return deeper == inner ? path : deeper;
-}
-std::string classes_folder(const std::string& split) {
-  const std::string inner = split.empty() ? "" : only_folder(split);
-  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
-  const std::string name = fs::path(inner).filename().string();
-  const bool repeats = split_of_name(name) || name == fs::path(split).filename().string();
-  return repeats || holds_classes(inner) ? inner : split;
 }
 
 // Returns a line about the folders with images next to the training folder that no split reads.
@@ -249,7 +251,8 @@ std::vector<std::string> unread_tables(const std::string& folder) {
   for (const std::string& name : list(folder, is_table, error)) {
     const std::string file = (fs::path(folder) / name).string();
     const std::string titles = first_line(file);
-    if (std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
+    if (name == "list_attr_celeba.txt" ||
+        std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
       lines.push_back(text(file, " is not read: give it as the data to use its labels"));
   }
   return lines;
@@ -290,7 +293,8 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
   const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
   if (split == Split::validation && own_path)
     return {(has_train || only_held_out) && !held_out.empty() ? held_out : path, false};
-  if (only_held_out) fail(path, " has ", held_out, " but no train folder");
+  if (only_held_out)
+    fail(path, " has ", held_out, " but no train folder: give ", held_out, " as the data to train on it");
   if (!has_train) return {path, !own_path};
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
   return {train, !own_path && held_out.empty(), splits.train};
@@ -304,7 +308,7 @@ std::vector<std::string> required_classes(const SourceConfig& config) {
   return classes;
 }
 
-// Returns a remark if a name differs from a class only in its Unicode form: "é" as one character or two.
+// Returns a remark if a name differs from a class only in capitals or its Unicode form: "é" as one character or two.
 std::string other_form(const std::string& name, const std::vector<std::string>& classes) {
   const auto letters = [](const std::string& word) {
     std::u32string out;
@@ -312,8 +316,9 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
     return out;
   };
   for (const std::string& theirs : classes)
-    if (letters(theirs) == letters(name))
-      return text(": it differs from '", theirs, "' in its Unicode form alone, rename one of them");
+    if (const bool form = letters(theirs) == letters(name); form || lower(theirs) == lower(name))
+      return text(": it differs from '", theirs, "' in ", form ? "its Unicode form" : "capitals",
+                  " alone, rename one of them");
   return "";
 }
 
@@ -386,6 +391,7 @@ void add_classes(const std::vector<std::string>& found, std::optional<Split> spl
     if (!std::ranges::binary_search(found, name)) continue;
     const size_t before = set.paths.size();
     Seen seen;
+    is_new(set.root, seen);
     const fs::path folder = fs::path(set.root) / name;
     const std::string part = split ? split_folder(list(folder, is_folder), *split, folder.string()) : "";
     if (!split || !part.empty())
@@ -474,7 +480,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines(), set.warnings = warnings.lines();
-  if (reports) std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
+  if (reports && !inside)
+    std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
   std::ranges::move(unread_warnings(config, place, split), std::back_inserter(set.warnings));
   return std::make_unique<FolderSource>(std::move(set));
 }

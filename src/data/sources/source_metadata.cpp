@@ -1,11 +1,13 @@
 // Hugging Face's imagefolder: metadata.csv or metadata.jsonl with a column file_name, next to the images, in each of the
-// split folders, or next to these folders, whose names then split it. Each file is read as a table.
+// split folders, or next to these folders, whose names then split it. Each file is read as a table. So are CUB-200-2011's
+// lists by number.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 
 #include "data/base/image_files.h"
+#include "data/base/list_lines.h"
 #include "data/base/source_kinds.h"
 
 namespace tessera::data {
@@ -54,6 +56,7 @@ std::string metadata_in(const fs::path& folder) {
 // Returns the metadata of a split folder, else that of the folder itself, "" without either.
 std::string metadata_of(const std::string& path, Split split) {
   const fs::path root(path);
+  if (has_numbered_lists(path)) return (root / "images.txt").string();
   const std::vector<std::string> folders = folders_in(root);
   const std::string train = split_folder(folders, Split::train, path),
                     own = split == Split::train ? train : split_folder(folders, split, path);

@@ -40,7 +40,7 @@ constexpr uint64_t kMostTableBytes = uint64_t{512} << 20;
 
 // Returns a cell of the column of splits. Those by number become names.
 std::string split_cell(const std::string& cell, const TableColumns& columns) {
-  const std::string_view word = trim(cell);
+  const std::string_view word = without_fraction(trim(cell));
   if (!columns.numbered_split) return std::string(word);
   return word == "0" ? "train" : word == "1" ? "val" : "test";
 }
@@ -157,6 +157,7 @@ ImageTable read_csv(const std::string& path) {
   if (rows.empty()) fail(path, " is empty");
   const TableColumns columns = find_columns(rows, path);
   ImageTable table;
+  table.warnings = columns.remarks;
   table.multi = columns.labels_title || !columns.classes.empty();
   table.has_split = columns.split != kNoColumn;
   table.labelled = columns.label != kNoColumn || !columns.classes.empty();
@@ -440,12 +441,12 @@ void label_by_folders(ImageTable& table, const std::string& path) {
 ImageTable read_list(const std::string& path) {
   ListLines list = read_list_lines(read_list_text(path, kMostTableBytes), path);
   ImageTable table;
-  table.labelled = list.labelled;
+  table.labelled = list.labelled, table.has_split = list.has_split;
   table.problems = std::move(list.problems);
   for (ListLine& line : list.lines) {
     TableRow row;
     row.where = text(path, " line ", line.number);
-    row.path = std::move(line.path);
+    row.path = std::move(line.path), row.name = std::move(line.name), row.split = line.split;
     if (table.labelled) row.labels.push_back(std::move(line.label));
     table.rows.push_back(std::move(row));
   }
