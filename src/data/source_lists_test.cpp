@@ -248,6 +248,9 @@ TEST_F(Lists, PublishedListsWithoutSuffixes) {
 
 TEST_F(Lists, JsonInTheFormsOfOtherPrograms) {
   const char* forms[] = {
+      R"({"images": ["a.jpg", "b.jpg", "c.jpg"], "labels": ["dog", "cat", "dog"]})",
+      R"({"a.jpg": {"label": "dog"}, "b.jpg": {"label": "cat"}, "c.jpg": {"label": "dog"}})",
+      R"({"version": 1, "data": [["a.jpg", "dog"], ["b.jpg", "cat"], ["c.jpg", "dog"]]})",
       R"({"a.jpg": "dog", "b.jpg": "cat", "c.jpg": "dog"})",
       R"({"path": {"0": "a.jpg", "1": "b.jpg", "2": "c.jpg"}, "label": {"0": "dog", "1": "cat", "2": "dog"}})",
       R"({"file_name": ["a.jpg", "b.jpg", "c.jpg"], "label": ["dog", "cat", "dog"]})",

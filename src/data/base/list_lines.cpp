@@ -167,6 +167,25 @@ bool has_names_with_blanks(const std::string& line, const std::string& list) {
   return exists(first_word(words)) && !exists(words.substr(0, path_length(words)));
 }
 
+// Takes the last words of all labels as splits if they are names of both: "a.jpg cat train".
+void take_splits(ListLines& list) {
+  const auto last = [](const ListLine& line) {
+    return std::string_view(line.label).substr(line.label.rfind(' ') + 1);
+  };
+  int64_t trains = 0;
+  for (const ListLine& line : list.lines) {
+    const auto split = line.label.find(' ') == std::string::npos ? std::nullopt : split_of_name(last(line));
+    if (!split) return;
+    trains += *split == Split::train;
+  }
+  if (trains == 0 || trains == std::ssize(list.lines)) return;
+  list.has_split = true;
+  for (ListLine& line : list.lines) {
+    line.split = split_of_name(last(line)), line.test = is_test_name(last(line));
+    line.label = trim(std::string_view(line.label).substr(0, line.label.rfind(' ')));
+  }
+}
+
 }  // namespace
 
 bool has_numbered_lists(const std::string& folder) {
@@ -206,6 +225,7 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
     } catch (const Error& error) {
       list.problems.add(error.what());
     }
+  take_splits(list);
   return list;
 }
 

@@ -16,6 +16,7 @@ struct ListLine {
   std::string path, label;
   std::string name = {};            // of the label, if it is a number
   std::optional<Split> split = {};  // if the list has splits
+  bool test = false;                // its split is that of test data
 };
 
 struct ListLines {

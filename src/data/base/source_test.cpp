@@ -408,10 +408,11 @@ TEST(ImageFolder, PicturesWithoutFoldersHaveNoLabels) {
   EXPECT_EQ(train->size() + held_out->size(), 10);
   EXPECT_EQ(held_out->size(), 2);
   EXPECT_EQ(train->class_labels(), nullptr);
-  EXPECT_EQ(train->describe(), "ImageFolder " + folder.path() + ", 8 images, no labels");
-  EXPECT_EQ(error_of([&] { require_labels(*train, "task classify"); }, &folder),
-            "task classify needs a class for each image, which ImageFolder DIR, 8 images, no labels does "
-            "not have");
+  EXPECT_EQ(train->describe(), "ImageFolder " + folder.path() + ", 8 images, no labels; left out: 1 .txt");
+  EXPECT_EQ(
+      error_of([&] { require_labels(*train, "task classify"); }, &folder),
+      "task classify needs a class for each image, which ImageFolder DIR, 8 images, no labels; left out: "
+      "1 .txt does not have");
   const TemporaryFolder parted;
   parted.write("train/1.jpg", "x");
   parted.write("val/2.jpg", "x");

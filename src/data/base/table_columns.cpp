@@ -73,8 +73,16 @@ size_t titled_label(const std::vector<std::string>& titles) {
   const bool points = std::ranges::count(titles, "x") > 0;
   return usual == kNoColumn && !points ? find_column(titles, {kRarestLabel}) : usual;
 }
-size_t caption_column(const std::vector<std::string>& titles) {
-  return find_column(titles, {kCaption, kRarerCaption});
+
+// Returns the column of captions, or those with numbers: caption_0, caption1.
+std::vector<size_t> caption_columns(const std::vector<std::string>& titles) {
+  if (const size_t usual = find_column(titles, {kCaption, kRarerCaption}); usual != kNoColumn) return {usual};
+  std::vector<size_t> found;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (const std::string letters = letters_of(titles[i]);
+        letters.starts_with(kCaption[0]) && parse_int(letters.substr(kCaption[0].size())))
+      found.push_back(i);
+  return found;
 }
 
 // True if a column counts the rows from `first_row` on, from 0 or 1.
@@ -157,7 +165,7 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
   TableColumns columns;
   columns.header = false;
   if (titles.size() == 2 && without_number(titles[0]).size() < titles[0].size()) {
-    columns.label = kNoColumn, columns.caption = 1;
+    columns.label = kNoColumn, columns.captions = {1};
     return columns;
   }
   const bool images_follow = rows.size() > 1 && has_picture_extension(trim(rows[1].fields[0]));
@@ -292,8 +300,9 @@ void find_classes(const std::vector<std::string>& titles, const std::vector<CsvR
   columns.classes = others;
   std::erase_if(others, [&](size_t i) { return counts_rows(rows, i, 1); });
   const auto alone = others.size() == 1 ? others.front() : kNoColumn;
-  if (alone != kNoColumn && (titles[alone] == "title" || titles[alone] == "text")) {  // OpenCLIP's tables
-    columns.caption = alone;
+  constexpr std::array kTexts = {"title", "text", "description", "prompt", "sentence"};  // OpenCLIP's tables
+  if (alone != kNoColumn && std::ranges::count(kTexts, titles[alone]) > 0) {
+    columns.captions = {alone};
     return columns.classes.clear();
   }
   if (alone != kNoColumn && may_be_label(rows, alone)) {
@@ -324,7 +333,7 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   columns.count = titles.size();
   columns.label = titled_label(titles);
   find_split(titles, rows, name, columns);
-  columns.caption = caption_column(titles);
+  columns.captions = caption_columns(titles);
   constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
   if (const size_t box = find_column(titles, {kBox}); box != kNoColumn)
     refuse_boxes(rows, columns.path, text("column '", titles[box], "'"), name);
@@ -333,7 +342,7 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
     columns.name = name_column(titles, columns.label);
     return columns;
   }
-  if (columns.caption == kNoColumn) find_classes(titles, rows, name, columns);
+  if (columns.captions.empty()) find_classes(titles, rows, name, columns);
   return columns;
 }
 
@@ -362,7 +371,7 @@ bool makes_columns(std::string_view line, char separator) {
 bool divides_titles(std::string_view line, char separator) {
   const std::vector<std::string> titles = divided(line, separator);
   return titles.size() > 1 && path_column(titles) != kNoColumn &&
-         (titled_label(titles) != kNoColumn || caption_column(titles) != kNoColumn);
+         (titled_label(titles) != kNoColumn || !caption_columns(titles).empty());
 }
 
 char separator_of(const std::string& path, std::string_view content) {

@@ -17,7 +17,8 @@ inline constexpr size_t kNoColumn = SIZE_MAX;
 
 struct TableColumns {
   bool header = true;
-  size_t count = 2, path = 0, label = 1, split = kNoColumn, caption = kNoColumn;
+  size_t count = 2, path = 0, label = 1, split = kNoColumn;
+  std::vector<size_t> captions = {};
   size_t name = kNoColumn;  // another column with a usual title of labels, perhaps the names of classes
   bool labels_title = false;
   std::optional<Split> flagged = {};       // split of the images with 1 or True, as in fastai's `is_valid`

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -16,7 +15,6 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
-#include "data/base/table_columns.h"
 #include "text/unicode.h"
 
 namespace tessera::data {
@@ -26,7 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr int kDeepest = 64;     // folders below a class
 constexpr int kMostOpened = 16;  // files without a suffix, to find whether a folder has images
-constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
 
 // The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
@@ -236,53 +233,6 @@ std::vector<std::string> unread_folders(const fs::path& train_folder) {
                " ", unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
 }
 
-std::string first_line(const fs::path& file) {
-  std::string line(kMostTitles, '\0');
-  std::ifstream(file, std::ios::binary).read(line.data(), kMostTitles);
-  line.resize(std::min(line.find_first_of(std::string_view("\r\n\0", 3)), line.size()));
-  return line;
-}
-
-// Returns a line for each table in a folder that has the labels of images.
-std::vector<std::string> unread_tables(const std::string& folder) {
-  std::vector<std::string> lines;
-  std::error_code error;
-  const auto is_table = [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); };
-  for (const std::string& name : list(folder, is_table, error)) {
-    const std::string file = (fs::path(folder) / name).string();
-    const std::string titles = first_line(file);
-    if (name == "list_attr_celeba.txt" ||
-        std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
-      lines.push_back(text(file, " is not read: give it as the data to use its labels"));
-  }
-  return lines;
-}
-
-// Returns a line about the lists of splits in a folder, or in one of usual names inside it, that name images of the set
-// in `root`.
-std::vector<std::string> unread_lists(const fs::path& folder, const std::string& root) {
-  std::vector<std::string> found;
-  std::error_code error;
-  const auto is_list_of_split = [](const fs::directory_entry& entry) {
-    return lower(entry.path().extension().string()) == ".txt" &&
-           split_of_name(entry.path().stem().string()).has_value();
-  };
-  const auto add_lists = [&](const std::string& inside) {
-    std::error_code unlisted;
-    for (const std::string& name : list(folder / inside, is_list_of_split, unlisted)) {
-      const std::string line = first_line(folder / inside / name), word = line.substr(0, line.find(' '));
-      if (!word.empty() && fs::is_regular_file(fs::path(root) / with_suffix(root, word), error))
-        found.push_back((fs::path(inside) / name).string());
-    }
-  };
-  add_lists("");
-  for (const char* name : {"meta", "labels", "splits", "lists", "annotations"})
-    if (fs::is_directory(folder / name, error)) add_lists(name);
-  if (found.empty()) return {};
-  return {text(folder.string(), ": lists of splits are not read (", some_of(found),
-               "): give one as the data and one as the validation data")};
-}
-
 FolderPlace find_folder(const SourceConfig& config, Split split) {
   const std::string path = set_folder(path_of(config, split));
   const bool own_path = !config.val_path.empty();
@@ -322,6 +272,13 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
   return "";
 }
 
+// True if the first files below a folder are texts, as YOLO's labels.
+bool lists_alone(const std::string& folder) {
+  const std::vector<std::string> files = some_files_below(folder, size_t{1} << 22);
+  return !files.empty() &&
+         std::ranges::all_of(files, [](const std::string& file) { return lower(file).ends_with(".txt"); });
+}
+
 // Returns a line if the class folders seem to be a level above the real ones. For a single class "images",
 // `data check` has a separate line.
 std::vector<std::string> level_warnings(const std::string& root, const std::vector<std::string>& classes) {
@@ -330,6 +287,10 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
     return std::ranges::any_of(names,
                                [&](const char* name) { return std::ranges::count(classes, name) > 0; });
   };
+  if (any_of({"images"}) && any_of({"labels"}) && lists_alone(root + "/labels"))
+    return {text(root, ": the folders ", some_of(classes),
+                 " are read as classes, but look like YOLO's images and labels: ",
+                 "put the names of their classes into ", root, "/classes.txt, one a line")};
   if (any_of({"images", "image", "imgs", "img"}) && any_of({"masks", "mask", "labels", "annotations"}))
     return {text(root, ": the folders ", some_of(classes),
                  " are read as classes, but look like images and their ",
@@ -354,6 +315,8 @@ FileSet flat_set(const std::string& root, bool reports) {
   Seen seen;
   LeftOut left_out;
   add_images(root, "", 0, seen, flat.paths, left_out);
+  flat.captions = captions_next_to(root, flat.paths);
+  if (!flat.captions.empty()) left_out.drop(".txt");
   if (reports) flat.left_out = left_out.text();
   flat.labels.resize(flat.paths.size(), 0);
   flat.classes = {""};
@@ -430,7 +393,7 @@ std::vector<std::string> unread_warnings(const SourceConfig& config, const Folde
     std::ranges::move(unread_tables(folder), std::back_inserter(lines));
   const fs::path above = fs::path(place.root).parent_path();
   if (place.by_share)
-    std::ranges::move(unread_lists(above.empty() ? fs::path(".") : above, place.root),
+    std::ranges::move(unread_lists(above.empty() ? "." : above.string(), place.root),
                       std::back_inserter(lines));
   return lines;
 }
@@ -465,8 +428,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   ProblemList problems, warnings;
   LeftOut left_out;
   FileSet set;
-  set.shown = set.root = place.root;
-  set.classes = found;
+  set.shown = set.root = place.root, set.classes = found;
   order_classes(set.classes, config);
   const bool held_out = split == Split::validation && !place.by_share && !config.path.empty();
   if (held_out) {

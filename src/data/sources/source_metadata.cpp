@@ -26,13 +26,16 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
+constexpr const char* kRoboflow = "_classes.csv";  // of images with several labels
+
 bool has_file_names(const fs::path& file) {
   constexpr std::streamsize kMostTitles = 65536;
   std::ifstream in(file, std::ios::binary);
   std::string first(kMostTitles, '\0');
   in.read(first.data(), kMostTitles);
   first.resize(static_cast<size_t>(in.gcount()));
-  return first.substr(0, first.find('\n')).find("file_name") != std::string::npos;
+  const std::string titles = first.substr(0, first.find('\n'));
+  return titles.find(file.filename() == kRoboflow ? "filename" : "file_name") != std::string::npos;
 }
 
 // True if all folders are splits that hold images without class folders.
@@ -44,7 +47,7 @@ bool are_plain_splits(const fs::path& folder, const std::vector<std::string>& fo
 
 // Returns the metadata of the images in a folder, "" without it. Several other folders next to it are classes.
 std::string metadata_in(const fs::path& folder) {
-  constexpr std::array kNames = {"metadata.csv", "metadata.jsonl"};
+  constexpr std::array kNames = {"metadata.csv", "metadata.jsonl", kRoboflow};
   std::error_code error;
   for (const char* name : kNames)
     if (fs::is_regular_file(folder / name, error) && has_file_names(folder / name))
