@@ -14,7 +14,7 @@ namespace tessera::data {
 struct ListLine {
   int64_t number = 0;  // of the line, from 1
   std::string path, label;
-  std::string name = {};            // of the label, if it is a number
+  std::string name = {};            // name for a number
   std::optional<Split> split = {};  // if the list has splits
   bool test = false;                // its split is that of test data
 };

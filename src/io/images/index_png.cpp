@@ -144,7 +144,7 @@ IndexImage oriented(IndexImage mask, int orientation) {
   return numbers_in(orient(pairs, orientation));
 }
 
-// Returns the numbers of an image whose red, green and blue are equal.
+// Returns the numbers of an image with equal red, green and blue.
 IndexImage gray_numbers(const Image& colours, const std::string& name) {
   IndexImage out{colours.width, colours.height, {}};
   out.values.resize(colours.pixels.size() / 3);
@@ -164,7 +164,7 @@ IndexImage decode_index_image(std::span<const std::byte> bytes, const std::strin
   const ImageInfo info = image_info(bytes, name);
   if (info.format == "png") return decode_index_png(bytes, name, max_pixels);
   check(info.format != "jpeg", name,
-        ": is a JPEG, whose compression changes numbers; a mask must be a PNG, TIFF or BMP");
+        ": is a JPEG, and its compression changes numbers; a mask must be a PNG, TIFF or BMP");
   codec::check_size(info.width, info.height, max_pixels, name);
   if (info.format == "tiff")
     return oriented(numbers_in(codec::decode_tiff_numbers(bytes, name)), info.orientation);

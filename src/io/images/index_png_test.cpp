@@ -123,7 +123,7 @@ TEST(IndexImage, NumbersOfTiffAndBmpAreTakenAsTheyAre) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "m: is a JPEG, whose compression changes numbers; a mask must be a PNG, TIFF or BMP");
+                 "m: is a JPEG, and its compression changes numbers; a mask must be a PNG, TIFF or BMP");
   }
 }
 
