@@ -71,13 +71,13 @@ void refuse_image(const std::string& path) {
              "`tessera predict` takes single images");
 }
 
-// Returns the folder of a set of objects, which archives put into further folders (archive/VOCdevkit/VOC2012); else the
+// Returns the folder of a set of objects or masks, which archives put into further folders (archive/VOCdevkit/VOC2012); else the
 // path itself.
 std::string set_inside(const std::string& path) {
   std::error_code error;
   if (path.empty() || !std::filesystem::is_directory(path, error)) return path;
   const auto is_set = [](const std::string& folder) {
-    return is_coco_path(folder) || is_voc_path(folder) || is_yolo_path(folder);
+    return is_coco_path(folder) || is_masks_path(folder) || is_voc_path(folder) || is_yolo_path(folder);
   };
   const std::string found = folder_below(path, is_set, false);
   return found.empty() ? path : found;
@@ -111,8 +111,12 @@ std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Sp
   if (!(config.val_share >= 0 && config.val_share < 1))
     fail_usage("val_share is ", config.val_share, ", must be at least 0 and below 1");
   SourceConfig inside = config;
-  inside.path = set_inside(config.path), inside.val_path = set_inside(config.val_path);
-  return find_source_kind(path_of(config, split)).open(inside, split);
+  for (std::string* path : {&inside.path, &inside.val_path}) {
+    *path = set_inside(*path);
+    if (config.reads_masks && !path->empty() && is_voc_path(*path))
+      if (const std::string masks = voc_masks(*path, true); !masks.empty()) *path = masks;
+  }
+  return find_source_kind(path_of(inside, split)).open(inside, split);
 }
 
 std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {

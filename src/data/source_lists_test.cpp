@@ -139,9 +139,40 @@ TEST_F(Lists, SplitsByNumber) {
   EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0}));
   EXPECT_EQ(
       error_of([&] { open("l.csv", "path,label,split\na,1,1\nb,0,0\n"); }, &folder),
-      "DIR/l.csv: the column 'split' has numbers, must have train, val or test; if 0, 1 and 2 are these, "
-      "its title must be 'partition'");
+      "DIR/l.csv: the column 'split' has the numbers 0, 1, must have train, val or test, or 0, 1 and 2 for "
+      "these; if 0 is train and 1 val, its title must be 'partition'");
   EXPECT_EQ(labels("l.csv", "path,label,partition\na,x,3\nb,y,0\n"), (Names{"x", "y"}));
+}
+
+// WILDS' and Waterbirds' metadata.csv.
+TEST_F(Lists, SplitsByNumberOfWilds) {
+  const SourceConfig config = {
+      .path = folder.write(
+          "l.csv",
+          ",img_filename,y,split,place\n0,a.jpg,1,0,0\n1,b.jpg,0,1,1\n2,c.jpg,1,2,0\n3,d.jpg,0,0,1\n")};
+  const auto train = open_source(config, Split::train);
+  EXPECT_EQ(labels_of(*train), (Labels{1, 0}));
+  EXPECT_EQ(labels_of(*open_source(config, Split::validation)), (Labels{0}));
+  EXPECT_EQ(train->warnings(),
+            Names{config.path + ": 0, 1 and 2 in the column 'split' are read as train, val and test"});
+}
+
+TEST_F(Lists, ColumnsWithoutAUsualTitleAreFound) {
+  const auto source = open("l.csv", "picture,mood\na.jpg,sad\nb.jpg,happy\nc.jpg,sad\n");
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"happy", "sad"}));
+  EXPECT_EQ(source->warnings(),
+            (Names{folder.path("l.csv") + ": the column 'picture' has the images",
+                   folder.path("l.csv") + ": the column 'mood' has the labels, as the only other one"}));
+  EXPECT_EQ(labels("l.csv", "no,image,has tumour\n1,a.jpg,0\n2,b.jpg,1\n3,c.jpg,0\n"),
+            (Names{"0", "1", "0"}));
+  EXPECT_EQ(labels("l.csv", "Image Path;Class Name\na.jpg;cat\nb.jpg;dog\n"), (Names{"cat", "dog"}));
+  for (const char* table : {"image,colour,kind\na.jpg,red,x\nb.jpg,blue,x\nc.jpg,red,y\n",
+                            "image,price\na.jpg,1.5\nb.jpg,1.5\nc.jpg,2.5\n",
+                            "image,mask\na.jpg,m.png\nb.jpg,m.png\nc.jpg,n.png\n",
+                            "image,md5\na.jpg,f00\nb.jpg,f01\nc.jpg,f02\n"})
+    EXPECT_NE(error_of([&] { open("l.csv", table); }, &folder).find("has no column titled 'label'"),
+              std::string::npos)
+        << table;
 }
 
 // CelebA's attributes: the number of lines, titles without that of the images, 1 and -1.
@@ -158,8 +189,68 @@ TEST_F(Lists, AttributesOfOneAndMinusOne) {
       "DIR/l.csv line 3: column 'Bald' holds '-1', must be 0 or 1");
 }
 
+TEST_F(Lists, CelebAsPartitionSplitsTheTablesNextToIt) {
+  folder.write("set/list_eval_partition.txt", "1.jpg 0\n2.jpg 0\n3.jpg 1\n4.jpg 2\n");
+  folder.write("Eval/list_eval_partition.txt", "1.jpg 0\n2.jpg 0\n3.jpg 1\n4.jpg 2\n");
+  folder.write("csv/list_eval_partition.csv", "image_id,partition\n1.jpg,0\n2.jpg,0\n3.jpg,1\n4.jpg,2\n");
+  const std::string attributes = "4\nBald Male\n1.jpg -1 1\n2.jpg 1 -1\n3.jpg -1 -1\n4.jpg 1 1\n",
+                    table = "image_id,Bald,Male\n1.jpg,-1,1\n2.jpg,1,-1\n3.jpg,-1,-1\n4.jpg,1,1\n";
+  for (const auto& [name, content] : {std::pair("set/list_attr_celeba.txt", attributes),
+                                      {"Anno/list_attr_celeba.txt", attributes},
+                                      {"csv/list_attr_celeba.csv", table}}) {
+    const SourceConfig config = {.path = folder.write(name, content)};
+    const auto train = open_source(config, Split::train);
+    EXPECT_EQ(labels_in(*train).labels(0), Labels{1}) << name;
+    EXPECT_EQ(train->size(), 2) << name;
+    EXPECT_EQ(open_source(config, Split::validation)->size(), 1) << name;
+    EXPECT_TRUE(train->describe().ends_with("; left out: 1 test image")) << name;
+  }
+  // A partition without some image is another set's.
+  EXPECT_EQ(open("set/other.txt", "1.jpg 3\n9.jpg 4\n")->size(), 2);
+}
+
+// CUB-200-2011 as it is unpacked.
+TEST_F(Lists, ListsByNumber) {
+  folder.write("images/001.Tern/a_1.jpg", "A"), folder.write("images/002.Wren/b c.jpg", "B");
+  folder.write("images/002.Wren/d.jpg", "D");
+  folder.write("images.txt", "1 001.Tern/a_1.jpg\n2 002.Wren/b c.jpg\n3 002.Wren/d.jpg\n");
+  folder.write("image_class_labels.txt", "1 1\n2 2\n3 2\n");
+  folder.write("classes.txt", "1 001.Tern\n2 002.Wren\n");
+  folder.write("train_test_split.txt", "1 1\n2 1\n3 0\n");
+  for (const std::string& path : {folder.path(), folder.path("images.txt")}) {
+    const auto train = open_source({.path = path}, Split::train);
+    EXPECT_EQ(labels_in(*train).class_names(), (Names{"001.Tern", "002.Wren"}));
+    EXPECT_EQ(labels_of(*train), (Labels{0, 1}));
+    EXPECT_EQ(train->read(1).name, folder.path("images/002.Wren/b c.jpg"));
+    EXPECT_EQ(train->warnings(), Names{});
+    const auto held_out = open_source({.path = path}, Split::validation);
+    EXPECT_EQ(labels_of(*held_out), Labels{1});
+    require_same_classes(*train, *held_out);
+    EXPECT_EQ(held_out->read(0).name, folder.path("images/002.Wren/d.jpg"));
+  }
+  folder.write("image_class_labels.txt", "1 1\n3 2\n");
+  EXPECT_EQ(error_of([&] { open_source({.path = folder.path()}, Split::train); }, &folder),
+            "DIR/images.txt line 2: '2' is in no line of image_class_labels.txt next to it");
+}
+
+TEST_F(Lists, PublishedListsWithoutSuffixes) {
+  folder.write("images/Big_Dog_1.jpg", "A"), folder.write("images/1025794.jpg", "B");
+  // Oxford-IIIT Pet: the image, its class, species and breed.
+  const auto pets =
+      open("annotations/list.txt", "#Image CLASS-ID SPECIES BREED ID\nBig_Dog_1 2 2 1\nCat_7 1 1 1\n");
+  EXPECT_EQ(labels_in(*pets).class_names(), (Names{"Cat", "Big_Dog"}));
+  EXPECT_EQ(labels_of(*pets), (Labels{1, 0}));
+  EXPECT_EQ(pets->read(0).name, folder.path("annotations/../images/Big_Dog_1.jpg"));
+  // FGVC Aircraft: the image and its class.
+  EXPECT_EQ(labels("images_family_train.txt", "1025794 Boeing 707\n1025795 A320\n"),
+            (Names{"Boeing 707", "A320"}));
+}
+
 TEST_F(Lists, JsonInTheFormsOfOtherPrograms) {
   const char* forms[] = {
+      R"({"images": ["a.jpg", "b.jpg", "c.jpg"], "labels": ["dog", "cat", "dog"]})",
+      R"({"a.jpg": {"label": "dog"}, "b.jpg": {"label": "cat"}, "c.jpg": {"label": "dog"}})",
+      R"({"version": 1, "data": [["a.jpg", "dog"], ["b.jpg", "cat"], ["c.jpg", "dog"]]})",
       R"({"a.jpg": "dog", "b.jpg": "cat", "c.jpg": "dog"})",
       R"({"path": {"0": "a.jpg", "1": "b.jpg", "2": "c.jpg"}, "label": {"0": "dog", "1": "cat", "2": "dog"}})",
       R"({"file_name": ["a.jpg", "b.jpg", "c.jpg"], "label": ["dog", "cat", "dog"]})",
@@ -241,8 +332,8 @@ TEST_F(Lists, ImagesAreFoundBelowTheTable) {
 
 TEST_F(Lists, SeveralNumbersAfterANameAreRefused) {
   EXPECT_EQ(
-      error_of([&] { open("l.txt", "Abyssinian_100 1 1 1\n"); }, &folder),
-      "DIR/l.txt line 1 has '1 1 1' after the path, must be one label; several belong in a table, as in "
+      error_of([&] { open("l.txt", "Abyssinian_100 1 0 1\n"); }, &folder),
+      "DIR/l.txt line 1 has '1 0 1' after the path, must be one label; several belong in a table, as in "
       "'a.jpg,0|1'");
   EXPECT_EQ(labels("l.txt", "1025794 707-320\n1025795 A340\n"), (Names{"707-320", "A340"}));
 }

@@ -96,6 +96,42 @@ TEST_F(MaskFolder, OtherNamesOfFoldersAndMasksAreFound) {
   open_again();
 }
 
+// VOC2012 as it is unpacked, with boxes and without.
+TEST_F(MaskFolder, PascalVocsListsNameTheImagesOfEachSplit) {
+  const fs::path set = root_ / "VOC2012";
+  const auto write = [&](const char* name, const std::string& content) {
+    fs::create_directories((set / name).parent_path());
+    write_text_atomic((set / name).string(), content);
+  };
+  for (const char* name : {"a", "b", "c", "d"}) {
+    fs::create_directories(set / "JPEGImages"), fs::create_directories(set / "SegmentationClass");
+    write_file_atomic((set / "JPEGImages" / name).string() + ".jpg", encode_jpeg(Image(kWidth, kHeight)));
+    if (*name != 'd')
+      write_file_atomic((set / "SegmentationClass" / name).string() + ".png",
+                        encode_png(gray(*name - 'a' + 1)));
+  }
+  EXPECT_EQ(open(Split::train, set.string())->size() + open(Split::validation, set.string())->size(), 3);
+  write("ImageSets/Segmentation/train.txt", "a\nb\n");
+  write("ImageSets/Segmentation/val.txt", "c\n");
+  for (const std::string& path : {set.string(), (set / "SegmentationClass").string()}) {
+    const auto train = open(Split::train, path), held_out = open(Split::validation, path);
+    EXPECT_EQ(train->size(), 2);
+    EXPECT_EQ(train->read(1).annotation.mask->pixels[0], 2);
+    EXPECT_EQ(held_out->read(0).annotation.mask->pixels[0], 3);
+    ASSERT_EQ(mask_labels(*train)->mask_classes().size(), 21u);
+    EXPECT_EQ(mask_labels(*train)->mask_classes()[2], "bicycle");
+    EXPECT_EQ(train->problems(), std::vector<std::string>{});
+  }
+  // With boxes the folder is a set of objects, unless the task reads masks.
+  write("Annotations/a.xml", "<annotation></annotation>");
+  EXPECT_EQ(source_kind(set.string()), "Pascal VOC");
+  EXPECT_EQ(source_kind((set / "SegmentationClass").string()), "masks");
+  EXPECT_EQ(open_source({.path = root_.string() + "/VOC2012", .reads_masks = true}, Split::train)->size(), 2);
+  write("ImageSets/Segmentation/train.txt", "a\nx\n");
+  EXPECT_NE(message((set / "SegmentationClass").string()).find("train.txt: 'x' has no image in JPEGImages"),
+            std::string::npos);
+}
+
 TEST_F(MaskFolder, SplitsMayContainTheImagesAndMasks) {
   const TemporaryFolder folder;
   folder.write("classes.txt", "sky\nroad\ncar\n");

@@ -61,6 +61,50 @@ TEST(Metadata, CaptionsInAFolderOfImages) {
   EXPECT_EQ(source->read(0).annotation.captions, Names{"a dog"});
 }
 
+// Roboflow's export of images with several labels.
+TEST(Metadata, RoboflowsTablesOfClasses) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/a.png", "train/b.png", "valid/c.png"}) folder.write(name, "x");
+  folder.write("train/_classes.csv", "filename, cat, dog\na.png, 1, 0\nb.png, 1, 1\n");
+  folder.write("valid/_classes.csv", "filename, cat, dog\nc.png, 0, 1\n");
+  const SourceConfig config{.path = folder.path("")};
+  const auto train = open_source(config, Split::train), held_out = open_source(config, Split::validation);
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"cat", "dog"}));
+  EXPECT_EQ(labels_in(*train).labels(1), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(labels_in(*held_out).labels(0), std::vector<int64_t>{1});
+}
+
+TEST(Captions, TextsNextToImagesAreCaptions) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b"}) folder.write(text("set/", name, ".png"), "x");
+  folder.write("set/a.txt", "a dog\nan animal\n"), folder.write("set/notes.md", "x");
+  const SourceConfig config{.path = folder.path("set"), .val_share = 0};
+  EXPECT_EQ(open_source(config, Split::train)->describe(),
+            text("ImageFolder ", folder.path("set"), ", 2 images, no labels; left out: 1 .md, 1 .txt"));
+  folder.write("set/b.txt", "a cat");
+  const auto source = open_source(config, Split::train);
+  EXPECT_EQ(source->read(0).annotation.captions, (Names{"a dog", "an animal"}));
+  EXPECT_TRUE(source->describe().ends_with("2 images, no labels; left out: 1 .md"));
+  folder.write("set/b.txt", "0 0.5 0.5 0.2 0.2");  // YOLO's label
+  EXPECT_EQ(open_source(config, Split::train)->read(0).annotation.captions, Names{});
+}
+
+TEST(Captions, CocosFolderOfCaptions) {
+  const TemporaryFolder folder;
+  for (const char* split : {"train", "val"}) {
+    folder.write(text(split, "2017/1.jpg"), "x");
+    folder.write(
+        text("annotations/captions_", split, "2017.json"),
+        text(R"({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": ")",
+             split, R"("}]})"));
+  }
+  for (const Split split : {Split::train, Split::validation}) {
+    const auto source = open_source({.path = folder.path("")}, split);
+    ASSERT_EQ(source->size(), 1);
+    EXPECT_EQ(source->read(0).annotation.captions, Names{split == Split::train ? "train" : "val"});
+  }
+}
+
 TEST(Metadata, ClassFoldersStayClassFolders) {
   const TemporaryFolder folder;
   folder.write("cat/a.png", "x");

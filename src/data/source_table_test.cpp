@@ -196,11 +196,14 @@ TEST(Table, BoxesAreNoClassesOfImages) {
 // Flickr8k's and Flickr30k's files, and a table that is called .txt.
 TEST(Table, CaptionsHaveSeveralForms) {
   const TemporaryFolder folder;
-  folder.write("images/a.jpg", "A");
+  for (const char* image : {"a", "b", "c", "d"}) folder.write(text("images/", image, ".jpg"), image);
   for (const auto& [name, content] :
        {std::pair("captions.txt", "image,caption\na.jpg,A dog .\na.jpg,\"A dog , a cat\"\n"),
         {"token.txt", "a.jpg#0\tA dog .\na.jpg#1\tA dog , a cat\n"},
         {"results.csv", "image_name| comment_number| comment\na.jpg| 0| A dog .\na.jpg| 1| A dog , a cat\n"},
+        {"results.token", "a.jpg#0\tA dog .\na.jpg#1\tA dog , a cat\n"},
+        {"commas.csv", "image,caption\na.jpg,A dog .\na.jpg,A dog , a cat\n"},
+        {"several.csv", "image,caption_0,Caption 1\na.jpg,A dog .,\"A dog , a cat\"\n"},
         {"metadata.jsonl",
          "{\"file_name\": \"a.jpg\", \"text\": \"A dog .\"}\n"
          "{\"file_name\": \"a.jpg\", \"text\": \"A dog , a cat\"}\n"}}) {
@@ -211,6 +214,17 @@ TEST(Table, CaptionsHaveSeveralForms) {
   const auto list = open_source(
       {.path = folder.write("l.txt", "a.jpg\tgreat white\nb.jpg\tcat\n"), .val_share = 0}, Split::train);
   EXPECT_EQ(labels_in(*list).class_names(), (Names{"cat", "great white"}));
+  // Without titles, texts are captions if most differ.
+  for (const auto& [name, gap] : {std::pair("k.txt", " "), {"k.tsv", "\t"}, {"k.csv", ","}}) {
+    std::string lines;
+    for (const char* image : {"a", "b", "c", "d"})
+      lines += text(image, ".jpg", gap, "a dog of kind ", image, "\n");
+    const auto source = open_source({.path = folder.write(name, lines), .val_share = 0}, Split::train);
+    EXPECT_EQ(source->class_labels(), nullptr) << name;
+    EXPECT_EQ(source->read(1).annotation.captions, Names{"a dog of kind b"}) << name;
+    EXPECT_EQ(source->warnings(),
+              Names{folder.path(name) + ": the texts are captions, since most of them differ"});
+  }
 }
 
 TEST(Table, JsonHasTheTitlesOfTablesAndWholeNumbers) {
@@ -421,7 +435,7 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(open("l.csv", ""), "DIR/l.csv is empty");
   EXPECT_EQ(open("l.csv", "a,b,c\n"),
             "DIR/l.csv has 3 columns and no title 'path'; must have two (path, label) or such a header");
-  EXPECT_EQ(open("l.csv", "photo,label\n1.jpg,3\n"),
+  EXPECT_EQ(open("l.csv", "photo,label\n1.jpg,3\n2,4\n"),
             "DIR/l.csv starts with titles, 'photo' and so on, but none of them is 'path': the column of the "
             "images' files must be called so");
   const std::string headless = open("l.csv", "1.jpg,target\n2.jpg,other\n");

@@ -45,19 +45,19 @@ std::string weights_file_of(const std::string& path, bool raw) {
     const bool averaged = !raw && checkpoint.holds(kEmaFile);
     return checkpoint.weights_path(averaged ? kEmaFile : kWeightsFile);
   }
-  if (!raw)
-    for (const char* name :
-         {"model.safetensors", "model.safetensors.index.json", "best.safetensors",
-          "best.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
-          "open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
+  if (!raw) {
+    for (const char* name : {"model.safetensors", "model.safetensors.index.json", "best.safetensors",
+                             "best.safetensors.index.json"})
       if (file_exists(path + "/" + name)) return path + "/" + name;
+    if (std::string file = published_file_in(path); !file.empty()) return file;
+  }
   if (const std::string snapshot = raw ? "" : snapshot_in(path); !snapshot.empty())
     return weights_file_of(snapshot, raw);
   std::vector<std::string> notes;
   if (const auto checkpoint = CheckpointStore(path + "/checkpoints").newest(notes))
     return weights_file_of(checkpoint->directory, raw);
   fail("'", path, "' holds no weights: it must be a weights file, a run directory or a checkpoint directory",
-       notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
+       other_weights_in(path), notes.empty() ? "" : "; ", notes.empty() ? "" : notes.front());
 }
 
 namespace {

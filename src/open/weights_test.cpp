@@ -316,6 +316,20 @@ TEST_F(WeightsTest, AFolderOfAHubIsOpenedAsItsConfigurationSays) {
             std::string::npos);
 }
 
+TEST_F(WeightsTest, VariantsOfAPublishedFolderAreOpened) {
+  const auto error = [&] { return error_of([&] { weights_file_of(path("variants")); }); };
+  make_directories(path("variants"));
+  EXPECT_TRUE(error().ends_with("or a checkpoint directory"));
+  for (const char* name : {"b.pth", "a.safetensors", "notes.txt"})
+    write_text_atomic(path(text("variants/", name)), "x");
+  EXPECT_TRUE(error().ends_with("; give one of its files: a.safetensors, b.pth"));
+  for (const char* name :
+       {"pytorch_model.fp16.bin", "model.bf16.safetensors", "model.fp16.safetensors", "model.safetensors"}) {
+    write_text_atomic(path(text("variants/", name)), "x");
+    EXPECT_EQ(weights_file_of(path("variants")), path(text("variants/", name)));
+  }
+}
+
 // The hub's cache has the files of each commit in a folder of snapshots/.
 TEST_F(WeightsTest, ARepositoryOfTheHubsCacheIsOpened) {
   for (const char* commit : {"0a1b", "2c3d"}) {

@@ -110,7 +110,8 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
   RunData data;
   try {
     data::SourceConfig config = recipe.data;
-    config.reads_classes = tasks::find_task(tasks::task_name(recipe.task)).reads_classes;
+    const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(recipe.task));
+    config.reads_classes = kind.reads_classes, config.reads_masks = kind.reads_masks;
     data.train = data::open_source(config, data::Split::train);
     data.validation = data::open_source(config, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);

@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 
 constexpr std::array kNames = {"model.safetensors",           "model.safetensors.index.json",
                                "pytorch_model.bin",           "pytorch_model.bin.index.json",
-                               "open_clip_model.safetensors", "open_clip_pytorch_model.bin"};
+                               "open_clip_model.safetensors", "open_clip_pytorch_model.bin",
+                               "model.fp32.safetensors",      "model.fp16.safetensors",
+                               "model.bf16.safetensors",      "pytorch_model.fp16.bin"};
 constexpr JsonLimits kLimits = {.max_bytes = uint64_t{16} << 20, .max_depth = 16, .max_keys = 200'000};
 
 // Returns a tree without nulls, which mean "default". Among timm's constructor arguments null is a value; it
@@ -54,6 +56,23 @@ std::string snapshot_in(const std::string& path) {
       return named.string();
   std::vector<fs::path> found(fs::directory_iterator(all, error), fs::directory_iterator());
   return found.size() == 1 ? found[0].string() : "";
+}
+
+std::string published_file_in(const std::string& folder) {
+  for (const char* name : kNames)
+    if (const fs::path file = fs::path(folder) / name; file_exists(file.string())) return file.string();
+  return "";
+}
+
+std::string other_weights_in(const std::string& folder) {
+  constexpr std::array kEndings = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz"};
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (std::ranges::count(kEndings, lower(entry->path().extension().string())) > 0)
+      found.push_back(entry->path().filename().string());
+  std::sort(found.begin(), found.end());
+  return found.empty() ? "" : "; give one of its files: " + some_of(found);
 }
 
 bool is_published_name(const std::string& file) {

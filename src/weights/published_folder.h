@@ -42,6 +42,11 @@ class PublishedFolder {
 // Reads a JSON file of another program as a settings tree without nulls. Drops the top-level `without` keys.
 Value read_published_json(const std::string& path, std::initializer_list<const char*> without = {});
 
+// Returns the file of weights in a folder by its usual name, of several variants that of the highest precision; "" without one.
+std::string published_file_in(const std::string& folder);
+// Returns "; give one of its files: a.pth, b.pt" for weights of other names in a folder, "" without them.
+std::string other_weights_in(const std::string& folder);
+
 // Returns the folder of the files in a repository of the hub's cache: that of refs/main, or the only one; else "".
 std::string snapshot_in(const std::string& path);
 

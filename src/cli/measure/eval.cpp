@@ -28,6 +28,7 @@
 #include "open/device.h"
 #include "open/ready_task.h"
 #include "tasks/base/paired.h"
+#include "tasks/base/registry.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/classify/class_evaluation.h"
 
@@ -109,6 +110,7 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
+  config.reads_masks = tasks::find_task(tasks::task_name(info.task)).reads_masks;
   if (!options.class_order.empty()) config.class_order = options.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))

@@ -50,6 +50,13 @@ std::vector<std::string> captions_of_json(const nlohmann::json& object, const st
   return captions;
 }
 
+bool are_captions(const std::vector<std::string>& texts) {
+  const std::set<std::string_view> distinct(texts.begin(), texts.end());
+  int64_t words = 0;
+  for (const std::string& one : texts) words += 1 + std::ranges::count(trim(one), ' ');
+  return 2 * distinct.size() > texts.size() && words >= 3 * std::ssize(texts);
+}
+
 std::vector<std::string> caption_problems(const RawSample& sample) {
   std::vector<std::string> lines;
   const std::vector<std::string>& captions = sample.annotation.captions;

@@ -18,6 +18,9 @@ std::vector<std::string> captions_of_lines(std::string_view text, const std::str
 // `where`.
 std::vector<std::string> captions_of_json(const nlohmann::json& object, const std::string& where);
 
+// True if texts are captions instead of names of classes: most differ, and they have three words on average.
+bool are_captions(const std::vector<std::string>& texts);
+
 // The maximum size of a caption, in bytes.
 inline constexpr size_t kMostCaptionBytes = 1 << 16;
 

@@ -221,6 +221,91 @@ std::vector<std::string> names_in_table(const std::string& path, const std::stri
   return sorted;
 }
 
+// Returns a value without its quotes, and without the comment of a YAML line after them.
+std::string unquoted(std::string_view value) {
+  value = trim(value);
+  if (!value.empty() && (value[0] == '"' || value[0] == '\''))
+    return std::string(value.substr(1, value.find(value[0], 1) - 1));
+  return std::string(trim(value.substr(0, value.find(" #"))));
+}
+
+// Returns names by their numbers, which count from `first` without a gap.
+std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
+  std::vector<std::string> sorted;
+  for (const auto& [number, name] : names) {
+    if (number != names.begin()->first + std::ssize(sorted) || names.begin()->first > 1)
+      fail(path, ": the class ", number, " ('", printable(name, 40),
+           "') follows a gap, must count from 0 or 1");
+    sorted.push_back(name);
+  }
+  return sorted;
+}
+
+// Returns the names of TensorFlow's label map, "item { id: 1 name: 'cat' }", by their ids; none for other files.
+std::vector<std::string> names_in_label_map(const std::string& path, const std::string& content) {
+  const std::string_view start = trim(content);
+  if (!lower(path).ends_with(".pbtxt") && !(start.starts_with("item") && start.find('{') < 8)) return {};
+  std::map<int64_t, std::string> names;
+  for (std::string item : split(content, '}')) {
+    for (char& c : item)
+      if (c == '\n' || c == '\r' || c == '\t' || c == '{') c = ' ';
+    const auto value = [&](std::string_view key) {
+      const size_t at = item.find(key);
+      return at == std::string::npos ? std::string() : unquoted(item.substr(at + key.size()));
+    };
+    if (trim(item).empty()) continue;
+    const std::string shown = value(" display_name:"), name = shown.empty() ? value(" name:") : shown;
+    const std::string number = value(" id:");
+    const auto id = parse_int(number.substr(0, number.find(' ')));
+    if (!id || name.empty() || !names.emplace(*id, name).second)
+      fail(path, ": '", printable(trim(item).substr(0, 60)),
+           "' must be item { id: 1 name: 'cat' }, with ids that differ");
+  }
+  return in_order(names, path);
+}
+
+// Returns `names` of a YAML file, "- cat" or "0: cat" a line, or [cat, dog]; none for other files.
+std::vector<std::string> names_in_yaml(const std::string& path, const std::string& content) {
+  if (!lower(path).ends_with(".yaml") && !lower(path).ends_with(".yml")) return {};
+  const std::string all = "\n" + content;
+  const size_t key = all.find("\nnames:");
+  if (key == std::string::npos) fail(path, " has no 'names' of classes");
+  std::vector<std::string> lines = split(all.substr(key + 7), '\n');
+  std::map<int64_t, std::string> names;
+  const auto add = [&](std::string_view entry) {
+    const size_t colon = entry.find(':');
+    const auto number =
+        colon == std::string_view::npos ? std::nullopt : parse_int(trim(entry.substr(0, colon)));
+    names.emplace(number.value_or(std::ssize(names)), unquoted(number ? entry.substr(colon + 1) : entry));
+  };
+  std::string inside = std::string(trim(lines[0]));
+  if (inside.starts_with('[') || inside.starts_with('{')) {
+    for (size_t i = 1; i < lines.size() && inside.find_first_of("]}") == std::string::npos; ++i)
+      inside += lines[i];
+    for (const std::string& entry : split(inside.substr(1, inside.find_first_of("]}") - 1), ','))
+      if (!trim(entry).empty()) add(trim(entry));
+    return in_order(names, path);
+  }
+  for (size_t i = 1; i < lines.size(); ++i) {
+    const std::string_view line = trim(lines[i]);
+    const bool listed = line.starts_with("- ");
+    if (line.empty() || line.starts_with('#')) continue;
+    if (!listed && lines[i][0] != ' ') break;  // the next key
+    add(listed ? trim(line.substr(2)) : line);
+  }
+  return in_order(names, path);
+}
+
+// Drops the colours of CVAT's labelmap.txt, "cat:128,0,0::", if all lines have them.
+void drop_colours(std::vector<std::string>& names) {
+  const auto is_coloured = [](const std::string& name) {
+    const std::vector<std::string> parts = split(name, ':');
+    return parts.size() == 4 && std::ranges::count(parts[1], ',') == 2;
+  };
+  if (!std::ranges::all_of(names, is_coloured)) return;
+  for (std::string& name : names) name = name.substr(0, name.find(':'));
+}
+
 std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::string& path) {
   std::vector<std::string> names(tree.size());
   const auto refuse = [&] {
@@ -257,11 +342,16 @@ std::vector<std::string> read_class_names(const std::string& path) {
     const bool json = lower(path).ends_with(".json");
     const nlohmann::json tree = parse_json(json ? content : json_of_python(content), path, kLimits);
     names = names_in_json(tree.is_object() && tree.contains("id2label") ? tree["id2label"] : tree, path);
-  } else if (names = names_in_table(path, content); names.empty()) {
+  } else {
+    for (const auto& read : {names_in_table, names_in_label_map, names_in_yaml})
+      if (names.empty()) names = read(path, content);
+  }
+  if (names.empty()) {
     for (const std::string& line : split(content, '\n'))
       if (!line.starts_with("# ")) names.emplace_back(trim(line));
   }
   while (!names.empty() && names.back().empty()) names.pop_back();
+  drop_colours(names);
   drop_prefixes(names);
   drop_quotes(names);
   if (names.empty()) fail(path, " holds no class names");
@@ -272,6 +362,16 @@ std::vector<std::string> read_class_names(const std::string& path) {
   std::set<std::string> seen;
   for (size_t i = 0; i < names.size(); ++i)
     if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
+  return names;
+}
+
+std::vector<std::string> read_ade_names(const std::string& path) {
+  std::vector<std::string> names;
+  for (const std::string& line : split(read_list_text(path), '\n')) {
+    const std::vector<std::string> columns = split(line, '\t');
+    if (columns.size() < 2 || !parse_int(trim(columns[0]))) continue;
+    names.emplace_back(trim(split(columns.back(), ',').front()));
+  }
   return names;
 }
 

@@ -19,6 +19,9 @@ std::string without_mark(std::string content);
 // Throws if a name is blank.
 std::vector<std::string> read_class_names(const std::string& path);
 
+// Reads the names of ADE20K's objectInfo150.txt or sceneparsing list: the last column of each line, up to its first comma.
+std::vector<std::string> read_ade_names(const std::string& path);
+
 // The classes of a published head, ordered by synset number. A name is the synset's words in WordNet 3.0
 // ("tench, Tinca tinca"), followed by the synset if two classes share them.
 struct ImageNetClasses {
@@ -65,5 +68,8 @@ struct ObjectClassNames {
 // (from 1, as in torchvision) and 91 (from 0, as in DETR): by category_id, with "unused 12" for unassigned
 // ids. Otherwise: "class 1", "class 2", ….
 ObjectClassNames published_object_classes(int64_t count);
+
+// Returns the classes of Pascal VOC's masks: the background and its 20 classes of objects.
+std::vector<std::string> voc_mask_classes();
 
 }  // namespace tessera::data

@@ -62,6 +62,29 @@ TEST(ClassNames, ListsOfOtherPrograms) {
             "DIR/t.csv numbers 3 classes from 0 to 5, must have no gap from 0 or 1 on");
 }
 
+TEST(ClassNames, LabelMapsAndYaml) {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* name, const char* content) {
+    return read_class_names(folder.write(name, content));
+  };
+  const std::vector<std::string> both = {"cat", "big dog"};
+  EXPECT_EQ(read("map.pbtxt", "item {\n  id: 2\n  name: 'big dog'\n}\nitem {\n  name: \"cat\"\n  id: 1\n}\n"),
+            both);
+  EXPECT_EQ(
+      read("map.txt", "item { id: 1 name: 'n01' display_name: 'cat' }\nitem { id: 2 name: 'big dog' }\n"),
+      both);
+  EXPECT_EQ(read("a.yaml", "nc: 2\nnames: [cat, 'big dog']  # two\ntrain: x\n"), both);
+  EXPECT_EQ(read("b.yaml", "names:\n  0: cat  # small\n  1: 'big dog'\ntrain: x\n"), both);
+  EXPECT_EQ(read("c.yml", "train: x\nnames:\n- cat\n- big dog\nval: y\n"), both);
+  EXPECT_EQ(read("d.yaml", "names: {0: cat, 1: big dog}\n"), both);
+  EXPECT_EQ(read("labelmap.txt", "# label:color_rgb:parts:actions\ncat:128,0,0::\nbig dog:0,128,0::\n"),
+            both);
+  EXPECT_EQ(
+      error_of([&] { read("e.pbtxt", "item { id: 1 name: 'cat' }\nitem { id: 4 name: 'dog' }\n"); }, &folder),
+      "DIR/e.pbtxt: the class 4 ('dog') follows a gap, must count from 0 or 1");
+  EXPECT_EQ(error_of([&] { read("f.yaml", "train: x\n"); }, &folder), "DIR/f.yaml has no 'names' of classes");
+}
+
 TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {
   const std::vector<std::string>& names = imagenet_classes(1000)->names;
   EXPECT_EQ(names[134], "crane (n02012849)");

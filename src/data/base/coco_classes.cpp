@@ -70,4 +70,10 @@ ObjectClassNames published_object_classes(int64_t count) {
   return out;
 }
 
+std::vector<std::string> voc_mask_classes() {
+  return {"background", "aeroplane", "bicycle",     "bird",  "boat",        "bottle", "bus",
+          "car",        "cat",       "chair",       "cow",   "diningtable", "dog",    "horse",
+          "motorbike",  "person",    "pottedplant", "sheep", "sofa",        "train",  "tvmonitor"};
+}
+
 }  // namespace tessera::data

@@ -72,6 +72,7 @@ class LeftOut {
  public:
   void add_run() { ++runs_; }
   void add(std::string_view file_name);
+  void drop(std::string_view suffix);          // these files are read after all
   void add_stray_image() { ++stray_images_; }  // an image outside the class folders
   bool empty() const { return by_suffix_.empty() && stray_images_ == 0 && runs_ == 0; }
   // Returns "3 .txt, 1 .heic, 2 without suffix": most frequent first, rare kinds merged.
@@ -81,5 +82,17 @@ class LeftOut {
   std::map<std::string, int64_t> by_suffix_;
   int64_t stray_images_ = 0, runs_ = 0;
 };
+
+// Returns a line for each table in a folder that has the labels or captions of images.
+std::vector<std::string> unread_tables(const std::string& folder);
+
+// Returns a line about the lists of splits in a folder, or in one of usual names inside it, that name images of the set
+// in `root`.
+std::vector<std::string> unread_lists(const std::string& folder, const std::string& root);
+
+// Returns the captions of images in a folder if each has a text of its name, a.jpg and a.txt, else none. YOLO's labels are
+// no captions.
+std::vector<std::vector<std::string>> captions_next_to(const std::string& root,
+                                                       const std::vector<std::string>& images);
 
 }  // namespace tessera::data

@@ -7,7 +7,11 @@
 #include <vector>
 
 #include "core/text.h"
+#include "data/base/captions.h"
+#include "data/base/class_names.h"
 #include "data/base/source.h"
+#include "data/base/source_kinds.h"
+#include "data/base/table_columns.h"
 #include "io/images/image.h"
 
 namespace tessera::data {
@@ -48,6 +52,8 @@ void LeftOut::add(std::string_view file_name) {
   ++by_suffix_[suffix ? printable(lower(file_name.substr(dot))) : "without suffix"];
 }
 
+void LeftOut::drop(std::string_view suffix) { by_suffix_.erase(std::string(suffix)); }
+
 std::string LeftOut::text() const {
   std::vector<std::pair<int64_t, std::string>> kinds;
   for (const auto& [suffix, count] : by_suffix_) kinds.emplace_back(-count, suffix);
@@ -63,6 +69,81 @@ std::string LeftOut::text() const {
   if (stray_images_ > 0) parts.push_back(counted(stray_images_, "image") + " in no folder of a class");
   if (runs_ > 0) parts.push_back(counted(runs_, "folder") + " of runs");
   return join(parts, ", ");
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
+
+std::string first_line(const fs::path& file) {
+  std::string line(kMostTitles, '\0');
+  std::ifstream(file, std::ios::binary).read(line.data(), kMostTitles);
+  line.resize(std::min(line.find_first_of(std::string_view("\r\n\0", 3)), line.size()));
+  return line;
+}
+
+// Returns the sorted names of the files in a folder that are not hidden, none if it cannot be listed.
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const std::string name = entry->path().filename().string();
+        !is_hidden(name) && !entry->is_directory(ignored))
+      names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// True if a file has the labels or captions of images.
+bool is_table(const std::string& name, const std::string& file) {
+  if (!is_table_path(file)) return false;
+  if (name == "list_attr_celeba.txt" || (name.starts_with("dataset_") && is_coco_captions_path(file)))
+    return true;
+  const std::string titles = first_line(file);
+  return std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); });
+}
+
+}  // namespace
+
+std::vector<std::string> unread_tables(const std::string& folder) {
+  std::vector<std::string> lines;
+  for (const std::string& name : files_in(folder))
+    if (const std::string file = (fs::path(folder) / name).string(); is_table(name, file))
+      lines.push_back(text(file, " is not read: give it as the data to use its labels"));
+  return lines;
+}
+
+std::vector<std::string> unread_lists(const std::string& folder, const std::string& root) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const char* inside : {"", "meta", "labels", "splits", "lists", "annotations"})
+    for (const std::string& name : files_in(fs::path(folder) / inside)) {
+      if (!lower(name).ends_with(".txt") || !split_of_name(fs::path(name).stem().string())) continue;
+      const std::string line = first_line(fs::path(folder) / inside / name),
+                        word = line.substr(0, line.find(' '));
+      if (!word.empty() && fs::is_regular_file(fs::path(root) / with_suffix(root, word), error))
+        found.push_back((fs::path(inside) / name).string());
+    }
+  if (found.empty()) return {};
+  return {text(folder, ": lists of splits are not read (", some_of(found),
+               "): give one as the data and one as the validation data")};
+}
+
+std::vector<std::vector<std::string>> captions_next_to(const std::string& root,
+                                                       const std::vector<std::string>& images) {
+  std::vector<std::vector<std::string>> captions;
+  for (const std::string& image : images) {
+    const std::string file = fs::path(fs::path(root) / image).replace_extension(".txt").string();
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) return {};
+    captions.push_back(captions_of_lines(read_list_text(file, kMostCaptionBytes), file));
+    // A label file of YOLO has numbers alone.
+    const std::string first = captions.back().empty() ? "" : captions.back()[0];
+    if (first.empty() || parse_double(first.substr(0, first.find(' ')))) return {};
+  }
+  return captions;
 }
 
 }  // namespace tessera::data

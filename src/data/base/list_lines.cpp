@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
 #include "data/base/table_columns.h"
+#include "io/files/file.h"
 #include "io/files/path.h"
 
 namespace tessera::data {
@@ -82,11 +84,12 @@ void refuse_label_first(const std::string& line, const std::string& where, const
     fail(where, " is '", printable(words.substr(0, 60)), "', must be a path and a label, in this order");
 }
 
-}  // namespace
+using NumberedLines = std::vector<std::pair<int64_t, std::string>>;  // with the number of the line
+using Words = std::map<std::string, std::string, std::less<>>;
 
-ListLines read_list_lines(const std::string& content, const std::string& name) {
-  ListLines list;
-  std::vector<std::pair<int64_t, std::string>> lines;
+// Returns the lines of a list that are no comments, blanks or titles.
+NumberedLines lines_of(const std::string& content) {
+  NumberedLines lines;
   int64_t number = 0;
   for (const std::string& line : split(content, '\n')) {
     const std::string_view words = trim(line);
@@ -94,17 +97,123 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
     const bool titles = lines.empty() && divides_titles(words, ' ');
     if (!words.empty() && !is_comment(words) && !titles) lines.emplace_back(number, words);
   }
+  return lines;
+}
+
+// Returns the words after the first of each line of a file next to another, by that first word. Empty without the file.
+Words words_next_to(const std::string& list, const char* name) {
+  const std::string path = std::filesystem::path(list).replace_filename(name).string();
+  Words words;
+  if (!file_exists(path)) return words;
+  for (const auto& [number, line] : lines_of(read_list_text(path))) {
+    const std::string_view first = first_word(line);
+    words.emplace(first, trim(std::string_view(line).substr(first.size())));
+  }
+  return words;
+}
+
+// Reads images.txt and the lists next to it, which have a line for each of its numbers.
+ListLines read_numbered_lists(const NumberedLines& lines, const std::string& name) {
+  const Words labels = words_next_to(name, "image_class_labels.txt"),
+              classes = words_next_to(name, "classes.txt"),
+              splits = words_next_to(name, "train_test_split.txt");
+  ListLines list;
+  list.has_split = !splits.empty();
+  for (const auto& [at, words] : lines) {
+    const std::string_view number = first_word(words);
+    const auto label = labels.find(number), part = splits.find(number);
+    if (label == labels.end() || (list.has_split && part == splits.end())) {
+      list.problems.add(name, " line ", at, ": '", printable(number.substr(0, 60)), "' is in no line of ",
+                        label == labels.end() ? "image_class_labels.txt" : "train_test_split.txt",
+                        " next to it");
+      continue;
+    }
+    ListLine line{at, std::string(trim(std::string_view(words).substr(number.size()))), label->second};
+    if (const auto known = classes.find(label->second); known != classes.end()) line.name = known->second;
+    if (list.has_split) line.split = part->second == "1" ? Split::train : Split::validation;
+    list.lines.push_back(std::move(line));
+  }
+  return list;
+}
+
+// Reads a list of Oxford-IIIT Pet, "Abyssinian_100 1 1 1": the class's number follows the image, which begins with the
+// class's name; species and breed follow. Returns no lines for other lists.
+ListLines read_pets(const NumberedLines& lines) {
+  ListLines list;
+  std::map<std::string, std::string> names, numbers;
+  for (const auto& [at, line] : lines) {
+    const std::vector<std::string> words = split(line, ' ');
+    const std::string class_name = words[0].substr(0, words[0].rfind('_'));
+    const bool fits = words.size() == 4 && parse_int(words[1]) && (words[2] == "1" || words[2] == "2") &&
+                      parse_int(words[3]) && class_name.size() < words[0].size() &&
+                      names.emplace(words[1], class_name).first->second == class_name &&
+                      numbers.emplace(class_name, words[1]).first->second == words[1];
+    if (!fits) return {};
+    list.lines.push_back({at, words[0], words[1], class_name});
+  }
+  return list;
+}
+
+// True if a list's first line is an image without suffix and its class of several words, as FGVC Aircraft's.
+bool has_names_with_blanks(const std::string& line, const std::string& list) {
+  if (image_end(line) != std::string_view::npos) return false;
+  const auto exists = [&](std::string_view path) {
+    const std::string first = portable_path(std::string(path));
+    const std::filesystem::path root = image_folder(list, first);
+    std::error_code error;
+    return std::filesystem::is_regular_file(root / with_suffix(root.string(), first), error);
+  };
+  const std::string_view words = line;
+  return exists(first_word(words)) && !exists(words.substr(0, path_length(words)));
+}
+
+// Takes the last words of all labels as splits if they are names of both: "a.jpg cat train".
+void take_splits(ListLines& list) {
+  const auto last = [](const ListLine& line) {
+    return std::string_view(line.label).substr(line.label.rfind(' ') + 1);
+  };
+  int64_t trains = 0;
+  for (const ListLine& line : list.lines) {
+    const auto split = line.label.find(' ') == std::string::npos ? std::nullopt : split_of_name(last(line));
+    if (!split) return;
+    trains += *split == Split::train;
+  }
+  if (trains == 0 || trains == std::ssize(list.lines)) return;
+  list.has_split = true;
+  for (ListLine& line : list.lines) {
+    line.split = split_of_name(last(line)), line.test = is_test_name(last(line));
+    line.label = trim(std::string_view(line.label).substr(0, line.label.rfind(' ')));
+  }
+}
+
+}  // namespace
+
+bool has_numbered_lists(const std::string& folder) {
+  const std::filesystem::path root = folder;
+  return file_exists((root / "images.txt").string()) &&
+         file_exists((root / "image_class_labels.txt").string());
+}
+
+ListLines read_list_lines(const std::string& content, const std::string& name) {
+  const NumberedLines lines = lines_of(content);
   if (lines.empty()) fail(name, " is empty");
+  const std::filesystem::path file = name;
+  if (file.filename() == "images.txt" && has_numbered_lists(file.parent_path().string()))
+    return read_numbered_lists(lines, name);
+  if (ListLines pets = read_pets(lines); !pets.lines.empty()) return pets;
+  ListLines list;
   const auto all = [&](auto&& is_so) {
     return std::ranges::all_of(lines, [&](const auto& line) { return is_so(std::string_view(line.second)); });
   };
   list.labelled = !all(has_image_at_end) && !all(is_path);
   if (!list.labelled) refuse_label_first(lines[0].second, text(name, " line ", lines[0].first), name);
+  const bool first_alone = list.labelled && has_names_with_blanks(lines[0].second, name);
   for (const auto& [at, words] : lines) try {
       const std::string where = text(name, " line ", at);
       ListLine line{at, std::string(without_quotes(words)), ""};
       if (list.labelled) {
-        const size_t length = has_numbers_alone(words) ? first_word(words).size() : path_length(words);
+        const bool first = first_alone || has_numbers_alone(words);
+        const size_t length = first ? first_word(words).size() : path_length(words);
         const std::string_view all_words = words;
         const std::string_view rest = trim(all_words.substr(std::min(length, words.size())));
         if (rest.empty())
@@ -116,6 +225,7 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
     } catch (const Error& error) {
       list.problems.add(error.what());
     }
+  take_splits(list);
   return list;
 }
 

@@ -35,6 +35,16 @@ TEST(ListLines, TitlesCommentsAndBlankLinesAreNoImages) {
   EXPECT_EQ(error_of([] { read_list_lines("# alone\n", "l.txt"); }), "l.txt is empty");
 }
 
+TEST(ListLines, SplitsMayFollowTheLabels) {
+  const ListLines list = read_list_lines("a.png big cat train\nb.png dog val\n", "l.txt");
+  EXPECT_TRUE(list.has_split);
+  EXPECT_EQ(list.lines[0].label, "big cat");
+  EXPECT_EQ(list.lines[1].split, Split::validation);
+  // A class may be called so.
+  EXPECT_EQ(pairs_of("a.png red train\nb.png blue train\n"),
+            (Pairs{{"a.png", "red train"}, {"b.png", "blue train"}}));
+}
+
 TEST(ListLines, WithoutLabels) {
   const ListLines list = read_list_lines("a b.png\n\"c d.png\"\n", "l.txt");
   EXPECT_FALSE(list.labelled);

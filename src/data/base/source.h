@@ -103,6 +103,7 @@ struct SourceConfig {
   std::string class_names = "";  // file with one class name per line, for sources that contain only numbers
   std::string class_order = "alphabetical";  // of classes named by folders and tables, or "natural"
   bool reads_classes = true;  // false: a folder's wrong classes are only warnings; no key: set by the task
+  bool reads_masks = false;   // Pascal VOC sets give masks instead of boxes; no key: set by the task
 
   template <class V>
   void visit(V& v) {

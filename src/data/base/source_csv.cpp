@@ -91,4 +91,20 @@ std::vector<CsvRow> parse_csv(std::string_view content, char separator, const st
   return CsvReader(content, separator, name).rows();
 }
 
+std::vector<CsvRow> counted_rows(const std::string& content) {
+  if (!parse_int(trim(std::string_view(content).substr(0, content.find('\n'))))) return {};
+  const std::vector<std::string> lines = split(content, '\n');
+  std::vector<CsvRow> rows;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    CsvRow row{static_cast<int64_t>(i) + 1,
+               i == 1 ? std::vector<std::string>{"path"} : std::vector<std::string>()};
+    for (const std::string& word : split(trim(lines[i]), ' '))
+      if (!word.empty()) row.fields.push_back(word);
+    if (!row.fields.empty()) rows.push_back(std::move(row));
+  }
+  const bool fits =
+      rows.size() > 1 && rows[0].fields.size() > 2 && rows[1].fields.size() == rows[0].fields.size();
+  return fits && has_picture_extension(rows[1].fields[0]) ? rows : std::vector<CsvRow>();
+}
+
 }  // namespace tessera::data

@@ -31,7 +31,8 @@ class Unlabelled final : public Source {
   uint64_t fingerprint() const override { return inner_->fingerprint(); }
   std::string describe() const override {
     const std::string all = inner_->describe();
-    return all.substr(0, all.rfind(", ")) + ", no labels";
+    const size_t more = std::min(all.rfind("; left out: "), all.size());
+    return all.substr(0, all.rfind(", ", more)) + ", no labels" + all.substr(more);
   }
   std::vector<std::string> problems() const override { return inner_->problems(); }
   std::vector<std::string> warnings() const override { return inner_->warnings(); }

@@ -71,6 +71,17 @@ std::unique_ptr<Source> open_mask_shards(const SourceConfig& config, Split split
 // File next to shards of images with masks: {"classes": [names]}.
 inline constexpr const char* kMaskMarker = "masks.json";
 
+// Returns the folder of masks of a set in Pascal VOC's layout: the path, if it is SegmentationClass next to JPEGImages, or
+// SegmentationClass in it, if it has no boxes or `over_boxes`. "" for other sets.
+std::string voc_masks(const std::string& path, bool over_boxes = false);
+// The images with masks of a split by ImageSets/Segmentation next to that folder.
+struct VocMaskList {
+  std::string file;                // "" without lists: all images with masks
+  std::vector<std::string> names;  // without suffix
+  bool by_share = false;           // without a list for validation
+};
+VocMaskList voc_mask_list(const std::string& masks, Split split, bool own_path);
+
 // Returns the path of this split; for the held-out split it is val_path, if set.
 const std::string& path_of(const SourceConfig& config, Split split);
 
@@ -175,6 +186,10 @@ struct CsvRow {
 // Throws an Error with `name` and the line for a quote inside an unquoted field otherwise, text after a closing
 // quote, or a missing closing quote.
 std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name);
+
+// Returns the rows of a table in words after their number, as CelebA writes its attributes: "202599", the titles without
+// that of the images, and a line for each image. Returns none for other texts.
+std::vector<CsvRow> counted_rows(const std::string& content);
 
 // The usual names of training and held-out data, in folders, shards and tables.
 

@@ -306,10 +306,11 @@ std::string splits_of(const std::string& path) {
 
 TEST(ImageFolder, SplitsHaveTheirUsualNames) {
   const std::pair<const char*, const char*> names[] = {
-      {"train", "val"},           {"Training", "Testing"},     {"TRAIN", "TEST"},
-      {"training", "validation"}, {"train", "Validation"},     {"train", "dev"},
-      {"train", "eval"},          {"seg_train", "seg_test"},   {"train2017", "val2017"},
-      {"TrainSet", "TestSet"},    {"cats_train", "cats_valid"}};
+      {"train", "val"},           {"Training", "Testing"},      {"TRAIN", "TEST"},
+      {"training", "validation"}, {"train", "Validation"},      {"train", "dev"},
+      {"train", "eval"},          {"seg_train", "seg_test"},    {"train2017", "val2017"},
+      {"TrainSet", "TestSet"},    {"cats_train", "cats_valid"}, {"trainval", "test"},
+      {"train", "hold-out"},      {"train", "held_out"}};
   for (const auto& [train, held_out] : names)
     for (const char* above : {"", "fruits/"})
       for (const bool doubled : {false, true}) {
@@ -319,6 +320,7 @@ TEST(ImageFolder, SplitsHaveTheirUsualNames) {
         };
         for (const char* file : {"apple/1.jpg", "berry/2.jpg"}) write(train, file);
         write(held_out, "apple/3.jpg");
+        if (std::string_view(train).starts_with("seg")) write("seg_pred", "4.jpg");
         EXPECT_EQ(splits_of(folder.path()), "apple berry 2+1") << train << " " << above << doubled;
       }
 }
@@ -347,6 +349,7 @@ TEST(ImageFolder, SplitsInsideTheClasses) {
   const auto held_out = open_source({.path = folder.path()}, Split::validation);
   EXPECT_EQ(class_counts(*held_out), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(held_out->read(0).name, folder.path("cat/val/3.jpg"));
+  EXPECT_EQ(held_out->warnings(), std::vector<std::string>{});
 }
 
 TEST(ImageFolder, ClassesAreNotSplits) {
@@ -405,10 +408,11 @@ TEST(ImageFolder, PicturesWithoutFoldersHaveNoLabels) {
   EXPECT_EQ(train->size() + held_out->size(), 10);
   EXPECT_EQ(held_out->size(), 2);
   EXPECT_EQ(train->class_labels(), nullptr);
-  EXPECT_EQ(train->describe(), "ImageFolder " + folder.path() + ", 8 images, no labels");
-  EXPECT_EQ(error_of([&] { require_labels(*train, "task classify"); }, &folder),
-            "task classify needs a class for each image, which ImageFolder DIR, 8 images, no labels does "
-            "not have");
+  EXPECT_EQ(train->describe(), "ImageFolder " + folder.path() + ", 8 images, no labels; left out: 1 .txt");
+  EXPECT_EQ(
+      error_of([&] { require_labels(*train, "task classify"); }, &folder),
+      "task classify needs a class for each image, which ImageFolder DIR, 8 images, no labels; left out: "
+      "1 .txt does not have");
   const TemporaryFolder parted;
   parted.write("train/1.jpg", "x");
   parted.write("val/2.jpg", "x");
@@ -423,6 +427,7 @@ TEST(ImageFolder, LinksThatLeadBackBringNothingTwice) {
   folder.write("dog/1.jpg", "z");
   for (const char* link : {"cat/self", "cat/more/up", "cat/again"})
     std::filesystem::create_directory_symlink(folder.path("cat"), folder.path(link));
+  std::filesystem::create_directory_symlink("..", folder.path("dog/set"));
   EXPECT_EQ(open_source({.path = folder.path(), .val_share = 0}, Split::train)->size(), 3);
 }
 
@@ -439,8 +444,9 @@ TEST(ImageFolder, AHeldOutPathHasTheClassesOfTheTrainingPath) {
   EXPECT_EQ(open_source(config, Split::validation)->read(0).name, folder.path("theirs/val/a/1.jpg"));
   config.path = folder.write("t.csv", "1.jpg,b\n2.jpg,c\n");
   EXPECT_EQ(open_source_with_problems(config, Split::validation)->problems().size(), 1u);
-  EXPECT_EQ(error_of([&] { open_source({.path = folder.path("theirs")}, Split::train); }, &folder),
-            "DIR/theirs has DIR/theirs/val but no train folder");
+  EXPECT_EQ(
+      error_of([&] { open_source({.path = folder.path("theirs")}, Split::train); }, &folder),
+      "DIR/theirs has DIR/theirs/val but no train folder: give DIR/theirs/val as the data to train on it");
 }
 
 TEST(ImageFolder, TheFingerprintSeesContentThatChanges) {

@@ -15,18 +15,13 @@ struct Word {
   Split split;
 };
 // In order of preference within a split.
-constexpr std::array kWords = {Word{"train", Split::train},
-                               Word{"training", Split::train},
-                               Word{"trn", Split::train},
-                               Word{"val", Split::validation},
-                               Word{"validation", Split::validation},
-                               Word{"valid", Split::validation},
-                               Word{"dev", Split::validation},
-                               Word{"eval", Split::validation},
-                               Word{"evaluation", Split::validation},
-                               Word{"holdout", Split::validation},
-                               Word{"test", Split::validation},
-                               Word{"testing", Split::validation},
+constexpr std::array kWords = {Word{"train", Split::train},        Word{"training", Split::train},
+                               Word{"trn", Split::train},          Word{"trainval", Split::train},
+                               Word{"val", Split::validation},     Word{"validation", Split::validation},
+                               Word{"valid", Split::validation},   Word{"dev", Split::validation},
+                               Word{"eval", Split::validation},    Word{"evaluation", Split::validation},
+                               Word{"holdout", Split::validation}, Word{"heldout", Split::validation},
+                               Word{"test", Split::validation},    Word{"testing", Split::validation},
                                Word{"tst", Split::validation}};
 
 // Returns the place of a word in the list, or its size.
@@ -49,10 +44,14 @@ std::vector<std::string> words_of(std::string_view name) {
   return words;
 }
 
-// Returns the first place of a name's words in the list, or its size.
+// Returns the first place of a name's words in the list, or its size. "hold-out" is one word.
 size_t first_place(std::string_view name) {
   size_t first = kWords.size();
-  for (const std::string& word : words_of(name)) first = std::min(first, place_of(word));
+  std::string before;
+  for (const std::string& word : words_of(name)) {
+    first = std::min({first, place_of(word), word == "out" ? place_of(before + word) : kWords.size()});
+    before = word;
+  }
   return first;
 }
 

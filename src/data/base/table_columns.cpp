@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/source_labels.h"
 #include "data/base/table_labels.h"
 
 namespace tessera::data {
@@ -19,29 +20,38 @@ namespace {
 // Titles in lower case. Those of a later list count only if no column has one of an earlier list.
 using Titles = std::span<const std::string_view>;
 constexpr std::array<std::string_view, 5> kPath = {"path", "file", "filename", "filepath", "image"};
-constexpr std::array<std::string_view, 17> kRarerPath = {
-    "file_name",    "file_path",      "image_path", "img",   "img_path", "image_name", "image_file",
-    "filenames",    "filepaths",      "images",     "fname", "image_id", "imageid",    "id_code",
-    "img_filename", "image_filename", "image index"};
+constexpr std::array<std::string_view, 18> kRarerPath = {
+    "file_name",    "file_path",      "image_path",  "img",    "img_path", "image_name", "image_file",
+    "filenames",    "filepaths",      "images",      "fname",  "image_id", "id_code",    "img_name",
+    "img_filename", "image_filename", "image_index", "imageid"};
 constexpr std::array<std::string_view, 1> kRarestPath = {"id"};
 constexpr std::array<std::string_view, 5> kLabel = {"label", "labels", "class", "target", "tags"};
-constexpr std::array<std::string_view, 16> kRarerLabel = {
-    "class_name",  "category", "category_name",    "class_label",
-    "label_name",  "class_id", "classid",          "label_id",
-    "breed",       "species",  "diagnosis",        "dx",
-    "category_id", "cls",      "predictionstring", "finding labels"};
-constexpr std::array<std::string_view, 4> kName = {"class_name", "classname", "label_name", "category_name"};
+constexpr std::array<std::string_view, 20> kRarerLabel = {
+    "class_name",  "category",         "category_name",  "class_label", "label_name",
+    "class_id",    "label_id",         "breed",          "species",     "diagnosis",
+    "dx",          "class_idx",        "label_idx",      "class_index", "ground_truth",
+    "category_id", "predictionstring", "finding_labels", "cls",         "classid"};
+constexpr std::array<std::string_view, 1> kRarestLabel = {"y"};  // unless there is a column "x"
+constexpr std::array<std::string_view, 3> kName = {"class_name", "label_name", "category_name"};
 constexpr std::array<std::string_view, 1> kSplit = {"split"};
 constexpr std::array<std::string_view, 4> kSplitFlag = {"is_valid", "is_val", "is_validation", "is_test"};
 constexpr std::array<std::string_view, 3> kTrainFlag = {"is_training_image", "is_train", "is_training"};
 constexpr std::array<std::string_view, 2> kCaption = {"caption", "captions"};
 constexpr std::array<std::string_view, 1> kRarerCaption = {"comment"};
 
+// Returns a title's letters: "Class Name" and "class_name" are "classname".
+std::string letters_of(std::string_view title) {
+  std::string letters(title);
+  std::erase_if(letters, [](char c) { return c == '_' || c == ' ' || c == '-'; });
+  return letters;
+}
+
 // Returns the first column with a title of the first list that has any.
 size_t find_column(const std::vector<std::string>& titles, std::initializer_list<Titles> lists) {
   for (const Titles& words : lists)
     for (size_t i = 0; i < titles.size(); ++i)
-      if (std::ranges::find(words, titles[i]) != words.end()) return i;
+      if (std::ranges::any_of(words, [&](auto word) { return letters_of(word) == letters_of(titles[i]); }))
+        return i;
   return kNoColumn;
 }
 
@@ -57,18 +67,48 @@ size_t path_column(const std::vector<std::string>& titles) {
 size_t label_column(const std::vector<std::string>& titles) {
   return find_column(titles, {kLabel, kRarerLabel});
 }
-size_t caption_column(const std::vector<std::string>& titles) {
-  return find_column(titles, {kCaption, kRarerCaption});
+// Returns the same next to a usual title of the images.
+size_t titled_label(const std::vector<std::string>& titles) {
+  const size_t usual = label_column(titles);
+  const bool points = std::ranges::count(titles, "x") > 0;
+  return usual == kNoColumn && !points ? find_column(titles, {kRarestLabel}) : usual;
 }
 
-// True if a column counts the rows, from 0 or 1.
-bool counts_rows(const std::vector<CsvRow>& rows, size_t column) {
-  const auto first = parse_int(trim(rows[0].fields[column]));
-  for (size_t i = 0; i < rows.size(); ++i)
+// Returns the column of captions, or those with numbers: caption_0, caption1.
+std::vector<size_t> caption_columns(const std::vector<std::string>& titles) {
+  if (const size_t usual = find_column(titles, {kCaption, kRarerCaption}); usual != kNoColumn) return {usual};
+  std::vector<size_t> found;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (const std::string letters = letters_of(titles[i]);
+        letters.starts_with(kCaption[0]) && parse_int(letters.substr(kCaption[0].size())))
+      found.push_back(i);
+  return found;
+}
+
+// True if a column counts the rows from `first_row` on, from 0 or 1.
+bool counts_rows(const std::vector<CsvRow>& rows, size_t column, size_t first_row = 0) {
+  if (rows.size() <= first_row || column >= rows[first_row].fields.size()) return false;
+  const auto first = parse_int(trim(rows[first_row].fields[column]));
+  for (size_t i = first_row; i < rows.size(); ++i)
     if (column >= rows[i].fields.size() || !first || *first > 1 ||
-        parse_int(trim(rows[i].fields[column])) != *first + static_cast<int64_t>(i))
+        parse_int(trim(rows[i].fields[column])) != *first + static_cast<int64_t>(i - first_row))
       return false;
   return true;
+}
+
+// Returns the only column that has images in all rows after the titles, if the first row has none.
+size_t image_column(const std::vector<CsvRow>& rows) {
+  const auto is_image = [](const std::string& field) { return has_picture_extension(trim(field)); };
+  if (rows.size() < 2 || std::ranges::any_of(rows[0].fields, is_image)) return kNoColumn;
+  size_t found = kNoColumn;
+  for (size_t i = 0; i < rows[0].fields.size(); ++i) {
+    const bool all = std::all_of(rows.begin() + 1, rows.end(), [&](const CsvRow& row) {
+      return i < row.fields.size() && is_image(row.fields[i]);
+    });
+    if (all && found != kNoColumn) return kNoColumn;
+    if (all) found = i;
+  }
+  return found;
 }
 
 // The splits that a column names from a row on; none if a cell is no name of a split.
@@ -125,7 +165,7 @@ TableColumns without_titles(const std::vector<std::string>& titles, const std::v
   TableColumns columns;
   columns.header = false;
   if (titles.size() == 2 && without_number(titles[0]).size() < titles[0].size()) {
-    columns.label = kNoColumn, columns.caption = 1;
+    columns.label = kNoColumn, columns.captions = {1};
     return columns;
   }
   const bool images_follow = rows.size() > 1 && has_picture_extension(trim(rows[1].fields[0]));
@@ -159,29 +199,38 @@ size_t name_column(std::vector<std::string> titles, size_t label) {
   return find_column(titles, {kName, kLabel, kRarerLabel});
 }
 
-// Returns CelebA's column of splits by number, if it has the training images' 0 and another split. In a column `split`,
-// numbers may be folds or marks of training images: it is refused.
+// Returns the column of splits by number: `partition` with the training images' 0 and another split, as in CelebA, or
+// `split` with 0, 1 and 2, as in WILDS. Other numbers in `split` are refused: they may be folds or mark training images.
 size_t numbered_split_column(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
-                             const std::string& name) {
+                             const std::string& name, std::vector<std::string>& remarks) {
   constexpr std::array<std::string_view, 1> kNumbered = {"partition"};
-  if (const size_t split = find_column(titles, {kSplit}); split != kNoColumn && rows.size() > 1 &&
-                                                          split < rows[1].fields.size() &&
-                                                          parse_int(trim(rows[1].fields[split])))
-    fail(name, ": the column 'split' has numbers, must have train, val or test; if 0, 1 and 2 are these, ",
-         "its title must be 'partition'");
-  const size_t column = find_column(titles, {kNumbered});
-  std::set<std::string_view> values;
-  for (size_t i = 1; column != kNoColumn && i < rows.size(); ++i)
-    if (column < rows[i].fields.size()) values.insert(trim(rows[i].fields[column]));
-  for (const std::string_view split : {"1", "2"})
-    if (values.erase(split) > 0 && values == std::set<std::string_view>{"0"}) return column;
+  using Values = std::set<std::string_view>;
+  const auto values_of = [&](size_t column) {
+    Values values;
+    for (size_t i = 1; column != kNoColumn && i < rows.size(); ++i)
+      if (column < rows[i].fields.size()) values.insert(without_fraction(trim(rows[i].fields[column])));
+    return values;
+  };
+  const size_t split = find_column(titles, {kSplit}), column = find_column(titles, {kNumbered});
+  if (const Values values = values_of(split); !values.empty() && parse_int(*values.begin())) {
+    if (values != Values{"0", "1", "2"})
+      fail(name, ": the column 'split' has the numbers ",
+           some_of(std::vector<std::string>(values.begin(), values.end())),
+           ", must have train, val or test, or 0, 1 and 2 for these; if 0 is train and 1 val, ",
+           "its title must be 'partition'");
+    remarks.push_back(text(name, ": 0, 1 and 2 in the column 'split' are read as train, val and test"));
+    return split;
+  }
+  Values values = values_of(column);
+  for (const std::string_view held_out : {"1", "2"})
+    if (values.erase(held_out) > 0 && values == Values{"0"}) return column;
   return kNoColumn;
 }
 
 // Sets the column of splits, or of marks of one split.
 void find_split(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
                 const std::string& name, TableColumns& columns) {
-  columns.split = numbered_split_column(titles, rows, name);
+  columns.split = numbered_split_column(titles, rows, name, columns.remarks);
   columns.numbered_split = columns.split != kNoColumn;
   if (columns.split == kNoColumn) columns.split = split_column(titles, rows, columns);
   if (columns.split != kNoColumn) return;
@@ -225,17 +274,66 @@ void keep_marked(const std::vector<CsvRow>& rows, TableColumns& columns) {
 // The index that pandas writes has no title, or "Unnamed: 0" when it was read and written again.
 bool is_index(const std::string& title) { return title.empty() || title.starts_with("unnamed:"); }
 
+// True if a column may hold the label of each image: single words or whole numbers, and not another file or an id.
+bool may_be_label(const std::vector<CsvRow>& rows, size_t column) {
+  std::set<std::string_view> distinct;
+  size_t words = 0, cells = 0;
+  for (size_t i = 1; i < rows.size(); ++i) {
+    if (column >= rows[i].fields.size()) continue;
+    const std::string_view cell = trim(rows[i].fields[column]);
+    if (cell.empty() || has_picture_extension(cell) || cell.find('/') != std::string_view::npos ||
+        (parse_double(cell) && !parse_int(without_fraction(cell))))
+      return false;
+    distinct.insert(cell);
+    ++cells, words += 1 + static_cast<size_t>(std::ranges::count(cell, ' '));
+  }
+  return distinct.size() > 1 && distinct.size() < cells && words < 3 * cells;
+}
+
+// Sets the columns of classes if no column has a usual title of labels or captions: those of marks, or the only other
+// one.
+void find_classes(const std::vector<std::string>& titles, const std::vector<CsvRow>& rows,
+                  const std::string& name, TableColumns& columns) {
+  std::vector<size_t> others;
+  for (size_t i = 0; i < titles.size(); ++i)
+    if (i != columns.path && i != columns.split && !is_index(titles[i])) others.push_back(i);
+  columns.classes = others;
+  std::erase_if(others, [&](size_t i) { return counts_rows(rows, i, 1); });
+  const auto alone = others.size() == 1 ? others.front() : kNoColumn;
+  constexpr std::array kTexts = {"title", "text", "description", "prompt", "sentence"};  // OpenCLIP's tables
+  if (alone != kNoColumn && std::ranges::count(kTexts, titles[alone]) > 0) {
+    columns.captions = {alone};
+    return columns.classes.clear();
+  }
+  if (alone != kNoColumn && may_be_label(rows, alone)) {
+    columns.label = alone;
+    columns.remarks.push_back(text(name, ": the column '", printable(titles[alone], 40),
+                                   "' has the labels, as the only other one"));
+    return columns.classes.clear();
+  }
+  const bool any = !columns.classes.empty();
+  keep_marked(rows, columns);
+  if (any && columns.classes.size() < 2)
+    fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1; the titles are ",
+         some_of(titles));
+}
+
 }  // namespace
 
 TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name) {
   const std::vector<std::string> titles = titles_of(rows[0].fields);
   TableColumns columns;
   columns.path = has_picture_extension(without_number(titles[0])) ? kNoColumn : path_column(titles);
-  if (columns.path == kNoColumn) return without_titles(titles, rows, name);
+  if (columns.path == kNoColumn) {
+    columns.path = image_column(rows);
+    if (columns.path == kNoColumn) return without_titles(titles, rows, name);
+    columns.remarks.push_back(
+        text(name, ": the column '", printable(titles[columns.path], 40), "' has the images"));
+  }
   columns.count = titles.size();
-  columns.label = label_column(titles);
+  columns.label = titled_label(titles);
   find_split(titles, rows, name, columns);
-  columns.caption = caption_column(titles);
+  columns.captions = caption_columns(titles);
   constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
   if (const size_t box = find_column(titles, {kBox}); box != kNoColumn)
     refuse_boxes(rows, columns.path, text("column '", titles[box], "'"), name);
@@ -244,20 +342,7 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
     columns.name = name_column(titles, columns.label);
     return columns;
   }
-  if (columns.caption != kNoColumn) return columns;
-  for (size_t i = 0; i < titles.size(); ++i)
-    if (i != columns.path && i != columns.split && !is_index(titles[i])) columns.classes.push_back(i);
-  const auto alone = columns.classes.size() == 1 ? columns.classes.front() : kNoColumn;
-  if (alone != kNoColumn && (titles[alone] == "title" || titles[alone] == "text")) {  // OpenCLIP's tables
-    columns.caption = alone;
-    columns.classes.clear();
-    return columns;
-  }
-  const bool any = !columns.classes.empty();
-  keep_marked(rows, columns);
-  if (any && columns.classes.size() < 2)
-    fail(name, " has no column titled 'label' or 'caption', nor two or more of 0 and 1; the titles are ",
-         some_of(titles));
+  if (columns.captions.empty()) find_classes(titles, rows, name, columns);
   return columns;
 }
 
@@ -286,7 +371,7 @@ bool makes_columns(std::string_view line, char separator) {
 bool divides_titles(std::string_view line, char separator) {
   const std::vector<std::string> titles = divided(line, separator);
   return titles.size() > 1 && path_column(titles) != kNoColumn &&
-         (label_column(titles) != kNoColumn || caption_column(titles) != kNoColumn);
+         (titled_label(titles) != kNoColumn || !caption_columns(titles).empty());
 }
 
 char separator_of(const std::string& path, std::string_view content) {
@@ -341,7 +426,8 @@ std::string image_folder(const std::string& table, const std::string& first) {
   const std::string stem = file.stem().string();
   for (const std::string& name :
        {std::string(), stem, stem + "_images", std::string("images"), "images/" + stem, std::string("train"),
-        std::string("train_images"), std::string("ILSVRC/Data/CLS-LOC/val"), std::string("../images")}) {
+        std::string("train_images"), std::string("ILSVRC/Data/CLS-LOC/val"), std::string("../images"),
+        std::string("img_align_celeba"), std::string("../Img/img_align_celeba")}) {
     const std::string folder = name.empty() ? own.string() : (own / name).string();
     std::error_code error;
     const std::filesystem::path image = std::filesystem::path(folder) / with_suffix(folder, first);

@@ -17,7 +17,8 @@ inline constexpr size_t kNoColumn = SIZE_MAX;
 
 struct TableColumns {
   bool header = true;
-  size_t count = 2, path = 0, label = 1, split = kNoColumn, caption = kNoColumn;
+  size_t count = 2, path = 0, label = 1, split = kNoColumn;
+  std::vector<size_t> captions = {};
   size_t name = kNoColumn;  // another column with a usual title of labels, perhaps the names of classes
   bool labels_title = false;
   std::optional<Split> flagged = {};       // split of the images with 1 or True, as in fastai's `is_valid`
@@ -25,11 +26,12 @@ struct TableColumns {
   bool signs = false;                      // classes are marked by 1 and -1
   std::vector<size_t> classes = {};        // columns of 0 and 1
   std::vector<std::string> unmarked = {};  // titles of the others next to them
+  std::vector<std::string> remarks = {};   // lines about columns without a usual title or form
 };
 
-// Returns the columns of a table with at least one row. Without titles, the column of images is found by their suffix, and
-// the label in the only other one that holds no counts, no boxes and no splits. Throws if the images' column has no usual title
-// or is not the only one without titles, if several rows have boxes of one image, or if a column `split` has numbers.
+// Returns the columns of a table with at least one row. Without usual titles, the column of images is found by their suffix,
+// and the label in the only other one that holds no counts, no boxes and no splits. Throws if one of them is not found,
+// if several rows have boxes of one image, or if a column `split` has other numbers than 0, 1 and 2.
 TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& name);
 
 // Returns the separator of a table: the one that divides the first line that is not empty into usual titles, or into an

@@ -189,6 +189,64 @@ TEST_F(LabelFiles, FaultsOfVocHaveTheirLine) {
       path("voc/ImageSets/Main/train.txt line 2: the image has no file of annotations ")));
 }
 
+TEST_F(LabelFiles, VocOfOtherPrograms) {
+  add_image("voc/JPEGImages/a.png");
+  const auto read = [&](const std::string& name, const std::string& more = "",
+                        const std::string& declared = "") {
+    std::string xml = voc_file(voc_object(name, 3, 4, 20, 21, more));
+    if (!declared.empty()) xml.replace(xml.find("?>"), 0, " encoding='" + declared + "'");
+    folder_.write("voc/Annotations/a.xml", xml);
+    return open_source({.path = path("voc"), .val_share = 0}, Split::train);
+  };
+  const auto name_of = [](const std::unique_ptr<Source>& source) {
+    return object_labels(*source)->object_classes()[0];
+  };
+  EXPECT_EQ(name_of(read("caf\xC3\xA9", "", "UTF-8")), "caf\u00e9");
+  EXPECT_EQ(name_of(read("caf\xE9", "", "ISO-8859-1")), "caf\u00e9");
+  EXPECT_EQ(name_of(read("cat", "", "GB2312")), "cat");
+  // In GB2312 these bytes are one letter, in UTF-8 another.
+  EXPECT_EQ(error_of([&] { read("\xC3\xA8", "", "GB2312"); }, &folder_),
+            "DIR/voc/Annotations/a.xml is text in gb2312, must be UTF-8, UTF-16 or ISO-8859-1");
+  const auto crowd = [](const std::unique_ptr<Source>& source) {
+    return object_labels(*source)->objects(0)[0].crowd;
+  };
+  EXPECT_FALSE(crowd(read("cat", "<difficult>Unspecified</difficult>")));
+  EXPECT_FALSE(crowd(read("cat", "<difficult>False</difficult>")));
+  EXPECT_TRUE(crowd(read("cat", "<difficult>true</difficult>")));
+  folder_.write("voc/Annotations/a.xml",
+                "<annotation><object><name>cat</name><bndbox><xmin>3,5</xmin><ymin>4</ymin><xmax>20,25</xmax>"
+                "<ymax>21</ymax></bndbox></object></annotation>");
+  const auto commas = open_source({.path = path("voc"), .val_share = 0}, Split::train);
+  EXPECT_EQ(object_labels(*commas)->objects(0)[0].box.left, 2.5);
+  EXPECT_EQ(object_labels(*commas)->objects(0)[0].box.right, 20.25);
+}
+
+// LVIS names images by their address alone.
+TEST_F(LabelFiles, CocoOfOtherPrograms) {
+  add_image("train2017/1.png");
+  folder_.write("annotations/lvis_v1_train.json",
+                R"({"images": [{"id": 1, "coco_url": "http://images.cocodataset.org/train2017/1.png"}],
+                    "categories": [{"id": 3, "name": "cat"}], "annotations": [
+                    {"id": 1, "image_id": 1, "category_id": 3, "bbox": ["2.0", "3", "10.5", 8]},
+                    {"id": 2, "image_id": 1, "category_id": 3, "keypoints": [1, 1, 2], "num_keypoints": 1}]})");
+  const auto source =
+      open_source({.path = path("annotations/lvis_v1_train.json"), .val_share = 0}, Split::train);
+  EXPECT_EQ(source->read(0).name, path("train2017/1.png"));
+  ASSERT_EQ(object_labels(*source)->objects(0).size(), 1u);
+  EXPECT_EQ(object_labels(*source)->objects(0)[0].box.right, 12.5);
+  EXPECT_TRUE(source->describe().ends_with("left out: 1 object with neither a box nor an outline"));
+}
+
+TEST_F(LabelFiles, YoloWithoutNamesIsNoSetOfClasses) {
+  add_image("yolo/images/a.png"), folder_.write("yolo/labels/a.txt", "0 0.5 0.5 0.5 0.5\n");
+  const auto source = open_source_with_problems({.path = path("yolo"), .val_share = 0}, Split::train);
+  EXPECT_EQ(source->warnings().front(),
+            path("yolo") +
+                ": the folders images, labels are read as classes, but look like YOLO's images and labels: "
+                "put the names of their classes into " +
+                path("yolo") + "/classes.txt, one a line");
+}
+
 TEST_F(LabelFiles, XmlIsNestedNoDeeperThanItsBound) {
   std::string deep, ends;
   for (int i = 0; i < 17; ++i) deep += "<a>", ends += "</a>";

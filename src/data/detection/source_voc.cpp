@@ -20,6 +20,7 @@
 #include "data/detection/label_parsers.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
+#include "io/files/file.h"
 #include "io/files/path.h"
 
 namespace tessera::data {
@@ -54,6 +55,13 @@ std::vector<std::string> annotated_names(const fs::path& folder) {
   }
   std::ranges::sort(names);
   return names;
+}
+
+bool holds_image(const fs::path& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (has_picture_extension(entry->path().string())) return true;
+  return false;
 }
 
 // Returns the path of an image in its folder. If the file is missing, its own read() throws.
@@ -92,12 +100,45 @@ struct VocImage {
   ProblemList problems = {};
 };
 
+// Returns the encoding that an XML file's first line declares, in lower case; "" without one.
+std::string declared_encoding(std::string_view content) {
+  constexpr std::string_view kKey = "encoding=";
+  const std::string_view line = content.substr(0, content.find("?>"));
+  const size_t at = line.find(kKey);
+  if (!content.starts_with("<?xml") || line.size() == content.size() || at == std::string_view::npos)
+    return "";
+  const std::string_view quoted = line.substr(at + kKey.size());
+  return lower(quoted.substr(1, quoted.find(quoted.substr(0, 1), 1) - 1));
+}
+
+// Returns an XML file as UTF-8. Files of Latin-1 are converted, other encodings are refused by name: their bytes may
+// be other names in UTF-8.
+std::string xml_text(const std::string& path) {
+  std::string content = read_text(path, kMostXmlBytes);
+  const std::string encoding = declared_encoding(content);
+  const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 128; };
+  const bool latin = encoding == "iso-8859-1" || encoding == "latin-1" || encoding == "windows-1252";
+  const bool usual = encoding.empty() || encoding.starts_with("utf") || encoding.ends_with("ascii");
+  if (usual || std::ranges::all_of(content, is_ascii)) return read_list_text(path, kMostXmlBytes);
+  std::string out;
+  for (const char c : content) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (!latin || (byte >= 0x80 && byte < 0xA0))
+      fail(path, " is text in ", printable(encoding, 40), ", must be UTF-8, UTF-16 or ISO-8859-1");
+    if (byte < 0x80)
+      out += c;
+    else
+      out += {static_cast<char>(0xC0 | byte >> 6), static_cast<char>(0x80 | (byte & 0x3F))};
+  }
+  return out;
+}
+
 class VocReader {
  public:
   VocReader(std::string path, VocImage& image) : path_(std::move(path)), image_(image) {}
 
   void read() {
-    const XmlElement root = parse_xml(read_list_text(path_, kMostXmlBytes), path_);
+    const XmlElement root = parse_xml(xml_text(path_), path_);
     if (root.name != "annotation")
       fail(path_, " line ", root.line, ": the root is <", printable(root.name, 40),
            ">, must be <annotation>");
@@ -119,11 +160,20 @@ class VocReader {
     if (!found) fail(at(element), ": <", element.name, "> has no <", name, ">");
     return *found;
   }
+  // Reads 3.5, and 3,5 of a program that writes decimals so.
   double number(const XmlElement& element) const {
-    const auto found = parse_double(element.text);
+    std::string digits = element.text;
+    if (std::ranges::count(digits, ',') == 1) digits[digits.find(',')] = '.';
+    const auto found = parse_double(digits);
     if (!found || !std::isfinite(*found))
       fail(at(element), ": <", element.name, "> is '", printable(element.text, 40), "', must be a number");
     return *found;
+  }
+  // Reads a number, true, false or Unspecified.
+  bool is_marked(const XmlElement& element) const {
+    const std::string word = lower(element.text);
+    if (word == "true") return true;
+    return word != "false" && word != "unspecified" && number(element) != 0;
   }
   // Tools that do not measure an image write 0, or leave the element empty.
   int64_t side(const XmlElement& size, const char* name) const {
@@ -145,7 +195,7 @@ class VocReader {
     if (!(made.box.width > 0 && made.box.height > 0))
       fail(at(box), ": <bndbox> has no pixel: xmax and ymax must be at least xmin and ymin");
     if (const XmlElement* difficult = element.find("difficult"); difficult && !difficult->text.empty())
-      made.difficult = number(*difficult) != 0;
+      made.difficult = is_marked(*difficult);
     return made;
   }
 
@@ -158,11 +208,24 @@ struct VocSplit {
   std::string root, list;
 };
 
-std::string list_of(const std::string& root, std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const fs::path file = fs::path(root) / "ImageSets" / "Main" / name; is_file(file))
-      return file.string();
-  return "";
+// The lists of a set's splits in a folder of ImageSets; "" for a missing one. trainval.txt also contains the images of
+// val.txt.
+struct VocLists {
+  std::string train, held_out;
+};
+
+VocLists lists_of(const std::string& root, const char* kind, std::initializer_list<const char*> trains = {}) {
+  const auto list_of = [&](const char* name) {
+    const fs::path file = fs::path(root) / "ImageSets" / kind / name;
+    return is_file(file) ? file.string() : "";
+  };
+  VocLists lists{"", list_of("val.txt")};
+  for (const char* name : trains)
+    if (lists.train.empty()) lists.train = list_of(name);
+  if (lists.train.empty()) lists.train = list_of("train.txt");
+  if (lists.train.empty()) lists = {list_of("trainval.txt"), ""};
+  if (lists.held_out.empty()) lists.held_out = list_of("test.txt");
+  return lists;
 }
 
 // The split of a set with a folder for each, and whether it is a share of the other.
@@ -179,13 +242,11 @@ std::pair<VocSplit, bool> split_of_folders(const std::string& path, Split split,
   return {{root, ""}, (held_out.empty() || train.empty()) && !own_path};
 }
 
-// The split of a path, and whether it is a share of its list. trainval.txt also contains the images of
-// val.txt.
+// The split of a path, and whether it is a share of its list.
 std::pair<VocSplit, bool> split_of(const SourceConfig& config, Split split) {
   const std::string& root = path_of(config, split);
   if (!folders_of(root).found()) return split_of_folders(root, split, !config.val_path.empty());
-  std::string train = list_of(root, {"train.txt"}), held_out = list_of(root, {"val.txt", "test.txt"});
-  if (train.empty()) train = list_of(root, {"trainval.txt"}), held_out = list_of(root, {"test.txt"});
+  const auto [train, held_out] = lists_of(root, "Main");
   const bool own_path = !config.val_path.empty();
   if (split == Split::validation && !held_out.empty()) return {{root, held_out}, false};
   return {{root, train}, held_out.empty() && !own_path};
@@ -291,6 +352,32 @@ bool is_voc_path(const std::string& path) {
         folders_of(entry->path()).found())
       return true;
   return false;
+}
+
+std::string voc_masks(const std::string& path, bool over_boxes) {
+  constexpr const char* kMasks = "SegmentationClass";
+  const fs::path given = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
+  const bool named = given.filename().string().starts_with(kMasks);
+  const fs::path root = named ? given.parent_path() : given;
+  if (!is_folder(root / "JPEGImages") || (!named && !over_boxes && is_voc_path(path))) return "";
+  for (const fs::path& masks : {named ? given : root / kMasks, root / "SegmentationClassPNG"})
+    if (holds_image(masks)) return masks.string();
+  return "";
+}
+
+VocMaskList voc_mask_list(const std::string& masks, Split split, bool own_path) {
+  const fs::path folder = masks;
+  const bool augmented = folder.filename() == "SegmentationClassAug";
+  const std::string root = folder.parent_path().string();
+  const auto [train, held_out] = augmented ? lists_of(root, "Segmentation", {"trainaug.txt", "train_aug.txt"})
+                                           : lists_of(root, "Segmentation");
+  const bool held = split == Split::validation && !held_out.empty();
+  VocMaskList list{held ? held_out : train, {}, held_out.empty() && !own_path};
+  if (list.file.empty()) return list;
+  for (const std::string& line : tessera::split(read_list_text(list.file), '\n'))
+    if (const std::string_view name = trim(line); !name.empty())
+      list.names.emplace_back(fs::path(name.substr(0, name.find_first_of(" \t"))).stem().string());
+  return list;
 }
 
 std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {

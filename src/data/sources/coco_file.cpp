@@ -167,10 +167,13 @@ struct Dropped {
   std::string reason;
 };
 
+// Returns a number, also one that is written as text.
 double number(const Json& value) {
-  if (!value.is_number() || !std::isfinite(value.get<double>()))
-    throw Dropped{"a box or polygon that is not of numbers"};
-  return value.get<double>();
+  const auto number = value.is_number()   ? std::optional(value.get<double>())
+                      : value.is_string() ? parse_double(trim(value.get_ref<const std::string&>()))
+                                          : std::nullopt;
+  if (!number || !std::isfinite(*number)) throw Dropped{"a box or polygon that is not of numbers"};
+  return *number;
 }
 
 RunBox box_of(const Json& value) {
@@ -233,6 +236,19 @@ Outline outline_of(const Json& value, std::map<std::string, int64_t>& cut) {
   return outline;
 }
 
+// Returns the path of an image, of LVIS the end of its address: "http://…/train2017/1.jpg" is train2017/1.jpg.
+std::string file_of(const Json& image) {
+  for (const char* key : {"file_name", "coco_url"}) {
+    const auto name = image.find(key);
+    if (name == image.end() || !name->is_string() || name->get_ref<const std::string&>().empty()) continue;
+    const std::string path = portable_path(name->get<std::string>());
+    const size_t file = path.rfind('/');
+    if (*key == 'f' || file == std::string::npos || file == 0) return path;
+    return path.substr(path.rfind('/', file - 1) + 1);
+  }
+  return "";
+}
+
 constexpr const char* kOutside = "a box outside of its image";
 
 bool is_outside(const RunBox& box, const CocoImage& of) {
@@ -271,8 +287,7 @@ class Reader {
     CocoImage image;
     image.number = number_at(element, "id", text(path_, ": image ", file_.images.size()));
     const std::string where = text(path_, ": image ", image.number);
-    const auto name = element.find("file_name");
-    if (name != element.end() && name->is_string()) image.file = portable_path(name->get<std::string>());
+    image.file = file_of(element);
     image.width = side_of(element, "width", where), image.height = side_of(element, "height", where);
     if (!images_.emplace(image.number, file_.images.size()).second)
       problem("the image number ", image.number, " occurs twice");
@@ -309,6 +324,7 @@ class Reader {
       if (box != element.end()) {
         a.box = box_of(*box);
       } else {
+        if (a.outline.empty()) throw Dropped{"neither a box nor an outline"};
         const Rectangle around = box_of_outline(a.outline);
         a.box = {around.left, around.top, around.right - around.left, around.bottom - around.top};
       }

@@ -142,10 +142,23 @@ void add_annotated(const nlohmann::json& all, const std::string& path, FileSet& 
     if (set.captions[i].empty()) problems.add(path, ": ", printable(set.paths[i]), " has no caption");
 }
 
+// Returns annotations/captions_train2017.json of a folder by its split; "" without one.
+std::string file_in(const std::string& folder, Split split) {
+  std::string found;
+  std::error_code error;
+  for (fs::directory_iterator entry(fs::path(folder) / "annotations", error), end; !error && entry != end;
+       entry.increment(error))
+    if (const std::string name = entry->path().filename().string();
+        name.starts_with("captions_") && name.ends_with(".json") && split_of_name(name) == split)
+      found = std::max(found, entry->path().string());  // val before test
+  return found;
+}
+
 }  // namespace
 
 bool is_coco_captions_path(const std::string& path) {
   std::error_code error;
+  if (fs::is_directory(path, error)) return !file_in(path, Split::train).empty();
   if (!lower(path).ends_with(".json") || !fs::is_regular_file(path, error)) return false;
   try {
     const MappedFile file(path);
@@ -160,7 +173,9 @@ bool is_coco_captions_path(const std::string& path) {
 }
 
 std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
+  std::string path = path_of(config, split);
+  const bool folder = is_folder_path(path);
+  if (folder) path = file_in(path, file_in(path, split).empty() ? Split::train : split);
   const nlohmann::json all =
       parse_json(read_text(path, kMostBytes), path, {.max_bytes = kMostBytes, .max_depth = 8});
   FileSet set;
@@ -175,7 +190,8 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
   const std::string first = set.paths.empty() ? "" : set.paths[0];
   set.root = config.image_root.empty() ? coco_image_folder(path, first) : config.image_root;
   set.labels.assign(set.paths.size(), 0);
-  if (by_share) set.keep(select_split(config, split, set.paths, set.labels));
+  if (by_share && (!folder || file_in(config.path, Split::validation).empty()))
+    set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines();
   return without_labels(std::make_unique<CocoCaptionsSource>(std::move(set)));
 }

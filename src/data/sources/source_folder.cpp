@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -16,7 +15,6 @@
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
-#include "data/base/table_columns.h"
 #include "text/unicode.h"
 
 namespace tessera::data {
@@ -26,7 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr int kDeepest = 64;     // folders below a class
 constexpr int kMostOpened = 16;  // files without a suffix, to find whether a folder has images
-constexpr std::streamsize kMostTitles = 1 << 16;  // bytes of a table's first line
 
 // The folders of a class that were already listed: a link to one of them is skipped.
 using Seen = std::set<std::pair<dev_t, ino_t>>;
@@ -115,43 +112,6 @@ bool holds_images(const fs::path& folder) {
           }).empty();
 }
 
-// The folders of a set's splits; "" for a missing one.
-struct SplitFolders {
-  std::string train, held_out;
-};
-
-// Returns the split folders of a set: train/ and val/ by any of their usual names. Folders by other names than
-// train, val, validation, valid and test are splits only if all folders are, or if both hold the same folders.
-SplitFolders split_folders(const std::string& path) {
-  const std::vector<std::string> folders = list(path, is_folder);
-  const auto whole = [&](const std::string& name) {
-    return name.empty() ? "" : (fs::path(path) / name).string();
-  };
-  const auto inside = [&](const std::string& name) {
-    return name.empty() ? std::vector<std::string>() : list(whole(name), is_folder);
-  };
-  SplitFolders usual;
-  for (const char* name : {"test", "valid", "validation", "val"})
-    for (const std::string& folder : folders)
-      if (lower(folder) == name) usual.held_out = folder;
-  for (const std::string& folder : folders)
-    if (lower(folder) == "train") usual.train = folder;
-  const bool all =
-      std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
-  // A class of trains among other classes.
-  if (!all && usual.held_out.empty() && inside(usual.train).empty()) usual.train = "";
-  const auto word = [&](Split split) { return split_folder(folders, split, path); };
-  SplitFolders named{usual.train.empty() ? word(Split::train) : usual.train,
-                     usual.held_out.empty() ? word(Split::validation) : usual.held_out};
-  if (!all && (usual.train.empty() || usual.held_out.empty())) {
-    const auto theirs = inside(named.held_out);
-    const bool shared = std::ranges::any_of(
-        inside(named.train), [&](const std::string& name) { return std::ranges::count(theirs, name) > 0; });
-    if (!shared) named = usual;
-  }
-  return {whole(named.train), whole(named.held_out)};
-}
-
 // True if a folder or one below it holds an image, by its suffix; only some files without suffix are opened. A folder that
 // cannot be listed holds none.
 bool holds_images_below(const fs::path& folder, Seen& seen, int depth = 0) {
@@ -197,7 +157,53 @@ bool holds_classes(const std::string& path) {
   return list(path, is_folder).size() > 1 && !holds_images(path);
 }
 
-// Archives often put the whole set, or a whole split, into one more folder.
+// Returns the folder of a split's classes, which archives may put into one more folder; "" for "".
+std::string classes_folder(const std::string& split) {
+  const std::string inner = split.empty() ? "" : only_folder(split);
+  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
+  const std::string name = fs::path(inner).filename().string();
+  const bool repeats = split_of_name(name) || name == fs::path(split).filename().string();
+  return repeats || holds_classes(inner) ? inner : split;
+}
+
+// The folders of a set's splits; "" for a missing one.
+struct SplitFolders {
+  std::string train, held_out;
+};
+
+// Returns the split folders of a set: train/ and val/ by any of their usual names. Folders by other names than
+// train, val, validation, valid and test are splits only if all folders are, or if both hold the same folders.
+SplitFolders split_folders(const std::string& path) {
+  const std::vector<std::string> folders = list(path, is_folder);
+  const auto whole = [&](const std::string& name) {
+    return name.empty() ? "" : (fs::path(path) / name).string();
+  };
+  const auto inside = [&](const std::string& name) {
+    return name.empty() ? std::vector<std::string>() : list(classes_folder(whole(name)), is_folder);
+  };
+  SplitFolders usual;
+  for (const char* name : {"test", "valid", "validation", "val"})
+    for (const std::string& folder : folders)
+      if (lower(folder) == name) usual.held_out = folder;
+  for (const std::string& folder : folders)
+    if (lower(folder) == "train") usual.train = folder;
+  const bool all =
+      std::ranges::all_of(folders, [](const std::string& name) { return split_of_name(name).has_value(); });
+  // A class of trains among other classes.
+  if (!all && usual.held_out.empty() && inside(usual.train).empty()) usual.train = "";
+  const auto word = [&](Split split) { return split_folder(folders, split, path); };
+  SplitFolders named{usual.train.empty() ? word(Split::train) : usual.train,
+                     usual.held_out.empty() ? word(Split::validation) : usual.held_out};
+  if (!all && (usual.train.empty() || usual.held_out.empty())) {
+    const auto theirs = inside(named.held_out);
+    const bool shared = std::ranges::any_of(
+        inside(named.train), [&](const std::string& name) { return std::ranges::count(theirs, name) > 0; });
+    if (!shared) named = usual;
+  }
+  return {whole(named.train), whole(named.held_out)};
+}
+
+// Archives often put the whole set into one more folder.
 std::string set_folder(const std::string& path, int depth = 0) {
   const std::string inner = depth < kDeepest ? only_folder(path) : "";
   if (inner.empty() || split_of_name(fs::path(inner).filename().string())) return path;
@@ -211,13 +217,6 @@ std::string set_folder(const std::string& path, int depth = 0) {
   if (holds_classes(inner)) return inner;
   const std::string deeper = set_folder(inner, depth + 1);
   return deeper == inner ? path : deeper;
-}
-std::string classes_folder(const std::string& split) {
-  const std::string inner = split.empty() ? "" : only_folder(split);
-  if (inner.empty() || holds_images(inner) || list(inner, is_folder).empty()) return split;
-  const std::string name = fs::path(inner).filename().string();
-  const bool repeats = split_of_name(name) || name == fs::path(split).filename().string();
-  return repeats || holds_classes(inner) ? inner : split;
 }
 
 // Returns a line about the folders with images next to the training folder that no split reads.
@@ -234,52 +233,6 @@ std::vector<std::string> unread_folders(const fs::path& train_folder) {
                " ", unread.size() == 1 ? "is" : "are", " not read: ", some_of(unread))};
 }
 
-std::string first_line(const fs::path& file) {
-  std::string line(kMostTitles, '\0');
-  std::ifstream(file, std::ios::binary).read(line.data(), kMostTitles);
-  line.resize(std::min(line.find_first_of(std::string_view("\r\n\0", 3)), line.size()));
-  return line;
-}
-
-// Returns a line for each table in a folder that has the labels of images.
-std::vector<std::string> unread_tables(const std::string& folder) {
-  std::vector<std::string> lines;
-  std::error_code error;
-  const auto is_table = [](const fs::directory_entry& entry) { return is_table_path(entry.path().string()); };
-  for (const std::string& name : list(folder, is_table, error)) {
-    const std::string file = (fs::path(folder) / name).string();
-    const std::string titles = first_line(file);
-    if (std::ranges::any_of(std::string_view(",;\t"), [&](char c) { return divides_titles(titles, c); }))
-      lines.push_back(text(file, " is not read: give it as the data to use its labels"));
-  }
-  return lines;
-}
-
-// Returns a line about the lists of splits in a folder, or in one of usual names inside it, that name images of the set
-// in `root`.
-std::vector<std::string> unread_lists(const fs::path& folder, const std::string& root) {
-  std::vector<std::string> found;
-  std::error_code error;
-  const auto is_list_of_split = [](const fs::directory_entry& entry) {
-    return lower(entry.path().extension().string()) == ".txt" &&
-           split_of_name(entry.path().stem().string()).has_value();
-  };
-  const auto add_lists = [&](const std::string& inside) {
-    std::error_code unlisted;
-    for (const std::string& name : list(folder / inside, is_list_of_split, unlisted)) {
-      const std::string line = first_line(folder / inside / name), word = line.substr(0, line.find(' '));
-      if (!word.empty() && fs::is_regular_file(fs::path(root) / with_suffix(root, word), error))
-        found.push_back((fs::path(inside) / name).string());
-    }
-  };
-  add_lists("");
-  for (const char* name : {"meta", "labels", "splits", "lists", "annotations"})
-    if (fs::is_directory(folder / name, error)) add_lists(name);
-  if (found.empty()) return {};
-  return {text(folder.string(), ": lists of splits are not read (", some_of(found),
-               "): give one as the data and one as the validation data")};
-}
-
 FolderPlace find_folder(const SourceConfig& config, Split split) {
   const std::string path = set_folder(path_of(config, split));
   const bool own_path = !config.val_path.empty();
@@ -290,7 +243,8 @@ FolderPlace find_folder(const SourceConfig& config, Split split) {
   const bool only_held_out = !held_out.empty() && !has_train && class_folders(path).size() == 1;
   if (split == Split::validation && own_path)
     return {(has_train || only_held_out) && !held_out.empty() ? held_out : path, false};
-  if (only_held_out) fail(path, " has ", held_out, " but no train folder");
+  if (only_held_out)
+    fail(path, " has ", held_out, " but no train folder: give ", held_out, " as the data to train on it");
   if (!has_train) return {path, !own_path};
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
   return {train, !own_path && held_out.empty(), splits.train};
@@ -304,7 +258,7 @@ std::vector<std::string> required_classes(const SourceConfig& config) {
   return classes;
 }
 
-// Returns a remark if a name differs from a class only in its Unicode form: "é" as one character or two.
+// Returns a remark if a name differs from a class only in capitals or its Unicode form: "é" as one character or two.
 std::string other_form(const std::string& name, const std::vector<std::string>& classes) {
   const auto letters = [](const std::string& word) {
     std::u32string out;
@@ -312,9 +266,17 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
     return out;
   };
   for (const std::string& theirs : classes)
-    if (letters(theirs) == letters(name))
-      return text(": it differs from '", theirs, "' in its Unicode form alone, rename one of them");
+    if (const bool form = letters(theirs) == letters(name); form || lower(theirs) == lower(name))
+      return text(": it differs from '", theirs, "' in ", form ? "its Unicode form" : "capitals",
+                  " alone, rename one of them");
   return "";
+}
+
+// True if the first files below a folder are texts, as YOLO's labels.
+bool lists_alone(const std::string& folder) {
+  const std::vector<std::string> files = some_files_below(folder, size_t{1} << 22);
+  return !files.empty() &&
+         std::ranges::all_of(files, [](const std::string& file) { return lower(file).ends_with(".txt"); });
 }
 
 // Returns a line if the class folders seem to be a level above the real ones. For a single class "images",
@@ -325,6 +287,10 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
     return std::ranges::any_of(names,
                                [&](const char* name) { return std::ranges::count(classes, name) > 0; });
   };
+  if (any_of({"images"}) && any_of({"labels"}) && lists_alone(root + "/labels"))
+    return {text(root, ": the folders ", some_of(classes),
+                 " are read as classes, but look like YOLO's images and labels: ",
+                 "put the names of their classes into ", root, "/classes.txt, one a line")};
   if (any_of({"images", "image", "imgs", "img"}) && any_of({"masks", "mask", "labels", "annotations"}))
     return {text(root, ": the folders ", some_of(classes),
                  " are read as classes, but look like images and their ",
@@ -349,6 +315,8 @@ FileSet flat_set(const std::string& root, bool reports) {
   Seen seen;
   LeftOut left_out;
   add_images(root, "", 0, seen, flat.paths, left_out);
+  flat.captions = captions_next_to(root, flat.paths);
+  if (!flat.captions.empty()) left_out.drop(".txt");
   if (reports) flat.left_out = left_out.text();
   flat.labels.resize(flat.paths.size(), 0);
   flat.classes = {""};
@@ -386,6 +354,7 @@ void add_classes(const std::vector<std::string>& found, std::optional<Split> spl
     if (!std::ranges::binary_search(found, name)) continue;
     const size_t before = set.paths.size();
     Seen seen;
+    is_new(set.root, seen);
     const fs::path folder = fs::path(set.root) / name;
     const std::string part = split ? split_folder(list(folder, is_folder), *split, folder.string()) : "";
     if (!split || !part.empty())
@@ -424,7 +393,7 @@ std::vector<std::string> unread_warnings(const SourceConfig& config, const Folde
     std::ranges::move(unread_tables(folder), std::back_inserter(lines));
   const fs::path above = fs::path(place.root).parent_path();
   if (place.by_share)
-    std::ranges::move(unread_lists(above.empty() ? fs::path(".") : above, place.root),
+    std::ranges::move(unread_lists(above.empty() ? "." : above.string(), place.root),
                       std::back_inserter(lines));
   return lines;
 }
@@ -459,8 +428,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   ProblemList problems, warnings;
   LeftOut left_out;
   FileSet set;
-  set.shown = set.root = place.root;
-  set.classes = found;
+  set.shown = set.root = place.root, set.classes = found;
   order_classes(set.classes, config);
   const bool held_out = split == Split::validation && !place.by_share && !config.path.empty();
   if (held_out) {
@@ -474,7 +442,8 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines(), set.warnings = warnings.lines();
-  if (reports) std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
+  if (reports && !inside)
+    std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
   std::ranges::move(unread_warnings(config, place, split), std::back_inserter(set.warnings));
   return std::make_unique<FolderSource>(std::move(set));
 }

@@ -1,9 +1,10 @@
-// Images with the class of every pixel in separate PNG files, for semantic segmentation.
+// Images with the class of every pixel in separate files, for semantic segmentation.
 //
 //   ADE20K, CamVid  DIR/images/training/a.jpg, DIR/annotations/training/a.png; also train, labels, masks
 //   by splits       DIR/train/images/a.jpg, DIR/train/masks/a.png
 //   SegNet          DIR/train/a.png, DIR/trainannot/a.png
 //   Roboflow        DIR/train/a.jpg, DIR/train/a_mask.png, DIR/train/_classes.csv
+//   Pascal VOC      DIR/JPEGImages/a.jpg, DIR/SegmentationClass/a.png, lists in DIR/ImageSets/Segmentation
 //   Cityscapes      DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png
 //   others          set.toml: MaskSetConfig
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string_view>
 
@@ -67,6 +69,7 @@ struct Layout {
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
   std::string fixed_split;  // the split's folder if the path names it
+  bool voc = false;         // lists name the images of each split
 };
 
 // Cityscapes' 19 evaluation classes, and their numbers in *_labelIds.png.
@@ -95,18 +98,21 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// True if the folder or its subfolders (two levels) contain a .png: annotations/ of COCO sets contains only
+// Suffixes of masks, the usual one first.
+constexpr std::array<std::string_view, 5> kMaskFiles = {".png", ".tif", ".tiff", ".bmp", ".gif"};
+
+// True if the folder or its subfolders (two levels) contain a mask: annotations/ of COCO sets contains only
 // JSON.
-bool holds_png(const fs::path& folder, int depth = 0) {
+bool holds_masks(const fs::path& folder, int depth = 0) {
   std::error_code error;
   std::vector<fs::path> folders;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    if (lower(entry->path().extension().string()) == ".png") return true;
+    if (std::ranges::count(kMaskFiles, lower(entry->path().extension().string())) > 0) return true;
     std::error_code ignored;
     if (entry->is_directory(ignored)) folders.push_back(entry->path());
   }
   return depth < 2 && std::any_of(folders.begin(), folders.end(),
-                                  [&](const fs::path& inner) { return holds_png(inner, depth + 1); });
+                                  [&](const fs::path& inner) { return holds_masks(inner, depth + 1); });
 }
 
 // In lower case, in order of preference.
@@ -118,9 +124,8 @@ constexpr std::array<std::string_view, 11> kMaskFolders = {
     "label_images_semantic"};
 // Endings of the name of a folder of masks after that of its split: train, trainannot.
 constexpr std::array kMasksAfter = {"annot", "_annot", "_annotations", "_masks", "_mask", "_labels", "_gt"};
-// Endings of masks that have more than the image's name.
-constexpr std::array kMaskSuffixes = {"_mask.png",  "_segmentation.png", "_seg.png",
-                                      "_label.png", "_gt.png",           "_L.png"};
+// Endings of masks after the image's name.
+constexpr std::array kMaskEndings = {"", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
 
 std::vector<std::string> folders_in(const std::string& path) {
   std::vector<std::string> names;
@@ -143,7 +148,7 @@ std::vector<std::string> folders_named(const fs::path& root, std::span<const std
 // Returns the folder of masks next to the images in `root` that contains `split`, or "".
 std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
   for (const std::string& name : folders_named(root, kMaskFolders))
-    if (is_folder(root / name / split) && holds_png(root / name / split)) return (root / name).string();
+    if (is_folder(root / name / split) && holds_masks(root / name / split)) return (root / name).string();
   return "";
 }
 
@@ -185,13 +190,14 @@ std::optional<Layout> split_layout(const std::string& path) {
   Layout layout;
   layout.shown = layout.images = layout.masks = path;
   layout.splits_first = true;
-  if (const std::string table = (folder / "_classes.csv").string(); file_exists(table) && holds_png(folder)) {
+  const std::string table = (folder / "_classes.csv").string();
+  if (file_exists(table) && holds_masks(folder) && lower(read_list_text(table)).starts_with("pixel")) {
     layout.classes = roboflow_names(table);
     layout.config.mask_suffix = "_mask.png";
     return layout;
   }
   for (const char* after : kMasksAfter)
-    if (const fs::path masks = folder.string() + after; is_folder(masks) && holds_png(masks)) {
+    if (const fs::path masks = folder.string() + after; is_folder(masks) && holds_masks(masks)) {
       layout.masks_after = after;
       return layout;
     }
@@ -215,16 +221,13 @@ std::optional<Layout> cityscapes_layout(const std::string& path) {
   return layout;
 }
 
-// Reads class names from ADE20K's objectInfo150.txt or sceneparsing list: the last column of each line, up to
-// its first comma.
-std::vector<std::string> ade_names(const std::string& path) {
-  std::vector<std::string> names;
-  for (const std::string& line : split(read_list_text(path), '\n')) {
-    const std::vector<std::string> columns = split(line, '\t');
-    if (columns.size() < 2 || !parse_int(trim(columns[0]))) continue;
-    names.emplace_back(trim(split(columns.back(), ',').front()));
-  }
-  return names;
+std::optional<Layout> voc_layout(const std::string& path) {
+  Layout layout;
+  layout.masks = voc_masks(path);
+  if (layout.masks.empty()) return std::nullopt;
+  layout.shown = path, layout.voc = true;
+  layout.images = (fs::path(layout.masks).parent_path() / "JPEGImages").string();
+  return layout;
 }
 
 std::optional<Layout> described_layout(const std::string& path) {
@@ -256,7 +259,9 @@ std::vector<std::string> class_names_of(const Layout& layout, const SourceConfig
   const std::string file =
       ((described ? fs::path(layout.shown).parent_path() : root) / layout.config.class_names).string();
   if (file_exists(file)) return read_class_names(file);
-  if (const std::string ade = (root / "objectInfo150.txt").string(); file_exists(ade)) return ade_names(ade);
+  if (const std::string ade = (root / "objectInfo150.txt").string(); file_exists(ade))
+    return read_ade_names(ade);
+  if (layout.voc) return voc_mask_classes();
   fail_usage(layout.shown, ": has no class names: put them, one a line, into '", file,
              "' or give data.class_names");
 }
@@ -265,6 +270,7 @@ Layout layout_of(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   std::optional<Layout> layout = described_layout(path);
   if (!layout) layout = cityscapes_layout(path);
+  if (!layout) layout = voc_layout(path);
   if (!layout) layout = ade_layout(path);
   if (!layout) layout = split_layout(path);
   check(layout.has_value(), path, ": holds no images with masks");
@@ -288,6 +294,7 @@ struct SplitFolder {
 
 SplitFolder folder_of(const Layout& layout, const SourceConfig& config, Split split) {
   if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
+  if (layout.voc) return {"", voc_mask_list(layout.masks, split, !config.val_path.empty()).by_share};
   const std::vector<std::string> folders = folders_in(layout.images);
   const auto named = [&](const std::string& name, Split which) {
     return name.empty() ? split_folder(folders, which, layout.images) : name;
@@ -332,6 +339,9 @@ class MaskSource final : public MaskedSource {
       std::erase_if(images_by_name,
                     [&](const auto& one) { return one.second.ends_with(layout_.config.mask_suffix); });
     auto masks_by_name = masks_of(images_by_name, masks);
+    if (layout_.voc)
+      keep_listed(voc_mask_list(layout_.masks, split, !config.val_path.empty()), images_by_name,
+                  masks_by_name);
     std::vector<std::string> names;
     for (const auto& [name, file] : images_by_name) {
       const auto mask = masks_by_name.find(name);
@@ -366,7 +376,7 @@ class MaskSource final : public MaskedSource {
     std::vector<std::byte> bytes = read_file(pair.image, kMaxPictureBytes);
     const ImageInfo info = image_info(bytes, sample.name);
     const std::string mask_name = printable(pair.mask, kMostNameBytes);
-    const IndexImage mask = decode_index_png(read_file(pair.mask, kMaxPictureBytes), mask_name);
+    const IndexImage mask = decode_index_image(read_file(pair.mask, kMaxPictureBytes), mask_name);
     sample.annotation.mask = mask_as_shown(classes_of(mask, mask_name), info, mask_name, sample.name);
     sample.picture = std::move(bytes);
     return sample;
@@ -396,6 +406,21 @@ class MaskSource final : public MaskedSource {
   }
 
  private:
+  using Files = std::map<std::string, std::string>;  // by name without suffix
+
+  // Drops the images and masks that are in no line of a split's list, or the images without a mask if there is no list.
+  void keep_listed(const VocMaskList& list, Files& images, Files& masks) {
+    const std::set<std::string> names(list.names.begin(), list.names.end());
+    const auto is_kept = [&](const std::string& name) {
+      return list.file.empty() ? masks.contains(name) : names.contains(name);
+    };
+    for (const std::string& name : names)
+      if (!images.contains(name))
+        problems_.add(list.file, ": '", printable(name), "' has no image in JPEGImages");
+    std::erase_if(images, [&](const auto& image) { return !is_kept(image.first); });
+    std::erase_if(masks, [&](const auto& mask) { return !images.contains(mask.first); });
+  }
+
   // Returns the masks by their image's name. If no image has a mask of its name, other endings are tried.
   std::map<std::string, std::string> masks_of(const std::map<std::string, std::string>& images,
                                               const fs::path& folder) {
@@ -404,11 +429,12 @@ class MaskSource final : public MaskedSource {
       return std::ranges::any_of(images, [&](const auto& image) { return some.contains(image.first); });
     };
     if (fits(masks) || layout_.shown.ends_with(".toml")) return masks;
-    for (const char* suffix : kMaskSuffixes)
-      if (auto others = named_files(folder, suffix); fits(others)) {
-        layout_.config.mask_suffix = suffix;
-        return others;
-      }
+    for (const std::string_view file : kMaskFiles)
+      for (const std::string ending : kMaskEndings)
+        if (auto others = named_files(folder, ending + std::string(file)); fits(others)) {
+          layout_.config.mask_suffix = ending + std::string(file);
+          return others;
+        }
     return masks;
   }
 
@@ -459,8 +485,8 @@ class MaskSource final : public MaskedSource {
 bool is_masks_path(const std::string& path) {
   std::error_code error;
   if (path.ends_with(".toml")) return fs::exists(path, error);
-  return cityscapes_layout(path).has_value() || ade_layout(path).has_value() ||
-         split_layout(path).has_value();
+  return cityscapes_layout(path).has_value() || voc_layout(path).has_value() ||
+         ade_layout(path).has_value() || split_layout(path).has_value();
 }
 
 std::unique_ptr<Source> open_masks(const SourceConfig& config, Split split) {

@@ -1,11 +1,13 @@
 // Hugging Face's imagefolder: metadata.csv or metadata.jsonl with a column file_name, next to the images, in each of the
-// split folders, or next to these folders, whose names then split it. Each file is read as a table.
+// split folders, or next to these folders, whose names then split it. Each file is read as a table. So are CUB-200-2011's
+// lists by number.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 
 #include "data/base/image_files.h"
+#include "data/base/list_lines.h"
 #include "data/base/source_kinds.h"
 
 namespace tessera::data {
@@ -24,13 +26,16 @@ std::vector<std::string> folders_in(const fs::path& folder) {
   return names;
 }
 
+constexpr const char* kRoboflow = "_classes.csv";  // of images with several labels
+
 bool has_file_names(const fs::path& file) {
   constexpr std::streamsize kMostTitles = 65536;
   std::ifstream in(file, std::ios::binary);
   std::string first(kMostTitles, '\0');
   in.read(first.data(), kMostTitles);
   first.resize(static_cast<size_t>(in.gcount()));
-  return first.substr(0, first.find('\n')).find("file_name") != std::string::npos;
+  const std::string titles = first.substr(0, first.find('\n'));
+  return titles.find(file.filename() == kRoboflow ? "filename" : "file_name") != std::string::npos;
 }
 
 // True if all folders are splits that hold images without class folders.
@@ -42,7 +47,7 @@ bool are_plain_splits(const fs::path& folder, const std::vector<std::string>& fo
 
 // Returns the metadata of the images in a folder, "" without it. Several other folders next to it are classes.
 std::string metadata_in(const fs::path& folder) {
-  constexpr std::array kNames = {"metadata.csv", "metadata.jsonl"};
+  constexpr std::array kNames = {"metadata.csv", "metadata.jsonl", kRoboflow};
   std::error_code error;
   for (const char* name : kNames)
     if (fs::is_regular_file(folder / name, error) && has_file_names(folder / name))
@@ -54,6 +59,7 @@ std::string metadata_in(const fs::path& folder) {
 // Returns the metadata of a split folder, else that of the folder itself, "" without either.
 std::string metadata_of(const std::string& path, Split split) {
   const fs::path root(path);
+  if (has_numbered_lists(path)) return (root / "images.txt").string();
   const std::vector<std::string> folders = folders_in(root);
   const std::string train = split_folder(folders, Split::train, path),
                     own = split == Split::train ? train : split_folder(folders, split, path);

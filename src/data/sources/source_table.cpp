@@ -1,6 +1,7 @@
 // Tables of paths and labels (table_rows.h) as a source: the classes, the splits and the files of the images.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -62,10 +63,11 @@ ClassNames classes_of(const ImageTable& table, const SourceConfig& config) {
 }
 
 // Returns the classes of two numeric lists together, since neither of them needs to contain every class.
-// Returns nothing if `other` is not a list or one of them has names.
+// Returns nothing if `other` is not a list, one of them has names, or the numbers have names.
 std::optional<ClassNames> classes_of_both(const ImageTable& table, const SourceConfig& config,
                                           const std::string& other) {
-  if (!config.class_names.empty() || !is_list(other) || !is_table_path(other)) return std::nullopt;
+  if (!config.class_names.empty() || table.names.usable() || !is_list(other) || !is_table_path(other))
+    return std::nullopt;
   const ImageTable theirs = read_table(other);
   if (!all_numbers(table) || !all_numbers(theirs)) return std::nullopt;
   std::vector<int64_t> numbers = numbers_in(table);
@@ -211,6 +213,32 @@ void split_by_folders(ImageTable& table) {
   }
 }
 
+// Takes the splits of CelebA's list_eval_partition (0 train, 1 val, 2 test) next to the table, or in Eval/ as it is
+// published, if it names all images.
+void split_by_partition(ImageTable& table, const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  for (const char* name :
+       {"list_eval_partition.txt", "list_eval_partition.csv", "../Eval/list_eval_partition.txt"}) {
+    const std::string file = (folder / name).string();
+    if (!is_table_path(file) || fs::path(path).filename() == fs::path(file).filename()) continue;
+    std::map<std::string, TableRow> parts;
+    for (TableRow& row : read_table(file).rows) parts.emplace(row.path, std::move(row));
+    const auto part_of = [&](const TableRow& row) {
+      const auto found = parts.find(fs::path(portable_path(row.path)).filename().string());
+      return found == parts.end() ? nullptr : &found->second;
+    };
+    if (!std::ranges::all_of(table.rows, part_of)) continue;
+    table.has_split = true;
+    for (TableRow& row : table.rows) {
+      const TableRow& part = *part_of(row);
+      const std::string number = part.labels.empty() ? "" : part.labels[0];
+      row.split = part.split ? part.split : number == "0" ? Split::train : Split::validation;
+      row.test = part.test || number == "2";
+    }
+    return;
+  }
+}
+
 class TableSource final : public FileSource {
  public:
   using FileSource::FileSource;
@@ -231,7 +259,10 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
   ImageTable table = read_table(path);
-  if (!table.has_split && (!own_path || config.val_path == config.path)) split_by_folders(table);
+  if (!table.has_split && (!own_path || config.val_path == config.path)) {
+    split_by_folders(table);
+    if (!table.has_split) split_by_partition(table, path);
+  }
   if (!table.labelled)
     for (TableRow& row : table.rows) row.labels = {"0"};
   FileSet set;

@@ -5,15 +5,8 @@
 //   several other columns  0 or 1 each: multi-label, the titles are the classes
 //   caption (or comment)   a text about the image; lines with the same path are its captions
 //   split                  optional: train, or val, validation, valid, test
-//   The separator is a comma, a semicolon, a tab or a bar; Excel's first line `sep=;` is skipped. Windows'
-//   `images\\a.jpg` is `images/a.jpg`, and 2.0 is the class 2. Several labels may also be a list in brackets, or divided
-//   by semicolons or commas in a column titled `labels`.
 // JSON: a list of {"path": …, "label": … or "labels": […], "caption": … or "captions": […], "split": …}
-// JSONL: one such entry per line.
-// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt), or a table with a separator. A .csv
-//   that has blanks alone is such a list too.
-// Images have no labels if the table has none. Labels are class numbers if all are numbers and no class names
-// are given, otherwise names. The classes are the sorted names of the training table.
+// TXT: a line "path label" per image, as in VTAB-1k's lists (train800.txt), or a table with a separator.
 #include "data/sources/table_rows.h"
 
 #include <algorithm>
@@ -40,7 +33,7 @@ constexpr uint64_t kMostTableBytes = uint64_t{512} << 20;
 
 // Returns a cell of the column of splits. Those by number become names.
 std::string split_cell(const std::string& cell, const TableColumns& columns) {
-  const std::string_view word = trim(cell);
+  const std::string_view word = without_fraction(trim(cell));
   if (!columns.numbered_split) return std::string(word);
   return word == "0" ? "train" : word == "1" ? "val" : "test";
 }
@@ -52,8 +45,6 @@ std::optional<Split> parse_split(const std::string& word, std::optional<Split> f
   if (!mark) return std::nullopt;
   return *mark ? *flagged : *flagged == Split::train ? Split::validation : Split::train;
 }
-
-// --- CSV and TSV ---
 
 // Returns the titles of those columns of a row that are marked. If one holds no mark, reports it and returns nothing.
 std::optional<std::vector<std::string>> marked_classes(const CsvRow& row, const TableColumns& columns,
@@ -83,7 +74,9 @@ std::optional<TableRow> read_row(const CsvRow& row, const TableColumns& columns,
   const std::string_view place = trim(row.fields[columns.path]);
   entry.path = columns.header ? place : without_number(place);
   if (table.captioned) {
-    entry.captions = captions_of_lines(row.fields[columns.caption], entry.where);
+    for (const size_t column : columns.captions)
+      for (std::string& caption : captions_of_lines(row.fields[column], entry.where))
+        entry.captions.push_back(std::move(caption));
     if (entry.captions.empty()) table.problems.add(entry.where, " has an empty caption");
   }
   if (table.has_split) {
@@ -131,22 +124,11 @@ void drop_separator_line(std::string& content) {
   if (first.size() == 5 && lower(first.substr(0, 4)) == "sep=") content.replace(0, end, "");
 }
 
-// Returns the rows of a table in words after their number, as CelebA writes its attributes: "202599", the titles without
-// that of the images, and a line for each image. Returns none for other texts.
-std::vector<CsvRow> counted_rows(const std::string& content) {
-  if (!parse_int(trim(std::string_view(content).substr(0, content.find('\n'))))) return {};
-  const std::vector<std::string> lines = split(content, '\n');
-  std::vector<CsvRow> rows;
-  for (size_t i = 1; i < lines.size(); ++i) {
-    CsvRow row{static_cast<int64_t>(i) + 1,
-               i == 1 ? std::vector<std::string>{"path"} : std::vector<std::string>()};
-    for (const std::string& word : split(trim(lines[i]), ' '))
-      if (!word.empty()) row.fields.push_back(word);
-    if (!row.fields.empty()) rows.push_back(std::move(row));
-  }
-  const bool fits =
-      rows.size() > 1 && rows[0].fields.size() > 2 && rows[1].fields.size() == rows[0].fields.size();
-  return fits && has_picture_extension(rows[1].fields[0]) ? rows : std::vector<CsvRow>();
+// Joins the ends of rows whose last column, a caption without quotes, contains separators.
+void join_captions(std::vector<CsvRow>& rows, size_t count, char separator) {
+  for (CsvRow& row : rows)
+    for (; row.fields.size() > count; row.fields.pop_back())
+      row.fields[row.fields.size() - 2] += separator + row.fields.back();
 }
 
 ImageTable read_csv(const std::string& path) {
@@ -157,10 +139,11 @@ ImageTable read_csv(const std::string& path) {
   if (rows.empty()) fail(path, " is empty");
   const TableColumns columns = find_columns(rows, path);
   ImageTable table;
+  table.warnings = columns.remarks;
   table.multi = columns.labels_title || !columns.classes.empty();
   table.has_split = columns.split != kNoColumn;
   table.labelled = columns.label != kNoColumn || !columns.classes.empty();
-  table.captioned = columns.caption != kNoColumn;
+  table.captioned = !columns.captions.empty(), table.titled = columns.header;
   if (columns.name != kNoColumn) table.name_title = trim(rows[0].fields[columns.name]);
   if (columns.label != kNoColumn) table.separator = label_separator(rows, columns);
   if (table.separator == ' ') {
@@ -171,6 +154,8 @@ ImageTable read_csv(const std::string& path) {
   if (!columns.unmarked.empty())
     table.warnings.push_back(
         text(path, ": columns without 0 and 1 are no classes and left out: ", some_of(columns.unmarked)));
+  if (columns.header && columns.captions == std::vector<size_t>{columns.count - 1})
+    join_captions(rows, columns.count, separator_of(path, content));
   for (size_t i = columns.header ? 1 : 0; i < rows.size(); ++i)
     if (auto row = read_row(rows[i], columns, path, table)) table.rows.push_back(std::move(*row));
   if (columns.classes.empty()) write_plain_numbers(table);
@@ -183,6 +168,7 @@ ImageTable read_csv(const std::string& path) {
 std::vector<nlohmann::json> items_of(const nlohmann::json& column) { return {column.begin(), column.end()}; }
 
 // Returns an entry for each place of columns {"path": […], "label": […]}, or {"path": {"0": …}} as pandas writes them.
+// One label an image may be in `labels`.
 nlohmann::json entries_of_columns(const nlohmann::json& columns, const std::string& path) {
   nlohmann::json entries = nlohmann::json::array();
   for (const auto& [title, column] : columns.items()) {
@@ -191,7 +177,8 @@ nlohmann::json entries_of_columns(const nlohmann::json& columns, const std::stri
     if (items.size() != entries.size())
       fail(path, ": '", printable(title, 40), "' has ", items.size(), " values, another column ",
            entries.size());
-    for (size_t i = 0; i < items.size(); ++i) entries[i][title] = items[i];
+    for (size_t i = 0; i < items.size(); ++i)
+      entries[i][title == "labels" && !items[i].is_array() ? "label" : title] = items[i];
   }
   return entries;
 }
@@ -240,26 +227,25 @@ bool are_images_of(const std::string& name, const nlohmann::json& images) {
          });
 }
 
-// True if the values of a map, or those in its lists, are captions: most differ, and they have three words on average.
-bool are_captions(const nlohmann::json& map) {
-  std::set<std::string> distinct;
-  int64_t texts = 0, words = 0;
+// True if the values of a map, or those in its lists, are captions.
+bool holds_captions(const nlohmann::json& map) {
+  std::vector<std::string> texts;
   for (const nlohmann::json& value : map)
     for (const nlohmann::json& one : value.is_array() ? value : nlohmann::json::array({value})) {
       if (!one.is_string()) return false;
-      const auto& caption = one.get_ref<const std::string&>();
-      distinct.insert(caption);
-      ++texts, words += 1 + std::ranges::count(trim(caption), ' ');
+      texts.push_back(one.get<std::string>());
     }
-  return 2 * std::ssize(distinct) > texts && words >= 3 * texts;
+  return are_captions(texts);
 }
 
 // Returns the entries of {"a.jpg": "cat"}, {"a.jpg": "a cat on a mat"} or {"cat": ["a.jpg"]}; none for other forms.
 nlohmann::json entries_of_map(const nlohmann::json& map) {
   nlohmann::json entries = nlohmann::json::array();
-  const bool captions = are_captions(map);
+  const bool captions = holds_captions(map);
   for (const auto& [key, value] : map.items())
-    if (has_picture_extension(key))
+    if (has_picture_extension(key) && value.is_object())
+      entries.push_back(value), entries.back()["path"] = key;
+    else if (has_picture_extension(key))
       entries.push_back({{"path", key},
                          {captions           ? "captions"
                           : value.is_array() ? "labels"
@@ -321,7 +307,11 @@ nlohmann::json entries_of(nlohmann::json content, const std::string& path, int d
   if (has("columns") && has("data")) return entries_of_rows(content["columns"], content["data"]);
   if (entries = entries_of_splits(content, path, depth); !entries.empty()) return entries;
   if (entries = entries_of_map(content); !entries.empty()) return entries;
-  return content.size() == 1 ? entries_of(content.front(), path, depth + 1) : entries;
+  const auto lists =
+      std::count_if(content.begin(), content.end(), [](const auto& one) { return one.is_structured(); });
+  for (const nlohmann::json& one : content)
+    if (lists == 1 && one.is_structured()) return entries_of(one, path, depth + 1);
+  return entries;
 }
 
 // Returns one JSON label as text. 2.0 is the number 2.
@@ -412,8 +402,6 @@ ImageTable read_json(const std::string& path) {
   return table;
 }
 
-// --- Lists ---
-
 // True for a file of lines "path label" without columns, whatever its name.
 bool is_words(const std::string& path, const std::string& content) {
   return is_list(path) ? !has_columns(content) && counted_rows(content).empty() : has_words_alone(content);
@@ -440,17 +428,31 @@ void label_by_folders(ImageTable& table, const std::string& path) {
 ImageTable read_list(const std::string& path) {
   ListLines list = read_list_lines(read_list_text(path, kMostTableBytes), path);
   ImageTable table;
-  table.labelled = list.labelled;
+  table.labelled = list.labelled, table.has_split = list.has_split;
   table.problems = std::move(list.problems);
   for (ListLine& line : list.lines) {
     TableRow row;
     row.where = text(path, " line ", line.number);
-    row.path = std::move(line.path);
+    row.path = std::move(line.path), row.name = std::move(line.name);
+    row.split = line.split, row.test = line.test;
     if (table.labelled) row.labels.push_back(std::move(line.label));
     table.rows.push_back(std::move(row));
   }
   if (!table.labelled) label_by_folders(table, path);
   return table;
+}
+
+// Takes the labels of a table without titles as captions, if they look like such.
+void take_captions(ImageTable& table, const std::string& path) {
+  constexpr size_t kFewest = 4;  // rows
+  std::vector<std::string> texts;
+  for (const TableRow& row : table.rows)
+    if (row.labels.size() == 1 && row.name.empty()) texts.push_back(row.labels[0]);
+  if (texts.size() != table.rows.size() || texts.size() < kFewest || !are_captions(texts)) return;
+  for (TableRow& row : table.rows)
+    row.captions = captions_of_lines(row.labels[0], row.where), row.labels.clear();
+  table.labelled = false, table.captioned = true;
+  table.warnings.push_back(text(path, ": the texts are captions, since most of them differ"));
 }
 
 // Merges captioned lines of one path into one sample.
@@ -474,13 +476,16 @@ void gather_captions(ImageTable& table) {
 
 }  // namespace
 
-bool is_list(const std::string& path) { return lower(path).ends_with(".txt"); }
+bool is_list(const std::string& path) {
+  return lower(path).ends_with(".txt") || lower(path).ends_with(".token");  // Flickr30k's
+}
 
 ImageTable read_table(const std::string& path) {
   const std::string name = lower(path);
   const bool json = name.ends_with(".json") || name.ends_with(".jsonl");
   const bool words = !json && is_words(path, read_list_text(path, kMostTableBytes));
   ImageTable table = words ? read_list(path) : json ? read_json(path) : read_csv(path);
+  if (!json && !table.titled && table.labelled) take_captions(table, path);
   if (table.captioned) gather_captions(table);
   for (const TableRow& row : table.rows) table.names.add(row.labels, row.name);
   if (!table.name_title.empty() && !table.names.one_to_one())

@@ -27,6 +27,7 @@ struct ImageTable {
   bool has_split = false;
   bool labelled = true;
   bool captioned = false;
+  bool titled = false;               // CSV: the first line has titles
   char separator = '|';              // between labels in a cell
   std::vector<std::string> classes;  // names of the columns, if these are the classes
   NumberNames names;                 // of classes by number

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -195,11 +196,22 @@ ImageInfo bmp_info(Bytes bytes, const std::string& name) {
   return {header.width, header.height, "bmp", 1};
 }
 
-void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out) {
+namespace {
+
+Palette gray_palette() {
+  Palette palette{};
+  for (size_t i = 0; i < palette.size(); ++i) palette[i].fill(static_cast<uint8_t>(i));
+  return palette;
+}
+
+// Decodes colours, or with `numbers` the indices of palettes as gray.
+void decode(Bytes bytes, const std::string& name, const Box& box, bool numbers, Image& out) {
   const Header header = read_header(bytes, name);
   const auto width = static_cast<size_t>(header.width), height = static_cast<size_t>(header.height);
   const bool runs = header.compression == kRle8 || header.compression == kRle4;
-  const Palette palette = header.bits <= 8 ? read_palette(bytes, header, name) : Palette{};
+  const Palette palette = numbers            ? gray_palette()
+                          : header.bits <= 8 ? read_palette(bytes, header, name)
+                                             : Palette{};
   const std::array<Component, 3> parts = {Component(header.masks[0]), Component(header.masks[1]),
                                           Component(header.masks[2])};
   for (const Component& part : parts)
@@ -229,6 +241,20 @@ void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out
       std::copy(palette[index].begin(), palette[index].end(), to);
     }
   }
+}
+
+}  // namespace
+
+void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out) {
+  decode(bytes, name, box, false, out);
+}
+
+std::optional<Image> decode_bmp_numbers(Bytes bytes, const std::string& name) {
+  const Header header = read_header(bytes, name);
+  if (header.bits > 8) return std::nullopt;
+  Image out;
+  decode(bytes, name, {0, 0, header.width, header.height}, true, out);
+  return out;
 }
 
 }  // namespace tessera::codec

@@ -65,6 +65,10 @@ void decode_webp(Bytes bytes, const std::string& name, const Box& box, Image& ou
 void decode_gif(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_bmp(Bytes bytes, const std::string& name, const Box& box, Image& out);
 void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& out);
+// Decode the one unconverted number of each pixel, as a palette's index, in the file's own orientation. A BMP
+// gives gray, or nothing if it has colours; a TIFF gives two channels with the bytes.
+std::optional<Image> decode_bmp_numbers(Bytes bytes, const std::string& name);
+Image decode_tiff_numbers(Bytes bytes, const std::string& name);
 void decode_tiff_bands(Bytes bytes, const std::string& name, int bands, Image& out);
 
 // For tests. `allowed`: the Huffman decoder of jpeg_huffman.h may be used. `taken`: images that it started.

@@ -121,6 +121,22 @@ class Reader {
     });
   }
 
+  // Decodes the unconverted number of each pixel: two channels with its bytes. Throws if pixels have colours.
+  Image decode_numbers() {
+    read_layout();
+    check(colours_ == 1 && bits_ <= 16, name_, ": a TIFF of ", samples_, " numbers of ", bits_,
+          " bits a pixel, a mask must have one of up to 16");
+    const unsigned most = (1u << bits_) - 1;
+    return decode_as(2, [this, most](size_t row, int count, uint8_t* to) {
+      for (int x = 0; x < count; ++x, to += 2) {
+        const unsigned stored = value(row, x, 0);
+        const auto number =
+            static_cast<uint16_t>(photometric_ == PHOTOMETRIC_MINISWHITE ? most - stored : stored);
+        std::memcpy(to, &number, sizeof number);
+      }
+    });
+  }
+
  private:
   // Returns that of the tag, or without one that of XMP; 1 if it is missing or invalid.
   int read_orientation() const {
@@ -339,6 +355,10 @@ void decode_tiff(Bytes bytes, const std::string& name, const Box& box, Image& ou
 void decode_tiff_bands(Bytes bytes, const std::string& name, int bands, Image& out) {
   Reader file(bytes, name);
   out = orient(file.decode_bands(bands), file.orientation());
+}
+
+Image decode_tiff_numbers(Bytes bytes, const std::string& name) {
+  return Reader(bytes, name).decode_numbers();
 }
 
 }  // namespace tessera::codec

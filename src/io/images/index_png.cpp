@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "io/images/image_codec.h"
 
 namespace tessera {
 namespace {
@@ -127,18 +128,50 @@ class Reader {
   bool wide_ = false;
 };
 
+// Returns numbers from the two channels of their bytes.
+IndexImage numbers_in(const Image& pairs) {
+  IndexImage out{pairs.width, pairs.height, {}};
+  out.values.resize(pairs.pixels.size() / 2);
+  std::memcpy(out.values.data(), pairs.pixels.data(), pairs.pixels.size());
+  return out;
+}
+
 // Returns the mask rotated and mirrored by the EXIF orientation of its file.
 IndexImage oriented(IndexImage mask, int orientation) {
   if (orientation == 1) return mask;
   Image pairs(mask.width, mask.height, 2);  // the bytes of each number
   std::memcpy(pairs.pixels.data(), mask.values.data(), pairs.pixels.size());
-  pairs = orient(pairs, orientation);
-  mask.width = pairs.width, mask.height = pairs.height;
-  std::memcpy(mask.values.data(), pairs.pixels.data(), pairs.pixels.size());
-  return mask;
+  return numbers_in(orient(pairs, orientation));
+}
+
+// Returns the numbers of an image with equal red, green and blue.
+IndexImage gray_numbers(const Image& colours, const std::string& name) {
+  IndexImage out{colours.width, colours.height, {}};
+  out.values.resize(colours.pixels.size() / 3);
+  for (size_t i = 0; i < out.values.size(); ++i) {
+    const uint8_t* pixel = colours.pixels.data() + 3 * i;
+    if (pixel[1] != pixel[0] || pixel[2] != pixel[0])
+      fail(name,
+           ": has colours, a mask must have one number a pixel (gray, or a palette of PNG, TIFF or BMP)");
+    out.values[i] = pixel[0];
+  }
+  return out;
 }
 
 }  // namespace
+
+IndexImage decode_index_image(std::span<const std::byte> bytes, const std::string& name, int64_t max_pixels) {
+  const ImageInfo info = image_info(bytes, name);
+  if (info.format == "png") return decode_index_png(bytes, name, max_pixels);
+  check(info.format != "jpeg", name,
+        ": is a JPEG, and its compression changes numbers; a mask must be a PNG, TIFF or BMP");
+  codec::check_size(info.width, info.height, max_pixels, name);
+  if (info.format == "tiff")
+    return oriented(numbers_in(codec::decode_tiff_numbers(bytes, name)), info.orientation);
+  if (info.format == "bmp")
+    if (const auto numbers = codec::decode_bmp_numbers(bytes, name)) return gray_numbers(*numbers, name);
+  return gray_numbers(decode_image(bytes, name, DecodeOptions{.max_pixels = max_pixels}), name);
+}
 
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name, int64_t max_pixels) {
   const ImageInfo info = image_info(bytes, name);

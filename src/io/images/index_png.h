@@ -1,4 +1,4 @@
-// Masks as PNG files: one number per pixel, gray of up to 16 bits or a palette index.
+// Masks as files: one number per pixel, gray of up to 16 bits or a palette index; written as PNG.
 #pragma once
 
 #include <array>
@@ -22,6 +22,10 @@ struct IndexImage {
 // starts with `name`: not a PNG, damaged, more than `max_pixels`, or colours instead of one number per pixel.
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name,
                             int64_t max_pixels = 178956970);
+
+// The same for PNG, TIFF and BMP; WebP and GIF must be gray. JPEG is refused, since its compression changes numbers.
+IndexImage decode_index_image(std::span<const std::byte> bytes, const std::string& name,
+                              int64_t max_pixels = 178956970);
 
 // Encodes a one-channel image as a PNG with a palette; viewers show entry i for index i. The palette has 1 to
 // 256 entries and must cover every pixel.

@@ -55,6 +55,78 @@ TEST(IndexPng, EqualColoursAreTheirNumber) {
   EXPECT_TRUE(std::equal(read.values.begin(), read.values.end(), mask.pixels.begin(), mask.pixels.end()));
 }
 
+std::vector<std::byte> little_endian(std::initializer_list<std::pair<uint32_t, int>> numbers) {
+  std::vector<std::byte> out;
+  for (const auto& [number, size] : numbers)
+    for (int i = 0; i < size; ++i) out.push_back(static_cast<std::byte>(number >> 8 * i));
+  return out;
+}
+
+// A TIFF of 4x1 pixels with these bytes and tags.
+std::vector<std::byte> tiff_of(std::initializer_list<uint8_t> pixels, uint32_t bits, uint32_t photometric) {
+  const auto count = static_cast<uint32_t>(pixels.size());
+  std::vector<std::byte> out = little_endian({{0x4949, 2}, {42, 2}, {8, 4}, {8, 2}});
+  for (const auto& [tag, value] : {std::pair<uint32_t, uint32_t>{256, 4},
+                                   {257, 1},
+                                   {258, bits},
+                                   {259, 1},
+                                   {262, photometric},
+                                   {273, 110},
+                                   {278, 1},
+                                   {279, count}})
+    for (const std::byte byte : little_endian({{tag, 2}, {4, 2}, {1, 4}, {value, 4}})) out.push_back(byte);
+  out.resize(110);
+  for (const uint8_t pixel : pixels) out.push_back(static_cast<std::byte>(pixel));
+  return out;
+}
+
+// A BMP of 4x1 pixels with two colours.
+std::vector<std::byte> bmp_of(std::initializer_list<uint8_t> pixels, uint32_t bits) {
+  std::vector<std::byte> out = little_endian({{0x4D42, 2},
+                                              {66, 4},
+                                              {0, 4},
+                                              {62, 4},
+                                              {40, 4},
+                                              {4, 4},
+                                              {1, 4},
+                                              {1, 2},
+                                              {bits, 2},
+                                              {0, 4},
+                                              {4, 4},
+                                              {0, 4},
+                                              {0, 4},
+                                              {2, 4},
+                                              {0, 4},
+                                              {0x800000, 4},
+                                              {0x00FF00, 4}});
+  for (const uint8_t pixel : pixels) out.push_back(static_cast<std::byte>(pixel));
+  out.resize(66);
+  return out;
+}
+
+TEST(IndexImage, NumbersOfTiffAndBmpAreTakenAsTheyAre) {
+  using Values = std::vector<uint16_t>;
+  const auto values = [](const std::vector<std::byte>& bytes) {
+    return decode_index_image(bytes, "m").values;
+  };
+  EXPECT_EQ(values(tiff_of({0, 1, 2, 255}, 8, 1)), (Values{0, 1, 2, 255}));
+  EXPECT_EQ(values(tiff_of({0, 1, 2, 255}, 8, 0)), (Values{255, 254, 253, 0}));  // white is 0, as in Pillow
+  EXPECT_EQ(values(tiff_of({0, 0, 7, 1, 1, 0, 2, 0}, 16, 1)), (Values{0, 263, 1, 2}));
+  EXPECT_EQ(values(tiff_of({0b01010000}, 1, 1)), (Values{0, 1, 0, 1}));
+  EXPECT_EQ(values(bmp_of({0, 1, 1, 0}, 8)), (Values{0, 1, 1, 0}));
+  EXPECT_EQ(values(bmp_of({0b01010000}, 1)), (Values{0, 1, 0, 1}));
+  const Image mask = random_mask(7, 5, 256);
+  const IndexImage png = decode_index_image(encode_png(mask), "m.png");
+  EXPECT_TRUE(std::equal(png.values.begin(), png.values.end(), mask.pixels.begin(), mask.pixels.end()));
+  try {
+    values(encode_jpeg(Image(4, 4)));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "m: is a JPEG, and its compression changes numbers; a mask must be a PNG, TIFF or BMP");
+  }
+}
+
 TEST(IndexPng, OtherFilesAreRefusedByName) {
   const auto message = [](const std::vector<std::byte>& bytes) -> std::string {
     try {

@@ -92,6 +92,8 @@ struct TaskKind {
   bool names_classes = false;
   // False if training reads no classes: then wrong classes in the data do not stop it.
   bool reads_classes = true;
+  // True if it learns the class of each pixel: of a Pascal VOC set it reads the masks.
+  bool reads_masks = false;
 };
 
 const std::vector<TaskKind>& task_kinds();

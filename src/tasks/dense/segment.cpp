@@ -473,8 +473,9 @@ void SegmentConfig::check() const {
 }
 
 TaskKind segment_kind() {
-  return task_kind<Segment, SegmentConfig>("segment", "semantic segmentation: the class of every pixel",
-                                           {.command = "segment", .tables = {"classes"}});
+  return task_kind<Segment, SegmentConfig>(
+      "segment", "semantic segmentation: the class of every pixel",
+      {.command = "segment", .tables = {"classes"}, .reads_masks = true});
 }
 
 }  // namespace tessera::tasks
