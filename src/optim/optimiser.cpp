@@ -294,6 +294,21 @@ NamedTensors Optimiser::state() const {
   return tensors;
 }
 
+namespace {
+
+// Returns a stored count of a parameter's updates; `steps` without one.
+int64_t updates_in(const torch::Tensor& count, int64_t steps, const std::string& name) {
+  if (!count.defined()) return steps;
+  check(count.scalar_type() == torch::kInt64 && count.numel() == 1, "optimiser state: 'updates.", name,
+        "' must be one int64");
+  const auto updates = count.item<int64_t>();
+  check(updates >= 0 && updates <= steps, "optimiser state: 'updates.", name, "' is ", updates,
+        ", must be 0 to ", steps);
+  return updates;
+}
+
+}  // namespace
+
 void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
   const torch::NoGradGuard no_grad;
   check(steps >= 0, "optimiser state: step count is ", steps);
@@ -315,12 +330,7 @@ void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
             from.sizes(), ", must be ", slot.state[i].sizes());
       loaded.emplace_back(&slot.state[i], std::move(from));
     }
-    const torch::Tensor count = take(kCountOfUpdates + slot.name);
-    check(!count.defined() || (count.scalar_type() == torch::kInt64 && count.numel() == 1),
-          "optimiser state: 'updates.", slot.name, "' must be one int64");
-    updates.push_back(count.defined() ? count.item<int64_t>() : steps);
-    check(updates.back() >= 0 && updates.back() <= steps, "optimiser state: 'updates.", slot.name, "' is ",
-          updates.back(), ", must be 0 to ", steps);
+    updates.push_back(updates_in(take(kCountOfUpdates + slot.name), steps, slot.name));
   }
   check(given.empty(), "optimiser state: tensor '", given.empty() ? "" : given.begin()->first,
         "' belongs to no parameter of this optimiser");

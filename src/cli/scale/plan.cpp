@@ -168,7 +168,8 @@ void make_plan(const PlanOptions& options, const Given& given) {
   input.shape = run.shape, input.arithmetic = run.arithmetic;
   if (input.shape.all_parameters() == 0) fail_usage(options.recipes[0], ": its model has no parameters");
   const std::string file = block_file(input.cluster.chip.name, run.recipe);
-  const std::optional<plan::MeasuredBlock> block = options.measure ? measure(run.recipe, file) : kept_block(file);
+  const std::optional<plan::MeasuredBlock> block =
+      options.measure ? measure(run.recipe, file) : kept_block(file);
   if (block) take_activations(input.shape, *block);
   input.source = source_of(run, input.cluster, block.has_value());
   const plan::SearchOptions search{.only_runnable = options.runnable,

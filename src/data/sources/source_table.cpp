@@ -255,6 +255,28 @@ bool is_table_path(const std::string& path) {
          fs::is_regular_file(path, error);
 }
 
+namespace {
+
+// Adds the rows of a split. If a table has a separate path and no rows for this split, all of it is used.
+void add_rows(ImageTable& table, Split split, bool own_path, const ClassNames& classes, bool chosen,
+              FileSet& set) {
+  const bool has_val = std::ranges::any_of(
+      table.rows, [](const TableRow& row) { return row.split == Split::validation && !row.test; });
+  const auto is_left_out = [&](const TableRow& row) { return has_val && row.test; };
+  if (const auto count = std::ranges::count_if(table.rows, is_left_out); count > 0)
+    set.left_out = counted(count, "test image");
+  const auto marked = [&](const TableRow& row) { return row.split == split && !is_left_out(row); };
+  const bool whole =
+      !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
+  for (const TableRow& row : table.rows) try {
+      if (whole || marked(row)) add_row(row, classes, chosen, table.captioned, set);
+    } catch (const Error& error) {
+      table.problems.add(error.what());
+    }
+}
+
+}  // namespace
+
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
@@ -274,20 +296,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   keep_names(table, classes, config);
   const bool chosen = table.labelled && config.class_names.empty() && are_chosen_numbers(classes.names());
   if (chosen && split == Split::train) set.warnings.push_back(chosen_numbers_line(path, classes.names()));
-  const bool has_val = std::ranges::any_of(
-      table.rows, [](const TableRow& row) { return row.split == Split::validation && !row.test; });
-  const auto is_left_out = [&](const TableRow& row) { return has_val && row.test; };
-  if (const auto count = std::ranges::count_if(table.rows, is_left_out); count > 0)
-    set.left_out = counted(count, "test image");
-  // If a table has a separate path and no rows for this split, all of it is used.
-  const auto marked = [&](const TableRow& row) { return row.split == split && !is_left_out(row); };
-  const bool whole =
-      !table.has_split || (own_path && std::none_of(table.rows.begin(), table.rows.end(), marked));
-  for (const TableRow& row : table.rows) try {
-      if (whole || marked(row)) add_row(row, classes, chosen, table.captioned, set);
-    } catch (const Error& error) {
-      table.problems.add(error.what());
-    }
+  add_rows(table, split, own_path, classes, chosen, set);
   find_below(set);
   set.classes = classes.names();
   if (!own_path && !table.has_split) set.keep(select_split(config, split, set.paths, set.labels));
