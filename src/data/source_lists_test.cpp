@@ -244,6 +244,8 @@ TEST_F(Lists, PublishedListsWithoutSuffixes) {
   // FGVC Aircraft: the image and its class.
   EXPECT_EQ(labels("images_family_train.txt", "1025794 Boeing 707\n1025795 A320\n"),
             (Names{"Boeing 707", "A320"}));
+  EXPECT_EQ(labels("images_variant_train.txt", "1025795 A320\n1025794 Falcon 2000\n1025796 A321\n"),
+            (Names{"A320", "Falcon 2000", "A321"}));
 }
 
 TEST_F(Lists, JsonInTheFormsOfOtherPrograms) {

@@ -85,8 +85,15 @@ TEST(Captions, TextsNextToImagesAreCaptions) {
   const auto source = open_source(config, Split::train);
   EXPECT_EQ(source->read(0).annotation.captions, (Names{"a dog", "an animal"}));
   EXPECT_TRUE(source->describe().ends_with("2 images, no labels; left out: 1 .md"));
-  folder.write("set/b.txt", "0 0.5 0.5 0.2 0.2");  // YOLO's label
-  EXPECT_EQ(open_source(config, Split::train)->read(0).annotation.captions, Names{});
+  folder.write("set/b.txt", "2 dogs on a bed");
+  EXPECT_EQ(open_source(config, Split::train)->read(1).annotation.captions, Names{"2 dogs on a bed"});
+  // Boxes of YOLO, ICDAR and KITTI, and texts that cannot be read, are no captions.
+  for (const char* other :
+       {"0 0.5 0.5 0.2 0.2", "0\t0.5\t0.5\t0.2\t0.2", "377,117,463,117,465,130,378,130,Genaxis",
+        "Car 0.00 0 -1.57 599.41 156.40 629.75 189.25", "caf\xE9"}) {
+    folder.write("set/b.txt", other);
+    EXPECT_EQ(open_source(config, Split::train)->read(0).annotation.captions, Names{}) << other;
+  }
 }
 
 TEST(Captions, CocosFolderOfCaptions) {

@@ -227,6 +227,25 @@ TEST(Table, CaptionsHaveSeveralForms) {
   }
 }
 
+// Names of several words are labels if the training list has such, or if the classes are given.
+TEST(Table, TextsFollowTheTrainingList) {
+  const TemporaryFolder folder;
+  const auto lines = [](int count) {
+    std::string all;
+    for (int i = 0; i < count; ++i) all += text(i, ".jpg Audi S5 Coupe ", i % 4, "\n");
+    return all;
+  };
+  for (int i = 0; i < 40; ++i) folder.write(text(i, ".jpg"), text(i));
+  SourceConfig config{.path = folder.write("train.txt", lines(40)),
+                      .val_path = folder.write("val.txt", lines(4))};
+  EXPECT_EQ(labels_in(*open_source(config, Split::validation)).class_names().size(), 4u);
+  config = {.path = folder.path("val.txt"), .val_share = 0};
+  EXPECT_EQ(open_source(config, Split::train)->class_labels(), nullptr);
+  config.class_names =
+      folder.write("names.txt", "Audi S5 Coupe 0\nAudi S5 Coupe 1\nAudi S5 Coupe 2\nAudi S5 Coupe 3\n");
+  EXPECT_EQ(labels_in(*open_source(config, Split::train)).class_names().size(), 4u);
+}
+
 TEST(Table, JsonHasTheTitlesOfTablesAndWholeNumbers) {
   const TemporaryFolder folder;
   const auto source =

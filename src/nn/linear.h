@@ -47,7 +47,7 @@ class LinearImpl : public torch::nn::Module {
   bool quantised() const { return weight_log_step_.defined(); }
   // Returns true if products alone read the weight, which a run in bfloat16 rounds for them.
   virtual bool only_multiplies() const { return !quantised() && !exact_; }
-  // For a layer whose weight something else reads in float32.
+  // Marks the weight as one that something else reads in float32.
   void keep_exact() { exact_ = true; }
 
   // For calibration: adds a buffer `input_log_step` [1], with which int8 quantises every x from now on,

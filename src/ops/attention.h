@@ -44,8 +44,8 @@ torch::Tensor attention_weights(const torch::Tensor& q, const torch::Tensor& k,
 // Rotates x [..., tokens, channels] by tables as above; the tables' last axis is half the number of rotated
 // channels.
 torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
-// The same by a kernel for x [batch, heads, tokens, channels] on a GPU; undefined if none takes it, or if the tables have
-// gradients.
+// Does the same by a kernel for x [batch, heads, tokens, channels] on a GPU. Returns an undefined tensor if none takes it,
+// or if the tables have gradients.
 torch::Tensor rotate_on_gpu(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
 
 // True if attention uses the fused form: on a CPU, float32 or bfloat16, unless the settings forbid it.

@@ -126,7 +126,8 @@ CellInputs inputs_on_gpu(const torch::Tensor& u, const MlstmMixerParameters& p,
   const bool grid = p.conv_weight.defined() && p.conv_weight.dim() == 4;
   const bool known = p.conv_weight.defined() && (grid || options.causal) && options.off_grid.empty() &&
                      !options.paper_cell && !options.value_conv && !p.k_conv_weight.defined() &&
-                     p.q_weight.size(-1) == 4 && u.stride(2) == 1;
+                     p.q_weight.size(-1) == 4 && u.stride(2) == 1 &&
+                     (!grid || (tokens > 0 && options.rows * options.columns == tokens));
   const auto place = gpu_place(u);
   if (!known || !place || torch::GradMode::is_enabled()) return {};
   const std::array<torch::Tensor, 12> f = {floats(p.conv_weight.reshape({inner, -1}).t()),

@@ -8,7 +8,15 @@ namespace {
 
 using RotateForm = kernels::gpu::Form<kernels::gpu::Rotation>;
 
-// The stride of an axis of a table, counted from its end; 0 if it is missing or the same for all.
+// True if a table has x's tokens, and its heads and samples or one for all.
+bool fits_table(const torch::Tensor& table, const torch::Tensor& x) {
+  bool fits = table.dim() >= 2 && table.dim() <= 4 && table.size(-2) == x.size(2);
+  for (int64_t axis = 3; fits && axis <= table.dim(); ++axis)
+    fits = table.size(-axis) == 1 || table.size(-axis) == x.size(-axis);
+  return fits;
+}
+
+// Returns the stride of an axis of a table, counted from its end; 0 if it is missing or the same for all.
 int64_t table_stride(const torch::Tensor& table, int64_t axis) {
   return table.dim() < axis || table.size(-axis) == 1 ? 0 : table.stride(-axis);
 }
@@ -61,7 +69,7 @@ torch::Tensor rotate_on_gpu(const torch::Tensor& x, const torch::Tensor& cos_in,
   const auto place = gpu_place(x);
   if (!place || x.dim() != 4 || x.stride(3) != 1 ||
       (gradients && (cos_in.requires_grad() || sin_in.requires_grad())) ||
-      cos_in.scalar_type() != torch::kFloat32 || cos_in.sizes() != sin_in.sizes())
+      cos_in.scalar_type() != torch::kFloat32 || cos_in.sizes() != sin_in.sizes() || !fits_table(cos_in, x))
     return {};
   const torch::Tensor cos = cos_in.contiguous(), sin = sin_in.contiguous();
   const kernels::gpu::Rotation call = rotation_of(x, cos, sin, /*inverse=*/false);

@@ -39,7 +39,8 @@ class Ema {
   int64_t updates() const;
   double decay_at(int64_t update) const;  // the decay of this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
-  // Loads saved tensors, and frees each of them after its copy. Throws Error with the name of a missing, unknown or wrongly shaped tensor.
+  // Loads saved tensors, and frees each of them after its copy. Throws Error with the name of a missing, unknown or
+  // wrongly shaped tensor.
   void load_state(int64_t updates, NamedTensors tensors);
 
  private:

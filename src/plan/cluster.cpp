@@ -15,7 +15,7 @@ namespace {
 
 // A core of this machine: eight multiply-adds per cycle in each of two units, at 2.5 GHz.
 constexpr double kCoreFlops = 8e10, kCoreBytes = 8e9;
-// What a process sends to another one of its machine over the loopback interface.
+// The rate of a process to another one of its machine, over the loopback interface.
 constexpr double kLoopback = 5e8;
 
 Chip this_cpu() {

@@ -405,7 +405,9 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   build_model(setup, info, continued, rows);
   if (recipe.quantization.enabled() && !continued)
     set_activation_step_sizes(setup.recipe, setup.compute, *setup.model.task);
-  check_sizes(setup.recipe, setup.compute, *setup.model.task);
+  Compute here = setup.compute;
+  if (rows) here.device = torch::kCPU;  // until the weights are divided
+  check_sizes(setup.recipe, here, *setup.model.task);
   divide(setup, rows, world);
   if (const auto* limit = dynamic_cast<const tasks::TextLimit*>(setup.model.task.get()))
     if (const std::string line =

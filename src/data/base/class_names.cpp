@@ -229,7 +229,7 @@ std::string unquoted(std::string_view value) {
   return std::string(trim(value.substr(0, value.find(" #"))));
 }
 
-// Returns names by their numbers, which count from `first` without a gap.
+// Returns names by their numbers, which count from 0 or 1 without a gap.
 std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
   std::vector<std::string> sorted;
   for (const auto& [number, name] : names) {
@@ -273,6 +273,10 @@ std::vector<std::string> names_in_yaml(const std::string& path, const std::strin
   std::vector<std::string> lines = split(all.substr(key + 7), '\n');
   std::map<int64_t, std::string> names;
   const auto add = [&](std::string_view entry) {
+    const char mark = entry.empty() ? ' ' : entry[0];
+    if ((mark == '"' || mark == '\'') && entry.find(mark, 1) == std::string_view::npos)
+      fail(path, ": names with commas, as ", printable(entry, 40),
+           "…, must be in lines of their own, \"- red, round\"");
     const size_t colon = entry.find(':');
     const auto number =
         colon == std::string_view::npos ? std::nullopt : parse_int(trim(entry.substr(0, colon)));

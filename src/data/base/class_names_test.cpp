@@ -82,6 +82,8 @@ TEST(ClassNames, LabelMapsAndYaml) {
   EXPECT_EQ(
       error_of([&] { read("e.pbtxt", "item { id: 1 name: 'cat' }\nitem { id: 4 name: 'dog' }\n"); }, &folder),
       "DIR/e.pbtxt: the class 4 ('dog') follows a gap, must count from 0 or 1");
+  EXPECT_EQ(error_of([&] { read("e.yaml", "names: [\"red, round\", stop]\n"); }, &folder),
+            "DIR/e.yaml: names with commas, as \"red…, must be in lines of their own, \"- red, round\"");
   EXPECT_EQ(error_of([&] { read("f.yaml", "train: x\n"); }, &folder), "DIR/f.yaml has no 'names' of classes");
 }
 

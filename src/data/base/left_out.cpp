@@ -131,19 +131,44 @@ std::vector<std::string> unread_lists(const std::string& folder, const std::stri
                "): give one as the data and one as the validation data")};
 }
 
+namespace {
+
+std::string text_next_to(const std::string& root, const std::string& image) {
+  return fs::path(fs::path(root) / image).replace_extension(".txt").string();
+}
+
+// True if a text has the numbers of boxes, as those of YOLO, KITTI and ICDAR: half of its words or more.
+bool is_box_text(const std::vector<std::string>& lines) {
+  int64_t words = 0, numbers = 0;
+  for (std::string line : lines) {
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c == ',' || c == '\t'; }, ' ');
+    for (const std::string& word : split(line, ' '))
+      if (!word.empty()) ++words, numbers += parse_double(word).has_value();
+  }
+  return 2 * numbers >= words;
+}
+
+}  // namespace
+
 std::vector<std::vector<std::string>> captions_next_to(const std::string& root,
                                                        const std::vector<std::string>& images) {
-  std::vector<std::vector<std::string>> captions;
-  for (const std::string& image : images) {
-    const std::string file = fs::path(fs::path(root) / image).replace_extension(".txt").string();
+  const auto has_text = [&](const std::string& image) {
     std::error_code error;
-    if (!fs::is_regular_file(file, error)) return {};
-    captions.push_back(captions_of_lines(read_list_text(file, kMostCaptionBytes), file));
-    // A label file of YOLO has numbers alone.
-    const std::string first = captions.back().empty() ? "" : captions.back()[0];
-    if (first.empty() || parse_double(first.substr(0, first.find(' ')))) return {};
-  }
-  return captions;
+    return fs::is_regular_file(text_next_to(root, image), error);
+  };
+  if (!std::ranges::all_of(images, has_text)) return {};
+  std::vector<std::vector<std::string>> captions;
+  int64_t boxes = 0;
+  for (const std::string& image : images) try {
+      const std::string file = text_next_to(root, image);
+      captions.push_back(captions_of_lines(read_list_text(file, kMostCaptionBytes), file));
+      if (captions.back().empty()) return {};
+      boxes += is_box_text(captions.back());
+    } catch (const Error&) {  // a text that is no caption
+      return {};
+    }
+  return 2 * boxes >= std::ssize(captions) ? std::vector<std::vector<std::string>>() : captions;
 }
 
 }  // namespace tessera::data

@@ -154,7 +154,7 @@ ListLines read_pets(const NumberedLines& lines) {
   return list;
 }
 
-// True if a list's first line is an image without suffix and its class of several words, as FGVC Aircraft's.
+// True if a line is an image without suffix and its class of several words, as FGVC Aircraft's.
 bool has_names_with_blanks(const std::string& line, const std::string& list) {
   if (image_end(line) != std::string_view::npos) return false;
   const auto exists = [&](std::string_view path) {
@@ -207,7 +207,9 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
   };
   list.labelled = !all(has_image_at_end) && !all(is_path);
   if (!list.labelled) refuse_label_first(lines[0].second, text(name, " line ", lines[0].first), name);
-  const bool first_alone = list.labelled && has_names_with_blanks(lines[0].second, name);
+  const auto wide =
+      std::ranges::find_if(lines, [](const auto& line) { return split(line.second, ' ').size() > 2; });
+  const bool first_alone = list.labelled && wide != lines.end() && has_names_with_blanks(wide->second, name);
   for (const auto& [at, words] : lines) try {
       const std::string where = text(name, " line ", at);
       ListLine line{at, std::string(without_quotes(words)), ""};

@@ -30,7 +30,7 @@ struct ListLines {
 // or at its closing quote, so paths and class names may contain blanks; without either the label is the last word. A
 // list in which every line ends in an image suffix has no labels. Blank lines, comments ("# …") and a line of titles
 // ("path label") are no images. Throws if lines begin with their labels. Lists of published sets: images.txt with the
-// files of numbered_lists(); Oxford-IIIT Pet's "Abyssinian_100 1 1 1"; FGVC Aircraft's "1025794 Boeing 707".
+// files of has_numbered_lists(); Oxford-IIIT Pet's "Abyssinian_100 1 1 1"; FGVC Aircraft's "1025794 Boeing 707".
 ListLines read_list_lines(const std::string& content, const std::string& name);
 
 // True if a folder has lists by number, as CUB-200-2011 and NABirds do: images.txt ("1 a/b.jpg"), image_class_labels.txt

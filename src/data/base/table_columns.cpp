@@ -209,6 +209,7 @@ size_t numbered_split_column(const std::vector<std::string>& titles, const std::
     Values values;
     for (size_t i = 1; column != kNoColumn && i < rows.size(); ++i)
       if (column < rows[i].fields.size()) values.insert(without_fraction(trim(rows[i].fields[column])));
+    values.erase("");
     return values;
   };
   const size_t split = find_column(titles, {kSplit}), column = find_column(titles, {kNumbered});

@@ -203,7 +203,12 @@ TEST_F(LabelFiles, VocOfOtherPrograms) {
   };
   EXPECT_EQ(name_of(read("caf\xC3\xA9", "", "UTF-8")), "caf\u00e9");
   EXPECT_EQ(name_of(read("caf\xE9", "", "ISO-8859-1")), "caf\u00e9");
+  EXPECT_EQ(name_of(read("caf\xE9", "", "latin1")), "caf\u00e9");
+  EXPECT_EQ(name_of(read("caf\xC3\xA9", "", "ISO-8859-1")),
+            "caf\u00e9");  // UTF-8 in spite of its declaration
   EXPECT_EQ(name_of(read("cat", "", "GB2312")), "cat");
+  folder_.write("voc/Annotations/a.xml", "<?xml version='1.0' encoding=?>");
+  EXPECT_NE(error_of([&] { open_source({.path = path("voc"), .val_share = 0}, Split::train); }), "no error");
   // In GB2312 these bytes are one letter, in UTF-8 another.
   EXPECT_EQ(error_of([&] { read("\xC3\xA8", "", "GB2312"); }, &folder_),
             "DIR/voc/Annotations/a.xml is text in gb2312, must be UTF-8, UTF-16 or ISO-8859-1");

@@ -108,18 +108,22 @@ std::string declared_encoding(std::string_view content) {
   if (!content.starts_with("<?xml") || line.size() == content.size() || at == std::string_view::npos)
     return "";
   const std::string_view quoted = line.substr(at + kKey.size());
+  if (quoted.empty()) return "";
   return lower(quoted.substr(1, quoted.find(quoted.substr(0, 1), 1) - 1));
 }
 
-// Returns an XML file as UTF-8. Files of Latin-1 are converted, other encodings are refused by name: their bytes may
-// be other names in UTF-8.
+// Returns an XML file as UTF-8. Files of Latin-1 are converted unless they are UTF-8 in spite of their declaration. Other
+// encodings are refused by name: their bytes may be other names in UTF-8.
 std::string xml_text(const std::string& path) {
   std::string content = read_text(path, kMostXmlBytes);
   const std::string encoding = declared_encoding(content);
   const auto is_ascii = [](char c) { return static_cast<unsigned char>(c) < 128; };
-  const bool latin = encoding == "iso-8859-1" || encoding == "latin-1" || encoding == "windows-1252";
+  constexpr std::array<std::string_view, 5> kLatin = {"iso-8859-1", "iso8859-1", "latin-1", "latin1",
+                                                      "windows-1252"};
+  const bool latin = std::ranges::find(kLatin, encoding) != kLatin.end();
   const bool usual = encoding.empty() || encoding.starts_with("utf") || encoding.ends_with("ascii");
-  if (usual || std::ranges::all_of(content, is_ascii)) return read_list_text(path, kMostXmlBytes);
+  if (usual || (latin && is_utf8(content)) || std::ranges::all_of(content, is_ascii))
+    return read_list_text(path, kMostXmlBytes);
   std::string out;
   for (const char c : content) {
     const auto byte = static_cast<unsigned char>(c);
@@ -375,8 +379,10 @@ VocMaskList voc_mask_list(const std::string& masks, Split split, bool own_path) 
   VocMaskList list{held ? held_out : train, {}, held_out.empty() && !own_path};
   if (list.file.empty()) return list;
   for (const std::string& line : tessera::split(read_list_text(list.file), '\n'))
-    if (const std::string_view name = trim(line); !name.empty())
-      list.names.emplace_back(fs::path(name.substr(0, name.find_first_of(" \t"))).stem().string());
+    if (const std::string_view name = trim(line); !name.empty()) {
+      const std::string first = fs::path(name.substr(0, name.find_first_of(" \t"))).filename().string();
+      list.names.push_back(has_picture_extension(first) ? fs::path(first).stem().string() : first);
+    }
   return list;
 }
 

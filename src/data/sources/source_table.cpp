@@ -275,12 +275,23 @@ void add_rows(ImageTable& table, Split split, bool own_path, const ClassNames& c
     }
 }
 
+// Reads the table of a split. Its texts are labels, whatever they look like, if classes are given or the training set has
+// labels.
+ImageTable table_of_split(const SourceConfig& config, Split split, const std::string& path) {
+  ImageTable table = read_table(path);
+  if (!table.guessed) return table;
+  const bool follows = split == Split::validation && has_training_path(config);
+  const bool labels = !config.class_names.empty() ||
+                      (follows && !(is_table_path(config.path) && read_table(config.path).captioned));
+  return labels ? read_table(path, /*may_be_captions=*/false) : table;
+}
+
 }  // namespace
 
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
   const bool own_path = !config.val_path.empty();
-  ImageTable table = read_table(path);
+  ImageTable table = table_of_split(config, split, path);
   if (!table.has_split && (!own_path || config.val_path == config.path)) {
     split_by_folders(table);
     if (!table.has_split) split_by_partition(table, path);

@@ -126,9 +126,11 @@ void drop_separator_line(std::string& content) {
 
 // Joins the ends of rows whose last column, a caption without quotes, contains separators.
 void join_captions(std::vector<CsvRow>& rows, size_t count, char separator) {
-  for (CsvRow& row : rows)
-    for (; row.fields.size() > count; row.fields.pop_back())
-      row.fields[row.fields.size() - 2] += separator + row.fields.back();
+  for (CsvRow& row : rows) {
+    if (row.fields.size() <= count || count == 0) continue;
+    for (size_t i = count; i < row.fields.size(); ++i) row.fields[count - 1] += separator + row.fields[i];
+    row.fields.resize(count);
+  }
 }
 
 ImageTable read_csv(const std::string& path) {
@@ -451,7 +453,7 @@ void take_captions(ImageTable& table, const std::string& path) {
   if (texts.size() != table.rows.size() || texts.size() < kFewest || !are_captions(texts)) return;
   for (TableRow& row : table.rows)
     row.captions = captions_of_lines(row.labels[0], row.where), row.labels.clear();
-  table.labelled = false, table.captioned = true;
+  table.labelled = false, table.captioned = table.guessed = true;
   table.warnings.push_back(text(path, ": the texts are captions, since most of them differ"));
 }
 
@@ -480,12 +482,12 @@ bool is_list(const std::string& path) {
   return lower(path).ends_with(".txt") || lower(path).ends_with(".token");  // Flickr30k's
 }
 
-ImageTable read_table(const std::string& path) {
+ImageTable read_table(const std::string& path, bool may_be_captions) {
   const std::string name = lower(path);
   const bool json = name.ends_with(".json") || name.ends_with(".jsonl");
   const bool words = !json && is_words(path, read_list_text(path, kMostTableBytes));
   ImageTable table = words ? read_list(path) : json ? read_json(path) : read_csv(path);
-  if (!json && !table.titled && table.labelled) take_captions(table, path);
+  if (may_be_captions && !json && !table.titled && table.labelled) take_captions(table, path);
   if (table.captioned) gather_captions(table);
   for (const TableRow& row : table.rows) table.names.add(row.labels, row.name);
   if (!table.name_title.empty() && !table.names.one_to_one())

@@ -27,6 +27,7 @@ struct ImageTable {
   bool has_split = false;
   bool labelled = true;
   bool captioned = false;
+  bool guessed = false;              // its texts without a title look like captions
   bool titled = false;               // CSV: the first line has titles
   char separator = '|';              // between labels in a cell
   std::vector<std::string> classes;  // names of the columns, if these are the classes
@@ -40,7 +41,7 @@ struct ImageTable {
 bool is_list(const std::string& path);
 
 // Reads a table: CSV, TSV, JSON, JSONL or a list. Broken rows become its problems. Throws if it has no rows or no column of
-// images.
-ImageTable read_table(const std::string& path);
+// images. `may_be_captions`: texts without a title are captions if they look like such, else labels.
+ImageTable read_table(const std::string& path, bool may_be_captions = true);
 
 }  // namespace tessera::data

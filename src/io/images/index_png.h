@@ -23,7 +23,7 @@ struct IndexImage {
 IndexImage decode_index_png(std::span<const std::byte> bytes, const std::string& name,
                             int64_t max_pixels = 178956970);
 
-// The same for PNG, TIFF and BMP; WebP and GIF must be gray. JPEG is refused, since its compression changes numbers.
+// Does the same for PNG, TIFF and BMP; WebP and GIF must be gray. JPEG is refused, since its compression changes numbers.
 IndexImage decode_index_image(std::span<const std::byte> bytes, const std::string& name,
                               int64_t max_pixels = 178956970);
 

@@ -68,7 +68,7 @@ class IsotropicBackbone : public Backbone, public TokenEncoder {
                              const Context& context) = 0;
   // Registers a block under "blocks".
   void add_block(const std::shared_ptr<torch::nn::Module>& block);
-  // Returns what the unit of a block reads.
+  // Returns the parameters of a block's unit.
   virtual std::vector<torch::Tensor> parameters_of_block(int64_t index) const {
     return blocks_[static_cast<size_t>(index)]->parameters();
   }

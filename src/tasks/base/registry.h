@@ -92,7 +92,7 @@ struct TaskKind {
   bool names_classes = false;
   // False if training reads no classes: then wrong classes in the data do not stop it.
   bool reads_classes = true;
-  // True if it learns the class of each pixel: of a Pascal VOC set it reads the masks.
+  // True if it learns the class of each pixel: it reads the masks of a Pascal VOC set.
   bool reads_masks = false;
 };
 
