@@ -96,6 +96,13 @@ Optimiser::Optimiser(std::vector<ParameterGroup> groups, const std::vector<std::
 
 namespace {
 
+// Returns zeros like a tensor. Large ones of the CPU take memory once they are written.
+torch::Tensor zeros_for_now(const torch::Tensor& like) {
+  constexpr int64_t kLarge = int64_t{1} << 14;  // numbers
+  const bool late = like.device().is_cpu() && like.is_contiguous() && like.numel() >= kLarge;
+  return late ? nn::lazy_zeros(like.sizes(), like.scalar_type()) : torch::zeros_like(like);
+}
+
 // True if a tensor that nothing else holds can take the place of another one.
 bool may_replace(const torch::Tensor& to, const torch::Tensor& from) {
   return from.use_count() == 1 && from.storage().use_count() == 1 && from.device() == to.device() &&
@@ -119,7 +126,8 @@ Optimiser::Optimiser(std::vector<ParameterGroup> groups, const StateNames& state
       slot.weight_decay = slot.first_decay = group.weight_decay;
       const torch::Tensor like = parameter.detach();
       slot.state_names = state_names(name, like);
-      for (size_t i = 0; i < slot.state_names.size(); ++i) slot.state.push_back(torch::zeros_like(like));
+      for (size_t i = 0; i < slot.state_names.size(); ++i)
+        slot.state.push_back(group.state_follows ? zeros_for_now(like) : torch::zeros_like(like));
       slots_.push_back(std::move(slot));
     }
 }
@@ -300,14 +308,6 @@ int64_t updates_in(const torch::Tensor& count, int64_t steps, const std::string&
 }
 
 }  // namespace
-
-void Optimiser::expect_state() {
-  constexpr int64_t kLarge = int64_t{1} << 14;  // numbers
-  for (Slot& slot : slots_)
-    for (torch::Tensor& state : slot.state)
-      if (state.device().is_cpu() && state.is_contiguous() && state.numel() >= kLarge)
-        state = nn::lazy_zeros(state.sizes(), state.scalar_type());
-}
 
 void Optimiser::load_state(int64_t steps, NamedTensors tensors) {
   const torch::NoGradGuard no_grad;

@@ -82,8 +82,6 @@ class Optimiser {
   // Returns the state for a checkpoint, in addition to steps(): "exp_avg.<parameter>", …, the tensors
   // themselves, not copies. A parameter with fewer updates than steps() has an int64 "updates.<parameter>".
   NamedTensors state() const;
-  // Frees the memory of the state, which is zero until load_state(): a process never has two states then.
-  void expect_state();
   // Loads a saved state: tensors that nothing else holds become its own, others are copied. Throws Error with the
   // name of a missing, unused or wrongly shaped tensor.
   void load_state(int64_t steps, NamedTensors tensors);

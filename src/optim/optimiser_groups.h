@@ -11,6 +11,7 @@ namespace tessera::train {
 struct ParameterGroup {
   NamedTensors parameters;
   double lr_scale = 1, weight_decay = 0;
+  bool state_follows = false;  // by load_state(): until then large state on the CPU takes no memory
 };
 
 // A user's rule for the parameters that match `pattern` (see matches()).

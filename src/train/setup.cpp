@@ -250,7 +250,7 @@ RunTask build_task(const Recipe& recipe, const RunData& data, const WeightsInfo&
   }
   for (const tasks::Part& part : run.parts)
     nn::set_checkpointing(*part.module, recipe.train.checkpoint_activations);
-  run.device = compute.device;
+  run.device = compute.device, run.continued = continued;
   const bool divided = nn::OwnRowsScope::rows() != nullptr;
   tasks::move(run.parts, divided ? torch::kCPU : compute.device, parameter_type(compute.precision));
   if (const std::string note = freeze(recipe, run.parts); !note.empty()) run.notes.push_back(note);
@@ -342,6 +342,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
                                                                   .layer_decay = common.layer_decay,
                                                                   .no_decay = no_decay,
                                                                   .rules = common.groups}));
+  for (ParameterGroup& group : groups) group.state_follows = model.continued;
   std::unique_ptr<Offload> copies;
   if (recipe.parallel.offload == parallel::Offloaded::optimiser) copies = std::make_unique<Offload>(trained);
   const NamedTensors& here = copies ? copies->here() : trained;

@@ -42,6 +42,7 @@ struct RunTask {
   std::unique_ptr<tasks::Task> task;
   std::vector<tasks::Part> parts;
   torch::Device device = torch::kCPU;  // where it computes; divided weights go there as rows
+  bool continued = false;              // a checkpoint with the optimiser's state follows
   NamedTensors state;                  // parameters and buffers of all parts
   std::set<std::string> frozen;        // frozen parameters, if checkpoints keep them in a separate file
   WeightsInfo info;                    // metadata for every weight file of the run

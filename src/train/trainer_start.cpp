@@ -198,7 +198,6 @@ void Trainer::restore(const StoredCheckpoint& stored) {
   store_.share_frozen(stored);
   restore_weights(WeightFile(stored.weights_path(kWeightsFile)));
   if (optimisation_.ema) optimisation_.ema->load_state(state_.ema_updates, load_parts(stored, kEmaFile));
-  optimisation_.optimiser->expect_state();
   // Earlier versions also stored moments of frozen parameters, which never changed.
   NamedTensors kept = load_parts(stored, kOptimiserFile);
   std::set<std::string> frozen;
