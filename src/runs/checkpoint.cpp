@@ -53,8 +53,7 @@ void verify_file(const std::string& directory, const ManifestFile& listed) {
   const MappedFile file(path);
   if (static_cast<int64_t>(file.bytes().size()) != listed.bytes)
     fail("'", path, "' has ", file.bytes().size(), " bytes, its manifest lists ", listed.bytes);
-  if (file.checksum() != listed.xxh3)
-    fail("'", path, "' is damaged: its checksum is not the manifest's");
+  if (file.checksum() != listed.xxh3) fail("'", path, "' is damaged: its checksum is not the manifest's");
 }
 
 // MappedFile rejects a pipe of this name instead of waiting for it.

@@ -104,8 +104,7 @@ WeightFile::~WeightFile() = default;
 std::string checksum_of_weights(const std::string& path) {
   if (!is_index_name(path)) return MappedFile(path).checksum();
   std::string all;
-  for (const auto& [file, tensors] : read_shard_index(path).files)
-    all += MappedFile(file).checksum();
+  for (const auto& [file, tensors] : read_shard_index(path).files) all += MappedFile(file).checksum();
   return checksum_of(std::as_bytes(std::span(all)));
 }
 
