@@ -34,17 +34,17 @@ bool owns_memory(const torch::Tensor& tensor) {
 }
 
 // Moves a tensor to a device, without its values if it is to be released.
-void bring(torch::Tensor whole, torch::Device device, bool release) {
-  if (whole.device() == device) return;
-  whole.set_data(release ? torch::empty(whole.sizes(), whole.options().device(device).requires_grad(false))
-                         : whole.variable_data().to(device));
+void bring(torch::Tensor whole, std::optional<torch::Device> device, bool release) {
+  if (!device || whole.device() == *device) return;
+  whole.set_data(release ? torch::empty(whole.sizes(), whole.options().device(*device).requires_grad(false))
+                         : whole.variable_data().to(*device));
 }
 
 }  // namespace
 
 DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                                const std::vector<std::vector<torch::Tensor>>& units,
-                               const std::vector<torch::Tensor>& rounded, torch::Device device)
+                               const std::vector<torch::Tensor>& rounded, std::optional<torch::Device> device)
     : axis_(axis), layout_(layout) {
   const torch::NoGradGuard no_grad;
   std::unordered_set<const c10::TensorImpl*> in_units, rounds;
@@ -59,7 +59,8 @@ DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const Nam
       continue;
     }
     ids_.emplace(identity, weights_.size());
-    const torch::Tensor part = layout_.cut(name, whole.variable_data()).clone().to(device);
+    const torch::Tensor part =
+        layout_.cut(name, whole.variable_data()).clone().to(device.value_or(whole.device()));
     bring(whole, device, /*release=*/in_units.contains(identity));
     const torch::Tensor raw = whole.variable_data();
     weights_.push_back({name, whole, raw, part, layout_.rows(name),

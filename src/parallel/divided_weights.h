@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -28,11 +29,11 @@ namespace tessera::parallel {
 class DividedWeights final : public nn::UnitKeeper {
  public:
   // `wholes`: all parameters, frozen ones too, the same in all processes of the axis; those of `units` are released. All
-  // must outlive this. `rounded`: floats of units that travel in bfloat16, since their readers round them. All move to
-  // `device`, those of units as rows alone.
+  // must outlive this. `rounded`: floats of units that travel in bfloat16, since their readers round them. With a
+  // `device` all move there, those of units as rows alone.
   DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                  const std::vector<std::vector<torch::Tensor>>& units,
-                 const std::vector<torch::Tensor>& rounded = {}, torch::Device device = torch::kCPU);
+                 const std::vector<torch::Tensor>& rounded = {}, std::optional<torch::Device> device = {});
 
   // Returns this process's rows of a tensor; null for a tensor that is not divided.
   const torch::Tensor* part(const torch::Tensor& whole) const;

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nn/units.h"
@@ -33,8 +34,8 @@ struct DividedBlocks {
   NamedTensors frozen = {};
   std::vector<torch::Tensor> rounded =
       {};  // weights that every reader rounds to bfloat16: they travel so to a block
-  torch::Device device =
-      torch::kCPU;  // where all of them go, one after the other, so that none has all of them whole
+  // Where all of them go, one after the other, so that it never has all of them whole; none: they stay.
+  std::optional<torch::Device> device = {};
 };
 
 class Shards {

@@ -71,7 +71,7 @@ TEST(ResidualOnGpu, BackwardIsTheGradientOfTheSum) {
   }
 }
 
-TEST(ResidualOnGpu, WithoutTheScalesGradientNothingElseIsWritten) {
+TEST(ResidualOnGpu, TheScalesGradientMayBeLeftOut) {
   const Case c{2, 9, 40, Element::bf16, Element::f32, true};
   Problem p(c);
   DeviceArray dx(c.branch, p.x.count());
@@ -79,6 +79,9 @@ TEST(ResidualOnGpu, WithoutTheScalesGradientNothingElseIsWritten) {
                {p.rows, c.width, p.x.rows(c.width), p.dy.rows(c.width), p.scale.as<float>(), 0,
                 dx.rows_out(c.width), nullptr, nullptr},
                {&dx});
+  std::vector<double> want;
+  for (int64_t i = 0; i < dx.count(); ++i) want.push_back(p.scale.get(i % c.width) * p.dy.get(i));
+  expect_rounded(dx, want, 1e-6, "dx");
 }
 
 }  // namespace
