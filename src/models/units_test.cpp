@@ -1,5 +1,6 @@
 // Stacks outside backbones read their blocks' weights in the passes of these blocks alone, and recomputed blocks give the
 // same gradients. tests/contract has the same for every backbone.
+#include "nn/layer_division_testing.h"
 #include "nn/units_testing.h"
 
 #include <gtest/gtest.h>
@@ -139,6 +140,27 @@ TEST(ModelUnits, Detr) {
     const Detr::Objects found = detr->forward(map, padding);
     return torch::cat({found.logits, found.boxes}, -1);
   });
+}
+
+// Tensor parallelism, also with fewer heads of keys than of queries and with unequal shares.
+TEST(ModelUnits, ProcessesDivideTheLayersOfLanguageModels) {
+  for (const LanguageKind kind : {LanguageKind::gpt2, LanguageKind::llama, LanguageKind::qwen2,
+                                  LanguageKind::bloom, LanguageKind::mpt}) {
+    SCOPED_TRACE(name_of(kind));
+    LanguageConfig config;
+    config.kind = kind, config.vocabulary = 20, config.context = 16;
+    config.dim = 24, config.depth = 2, config.heads = 6, config.hidden = 40;
+    if (kind == LanguageKind::llama) config.kv_heads = 3;
+    const auto make = [&] {
+      auto model = std::make_shared<LanguageModel>(config);
+      fill(*model);
+      return model;
+    };
+    for (const int64_t processes : {2, 3})
+      nn::expect_divides(processes, make, [](torch::nn::Module& module) {
+        return dynamic_cast<LanguageModel&>(module).forward({.ids = ids_of_two()});
+      });
+  }
 }
 
 }  // namespace

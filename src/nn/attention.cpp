@@ -1,6 +1,7 @@
 #include "nn/attention.h"
 
 #include "core/error.h"
+#include "nn/layer_division.h"
 #include "nn/quantised_attention.h"
 #include "nn/rope.h"
 #include "ops/attention.h"
@@ -48,6 +49,18 @@ ops::AttentionOptions options_of(const AttentionExtras& extras, const torch::Ten
   tables(extras.rotation, options.cos, options.sin);
   tables(extras.key_rotation, options.key_cos, options.key_sin);
   return options;
+}
+
+// Returns the extras for some of the heads.
+AttentionExtras of_heads(AttentionExtras extras, const Run& heads) {
+  const auto cut = [&](torch::Tensor& values) {  // [(batch,) heads or 1, …, …]
+    if (values.defined() && values.dim() >= 3 && values.size(-3) > 1)
+      values = values.narrow(-3, heads.first, heads.count);
+  };
+  cut(extras.bias);
+  cut(extras.rotation.angles);
+  cut(extras.key_rotation.angles);
+  return extras;
 }
 
 }  // namespace
@@ -121,7 +134,25 @@ torch::Tensor AttentionImpl::split(const torch::Tensor& x) const {
 }
 
 torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& extras) {
-  const torch::Tensor packed = pack(x);
+  const LayerDivision* const division = division_of(heads_);
+  if (!division || tapped(extras) || qkv_->quantised() || rounding_of(*this))
+    return mix_packed(pack(x), extras);
+  const Run heads = division->part_of(heads_);
+  const torch::Tensor in = enter_division(x, *division);
+  const torch::Tensor part =
+      product(in, rows_of(qkv_->weight, qkv_->bias, heads.channels(head_dim_), /*groups=*/3));
+  return mix_packed(part.view({in.size(0), in.size(1), 3, heads.count, head_dim_}), of_heads(extras, heads));
+}
+
+torch::Tensor AttentionImpl::output(const torch::Tensor& mixed, const Epilogue& epilogue) {
+  const LayerDivision* const division = division_of(heads_);
+  if (!division || mixed.size(-1) == proj_->weight.size(1)) return proj_->forward(mixed, epilogue);
+  const Run channels = division->part_of(heads_).channels(head_dim_);
+  return join_channels(mixed, proj_->weight, proj_->bias, channels, *division, epilogue);
+}
+
+// Attends with packed q, k and v [batch, tokens, 3, heads, d].
+torch::Tensor AttentionImpl::mix_packed(const torch::Tensor& packed, const AttentionExtras& extras) {
   if (AttentionRoundingImpl* rounding = rounding_of(*this)) {
     const torch::Tensor qkv = packed.permute({2, 0, 3, 1, 4});
     return merge(rounding->forward(qkv[0], qkv[1], qkv[2], extras));

@@ -39,7 +39,7 @@ torch::Tensor attend(const torch::Tensor& q, const torch::Tensor& k, const torch
 
 // Self-attention over all tokens. Parameters qkv, proj, and with qk_norm a LayerNorm over each head's q and
 // k. `head_dim`: channels of a head, 0 = width / heads.
-class AttentionImpl : public torch::nn::Module {
+class AttentionImpl : public torch::nn::Module, public DividedLayer {
  public:
   AttentionImpl(int64_t width, int64_t heads, bool qkv_bias = true, bool qk_norm = false,
                 bool proj_bias = true, int64_t head_dim = 0);
@@ -52,11 +52,9 @@ class AttentionImpl : public torch::nn::Module {
   int64_t mix_macs(int64_t tokens) const;                // of mix() over one sequence
   int64_t output_macs() const { return proj_->macs(); }  // per token
   // The two halves of forward: the attended values of all heads, concatenated [batch, tokens, width]; and
-  // their output projection, for any shape [..., width].
+  // their output projection, for any shape [..., width]. In a divided layer the width is that of this process's heads.
   torch::Tensor mix(const DeferredNorm& x, const AttentionExtras& extras = {});
-  torch::Tensor output(const torch::Tensor& mixed, const Epilogue& epilogue = {}) {
-    return proj_->forward(mixed, epilogue);
-  }
+  torch::Tensor output(const torch::Tensor& mixed, const Epilogue& epilogue = {});
   // Parts of these: q, k and v [batch, heads, tokens, d], not rotated; splitting [batch, tokens, width] into
   // heads; merging heads.
   std::array<torch::Tensor, 3> project(const DeferredNorm& x) { return unpack(pack(x)); }
@@ -66,9 +64,11 @@ class AttentionImpl : public torch::nn::Module {
   // From now on, quantises q, k, v and the probabilities to 2^bits learned levels, in a submodule `rounding`
   // (nn/quantised_attention.h); only for whole sequences.
   void quantise(int64_t bits);
+  int64_t most_parts() const override { return heads_; }
 
  private:
   torch::Tensor pack(const DeferredNorm& x);
+  torch::Tensor mix_packed(const torch::Tensor& packed, const AttentionExtras& extras);
   std::array<torch::Tensor, 3> unpack(const torch::Tensor& packed);
   int64_t heads_, head_dim_;
   Linear qkv_{nullptr}, proj_{nullptr};

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "nn/layer_division.h"
 #include "ops/inference.h"
 
 namespace tessera::nn {
@@ -56,8 +57,8 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     torch::autograd::variable_list saved{x};
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
-    ctx->saved_data["function"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Holder>(function, UnitScope::keeper()));
+    ctx->saved_data["function"] = c10::IValue::make_capsule(
+        c10::make_intrusive<Holder>(function, UnitScope::keeper(), LayerDivisionScope::current()));
     const c10::DeviceType device = x.device().type();
     ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(device);
     ctx->saved_data["autocast_type"] = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
@@ -73,6 +74,7 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     const auto holder = ctx->saved_data["function"].toCapsule();
     const auto& function = static_cast<Holder&>(*holder).function;
     const UnitScope units(static_cast<Holder&>(*holder).keeper);
+    const LayerDivisionScope layers(static_cast<Holder&>(*holder).division);
     const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool(),
                                  static_cast<torch::ScalarType>(ctx->saved_data["autocast_type"].toInt()));
     const torch::AutoGradMode with_gradients(true);
@@ -94,9 +96,11 @@ struct Recompute : public torch::autograd::Function<Recompute> {
 
   // Carries the function through saved_data.
   struct Holder : torch::CustomClassHolder {
-    Holder(std::shared_ptr<Body> f, UnitKeeper* k) : function(std::move(f)), keeper(k) {}
+    Holder(std::shared_ptr<Body> f, UnitKeeper* k, const LayerDivision* d)
+        : function(std::move(f)), keeper(k), division(d) {}
     std::shared_ptr<Body> function;
-    UnitKeeper* keeper;  // of the units that the function runs
+    UnitKeeper* keeper;             // of the units that the function runs
+    const LayerDivision* division;  // of its layers
   };
 };
 

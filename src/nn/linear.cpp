@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "nn/init.h"
+#include "nn/layer_division.h"
 #include "ops/inference.h"
 #include "ops/linear.h"
 #include "ops/lsq.h"
@@ -98,9 +99,37 @@ torch::Tensor LinearImpl::activated(const DeferredNorm& in, kernels::Activation 
   return ops::linear(rounded(x), parameters, {}, *cache_, norm);
 }
 
+namespace {
+
+// Returns the division of this thread if it divides an MLP with this last layer.
+const LayerDivision* division_of(const LinearImpl& last) {
+  return last.quantised() ? nullptr : nn::division_of(last.weight.size(1));
+}
+
+// Computes an MLP in parts. `hidden` returns some of the hidden channels, from the input and the run of these channels.
+template <class Hidden>
+torch::Tensor divided_mlp(const DeferredNorm& x, const LinearImpl& last, const LayerDivision& division,
+                          const Epilogue& epilogue, const Hidden& hidden) {
+  const Run channels = division.part_of(last.weight.size(1));
+  const torch::Tensor part = hidden(enter_division(x, division), channels);
+  return join_channels(part, last.weight, last.bias, channels, division, epilogue);
+}
+
+}  // namespace
+
 MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
   fc1 = register_module("fc1", Linear(width, hidden, with_bias));
   fc2 = register_module("fc2", Linear(hidden, width, with_bias));
+}
+
+torch::Tensor MlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
+  const LayerDivision* const division = division_of(*fc2);
+  if (!division) return fc2->forward(fc1->forward_gelu(x), epilogue);
+  return divided_mlp(x, *fc2, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+    ops::LinearParameters first = rows_of(fc1->weight, fc1->bias, channels);
+    first.activation = kernels::Activation::gelu;
+    return product(in, first);
+  });
 }
 
 int64_t llama_hidden(int64_t width) { return (8 * width / 3 + 255) / 256 * 256; }
@@ -112,6 +141,13 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
 }
 
 torch::Tensor SwiGluImpl::forward(const DeferredNorm& in, const Epilogue& epilogue) {
+  if (const LayerDivision* const division = division_of(*down_))
+    return divided_mlp(in, *down_, *division, epilogue, [&](const torch::Tensor& part, const Run& channels) {
+      ops::LinearParameters first = rows_of(up_->weight, {}, channels);
+      first.activation = kernels::Activation::silu_gate;
+      first.gate = rows_of(gate_->weight, {}, channels).weight;
+      return product(part, first);
+    });
   const auto [x, norm] = up_->seen(gate_->seen(in));
   if (up_->quantised())
     return down_->forward(ops::activation(ops::ActivationKind::silu, gate_(x), up_(x)), epilogue);
@@ -126,9 +162,22 @@ PackedSwiGluImpl::PackedSwiGluImpl(int64_t width, int64_t hidden) {
   w3_ = register_module("w3", Linear(hidden, width));
 }
 
+namespace {
+
+// silu(gate) * up for packed = [gate; up].
+torch::Tensor gated(const torch::Tensor& packed) {
+  const std::vector<torch::Tensor> halves = packed.chunk(2, -1);
+  return ops::activation(ops::ActivationKind::silu, halves[0], halves[1]);
+}
+
+}  // namespace
+
 torch::Tensor PackedSwiGluImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
-  const std::vector<torch::Tensor> halves = w12_(x).chunk(2, -1);
-  return w3_->forward(ops::activation(ops::ActivationKind::silu, halves[0], halves[1]), epilogue);
+  if (const LayerDivision* const division = division_of(*w3_))
+    return divided_mlp(x, *w3_, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+      return gated(product(in, rows_of(w12_->weight, w12_->bias, channels, /*groups=*/2)));
+    });
+  return w3_->forward(gated(w12_(x)), epilogue);
 }
 
 AnyMlpImpl::AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bias) : kind_(kind) {
@@ -139,16 +188,37 @@ AnyMlpImpl::AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bi
   fc2_ = register_module("fc2", Linear(gated ? hidden / 2 : hidden, width, with_bias));
 }
 
+namespace {
+
+torch::Tensor activated(const torch::Tensor& hidden, MlpForm form) {
+  switch (form) {
+    case MlpForm::gelu:
+      return ops::activation(ops::ActivationKind::gelu, hidden);
+    case MlpForm::gelu_tanh:
+      return ops::activation(ops::ActivationKind::gelu_tanh, hidden);
+    case MlpForm::relu:
+      return torch::relu(hidden);
+    case MlpForm::silu:
+      return ops::activation(ops::ActivationKind::silu, hidden);
+    case MlpForm::quick_gelu:
+      return hidden * torch::sigmoid(1.702 * hidden);
+    case MlpForm::swiglu_packed:
+      return gated(hidden);
+  }
+  fail("an MLP of an unknown form");
+}
+
+}  // namespace
+
 torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
+  if (const LayerDivision* const division = division_of(*fc2_))
+    return divided_mlp(x, *fc2_, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+      const int64_t groups = kind_ == MlpForm::swiglu_packed ? 2 : 1;
+      return activated(product(in, rows_of(fc1_->weight, fc1_->bias, channels, groups)), kind_);
+    });
   if (kind_ == MlpForm::gelu) return fc2_->forward(fc1_->forward_gelu(x), epilogue);
   if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
-  const torch::Tensor hidden = fc1_->forward(x);
-  if (kind_ == MlpForm::relu) return fc2_->forward(torch::relu(hidden), epilogue);
-  if (kind_ == MlpForm::silu)
-    return fc2_->forward(ops::activation(ops::ActivationKind::silu, hidden), epilogue);
-  if (kind_ == MlpForm::quick_gelu) return fc2_->forward(hidden * torch::sigmoid(1.702 * hidden), epilogue);
-  const std::vector<torch::Tensor> halves = hidden.chunk(2, -1);
-  return fc2_->forward(ops::activation(ops::ActivationKind::silu, halves[0], halves[1]), epilogue);
+  return fc2_->forward(activated(fc1_->forward(x), kind_), epilogue);
 }
 
 }  // namespace tessera::nn

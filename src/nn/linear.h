@@ -67,14 +67,21 @@ class LinearImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Linear);
 
+// A layer that several processes can divide (nn/layer_division.h).
+class DividedLayer {
+ public:
+  virtual ~DividedLayer() = default;
+  // Returns the largest number of processes that divide it.
+  virtual int64_t most_parts() const = 0;
+};
+
 // fc2(gelu(fc1 x)), exact GELU (Hendrycks & Gimpel 2016), as in ViT.
-class MlpImpl : public torch::nn::Module {
+class MlpImpl : public torch::nn::Module, public DividedLayer {
  public:
   MlpImpl(int64_t width, int64_t hidden, bool with_bias = true);
-  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {}) {
-    return fc2->forward(fc1->forward_gelu(x), epilogue);
-  }
+  torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return fc1->macs() + fc2->macs(); }
+  int64_t most_parts() const override { return fc2->weight.size(1); }
   Linear fc1{nullptr}, fc2{nullptr};
 };
 TORCH_MODULE(Mlp);
@@ -88,11 +95,12 @@ inline constexpr SwiGluNames kVisionLlamaNames{"c_fc1", "c_fc2", "c_proj"},
     kImageLlamaNames{"fc1", "fc3", "fc2"};
 // Returns two thirds of 4 * width, rounded up to a multiple of 256.
 int64_t llama_hidden(int64_t width);
-class SwiGluImpl : public torch::nn::Module {
+class SwiGluImpl : public torch::nn::Module, public DividedLayer {
  public:
   SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return 3 * down_->macs(); }
+  int64_t most_parts() const override { return down_->weight.size(1); }
 
  private:
   Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
@@ -102,11 +110,12 @@ TORCH_MODULE(SwiGlu);
 
 // The same with biases and a single matrix for gate and up: parameters w12 = [gate; up] and w3 (mmpretrain's
 // SwiGLUFFNFused).
-class PackedSwiGluImpl : public torch::nn::Module {
+class PackedSwiGluImpl : public torch::nn::Module, public DividedLayer {
  public:
   PackedSwiGluImpl(int64_t width, int64_t hidden);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return w12_->macs() + w3_->macs(); }
+  int64_t most_parts() const override { return w3_->weight.size(1); }
 
  private:
   Linear w12_{nullptr}, w3_{nullptr};
@@ -119,11 +128,12 @@ TORCH_MODULE(PackedSwiGlu);
 enum class MlpForm { gelu, gelu_tanh, quick_gelu, relu, silu, swiglu_packed };
 
 // Parameters fc1 and fc2, of [hidden, width] and [width, hidden] (swiglu_packed: [width, hidden / 2]).
-class AnyMlpImpl : public torch::nn::Module {
+class AnyMlpImpl : public torch::nn::Module, public DividedLayer {
  public:
   AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bias = true);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return fc1_->macs() + fc2_->macs(); }  // per token
+  int64_t most_parts() const override { return fc2_->weight.size(1); }
 
  private:
   MlpForm kind_;

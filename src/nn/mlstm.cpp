@@ -180,6 +180,24 @@ ops::MlstmMixerOptions mixer_options(const MlstmLayerOptions& layer, const Trave
           .value_conv = layer.value_conv};
 }
 
+// Returns the parameters for the channels of some heads. The gates' weights are [all heads, inputs of these channels].
+ops::MlstmMixerParameters of_channels(ops::MlstmMixerParameters p, const Run& heads, const Run& channels) {
+  const int64_t inner = p.norm_weight.size(0), block = p.q_weight.size(-1);
+  const auto cut = [](torch::Tensor& tensor, const Run& rows) {
+    if (tensor.defined()) tensor = tensor.narrow(0, rows.first, rows.count);
+  };
+  for (torch::Tensor* each :
+       {&p.conv_weight, &p.conv_bias, &p.k_conv_weight, &p.k_conv_bias, &p.v_conv_weight, &p.v_conv_bias,
+        &p.q_bias, &p.k_bias, &p.v_bias, &p.norm_weight, &p.norm_bias, &p.skip})
+    cut(*each, channels);
+  for (torch::Tensor* each : {&p.q_weight, &p.k_weight, &p.v_weight})
+    cut(*each, {channels.first / block, channels.count / block});
+  for (torch::Tensor* each : {&p.input_weight, &p.forget_weight})
+    *each = each->unflatten(1, {-1, inner}).narrow(2, channels.first, channels.count).flatten(1);
+  for (torch::Tensor* each : {&p.input_bias, &p.forget_bias}) cut(*each, heads);
+  return p;
+}
+
 // The implicit attention of one direction, rows and columns in the image's token order.
 torch::Tensor mixing_of(const torch::Tensor& u, const ops::MlstmMixerParameters& p,
                         const ops::MlstmMixerOptions& options, const TokenGrid& grid,
@@ -194,12 +212,43 @@ torch::Tensor mixing_of(const torch::Tensor& u, const ops::MlstmMixerParameters&
 torch::Tensor MlstmLayerImpl::mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                                   ops::MlstmState* last) const {
   const ops::MlstmMixerParameters p = parameters_of(branch);
-  const Traversal& direction = branch.direction;
-  ops::MlstmMixerOptions options = mixer_options(options_, direction, grid, branch.cell->outnorm->eps());
+  ops::MlstmMixerOptions options =
+      mixer_options(options_, branch.direction, grid, branch.cell->outnorm->eps());
   options.last = last;
+  return walk(branch.direction, u, grid, p, options);
+}
+
+torch::Tensor MlstmLayerImpl::walk(const Traversal& direction, const torch::Tensor& u, const TokenGrid& grid,
+                                   const ops::MlstmMixerParameters& p,
+                                   const ops::MlstmMixerOptions& options) {
   if (!direction.columns && !direction.mirrored) return ops::mlstm_mixer(u, p, options);
   const torch::Tensor order = ops::kept_on(u.device(), walk_order(grid, direction));
   return ops::mlstm_mixer(u.index_select(1, order), p, options).index_select(1, order.argsort());
+}
+
+torch::Tensor MlstmLayerImpl::mix_part(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                                       const LayerDivision& division) const {
+  const Run heads = division.part_of(options_.heads), channels = channels_of(heads);
+  ops::MlstmMixerOptions options =
+      mixer_options(options_, branch.direction, grid, branch.cell->outnorm->eps());
+  options.heads = heads.count;
+  options.whole_gates = [&](const torch::Tensor& terms) {
+    return sum_in_division(terms, division).narrow(-1, heads.first, heads.count);
+  };
+  return walk(branch.direction, u, grid, of_channels(parameters_of(branch), heads, channels), options);
+}
+
+torch::Tensor MlstmLayerImpl::forward_part(const torch::Tensor& x, const TokenGrid& grid,
+                                           const Epilogue& epilogue, const LayerDivision& division) const {
+  const Run channels = channels_of(division.part_of(options_.heads));
+  const torch::Tensor u =
+      product(enter_division(x, division), rows_of(proj_up_->weight, proj_up_->bias, channels, /*groups=*/2));
+  torch::Tensor sum;
+  for (const Branch& branch : branches_) {
+    const torch::Tensor y = mix_part(branch, u, grid, division);
+    sum = sum.defined() ? sum + y : y;
+  }
+  return join_channels(sum, proj_down_->weight, proj_down_->bias, channels, division, epilogue);
 }
 
 torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& grid, const Epilogue& epilogue,
@@ -207,6 +256,10 @@ torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& g
   const torch::Tensor& x = in.x;
   check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
         " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
+  const Epilogue end = gamma_.defined() ? Epilogue{gamma_, epilogue.residual} : epilogue;
+  if (const LayerDivision* const division = division_of(most_parts());
+      division && !taps && !proj_up_->quantised())
+    return forward_part(in, grid, end, *division);
   const torch::Tensor u = proj_up_(in);
   torch::Tensor sum;
   for (size_t i = 0; i < branches_.size(); ++i) {
@@ -228,7 +281,7 @@ torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& g
     }
     sum = sum.defined() ? sum + y : y;
   }
-  return proj_down_->forward(sum, gamma_.defined() ? Epilogue{gamma_, epilogue.residual} : epilogue);
+  return proj_down_->forward(sum, end);
 }
 
 torch::Tensor MlstmLayerImpl::step(const DeferredNorm& x, ops::MlstmMixerState& state,

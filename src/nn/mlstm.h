@@ -10,6 +10,7 @@
 
 #include "nn/context.h"
 #include "nn/init.h"
+#include "nn/layer_division.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "ops/mlstm_mixer.h"
@@ -80,7 +81,7 @@ struct MlstmLayerOptions {
 
 // The whole layer: proj_up, the mixer of ops/mlstm_mixer.h in each direction, proj_down. As in the training
 // source, the parameters of the second direction end in "_rev", of others in "_du", "_ud", "_mirror", ….
-class MlstmLayerImpl : public torch::nn::Module {
+class MlstmLayerImpl : public torch::nn::Module, public DividedLayer {
  public:
   explicit MlstmLayerImpl(const MlstmLayerOptions& options);
   // x [batch, grid.tokens(), width] -> the same. Taps receive the state after the last token:
@@ -93,6 +94,10 @@ class MlstmLayerImpl : public torch::nn::Module {
   // The linear maps and convolutions for one token.
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
+  // Heads; 1 if a head's channels are not whole blocks of q, k and v.
+  int64_t most_parts() const override {
+    return options_.inner / options_.heads % options_.block == 0 ? options_.heads : 1;
+  }
 
  private:
   struct Convolution : torch::nn::Module {
@@ -112,6 +117,15 @@ class MlstmLayerImpl : public torch::nn::Module {
   // `last` receives the state after the last token, unless null.
   torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                     ops::MlstmState* last) const;
+  // Mixes the channels of this process's heads, u [batch, tokens, 2 * channels].
+  torch::Tensor mix_part(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                         const LayerDivision& division) const;
+  static torch::Tensor walk(const Traversal& direction, const torch::Tensor& u, const TokenGrid& grid,
+                            const ops::MlstmMixerParameters& parameters,
+                            const ops::MlstmMixerOptions& options);
+  torch::Tensor forward_part(const torch::Tensor& x, const TokenGrid& grid, const Epilogue& epilogue,
+                             const LayerDivision& division) const;
+  Run channels_of(const Run& heads) const { return heads.channels(options_.inner / options_.heads); }
 
   MlstmLayerOptions options_;
   Linear proj_up_{nullptr}, proj_down_{nullptr};

@@ -151,9 +151,7 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
   if (p.activation == Activation::gelu_tanh) y = activation(ActivationKind::gelu_tanh, y);
   if (p.activation == Activation::silu_gate)
     y = activation(ActivationKind::silu, product(x, p.gate, torch::Tensor()), y);
-  if (p.scale.defined() && residual.defined()) return add_scaled(residual, y, p.scale);
-  if (p.scale.defined()) y = y * beside(p.scale, y);
-  return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
+  return add_scaled(residual, y, p.scale);
 }
 
 }  // namespace
@@ -408,9 +406,8 @@ struct LinearNode : torch::autograd::Function<LinearNode> {
 torch::Tensor linear_with_gradients(const torch::Tensor& x, const LinearParameters& p,
                                     const torch::Tensor& residual, LinearCache& cache) {
   if (p.activation != Activation::none && (p.scale.defined() || residual.defined())) {
-    torch::Tensor y = linear_with_gradients(x, {p.weight, p.bias, p.activation, p.gate}, {}, cache);
-    if (p.scale.defined()) y = y * beside(p.scale, y);
-    return residual.defined() ? (residual + y).to(residual.scalar_type()) : y;
+    const torch::Tensor y = linear_with_gradients(x, {p.weight, p.bias, p.activation, p.gate}, {}, cache);
+    return add_scaled(residual, y, p.scale);
   }
   const auto given = [](const torch::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;

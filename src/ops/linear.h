@@ -59,7 +59,7 @@ using ActivationKind = kernels::gpu::ActivationKind;
 torch::Tensor activation(ActivationKind kind, const torch::Tensor& x, const torch::Tensor& gate = {});
 
 // Returns residual + scale x in the residual's type, by one kernel likewise. `scale` is as in LinearParameters; x has the
-// residual's shape.
+// residual's shape. An undefined scale is 1, an undefined residual 0.
 torch::Tensor add_scaled(const torch::Tensor& residual, const torch::Tensor& x, const torch::Tensor& scale);
 
 // While it lives, linear layers of this thread free a weight when they pack it. Its sizes are kept, its

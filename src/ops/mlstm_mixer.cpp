@@ -108,8 +108,11 @@ CellInputs cell_inputs(const torch::Tensor& u_in, const MlstmMixerParameters& p,
   const torch::Tensor v =
       headwise_linear(options.value_conv ? read(p.v_conv_weight, p.v_conv_bias) : x, p.v_weight, p.v_bias);
   const torch::Tensor seen = options.paper_cell ? x : torch::cat({q, k, v}, -1);
-  const torch::Tensor i = widened(torch::linear(seen, p.input_weight, p.input_bias)).transpose(1, 2);
-  const torch::Tensor f = widened(torch::linear(seen, p.forget_weight, p.forget_bias)).transpose(1, 2);
+  const auto gate = [&](const torch::Tensor& weight, const torch::Tensor& bias) {
+    if (!options.whole_gates) return widened(torch::linear(seen, weight, bias)).transpose(1, 2);
+    return (options.whole_gates(widened(torch::linear(seen, weight))) + bias).transpose(1, 2);
+  };
+  const torch::Tensor i = gate(p.input_weight, p.input_bias), f = gate(p.forget_weight, p.forget_bias);
   return {q, k, v, i, f, a, z};
 }
 
@@ -125,8 +128,8 @@ CellInputs inputs_on_gpu(const torch::Tensor& u, const MlstmMixerParameters& p,
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
   const bool grid = p.conv_weight.defined() && p.conv_weight.dim() == 4;
   const bool known = p.conv_weight.defined() && (grid || options.causal) && options.off_grid.empty() &&
-                     !options.paper_cell && !options.value_conv && !p.k_conv_weight.defined() &&
-                     p.q_weight.size(-1) == 4 && u.stride(2) == 1 &&
+                     !options.paper_cell && !options.value_conv && !options.whole_gates &&
+                     !p.k_conv_weight.defined() && p.q_weight.size(-1) == 4 && u.stride(2) == 1 &&
                      (!grid || (tokens > 0 && options.rows * options.columns == tokens));
   const auto place = gpu_place(u);
   if (!known || !place || torch::GradMode::is_enabled()) return {};

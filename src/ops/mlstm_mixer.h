@@ -11,6 +11,7 @@
 #include "ops/torch.h"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "kernels/mlstm_mixer/mlstm_mixer.h"
@@ -39,7 +40,10 @@ struct MlstmMixerOptions {
   // The cell as in the Vision-LSTM paper (eq. 3 to 9): gates linear in x, an exponential forget gate, a key
   // bias not divided by sqrt(d), no eps, sigmoid(z) as the output gate.
   bool paper_cell = false;
-  bool value_conv = false;     // v has its convolution too
+  bool value_conv = false;  // v has its convolution too
+  // For the channels of some heads alone: from the gates [batch, tokens, all heads] without bias that these channels give,
+  // returns the gates of these heads with what the other channels give. Gate biases are those of these heads.
+  std::function<torch::Tensor(const torch::Tensor&)> whole_gates = {};
   MlstmState* last = nullptr;  // receives the state after the last token of the walk
 };
 

@@ -91,6 +91,8 @@ torch::Tensor on_gpu(const torch::Tensor& residual_in, const torch::Tensor& x_in
 }  // namespace
 
 torch::Tensor add_scaled(const torch::Tensor& residual, const torch::Tensor& x, const torch::Tensor& scale) {
+  if (!scale.defined()) return residual.defined() ? (residual + x).to(residual.scalar_type()) : x;
+  if (!residual.defined()) return x * beside(scale, x);
   if (const torch::Tensor y = on_gpu(residual, x, scale); y.defined()) return y;
   return (residual + x * beside(scale, x)).to(residual.scalar_type());
 }

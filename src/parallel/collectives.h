@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/layer_division.h"
 #include "parallel/axis.h"
 
 namespace tessera::parallel {
@@ -25,6 +26,18 @@ torch::Tensor scatter_sum_over(const torch::Tensor& whole, const std::vector<int
 // Cuts the first dimension into one part for each process and returns the parts received, in the order of
 // ranks. Throws Error if the size of the axis does not divide it.
 torch::Tensor all_to_all_over(const torch::Tensor& parts, const Axis& axis);
+
+// The processes of an axis, which divide layers. `axis` must outlive it.
+class AxisDivision final : public nn::LayerDivision {
+ public:
+  explicit AxisDivision(const Axis& axis) : axis_(axis) {}
+  int64_t rank() const override { return axis_.rank(); }
+  int64_t size() const override { return axis_.size(); }
+  void sum(const torch::Tensor& values) const override { axis_.sum(values); }
+
+ private:
+  const Axis& axis_;
+};
 
 // Returns the rows [count, …] of the process `by` places before (cyclic); `rows` go `by` places on.
 torch::Tensor shift_over(const torch::Tensor& rows, int64_t count, int by, const Axis& axis);

@@ -24,7 +24,7 @@ struct GradientMean::State {
 
 GradientMean::GradientMean(World& world, const std::vector<torch::Tensor>& parameters, bool may_skip)
     : state_(std::make_unique<State>()) {
-  if (world.samples().size() == 1) return;
+  if (world.all().size() == 1) return;
   // Gradients arrive in roughly reverse order, so the last bucket is ready first.
   auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(
       parameters, {c10d::kDefaultFirstBucketBytes, c10d::kDefaultBucketBytesCap},

@@ -148,8 +148,8 @@ std::vector<const Axis*> axes_of(const World& world) {
     if (const Axis& axis = world.axis(static_cast<AxisName>(i)); axis.size() > 1) axes.push_back(&axis);
   std::set<std::string> names;
   for (const Axis* axis : axes) names.insert(axis->name());
-  if (const Axis& samples = world.samples(); samples.size() > 1 && !names.contains(samples.name()))
-    axes.push_back(&samples);
+  for (const Axis* product : {&world.samples(), &world.holders()})
+    if (product->size() > 1 && names.insert(product->name()).second) axes.push_back(product);
   return axes;
 }
 

@@ -125,12 +125,16 @@ namespace {
 void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero) {
   for (size_t i = 0; i < kAxes; ++i) {
     const auto axis = static_cast<AxisName>(i);
-    if (degrees[i] == 1 || axis == AxisName::replicate || (axis == AxisName::shard && with_zero)) continue;
+    if (degrees[i] == 1 || axis == AxisName::replicate || axis == AxisName::tensor ||
+        (axis == AxisName::shard && with_zero))
+      continue;
     const std::string setting =
         text(key_of(i), " = ", degrees[i] == kAuto ? "\"auto\"" : std::to_string(degrees[i]));
     if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1, 2 or 3");
     fail_usage(setting,
-               ": training divides processes over parallel.replicate and parallel.shard only; leave it at 1");
+               ": training divides processes over parallel.replicate, parallel.shard and parallel.tensor "
+               "only; leave it at "
+               "1");
   }
 }
 

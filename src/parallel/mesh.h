@@ -32,7 +32,7 @@ struct ParallelConfig {
     v("replicate", replicate, "processes that hold all weights and share a batch, or \"auto\"");
     v("shard", shard, "processes that share a batch and divide weights, or \"auto\"");
     v("context", context, "processes that divide the tokens of a sample, or \"auto\"");
-    v("tensor", tensor, "processes that divide the layers, or \"auto\"");
+    v("tensor", tensor, "processes with the same samples that divide heads and hidden channels, or \"auto\"");
     v("pipeline", pipeline, "processes that each hold a range of layers, or \"auto\"");
     v("zero", zero, between(0, 3),
       "divided over shard (by default all processes): 0 = nothing, 1 = the optimiser's state and the moving "
@@ -67,7 +67,7 @@ class Mesh {
 void check_degrees(const ParallelConfig& config);
 
 // Throws a usage error that names the first axis with a degree above 1 that training does not divide: all except
-// `replicate`, and `shard` with parallel.zero.
+// `replicate` and `tensor`, and `shard` with parallel.zero.
 void require_trainable(const ParallelConfig& config, const Mesh& mesh);
 // The same before the number of processes is known.
 void require_trainable(const ParallelConfig& config);

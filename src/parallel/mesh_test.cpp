@@ -67,10 +67,10 @@ TEST(Mesh, WrongDegreesAreRefusedInOneLine) {
   const auto refusal = [](const ParallelConfig& config, int64_t processes) {
     return error_of([&] { require_trainable(config, Mesh(config, processes)); });
   };
-  EXPECT_EQ(refusal(degrees(2, 1, 1, 2, 1), 4),
-            "parallel.tensor = 2: training divides processes over parallel.replicate and parallel.shard "
-            "only; leave "
-            "it at 1");
+  EXPECT_EQ(refusal(degrees(2, 1, 2, 1, 1), 4),
+            "parallel.context = 2: training divides processes over parallel.replicate, parallel.shard and "
+            "parallel.tensor only; leave it at 1");
+  EXPECT_NO_THROW(require_trainable(degrees(2, 1, 1, 2, 1), Mesh(degrees(2, 1, 1, 2, 1), 4)));
   EXPECT_EQ(refusal(degrees(2, 2, 1, 1, 1), 4),
             "parallel.shard = 2 divides nothing: set parallel.zero to 1, 2 or 3");
   EXPECT_EQ(error_of([] { require_trainable(degrees(1, "auto", 1, 1, 1)); }),

@@ -124,8 +124,8 @@ struct Shards::State {
 
   std::unique_ptr<DividedWeights> divided(NamedTensors all, const DividedBlocks& blocks) const {
     all.insert(all.end(), blocks.frozen.begin(), blocks.frozen.end());
-    return std::make_unique<DividedWeights>(world.axis(AxisName::shard), layout, all, blocks.units,
-                                            blocks.rounded, blocks.device);
+    return std::make_unique<DividedWeights>(world.holders(), layout, all, blocks.units, blocks.rounded,
+                                            blocks.device);
   }
   NamedTensors rows_of(const NamedTensors& tensors) const {
     NamedTensors rows;
@@ -191,7 +191,7 @@ struct Shards::State {
     started[b] = 1;
     const torch::NoGradGuard no_grad;
     const Bucket& bucket = buckets[b];
-    const Axis& axis = world.axis(AxisName::shard);
+    const Axis& axis = world.holders();
     for (const size_t i : bucket.tensors) pack(i);
     const torch::Tensor flat = numbers_of(b);
     numbers[b].reset();
@@ -218,10 +218,10 @@ struct Shards::State {
     const torch::NoGradGuard no_grad;
     const torch::Tensor counts = torch::empty({std::ssize(used)}, torch::kInt64);
     std::copy(used.begin(), used.end(), counts.mutable_data_ptr<int64_t>());
-    world.samples().sum(counts);
+    world.all().sum(counts);
     const auto* in_processes = counts.const_data_ptr<int64_t>();
     for (size_t b = 0; b < buckets.size(); ++b) {
-      sums[b].div_(world.samples().size());
+      sums[b].div_(world.all().size());
       int64_t offset = 0;
       for (const size_t i : buckets[b].tensors) {
         torch::Tensor part = parts[i].second;
@@ -315,7 +315,7 @@ void Shards::gather(const NamedTensors& all) const {
   if (state_->weights) state_->weights->gather(all);
   const NamedTensors wholes = undivided(all);
   const Layout& layout = state_->layout;
-  const Axis& axis = state_->world.axis(AxisName::shard);
+  const Axis& axis = state_->world.holders();
   const std::vector<Bucket> buckets = make_buckets(layout, wholes, /*backwards=*/false);
   std::deque<std::pair<torch::Tensor, Axis::Wait>> in_flight;
   size_t taken = 0;
@@ -342,21 +342,21 @@ void Shards::gather(const NamedTensors& all) const {
 }
 
 bool Shards::owns(const std::string& name) const {
-  return state_->layout.owner(name) == state_->world.axis(AxisName::shard).rank();
+  return state_->layout.owner(name) == state_->world.holders().rank();
 }
 
 torch::Tensor Shards::join(const std::string& name, const torch::Tensor& part) const {
-  return state_->layout.join(name, part, state_->world.axis(AxisName::shard), state_->layout.owner(name));
+  return state_->layout.join(name, part, state_->world.holders(), state_->layout.owner(name));
 }
 
 torch::Tensor Shards::join_at_first(const std::string& name, const torch::Tensor& part) const {
-  return state_->layout.join(name, part, state_->world.axis(AxisName::shard), 0);
+  return state_->layout.join(name, part, state_->world.holders(), 0);
 }
 
 bool Shards::first_copy() const { return state_->world.axis(AxisName::replicate).rank() == 0; }
 
 double Shards::norm_of_all(double own, double p) const {
-  const Axis& axis = state_->world.axis(AxisName::shard);
+  const Axis& axis = state_->world.holders();
   const torch::Tensor norms = axis.gather(torch::full({1}, own, torch::kFloat64),
                                           std::vector<int64_t>(static_cast<size_t>(axis.size()), 1));
   return at::linalg_vector_norm(norms, p).item<double>();

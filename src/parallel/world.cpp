@@ -187,12 +187,15 @@ void World::make_axes() {
     const auto axis = static_cast<AxisName>(i);
     axes_[i] = make_axis(tessera::name_of(axis), mesh_.group_of(rank_, {axis}));
   }
-  const int64_t replicate = mesh_.degree(AxisName::replicate), shard = mesh_.degree(AxisName::shard);
-  samples_ = shard == 1 ? axis(AxisName::replicate)
-             : replicate == 1
-                 ? axis(AxisName::shard)
-                 : make_axis("samples", mesh_.group_of(rank_, {AxisName::replicate, AxisName::shard}));
-  group_->make_gradients(samples_);
+  samples_ = make_product("samples", AxisName::replicate, AxisName::shard);
+  holders_ = make_product("holders", AxisName::shard, AxisName::tensor);
+  // Processes with the same samples have gradients of the same loss, whose mean is the same.
+  group_->make_gradients(mesh_.degree(AxisName::tensor) == 1 ? samples_ : all_);
+}
+
+Axis World::make_product(const std::string& name, AxisName first, AxisName second) {
+  if (mesh_.degree(second) == 1) return axis(first);
+  return mesh_.degree(first) == 1 ? axis(second) : make_axis(name, mesh_.group_of(rank_, {first, second}));
 }
 
 void World::Group::make_gradients(const Axis& samples) {

@@ -49,10 +49,12 @@ class World {
   // Divides the processes over axes; at first all are on `replicate`. Throws as Mesh does.
   void lay_out(const ParallelConfig& config);
   const Mesh& mesh() const { return mesh_; }
-  // All processes; those that differ on one axis; those that divide a batch (replicate x shard).
+  // All processes; those that differ on one axis; those that divide a batch (replicate x shard); those that divide one copy
+  // of the weights and their state (shard x tensor).
   const Axis& all() const { return all_; }
   const Axis& axis(AxisName name) const { return axes_[static_cast<size_t>(name)]; }
   const Axis& samples() const { return samples_; }
+  const Axis& holders() const { return holders_; }
 
   // Over all processes: sums in place, as Axis::sum.
   void sum(const torch::Tensor& values) { all_.sum(values); }
@@ -84,6 +86,8 @@ class World {
   World();
   void name_machines();
   Axis make_axis(const std::string& name, const std::vector<int>& members);
+  // Returns the axis of processes that differ on either of two; one of them alone if the other has one process.
+  Axis make_product(const std::string& name, AxisName first, AxisName second);
   void make_axes();
 
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
@@ -91,7 +95,7 @@ class World {
   std::string launcher_;
   Mesh mesh_;
   std::unique_ptr<Group> group_;
-  Axis all_, samples_;
+  Axis all_, samples_, holders_;
   std::vector<Axis> axes_;  // by AxisName
 };
 

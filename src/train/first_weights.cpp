@@ -78,7 +78,7 @@ std::optional<nn::OwnRows> own_rows(const Recipe& recipe, const parallel::World*
   if (!world || recipe.parallel.zero < 3 || holds_whole_tensors(recipe)) return {};
   if (recipe.quantization.enabled() || !recipe.model.select_from.empty())
     return {};  // they read whole weights
-  const parallel::Axis& axis = world->axis(parallel::AxisName::shard);
+  const parallel::Axis& axis = world->holders();
   if (axis.size() == 1) return {};
   return nn::OwnRows(axis.rank(), axis.size());
 }

@@ -84,7 +84,7 @@ void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan&
   const auto check_stream = [&](const tasks::StreamSpec& stream, bool training) {
     stream.transform(recipe.preprocess.size);
     data::LoaderConfig config = loader_config(recipe.train, stream, training);
-    config.world_size = plan.processes;
+    config.world_size = training ? plan.batch_processes : plan.processes;
     data::check_loader(*stream.source, config);
   };
   for (const tasks::StreamSpec& stream : task.streams()) check_stream(stream, true);
@@ -176,6 +176,8 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
         "leave it out");
   RunPlan plan;
   plan.processes = processes;
+  const parallel::Mesh mesh = processes == 1 ? parallel::Mesh() : parallel::Mesh(recipe.parallel, processes);
+  plan.batch_processes = processes / mesh.degree(parallel::AxisName::tensor);
   plan.threads = num_threads();
   plan.device = compute.device.str();
   const auto task = meta_task_of(recipe, data, info, compute);
@@ -186,11 +188,11 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
     fail_usage("train.accumulate = ", recipe.train.accumulate, ": task ", tasks::task_name(recipe.task),
                " compares all samples of a step and cannot compute them in pieces");
   // Processes may synchronise after each piece.
-  const int64_t smallest = recipe.train.batch_size / processes;
-  if (processes > 1 && smallest > 0 && recipe.train.accumulate > smallest)
+  const int64_t smallest = recipe.train.batch_size / plan.batch_processes;
+  if (plan.batch_processes > 1 && smallest > 0 && recipe.train.accumulate > smallest)
     fail_usage("train.accumulate = ", recipe.train.accumulate, " must be at most ", smallest,
-               ", the least samples of a batch of ", recipe.train.batch_size, " that one of ", processes,
-               " processes has");
+               ", the least samples of a batch of ", recipe.train.batch_size, " that one of ",
+               plan.batch_processes, " processes has");
   if (can_be_counted(data, *task)) {
     check_loading(*task, recipe, plan);
     make_schedule(recipe.schedule, schedule_span(recipe, plan));

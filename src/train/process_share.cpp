@@ -23,11 +23,11 @@ uint64_t bytes_of(const NamedTensors& tensors, uint64_t element) {
   return bytes;
 }
 
-// The axis `shard` as one of its processes sees it, for layouts alone.
-parallel::Axis shard_axis(int64_t size, int rank) {
+// The processes that divide one copy, as one of them sees them, for layouts alone.
+parallel::Axis holders_axis(int64_t size, int rank) {
   std::vector<int> members;
   for (int i = 0; i < size; ++i) members.push_back(i);
-  return {"shard", std::move(members), rank, nullptr};
+  return {"holders", std::move(members), rank, nullptr};
 }
 
 NamedTensors trained_of(const tasks::Task& task) {
@@ -68,14 +68,14 @@ OthersBytes bytes_of_others(const tasks::Task& task, const NamedTensors& trained
   return found;
 }
 
-// The share of a process by its rank on the axis `shard`.
+// The share of a process by its rank among those that divide one copy.
 ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, ProcessShare share, int rank) {
   const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(task);
   const uint64_t element = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto held_whole = [whole = holds_whole_tensors(recipe)](const std::string&) { return whole; };
-  const parallel::Layout layout = share.shard > 1
-                                      ? parallel::Layout(state, shard_axis(share.shard, rank), held_whole)
-                                      : parallel::Layout();
+  const parallel::Layout layout =
+      share.zero > 0 ? parallel::Layout(state, holders_axis(share.holders(), rank), held_whole)
+                     : parallel::Layout();
   const NamedTensors mine = layout.cut(trained);
   const uint64_t all = bytes_of(trained, element), own = bytes_of(mine, element);
   share.weights = bytes_of(state, element);
@@ -84,8 +84,8 @@ ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, Proces
   if (recipe.parallel.offload == parallel::Offloaded::optimiser)
     share.offloaded = std::exchange(share.optimiser, 0) + 2 * own;
   if (recipe.train.ema_decay > 0) share.average = bytes_of(layout.cut(state), element);
-  if (share.shard == 1) {
-    share.reduced = share.replicate > 1 ? all : 0;
+  if (share.zero == 0) {
+    share.reduced = share.processes > 1 ? all : 0;
     return share;
   }
   const auto pieces = share.zero >= 2 ? static_cast<uint64_t>(recipe.train.accumulate) : 1;
@@ -125,9 +125,10 @@ ProcessShare share_of_process(const Recipe& recipe, const tasks::Task& task, int
   share.processes = processes;
   share.replicate = mesh.degree(parallel::AxisName::replicate);
   share.shard = mesh.degree(parallel::AxisName::shard);
-  share.zero = share.shard > 1 ? recipe.parallel.zero : 0;
+  share.tensor = mesh.degree(parallel::AxisName::tensor);
+  share.zero = share.holders() > 1 ? recipe.parallel.zero : 0;
   ProcessShare fullest;
-  for (int rank = 0; rank < share.shard; ++rank) {
+  for (int rank = 0; rank < (share.zero > 0 ? share.holders() : 1); ++rank) {
     const ProcessShare one = share_by_rank(recipe, task, share, rank);
     if (rank == 0 || one.held() > fullest.held()) fullest = one;
   }

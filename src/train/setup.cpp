@@ -289,11 +289,32 @@ void spare_memory(const NamedTensors& state) {
     trim_freed_memory();
 }
 
+// Throws a usage error if the processes of the axis `tensor` cannot divide the layers.
+void check_layers_divide(const Recipe& recipe, const RunTask& model, int64_t parts) {
+  if (parts == 1) return;
+  if (recipe.train.noise_scale)
+    fail_usage("train.noise_scale reads the gradients of whole layers, which parallel.tensor = ", parts,
+               " divides: leave one of them out");
+  int64_t layers = 0;
+  for (const tasks::Part& part : model.parts)
+    for (const auto& module : part.module->named_modules()) {
+      const auto* const layer = dynamic_cast<const nn::DividedLayer*>(module.value().get());
+      if (!layer) continue;
+      ++layers;
+      if (layer->most_parts() < parts)
+        fail_usage("parallel.tensor = ", parts, ": layer '", part.prefix, module.key(), "' of model '",
+                   recipe.model.name, "' divides into at most ", layer->most_parts(), " parts");
+    }
+  if (layers == 0)
+    fail_usage("parallel.tensor = ", parts, ": model '", recipe.model.name,
+               "' has no layer that processes divide (attention, MLP, mLSTM): leave it at 1");
+}
+
 // Returns what divides the optimisation over processes; null if nothing is divided.
 std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
                                               const NamedTensors& parameters, const parallel::World* world) {
   const int64_t stage = recipe.parallel.zero;
-  if (!world || stage == 0 || world->axis(parallel::AxisName::shard).size() == 1) return nullptr;
+  if (!world || stage == 0 || world->holders().size() == 1) return nullptr;
   if (recipe.train.noise_scale)
     fail_usage("train.noise_scale reads the gradients of each process, which parallel.zero = ", stage,
                " divides: leave one of them out");
@@ -301,8 +322,7 @@ std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTas
     fail_usage("parallel.zero = 3 divides the weights of no task '", tasks::task_name(recipe.task),
                "': ", why, "; 2 divides all but the weights");
   const bool whole = holds_whole_tensors(recipe);
-  parallel::Layout layout(model.state, world->axis(parallel::AxisName::shard),
-                          [&](const std::string&) { return whole; });
+  parallel::Layout layout(model.state, world->holders(), [&](const std::string&) { return whole; });
   NamedTensors trained;
   parallel::DividedBlocks blocks;
   for (const auto& one : parameters) (one.second.requires_grad() ? trained : blocks.frozen).push_back(one);
@@ -330,6 +350,7 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   const NamedTensors parameters = tasks::named_parameters(model.parts);
   NamedTensors trained = parameters;
   std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
+  if (world) check_layers_divide(recipe, model, world->axis(parallel::AxisName::tensor).size());
   made.shards = make_shards(recipe, model, parameters, world);
   if (made.shards) trained = made.shards->parts();
   for (const auto& [name, parameter] : trained) {
@@ -397,7 +418,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
   const WeightsInfo info = describe_run(setup.recipe, setup.data);
   setup.plan = plan_run(setup.recipe, setup.data, info, setup.compute, processes);
   std::optional<nn::OwnRows> rows = own_rows(setup.recipe, world);
-  const int64_t holders = rows ? world->axis(parallel::AxisName::shard).size() : 1;
+  const int64_t holders = rows ? world->holders().size() : 1;
   if (exceeds_memory(setup.recipe, setup.plan, holders))
     fail_usage("the model has ", human_count(static_cast<double>(setup.plan.parameters)),
                " parameters, which take ", human_bytes(weight_bytes(setup.recipe, setup.plan)),

@@ -58,7 +58,8 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
       meter_(names_of_metrics(task_.step_metrics()), setup_.compute.device,
              optimisation_.clip.mode != "none"),
       loss_scale_(setup_.recipe.train.precision == RunPrecision::fp16),
-      collective_(make_collective(world.samples())) {
+      collective_(make_collective(world.samples())),
+      layers_(world.axis(parallel::AxisName::tensor)) {
   // Drop path may drop a branch for all samples of a process.
   if (!optimisation_.shards)
     mean_ = std::make_unique<parallel::GradientMean>(world, optimisation_.trained, setup_.plan.processes > 1);
@@ -112,7 +113,8 @@ void Trainer::end_profile() {
 std::unique_ptr<data::Loader> Trainer::open_loader(const tasks::StreamSpec& stream, bool training,
                                                    data::LoaderPosition start) {
   data::LoaderConfig config = loader_config(setup_.recipe.train, stream, training);
-  config.rank = world_.samples().rank(), config.world_size = world_.samples().size();
+  const parallel::Axis& axis = training ? world_.samples() : world_.all();  // evaluations run whole layers
+  config.rank = axis.rank(), config.world_size = axis.size();
   const int64_t side = training ? input_size(setup_.recipe, setup_.plan, state_.position.epoch)
                                 : setup_.recipe.preprocess.size;
   return std::make_unique<data::Loader>(*stream.source, stream.transform(side), config, start);
@@ -220,8 +222,8 @@ void Trainer::count_skipped(bool finite, int64_t step, bool loss_is_finite) {
   note(text("step ", step, " skipped: the loss or its gradient is not finite"));
 }
 
-// Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total
-// weight. Gradients are averaged over processes, so each multiplies its part by the number of processes.
+// Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total weight.
+// Gradients are averaged over processes, so each multiplies its part by the number of those that share the batch.
 StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   const auto& train = setup_.recipe.train;
   const int64_t pieces = std::min(train.accumulate, inputs.size());
@@ -234,6 +236,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   }
   nn::UnitKeeper* const keeper = optimisation_.shards ? optimisation_.shards->units() : nullptr;
   const nn::UnitScope units(keeper);
+  const nn::LayerDivisionScope layers(&layers_);
   ops::InferenceSettings settings = ops::inference_settings();
   if (keeper) settings.keep_packed = false;  // packed weights would outlive the weights
   const ops::InferenceScope inference(settings);
@@ -297,7 +300,7 @@ double Trainer::norm_of_gradients() const {
   return gradient_norm(gradients);
 }
 
-// Averages statistics, because each process saw only its share of the batch.
+// Each process saw only its share of the batch.
 void Trainer::average(const std::vector<torch::Tensor>& statistics, double share) {
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& tensor : statistics) {
@@ -485,8 +488,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
     notes.push_back("training on the CPU: " + why);
   if (world.size() > 1 && recipe.train.threads == 0 && set_by_torchrun())
     notes.emplace_back(
-        "each process computes with one thread, as torchrun set OMP_NUM_THREADS=1: set train.threads for "
-        "more");
+        "each process has one thread, as torchrun set OMP_NUM_THREADS=1: set train.threads for more");
   if (continued) keep_orientation(shared, notes);
   Setup setup = make_setup(shared, continued, world.size(), &world);
   setup.recipe.train.device = recipe.train.device;    // the GPU index is this process' own

@@ -37,13 +37,13 @@ struct RunPlan {
   int64_t samples = 0, validation_samples = 0;
   int64_t steps = 0, steps_per_epoch = 0, batch_size = 0, images = 0;
   int threads = 1;
-  int64_t processes = 1;
-  uint64_t checkpoint_bytes = 0;  // one checkpoint, without the shared part
-  uint64_t shared_bytes = 0;      // frozen weights that checkpoints share
-  uint64_t state_bytes = 0;       // bytes in memory: weights, their average, and the optimiser's state
-  uint64_t disk_bytes = 0;        // peak disk use of the run
-  uint64_t free_bytes = 0;        // on the output's file system
-  uint64_t memory_bytes = 0;      // bytes per process in training; set only by plan_training
+  int64_t processes = 1, batch_processes = 1;  // all, and those that share a batch
+  uint64_t checkpoint_bytes = 0;               // one checkpoint, without the shared part
+  uint64_t shared_bytes = 0;                   // frozen weights that checkpoints share
+  uint64_t state_bytes = 0;   // bytes in memory: weights, their average, and the optimiser's state
+  uint64_t disk_bytes = 0;    // peak disk use of the run
+  uint64_t free_bytes = 0;    // on the output's file system
+  uint64_t memory_bytes = 0;  // bytes per process in training; set only by plan_training
 };
 
 // Sent after every step, at the cost of host counters only. `loss` and `metrics` are means since the previous

@@ -107,7 +107,7 @@ void Trainer::write_checkpoint() {
   if (leader()) state_.metrics_bytes = directory_.sync_metrics();
   Writers writers;
   if (const parallel::Shards* const shards = optimisation_.shards.get()) {
-    const parallel::Axis& axis = world_.axis(parallel::AxisName::shard);
+    const parallel::Axis& axis = world_.holders();
     writers = {leader(), shards->first_copy() ? axis.rank() : -1, axis.size(),
                [this](const std::string& bytes) { return world_.gather(bytes); }};
   }

@@ -19,6 +19,7 @@
 #include "io/images/image.h"
 #include "optim/loss_scale.h"
 #include "optim/noise_scale.h"
+#include "parallel/collectives.h"
 #include "parallel/data_parallel.h"
 #include "parallel/world.h"
 #include "runs/checkpoint.h"
@@ -166,6 +167,7 @@ class Trainer {
   double piece_square_ = 0,
          piece_samples_ = 0;  // about the first piece of a step, if the noise scale is measured
   std::unique_ptr<tasks::Collective> collective_;
+  const parallel::AxisDivision layers_;                 // processes with the same samples
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;

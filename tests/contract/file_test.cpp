@@ -4,6 +4,7 @@
 
 #include "data/loading/loader.h"
 #include "io/files/io_testing.h"
+#include "nn/layer_division_testing.h"
 #include "open/load.h"
 #include "open/open_task.h"
 #include "tasks/base/registry.h"
@@ -66,6 +67,30 @@ TEST_P(EveryFamily, IsToldByItsTensors) {
 TEST(Sizes, ThatArePreparedDifferentlyAreToldApart) {
   EXPECT_EQ(train::sizes_that_fit(tensors_of(resolve_model("deit_tiny_patch16_224"))),
             (std::vector<std::string>{"vit_tiny_patch16_224", "deit_tiny_patch16_224"}));
+}
+
+// Tensor parallelism divides attentions, MLPs and mLSTM layers; other layers are whole in each process.
+TEST_P(EveryFamily, ProcessesDivideItsLayers) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto modules = build_classifier(spec, 1)->backbone->modules();
+  if (std::ranges::none_of(modules,
+                           [](const auto& module) { return dynamic_cast<nn::DividedLayer*>(module.get()); }))
+    return;
+  const int64_t side = tiny_side(spec);
+  torch::manual_seed(5);
+  const torch::Tensor x = torch::randn({2, 3, side, side}, torch::kFloat64);
+  for (const bool recompute : {false, true}) {
+    const auto make = [&] {
+      auto backbone = build_classifier(spec, 1)->backbone;
+      backbone->to(torch::kFloat64);
+      backbone->train();
+      backbone->set_checkpointing(recompute);
+      return backbone;
+    };
+    nn::expect_divides(2, make, [&](torch::nn::Module& module) {
+      return dynamic_cast<Backbone&>(module).embed(x, {.seed = 3, .step = 7});
+    });
+  }
 }
 
 // 64 images by heart within 400 steps; a limit in seconds would fail on a busy machine.

@@ -21,8 +21,9 @@ class ZeroTest : public ParallelTest {
       SCOPED_TRACE(text(way.processes, " processes, ", join(way.settings, ", ")));
       fs::remove_all(path("divided"));
       ASSERT_EQ(run(way.processes, "divided", all, {}, By::script), 0) << log("divided");
+      const bool zero = join(way.settings, " ").find("parallel.zero") != std::string::npos;
       EXPECT_TRUE(fs::exists(path("divided/checkpoints/latest/optimiser-00002-of-00002.safetensors")) ||
-                  way.processes > 2);
+                  way.processes > 2 || !zero);
       expect_close_weights("one", "divided");
       expect_close_metrics("one", "divided", 1e-9);
     }
@@ -72,6 +73,40 @@ TEST_F(ZeroTest, TasksMakeTheWeightsOfOneProcess) {
       "[task]\nname = \"segment\"\nchannels = 8\nauxiliary_channels = 8\nblocks = [0, 0, 1, 1]\n"
       "scale = [32, 32]\ntest_mode = \"whole\"\n");
   expect_as_one(way, {"train.steps=4", "data.path=shapes:task=segment,train=48,val=10,size=32"});
+}
+
+// Processes with the same samples divide heads and hidden channels, next to those with other samples and rows.
+TEST_F(ZeroTest, DividedLayersMakeTheWeightsOfOneProcess) {
+  expect_as_one({{2, {"parallel.tensor=2"}},
+                 {4, {"parallel.tensor=2"}},
+                 {2, {"parallel.tensor=2", "parallel.zero=3"}},
+                 {4, {"parallel.tensor=2", "parallel.zero=1"}},
+                 {4, {"parallel.tensor=2", "parallel.zero=3"}}},
+                {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "train.eval_batch_size=7"});
+  const std::vector<Divided> ways = {{2, {"parallel.tensor=2"}},
+                                     {4, {"parallel.tensor=2", "parallel.zero=3"}}};
+  expect_as_one(ways,
+                {"model.name=vil", "model.heads=4", "train.steps=4", "train.checkpoint_activations=true"});
+  use_task("[task]\nname = \"mae\"\ndecoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n");
+  expect_as_one(ways, {"train.steps=4"});
+  use_task(
+      "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 16\ntext_depth = 1\ntext_heads = 2\n"
+      "context_length = 32\n");
+  expect_as_one(ways, {"train.steps=4"});
+}
+
+TEST_F(ZeroTest, LayersThatDoNotDivideAreNamed) {
+  const auto refusal = [&](int processes, const Words& settings) {
+    EXPECT_NE(run(processes, "refused", settings, {}, By::script), 0);
+    return log("refused");
+  };
+  EXPECT_NE(refusal(4, {"parallel.tensor=4"})
+                .find("layer 'blocks.0.attn' of model 'vit' divides into at most 2 parts"),
+            std::string::npos)
+      << log("refused");
+  EXPECT_NE(refusal(2, {"parallel.tensor=2", "train.noise_scale=true"}).find("train.noise_scale"),
+            std::string::npos)
+      << log("refused");
 }
 
 // A run goes on with other numbers of processes and other stages. Its checkpoints share frozen weights, which processes

@@ -219,6 +219,7 @@ nlohmann::ordered_json json_of(const train::ProcessShare& share) {
   return {{"processes", share.processes},
           {"replicate", share.replicate},
           {"shard", share.shard},
+          {"tensor", share.tensor},
           {"zero", share.zero},
           {"weight_bytes", share.weights},
           {"gradient_bytes", share.gradients},
@@ -261,11 +262,11 @@ void print_plan_json(const train::PlannedRun& planned, const std::vector<std::st
 // The memory and traffic of one of several processes.
 void print_share(const train::ProcessShare& share) {
   std::cout << "# processes   " << share.processes << " as replicate " << share.replicate << " x shard "
-            << share.shard << ", parallel.zero = " << share.zero << ": the fullest holds "
-            << human_bytes(share.held()) << " (weights " << human_bytes(share.weights) << ", gradients "
-            << human_bytes(share.gradients) << ", optimiser " << human_bytes(share.optimiser) << ", average "
-            << human_bytes(share.average) << ", gathered weights " << human_bytes(share.whole)
-            << ") and activations"
+            << share.shard << (share.tensor > 1 ? text(" x tensor ", share.tensor) : "")
+            << ", parallel.zero = " << share.zero << ": the fullest holds " << human_bytes(share.held())
+            << " (weights " << human_bytes(share.weights) << ", gradients " << human_bytes(share.gradients)
+            << ", optimiser " << human_bytes(share.optimiser) << ", average " << human_bytes(share.average)
+            << ", gathered weights " << human_bytes(share.whole) << ") and activations"
             << (share.offloaded > 0 ? text("; in main memory ", human_bytes(share.offloaded)) : "") << "\n"
             << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
             << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "

@@ -193,9 +193,8 @@ torch::Tensor LanguageModel::embed(const torch::Tensor& ids) const {
   return torch::embedding(embedding_, ids);
 }
 
-// Returns q, k and v, [batch, heads or kv_heads, tokens, head_dim].
-std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index,
-                                                    const torch::Tensor& x) const {
+std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t index, const torch::Tensor& x,
+                                                    const nn::LayerDivision* division) const {
   const LanguageForm& form = language_form(config_.kind);
   // Attention divides by the root of head_dim; any other scale is applied to the queries.
   const double by_layer = config_.scale_by_layer ? 1 / static_cast<double>(index + 1) : 1;
@@ -206,20 +205,27 @@ std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t 
   const auto heads_of = [&](const torch::Tensor& y) {
     return y.unflatten(-1, {-1, config_.head_dim}).transpose(1, 2);
   };
-  const nn::DeferredNorm normed = block.attention_norm.before_linear(x);
-  if (form.packing == Packing::separate) {
-    const torch::Tensor plain = normed;
-    return {queries(heads_of(block.q->forward(plain))), heads_of(block.k->forward(plain)),
-            heads_of(block.v->forward(plain))};
-  }
-  torch::Tensor packed = block.packed->forward(normed);
+  nn::DeferredNorm normed = block.attention_norm.before_linear(x);
+  if (division || form.packing == Packing::separate) normed = torch::Tensor(normed);
+  if (division) normed = nn::enter_division(normed, *division);
+  // `width`: channels of a head of keys in the layer.
+  const auto projected = [&](const Projection& layer, int64_t width, int64_t groups = 1) {
+    if (!division) return layer->forward(normed);
+    const nn::Run rows = division->part_of(config_.kv_heads).channels(width);
+    return nn::product(normed, nn::rows_of(layer->matrix(), layer->bias, rows, groups));
+  };
+  const int64_t width = config_.head_dim;
+  if (form.packing == Packing::separate)
+    return {queries(heads_of(projected(block.q, width * (config_.heads / config_.kv_heads)))),
+            heads_of(projected(block.k, width)), heads_of(projected(block.v, width))};
+  torch::Tensor packed = form.packing == Packing::thirds ? projected(block.packed, width, /*groups=*/3)
+                                                         : projected(block.packed, 3 * width);
   if (config_.clip_qkv > 0) packed = packed.clamp(-config_.clip_qkv, config_.clip_qkv);
   if (form.packing == Packing::thirds) {
     const auto parts = packed.chunk(3, -1);
     return {queries(heads_of(parts[0])), heads_of(parts[1]), heads_of(parts[2])};
   }
-  const torch::Tensor by_head =
-      packed.unflatten(-1, {config_.heads, 3, config_.head_dim}).permute({3, 0, 2, 1, 4});
+  const torch::Tensor by_head = packed.unflatten(-1, {-1, 3, config_.head_dim}).permute({3, 0, 2, 1, 4});
   return {queries(by_head[0]), by_head[1], by_head[2]};
 }
 
@@ -264,9 +270,23 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
   return shared;
 }
 
+// Layers with a low-rank change or quantisation are computed whole.
+const nn::LayerDivision* LanguageModel::division_of_attention(const Block& block) const {
+  for (const Projection& layer : {block.packed, block.q, block.k, block.v, block.out})
+    if (layer && !layer->divides()) return nullptr;
+  return nn::division_of(config_.kv_heads);
+}
+
+const nn::LayerDivision* LanguageModel::division_of_mlp(const Block& block) const {
+  for (const Projection& layer : {block.gate, block.up, block.down})
+    if (layer && !layer->divides()) return nullptr;
+  return nn::division_of(config_.hidden);
+}
+
 torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const torch::Tensor& x,
                                     const Shared& shared, KeyValueCache* cache) const {
-  auto [q, k, v] = project(block, index, x);
+  const nn::LayerDivision* const division = cache ? nullptr : division_of_attention(block);
+  auto [q, k, v] = project(block, index, x, division);
   const torch::Tensor residual =
       config_.norm_residual ? torch::Tensor(block.attention_norm.before_linear(x)) : x;
   const int64_t window = index < config_.window_from ? 0 : config_.window;
@@ -274,8 +294,7 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
     const auto [keys, values] = cache->extended(index, k);
     ops::CachedAttentionOptions options = shared.step;
     options.window = window;
-    const torch::Tensor read = ops::cached_attention(q, k, v, keys, values, options);
-    return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
+    return output(block, ops::cached_attention(q, k, v, keys, values, options), residual, division);
   }
   if (shared.cos.defined()) {
     q = ops::rotate_halves(q, shared.cos, shared.sin);
@@ -293,8 +312,22 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   }
   ops::AttentionOptions options = shared.attention;
   options.window = window;
-  const torch::Tensor read = ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), options);
-  return block.out->forward(read.transpose(1, 2).flatten(2), {.residual = residual});
+  if (division && options.bias.defined() && options.bias.size(1) > 1) {
+    const nn::Run heads = division->part_of(config_.kv_heads).channels(config_.heads / config_.kv_heads);
+    options.bias = options.bias.narrow(1, heads.first, heads.count);
+  }
+  return output(block, ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), options), residual,
+                division);
+}
+
+torch::Tensor LanguageModel::output(const Block& block, const torch::Tensor& read,
+                                    const torch::Tensor& residual, const nn::LayerDivision* division) const {
+  const torch::Tensor merged = read.transpose(1, 2).flatten(2);
+  if (!division) return block.out->forward(merged, {.residual = residual});
+  const nn::Run channels =
+      division->part_of(config_.kv_heads).channels(config_.heads / config_.kv_heads * config_.head_dim);
+  return nn::join_channels(merged, block.out->matrix(), block.out->bias, channels, *division,
+                           {.residual = residual});
 }
 
 // Computes activation(gate x) * up x, in one fused layer if the activation is silu and neither layer has
@@ -316,6 +349,17 @@ torch::Tensor LanguageModel::gated(const Block& block, const nn::DeferredNorm& i
 torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tensor& x) const {
   const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
   const torch::Tensor residual = config_.norm_residual ? torch::Tensor(block.mlp_norm.before_linear(x)) : x;
+  if (const nn::LayerDivision* const division = division_of_mlp(block)) {
+    const nn::Run channels = division->part_of(config_.hidden);
+    const torch::Tensor in = nn::enter_division(normed, *division);
+    const auto part = [&](const Projection& layer) {
+      return nn::product(in, nn::rows_of(layer->matrix(), layer->bias, channels));
+    };
+    const torch::Tensor hidden = block.gate ? activate(part(block.gate), config_.activation) * part(block.up)
+                                            : activate(part(block.up), config_.activation);
+    return nn::join_channels(hidden, block.down->matrix(), block.down->bias, channels, *division,
+                             {.residual = residual});
+  }
   if (!block.gate)
     return block.down->forward(activate(block.up->forward(normed), config_.activation),
                                {.residual = residual});

@@ -22,6 +22,7 @@
 #include "models/base/family.h"
 #include "models/base/generation.h"
 #include "models/language/projection.h"
+#include "nn/layer_division.h"
 #include "nn/linear.h"
 #include "nn/rope_scaling.h"
 #include "nn/units.h"
@@ -131,7 +132,7 @@ struct TextInput {
   std::function<void(int64_t block, const torch::Tensor& x)> after_block = {};
 };
 
-class LanguageModel : public torch::nn::Module, public nn::Stack {
+class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::DividedLayer {
  public:
   explicit LanguageModel(const LanguageConfig& config);
   const LanguageConfig& config() const { return config_; }
@@ -150,6 +151,7 @@ class LanguageModel : public torch::nn::Module, public nn::Stack {
   void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // for one text
   std::vector<std::vector<torch::Tensor>> units() const override;
+  int64_t most_parts() const override { return config_.kv_heads; }
 
   std::string embedding_name() const;  // the parameter with one row per token
 
@@ -163,9 +165,17 @@ class LanguageModel : public torch::nn::Module, public nn::Stack {
   struct Shared;  // shared by all blocks in one pass: mask and positions
   Block make_block(int64_t index);
   std::vector<torch::Tensor> unit(int64_t index) const;
-  std::array<torch::Tensor, 3> project(const Block& block, int64_t index, const torch::Tensor& x) const;
+  // Returns q, k and v of this process's heads, of all without a division: [batch, heads or kv_heads, tokens, head_dim].
+  std::array<torch::Tensor, 3> project(const Block& block, int64_t index, const torch::Tensor& x,
+                                       const nn::LayerDivision* division) const;
+  // Returns the division of this thread if it divides the layers of the block; else null.
+  const nn::LayerDivision* division_of_attention(const Block& block) const;
+  const nn::LayerDivision* division_of_mlp(const Block& block) const;
   torch::Tensor attend(const Block& block, int64_t index, const torch::Tensor& x, const Shared& shared,
                        KeyValueCache* cache) const;
+  // Returns the residual plus the projected values of the heads.
+  torch::Tensor output(const Block& block, const torch::Tensor& read, const torch::Tensor& residual,
+                       const nn::LayerDivision* division) const;
   torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;
   torch::Tensor gated(const Block& block, const nn::DeferredNorm& x) const;
   Shared shared_of(const TextInput& input, const torch::Tensor& x) const;

@@ -20,12 +20,11 @@ torch::Tensor ProjectionImpl::forward(const nn::DeferredNorm& x, const nn::Epilo
   const torch::Tensor plain = x;
   torch::Tensor y;
   if (magnitude_.defined()) {
-    const torch::Tensor matrix = stored_in_out_ ? weight.t() : weight;
-    y = at::linear(plain, matrix) + lora_b_->forward(lora_a_->forward(plain)) * scale_;
+    y = at::linear(plain, matrix()) + lora_b_->forward(lora_a_->forward(plain)) * scale_;
     y = y * length_ratio(changed_weight());
     if (bias.defined()) y = y + bias;
   } else {
-    y = stored_in_out_ ? at::linear(plain, weight.t(), bias) : LinearImpl::forward(plain);
+    y = stored_in_out_ ? at::linear(plain, matrix(), bias) : LinearImpl::forward(plain);
     if (lora_a_) y = y + lora_b_->forward(lora_a_->forward(plain)) * scale_;
   }
   return epilogue.residual.defined() ? y + epilogue.residual : y;

@@ -36,6 +36,10 @@ class ProjectionImpl : public nn::LinearImpl {
   bool only_multiplies() const override { return LinearImpl::only_multiplies() && !magnitude_.defined(); }
   bool adapted() const { return static_cast<bool>(lora_a_); }
   bool stored_in_out() const { return stored_in_out_; }
+  // Returns the weight as [out, in].
+  torch::Tensor matrix() const { return stored_in_out_ ? weight.t() : weight; }
+  // True if the output is x W^T + b alone, which several processes can divide.
+  bool divides() const { return !adapted() && !quantised(); }
   // Merges the change into W and removes it.
   void merge();
   // Returns W + scale B A, for DoRA with the lengths m, in the layout of W.
