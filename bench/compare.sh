@@ -9,13 +9,30 @@
 # models (default: all of recipes/compare), for example "vil vit". TESSERA_COMPARE_SET: further settings of
 # every run, for example "train.precision=bf16 train.epochs=12". The default seed is 0. Writes
 # OUTPUT/accuracy.svg.
+#
+#   bench/compare.sh --segment BUILD OUTPUT
+#
+# The same models learn to segment the built-in images (recipes/upernet/shapes_common.toml): 6,400 of them, in bfloat16.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+models=${TESSERA_COMPARE:-vit vil vil_pyramid vim vrwkv illama visionllama_plain visionllama_pyramid poolformer vanillanet}
+if [ "${1:-}" = --segment ]; then
+  [ $# -eq 3 ] || { echo "usage: bench/compare.sh --segment BUILD OUTPUT" >&2; exit 2; }
+  for model in $models; do
+    run=$3/$model
+    case $model in poolformer | vanillanet) maps=1 ;; *) maps=2 ;; esac  # they have two stages
+    [ -e "$run/report.html" ] || "$2/tessera" train "$here/../recipes/compare/$model.toml" "$here/../recipes/upernet/shapes_common.toml" \
+      --output "$run" --resume auto --set model.image_size=64 "task.auxiliary_index=$maps" train.epochs=1 train.precision=bf16 \
+      "data.path=shapes:task=segment,train=6400,val=500,size=64" ${TESSERA_COMPARE_SET:-} >&2
+    printf '| %s | %s |\n' "$model" "$(grep '"kind":"eval"' "$run/metrics.jsonl" | tail -1 | grep -o '"miou":[0-9.]*' | cut -d: -f2)"
+  done
+  exit
+fi
 [ $# -ge 3 ] || { echo "usage: bench/compare.sh BUILD DATA OUTPUT [SEED ...]" >&2; exit 2; }
 build=$1 data=$2 output=$3
 shift 3
 for seed in "${@:-0}"; do
-  for model in ${TESSERA_COMPARE:-vit vil vil_pyramid vim vrwkv illama visionllama_plain visionllama_pyramid poolformer vanillanet}; do
+  for model in $models; do
     run=$output/$model/seed-$seed
     [ -e "$run/report.html" ] || "$build/tessera" train "$here/../recipes/compare/$model.toml" --data "$data" \
       --output "$run" --resume auto --set "train.seed=$seed" ${TESSERA_COMPARE_SET:-} >&2

@@ -11,15 +11,20 @@ using torch::Tensor;
 
 // Returns a function that makes the module with drawn weights.
 template <class Impl, class... Arguments>
-MakeModule drawn(Arguments... arguments) {
+MakeModule drawn_as(torch::ScalarType type, Arguments... arguments) {
   return [=] {
     auto module = std::make_shared<Impl>(arguments...);
-    module->to(torch::kFloat64);
+    module->to(type);
     const torch::NoGradGuard no_grad;
     torch::manual_seed(5);
     for (Tensor& parameter : module->parameters()) parameter.normal_(0, 0.3);
     return module;
   };
+}
+
+template <class Impl, class... Arguments>
+MakeModule drawn(Arguments... arguments) {
+  return drawn_as<Impl>(torch::kFloat64, arguments...);
 }
 
 Tensor tokens(int64_t count = 6, int64_t width = 24) {
@@ -108,6 +113,28 @@ TEST(LayerDivision, MlstmIsThatOfOneProcess) {
     options.conv = MlstmConv::sequence, options.directions = {{}};
     expect_divides(processes, drawn<MlstmLayerImpl>(options), run);
   }
+}
+
+// The forms that are fused in one process.
+TEST(LayerDivision, Float32IsThatOfOneProcess) {
+  constexpr double kTolerance = 2e-5;
+  const Tensor x = tokens().to(torch::kFloat32);
+  expect_divides(
+      2, drawn_as<AttentionImpl>(torch::kFloat32, 24, 3),
+      [x](torch::nn::Module& module) {
+        return dynamic_cast<AttentionImpl&>(module).forward(x, {}, {.residual = x});
+      },
+      kTolerance);
+  expect_divides(2, drawn_as<MlpImpl>(torch::kFloat32, 24, 50), on<MlpImpl>(x), kTolerance);
+  expect_divides(2, drawn_as<SwiGluImpl>(torch::kFloat32, 24, 50, kVisionLlamaNames), on<SwiGluImpl>(x),
+                 kTolerance);
+  const MlstmLayerOptions options{.width = 24, .inner = 48, .heads = 4, .block = 4};
+  expect_divides(
+      2, drawn_as<MlstmLayerImpl>(torch::kFloat32, options),
+      [x](torch::nn::Module& module) {
+        return dynamic_cast<MlstmLayerImpl&>(module).forward(x, {.rows = 2, .columns = 3}, {.residual = x});
+      },
+      kTolerance);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ inline void in_threads(
 
 // Compares a module that `processes` divide with the same module in one process. `make` returns the same weights in each
 // call; `run` may be called in several threads.
-inline void expect_divides(int64_t processes, const MakeModule& make, const RunModule& run) {
+inline void expect_divides(int64_t processes, const MakeModule& make, const RunModule& run,
+                           double tolerance = 1e-10) {
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   PassResult want;
   in_threads(1, [&](int64_t) {
@@ -101,13 +102,13 @@ inline void expect_divides(int64_t processes, const MakeModule& make, const RunM
   };
   in_threads(processes, pass, [&] { meeting.barrier.arrive_and_drop(); });
   for (const PassResult& one : found)
-    EXPECT_TRUE(torch::allclose(one.output, want.output, 1e-10, 1e-10))
+    EXPECT_TRUE(torch::allclose(one.output, want.output, tolerance, tolerance))
         << (one.output - want.output).abs().max();
   const auto names = modules.back()->named_parameters();
   for (size_t k = 0; k < want.gradients.size(); ++k) {
     torch::Tensor mean = torch::zeros_like(want.gradients[k]);
     for (const PassResult& one : found) mean += one.gradients[k] / processes;
-    EXPECT_TRUE(torch::allclose(mean, want.gradients[k], 1e-9, 1e-10))
+    EXPECT_TRUE(torch::allclose(mean, want.gradients[k], 10 * tolerance, 10 * tolerance))
         << names[k].key() << " " << (mean - want.gradients[k]).abs().max();
   }
 }

@@ -376,7 +376,7 @@ bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& param
                        const MlstmMixerOptions& options) {
   const torch::Tensor& conv = parameters.conv_weight;
   if (!conv.defined() || !parameters.skip.defined() || options.paper_cell || u.numel() == 0 ||
-      parameters.k_conv_weight.defined() || options.value_conv || options.last)
+      parameters.k_conv_weight.defined() || options.value_conv || options.last || options.whole_gates)
     return false;
   const bool handled = conv.dim() == 3 ? options.causal : options.off_grid.empty();
   return handled && inference_settings().fused && u.device().is_cpu() &&

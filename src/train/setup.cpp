@@ -303,7 +303,8 @@ void check_layers_divide(const Recipe& recipe, const RunTask& model, int64_t par
       ++layers;
       if (layer->most_parts() < parts)
         fail_usage("parallel.tensor = ", parts, ": layer '", part.prefix, module.key(), "' of model '",
-                   recipe.model.name, "' divides into at most ", layer->most_parts(), " parts");
+                   recipe.model.name, "' divides into ", layer->most_parts(),
+                   layer->most_parts() == 1 ? " part" : " parts", " at most");
     }
   if (layers == 0)
     fail_usage("parallel.tensor = ", parts, ": model '", recipe.model.name,

@@ -63,7 +63,7 @@ class Annotations {
   // --- the set
   // Returns the images one by one: the source itself, unless its samples have several each.
   virtual const Source& images() const { return source_; }
-  // True if both splits of a path without one of its own read the same samples.
+  // True if training and validation read the same samples of a path that has no splits.
   virtual bool one_split() const { return false; }
   // True if samples may share an image.
   virtual bool repeats_images() const { return false; }

@@ -34,7 +34,7 @@ BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& 
   maps.blocks = asked;
   if (maps.blocks.empty())
     for (int64_t i = 0; i < (maps.stages ? count : 4); ++i)
-      maps.blocks.push_back(maps.stages ? i : count * (i + 1) / 4 - 1);
+      maps.blocks.push_back(maps.stages ? i : std::max<int64_t>(0, count * (i + 1) / 4 - 1));
   for (const int64_t block : maps.blocks) {
     if (block < 0 || block >= count)
       fail_usage("task.blocks names ", block, ", ", spec.name, " has ", count,
