@@ -401,6 +401,14 @@ std::vector<std::vector<torch::Tensor>> LanguageModel::units() const {
   return all;
 }
 
+torch::Tensor LanguageModel::logits_part(const torch::Tensor& hidden) const {
+  const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
+  const nn::LayerDivision* const division = nn::division_of(weight.size(0));
+  if (!division) return logits(hidden);
+  const nn::Run words = division->part_of(weight.size(0));
+  return at::linear(nn::enter_division(hidden, *division), weight.narrow(0, words.first, words.count));
+}
+
 torch::Tensor LanguageModel::logits(const torch::Tensor& hidden) const {
   const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
   if (ops::gradients_wanted()) return at::linear(hidden, weight);

@@ -143,6 +143,8 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   // if there are more tokens than learned positions.
   torch::Tensor hidden(const TextInput& input);
   torch::Tensor logits(const torch::Tensor& hidden) const;  // [..., vocabulary]
+  // Returns the same for this process's share of the words in a division (nn/layer_division.h).
+  torch::Tensor logits_part(const torch::Tensor& hidden) const;
   torch::Tensor forward(const TextInput& input) { return logits(hidden(input)); }
 
   void initialise(uint64_t seed);

@@ -80,7 +80,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.at("ids"));
-    return token_loss(scored.logits, scored.labels, weight(inputs));
+    return token_loss(scored.logits, scored.labels, weight(inputs), part_->model()->config().vocabulary);
   }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
@@ -106,7 +106,8 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   // Scores each token of a window except the first, given its predecessors.
   Scored score(const torch::Tensor& given) {
     const torch::Tensor ids = given.to(torch::kInt64);
-    torch::Tensor logits = part_->model()->forward({.ids = ids.slice(1, 0, -1).clamp_min(0)});
+    models::LanguageModel& model = *part_->model();
+    torch::Tensor logits = model.logits_part(model.hidden({.ids = ids.slice(1, 0, -1).clamp_min(0)}));
     if (logits.scalar_type() != torch::kFloat64) logits = logits.to(torch::kFloat32);
     return {logits, ids.slice(1, 1).contiguous()};
   }

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "models/base/family.h"
+#include "nn/layer_division_testing.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
 #include "text/bpe_trainer.h"
@@ -121,6 +122,32 @@ TEST(Language, SettingsThatMakeNoSenseAreRefused) {
   TaskSetup images = some_setup();
   images.model = models::resolve_model("vit", table({{"classes", 0}}));
   EXPECT_THROW(language_kind().make(images), Error);
+}
+
+// Tensor parallelism: each process has the logits of some words.
+TEST(Language, ProcessesDivideTheWords) {
+  models::LanguageConfig config;
+  config.kind = models::LanguageKind::gpt2, config.vocabulary = 23, config.context = 16;
+  config.dim = 16, config.depth = 1, config.heads = 4, config.hidden = 24;
+  constexpr int kNone = kNotLearned;
+  const torch::Tensor ids = torch::tensor({{1, 4, 22, 3, 9}, {2, 8, 6, 0, 1}}, torch::kInt64),
+                      labels = torch::tensor({{4, 22, 3, 9, kNone}, {8, 6, 0, 1, 7}}, torch::kInt64);
+  const auto make = [&] {
+    auto model = std::make_shared<models::LanguageModel>(config);
+    model->initialise(5);
+    model->to(torch::kFloat64);
+    return model;
+  };
+  for (const int64_t processes : {2, 3})
+    nn::expect_divides(processes, make, [&](torch::nn::Module& module) {
+      auto& model = dynamic_cast<models::LanguageModel&>(module);
+      const torch::Tensor logits = model.logits_part(model.hidden({.ids = ids}));
+      EXPECT_EQ(logits.size(-1) < 23, nn::LayerDivisionScope::current() != nullptr);
+      const Loss loss = token_loss(logits, labels, 9, 23);
+      EXPECT_NEAR(loss.terms[0].sum.item<double>(),
+                  (model.logits(model.hidden({.ids = ids})).argmax(-1) == labels).sum().item<double>(), 0);
+      return loss.sum;
+    });
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ class SpanTask final : public Task, public Answers {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.main());
-    return token_loss(scored.logits, scored.labels, weight(inputs));
+    return token_loss(scored.logits, scored.labels, weight(inputs), scored.logits.size(-1));
   }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
