@@ -10,12 +10,28 @@
 # every run, for example "train.precision=bf16 train.epochs=12". The default seed is 0. Writes
 # OUTPUT/accuracy.svg.
 #
+#   bench/compare.sh --speed BUILD DATA
+#
+# Prints images/s of 60 steps and the peak of the resident memory.
+#
 #   bench/compare.sh --segment BUILD OUTPUT
 #
 # The same models learn to segment the built-in images by recipes/upernet/shapes_common.toml. Prints their mIoU.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 models=${TESSERA_COMPARE:-vit vil vil_pyramid vim vrwkv illama visionllama_plain visionllama_pyramid poolformer vanillanet}
+if [ "${1:-}" = --speed ]; then
+  [ $# -eq 3 ] || { echo "usage: bench/compare.sh --speed BUILD DATA" >&2; exit 2; }
+  run=$(mktemp -d)
+  trap 'rm -rf "$run"' EXIT
+  for model in $models; do
+    peak=$({ /usr/bin/time -f %M "$2/tessera" train "$here/../recipes/compare/$model.toml" --data "$3" --output "$run/$model" \
+      --set train.eval_every=1000 train.log_every=20 ${TESSERA_COMPARE_SET:-} train.steps=60 >&2; } 2>&1 | tail -1)
+    rate=$(grep '"kind":"train"' "$run/$model/metrics.jsonl" | tail -1 | grep -o '"images_per_second":[0-9.]*' | cut -d: -f2)
+    printf '| %s | %.0f | %d MB |\n' "$model" "$rate" $((peak / 1024))
+  done
+  exit
+fi
 if [ "${1:-}" = --segment ]; then
   [ $# -eq 3 ] || { echo "usage: bench/compare.sh --segment BUILD OUTPUT" >&2; exit 2; }
   for model in $models; do
