@@ -434,8 +434,8 @@ TEST(ClassNames, BrokenFilesAreNamed) {
               (std::vector<std::string>{"tench", "goldfish, carp"}))
         << json;
   EXPECT_EQ(
-      read("{\"1\": \"a\", \"2\": \"b\"}"),
-      "DIR/c.txt must be a list of class names, or an object with the name of each class number from 0 to 1");
+      read("{\"1\": \"a\", \"x\": \"b\"}"),
+      "DIR/c.txt must be a list of class names, or an object with a name for each class number from 0 or 1");
   EXPECT_TRUE(read("{0: 'a',\n 1 'b'}\n").starts_with("DIR/c.txt is not JSON: it goes wrong at byte "));
   for (const char* numbered : {"0,tench\n1,goldfish, carp\n", "1: tench\n2: goldfish, carp\n",
                                "n01440764 tench\nn01443537 goldfish, carp\n"})

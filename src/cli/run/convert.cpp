@@ -133,7 +133,7 @@ std::vector<TensorView> completed_views(const WeightFile& file, bool bgr, Tensor
 
 // Returns the number of classes from the score layer in a detector's file; none without such a layer. Its
 // first or last row is the background.
-std::optional<data::ObjectClassNames> object_classes_of(const WeightFile& file) {
+std::optional<data::NumberedClasses> object_classes_of(const WeightFile& file) {
   for (const TensorView& view : file.tensors())
     for (const char* scores :
          {"cls_score.weight", "fc_cls.weight", "class_embed.weight", "class_labels_classifier.weight"})

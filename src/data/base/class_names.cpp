@@ -18,6 +18,7 @@
 #include "io/files/file.h"
 #include "io/files/gzip.h"
 #include "io/files/json.h"
+#include "io/files/yaml.h"
 #include "text/unicode.h"
 
 // imagenet_classes.txt.gz: one line per synset in the order of their numbers, "01440764 7 tench, Tinca
@@ -188,6 +189,24 @@ void drop_quotes(std::vector<std::string>& names) {
   for (std::string& name : names) name = trim(std::string_view(name).substr(1, name.size() - 2));
 }
 
+// Returns names by their numbers from 0 or 1. A number without a name is an unused class, as in detectors of COCO.
+std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
+  if (names.empty()) return {};
+  const int64_t first = names.begin()->first, last = names.rbegin()->first;
+  if (first < 0 || first > 1)
+    fail(path, " numbers its classes from ", first, " ('", printable(names.begin()->second, 40),
+         "'), must count from 0 or 1");
+  if (last - first >= 2 * std::ssize(names))
+    fail(path, " has ", counted(std::ssize(names), "name"), " for the classes ", first, " to ", last,
+         ", must name at least half of the numbers");
+  std::vector<std::string> sorted;
+  for (int64_t number = first; number <= last; ++number) {
+    const auto found = names.find(number);
+    sorted.push_back(found == names.end() ? text("unused ", number) : found->second);
+  }
+  return sorted;
+}
+
 // Returns the names of a table with titles, in the order of its column of numbers; none for other files.
 std::vector<std::string> names_in_table(const std::string& path, const std::string& content) {
   const std::string file = lower(path);
@@ -212,13 +231,7 @@ std::vector<std::string> names_in_table(const std::string& path, const std::stri
       fail(path, " line ", rows[i].line, ": '", printable(fields[number], 40),
            "' is no number of a class, or repeats one");
   }
-  if (!names.empty() && (names.begin()->first < 0 || names.begin()->first > 1 ||
-                         names.rbegin()->first - names.begin()->first + 1 != std::ssize(names)))
-    fail(path, " numbers ", counted(std::ssize(names), "class", "classes"), " from ", names.begin()->first,
-         " to ", names.rbegin()->first, ", must have no gap from 0 or 1 on");
-  std::vector<std::string> sorted;
-  for (auto& [at, one] : names) sorted.push_back(std::move(one));
-  return sorted;
+  return in_order(names, path);
 }
 
 // Returns a value without its quotes, and without the comment of a YAML line after them.
@@ -227,18 +240,6 @@ std::string unquoted(std::string_view value) {
   if (!value.empty() && (value[0] == '"' || value[0] == '\''))
     return std::string(value.substr(1, value.find(value[0], 1) - 1));
   return std::string(trim(value.substr(0, value.find(" #"))));
-}
-
-// Returns names by their numbers, which count from 0 or 1 without a gap.
-std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
-  std::vector<std::string> sorted;
-  for (const auto& [number, name] : names) {
-    if (number != names.begin()->first + std::ssize(sorted) || names.begin()->first > 1)
-      fail(path, ": the class ", number, " ('", printable(name, 40),
-           "') follows a gap, must count from 0 or 1");
-    sorted.push_back(name);
-  }
-  return sorted;
 }
 
 // Returns the names of TensorFlow's label map, "item { id: 1 name: 'cat' }", by their ids; none for other files.
@@ -264,39 +265,12 @@ std::vector<std::string> names_in_label_map(const std::string& path, const std::
   return in_order(names, path);
 }
 
-// Returns `names` of a YAML file, "- cat" or "0: cat" a line, or [cat, dog]; none for other files.
+// Returns `names` of a YAML file; none for other files.
 std::vector<std::string> names_in_yaml(const std::string& path, const std::string& content) {
   if (!lower(path).ends_with(".yaml") && !lower(path).ends_with(".yml")) return {};
-  const std::string all = "\n" + content;
-  const size_t key = all.find("\nnames:");
-  if (key == std::string::npos) fail(path, " has no 'names' of classes");
-  std::vector<std::string> lines = split(all.substr(key + 7), '\n');
+  const NumberedClasses classes = classes_of_yaml(YamlFile(content, path));
   std::map<int64_t, std::string> names;
-  const auto add = [&](std::string_view entry) {
-    const char mark = entry.empty() ? ' ' : entry[0];
-    if ((mark == '"' || mark == '\'') && entry.find(mark, 1) == std::string_view::npos)
-      fail(path, ": names with commas, as ", printable(entry, 40),
-           "…, must be in lines of their own, \"- red, round\"");
-    const size_t colon = entry.find(':');
-    const auto number =
-        colon == std::string_view::npos ? std::nullopt : parse_int(trim(entry.substr(0, colon)));
-    names.emplace(number.value_or(std::ssize(names)), unquoted(number ? entry.substr(colon + 1) : entry));
-  };
-  std::string inside = std::string(trim(lines[0]));
-  if (inside.starts_with('[') || inside.starts_with('{')) {
-    for (size_t i = 1; i < lines.size() && inside.find_first_of("]}") == std::string::npos; ++i)
-      inside += lines[i];
-    for (const std::string& entry : split(inside.substr(1, inside.find_first_of("]}") - 1), ','))
-      if (!trim(entry).empty()) add(trim(entry));
-    return in_order(names, path);
-  }
-  for (size_t i = 1; i < lines.size(); ++i) {
-    const std::string_view line = trim(lines[i]);
-    const bool listed = line.starts_with("- ");
-    if (line.empty() || line.starts_with('#')) continue;
-    if (!listed && lines[i][0] != ' ') break;  // the next key
-    add(listed ? trim(line.substr(2)) : line);
-  }
+  for (size_t i = 0; i < classes.names.size(); ++i) names.emplace(classes.numbers[i], classes.names[i]);
   return in_order(names, path);
 }
 
@@ -311,32 +285,56 @@ void drop_colours(std::vector<std::string>& names) {
 }
 
 std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::string& path) {
-  std::vector<std::string> names(tree.size());
+  std::map<int64_t, std::string> names;
   const auto refuse = [&] {
-    fail(path, " must be a list of class names, or an object with the name of each class number from 0 to ",
-         std::ssize(names) - 1);
+    fail(path, " must be a list of class names, or an object with a name for each class number from 0 or 1");
   };
   const auto put = [&](std::optional<int64_t> number, const nlohmann::json& value) {
     const nlohmann::json& name = value.is_array() && !value.empty()            ? value.back()
                                  : value.is_object() && value.contains("name") ? value["name"]
                                                                                : value;
-    if (!number || *number < 0 || *number >= std::ssize(names) || !name.is_string()) refuse();
-    std::string& place = names[static_cast<size_t>(*number)];
-    if (!place.empty()) refuse();
-    place = trim(name.get_ref<const std::string&>());
-    if (place.empty()) refuse();
+    if (!number || !name.is_string()) refuse();
+    const std::string word(trim(name.get_ref<const std::string&>()));
+    if (word.empty() || !names.emplace(*number, word).second) refuse();
   };
   if (!tree.is_array() && !tree.is_object()) refuse();
   for (size_t i = 0; tree.is_array() && i < tree.size(); ++i)
     put(tree[i].is_object() && tree[i].contains("id") ? whole_number(tree[i]["id"]) : static_cast<int64_t>(i),
         tree[i]);
-  if (!tree.is_object()) return names;
-  for (const auto& [key, value] : tree.items())
-    value.is_number() ? put(whole_number(value), nlohmann::json(key)) : put(parse_int(key), value);
-  return names;
+  if (tree.is_object())
+    for (const auto& [key, value] : tree.items())
+      value.is_number() ? put(whole_number(value), nlohmann::json(key)) : put(parse_int(key), value);
+  return in_order(names, path);
 }
 
 }  // namespace
+
+NumberedClasses classes_of_yaml(const YamlFile& file) {
+  if (!file.has("names")) fail(file.path(), " has no 'names', the list of classes");
+  const int64_t line = file.line("names");
+  std::map<int64_t, std::string> names;
+  std::set<std::string> seen;
+  for (const YamlItem& item : file.items("names")) {
+    const int64_t number = item.number.value_or(std::ssize(names));
+    if (number < 0 || number >= kMostClasses)
+      file.wrong(item.line, "the class ", number, " of 'names' must be from 0 to ", kMostClasses - 1);
+    if (!names.emplace(number, item.value).second)
+      file.wrong(item.line, "class ", number, " has a second name");
+    if (!seen.insert(item.value).second)
+      file.wrong(item.line, "'names' repeats the class '", printable(item.value), "'");
+  }
+  if (names.empty()) file.wrong(line, "'names' has no class");
+  if (const YamlText count = file.scalar("nc"); count.line > 0) {
+    const auto expected = parse_int(count.value);
+    if (expected != std::ssize(names) && expected != names.rbegin()->first + 1)
+      file.wrong(count.line, "'nc' is ", printable(count.value, 40), ", but 'names' has ",
+                 counted(std::ssize(names), "class", "classes"));
+  }
+  NumberedClasses classes;
+  for (auto& [number, name] : names)
+    classes.numbers.push_back(number), classes.names.push_back(std::move(name));
+  return classes;
+}
 
 std::vector<std::string> read_class_names(const std::string& path) {
   std::vector<std::string> names;

@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+namespace tessera {
+class YamlFile;
+}
+
 namespace tessera::data {
 
 // Reads a text file of UTF-8, or of UTF-16 with its byte order mark, as UTF-8 without the mark, which Windows editors
@@ -14,10 +18,20 @@ std::string read_list_text(const std::string& path, uint64_t max_bytes = uint64_
 std::string without_mark(std::string content);
 
 // Reads one name per line and drops trailing blank lines, or JSON: a list of names, {"0": "tench"},
-// {"0": ["n01440764", "tench"]} or {"tench": 0}. Lines may begin with their number ("0: tench") or synset. A name that
+// {"0": ["n01440764", "tench"]} or {"tench": 0}. If numbers from 0 or 1 have gaps, the missing classes are "unused 12".
+// Lines may begin with their number ("0: tench") or synset. A name that
 // repeats is followed by its class number, or by its synset if the list is as long as one of ImageNet's: "crane (134)".
 // Throws if a name is blank.
 std::vector<std::string> read_class_names(const std::string& path);
+
+// Classes with their numbers in label files, in ascending order; numbers may be missing.
+struct NumberedClasses {
+  std::vector<std::string> names = {};
+  std::vector<int64_t> numbers = {};
+};
+// Returns `names` of YOLO's data.yaml, a list or numbered texts. Throws an error with the file and the line if a name or a
+// number repeats, or `nc` has another number of classes.
+NumberedClasses classes_of_yaml(const YamlFile& file);
 
 // Reads the names of ADE20K's objectInfo150.txt or sceneparsing list: the last column of each line, up to its first comma.
 std::vector<std::string> read_ade_names(const std::string& path);
@@ -59,15 +73,10 @@ std::string first_difference(const std::vector<std::string>& a, const std::strin
                              const std::vector<std::string>& b, const std::string& in_b,
                              const std::string& of_what = "");
 
-struct ObjectClassNames {
-  std::vector<std::string> names;
-  std::vector<int64_t> numbers;  // category_id of COCO's annotation files
-};
-
 // Returns the names of a detector's `count` classes without the background. For 80: COCO's in order. For 90
 // (from 1, as in torchvision) and 91 (from 0, as in DETR): by category_id, with "unused 12" for unassigned
 // ids. Otherwise: "class 1", "class 2", ….
-ObjectClassNames published_object_classes(int64_t count);
+NumberedClasses published_object_classes(int64_t count);
 
 // Returns the classes of Pascal VOC's masks: the background and its 20 classes of objects.
 std::vector<std::string> voc_mask_classes();

@@ -58,8 +58,8 @@ TEST(ClassNames, ListsOfOtherPrograms) {
     EXPECT_EQ(read_class_names(folder.write("kept.txt", kept)), split(kept, '\n'));
   EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n0,b\n")); }, &folder),
             "DIR/t.csv line 3: '0' is no number of a class, or repeats one");
-  EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n1,b\n5,c\n")); }, &folder),
-            "DIR/t.csv numbers 3 classes from 0 to 5, must have no gap from 0 or 1 on");
+  EXPECT_EQ(error_of([&] { read_class_names(folder.write("t.csv", "id,name\n0,a\n1,b\n6,c\n")); }, &folder),
+            "DIR/t.csv has 3 names for the classes 0 to 6, must name at least half of the numbers");
 }
 
 TEST(ClassNames, LabelMapsAndYaml) {
@@ -79,12 +79,25 @@ TEST(ClassNames, LabelMapsAndYaml) {
   EXPECT_EQ(read("d.yaml", "names: {0: cat, 1: big dog}\n"), both);
   EXPECT_EQ(read("labelmap.txt", "# label:color_rgb:parts:actions\ncat:128,0,0::\nbig dog:0,128,0::\n"),
             both);
+  EXPECT_EQ(read("e.yaml", "names: [\"red, round\", stop]\n"),
+            (std::vector<std::string>{"red, round", "stop"}));
+  EXPECT_EQ(error_of([&] { read("f.yaml", "train: x\n"); }, &folder),
+            "DIR/f.yaml has no 'names', the list of classes");
+}
+
+TEST(ClassNames, NumbersWithGapsHaveUnusedClasses) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> gap = {"cat", "unused 2", "dog"};
+  for (const auto& [name, content] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"a.pbtxt", "item { id: 1 name: 'cat' }\nitem { id: 3 name: 'dog' }\n"},
+           {"a.json", R"({"1": "cat", "3": "dog"})"},
+           {"b.json", R"([{"id": 1, "name": "cat"}, {"id": 3, "name": "dog"}])"},
+           {"a.csv", "id,name\n1,cat\n3,dog\n"},
+           {"a.yaml", "names:\n  1: cat\n  3: dog\n"}})
+    EXPECT_EQ(read_class_names(folder.write(name, content)), gap) << content;
   EXPECT_EQ(
-      error_of([&] { read("e.pbtxt", "item { id: 1 name: 'cat' }\nitem { id: 4 name: 'dog' }\n"); }, &folder),
-      "DIR/e.pbtxt: the class 4 ('dog') follows a gap, must count from 0 or 1");
-  EXPECT_EQ(error_of([&] { read("e.yaml", "names: [\"red, round\", stop]\n"); }, &folder),
-            "DIR/e.yaml: names with commas, as \"red…, must be in lines of their own, \"- red, round\"");
-  EXPECT_EQ(error_of([&] { read("f.yaml", "train: x\n"); }, &folder), "DIR/f.yaml has no 'names' of classes");
+      error_of([&] { read_class_names(folder.write("e.pbtxt", "item { id: 2 name: 'cat' }\n")); }, &folder),
+      "DIR/e.pbtxt numbers its classes from 2 ('cat'), must count from 0 or 1");
 }
 
 TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {

@@ -45,8 +45,8 @@ constexpr std::array<Thing, 80> kThings = {{
 }};
 
 // Returns the classes by category_id, starting at `first`.
-ObjectClassNames by_number(int64_t first) {
-  ObjectClassNames out;
+NumberedClasses by_number(int64_t first) {
+  NumberedClasses out;
   for (int64_t number = first; number <= kLastNumber; ++number) {
     const auto* found = std::find_if(kThings.begin(), kThings.end(),
                                      [&](const Thing& thing) { return thing.number == number; });
@@ -58,9 +58,9 @@ ObjectClassNames by_number(int64_t first) {
 
 }  // namespace
 
-ObjectClassNames published_object_classes(int64_t count) {
+NumberedClasses published_object_classes(int64_t count) {
   if (count == kLastNumber || count == kLastNumber + 1) return by_number(kLastNumber + 1 - count);
-  ObjectClassNames out;
+  NumberedClasses out;
   for (int64_t k = 0; k < count; ++k) {
     const bool things = count == std::ssize(kThings);
     const auto at = static_cast<size_t>(k);

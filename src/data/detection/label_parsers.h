@@ -6,6 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "data/base/class_names.h"
+#include "io/files/yaml.h"
+
 namespace tessera::data {
 
 struct XmlElement {
@@ -23,23 +26,16 @@ inline constexpr uint64_t kMostXmlBytes = uint64_t{4} << 20;  // bytes
 // types, unknown entities and elements nested deeper than 16: an error has the file `where` and the line.
 XmlElement parse_xml(std::string content, const std::string& where);
 
-// A text in a file, with its line; "" and 0 if the key is missing.
-struct YamlText {
-  std::string value = {};
-  int64_t line = 0;
-};
-
 struct YoloYaml {
   YamlText path;
   std::vector<YamlText> train, val, test;  // folders or lists of images
-  std::vector<std::string> names;          // by class number
-  bool keypoints = false;                  // labels have key points after the box (`kpt_shape`)
+  NumberedClasses classes;
+  bool keypoints = false;  // labels have key points after the box (`kpt_shape`)
 };
 
 inline constexpr uint64_t kMostYamlBytes = uint64_t{16} << 20;  // bytes
 
-// Parses the usual forms of YAML: `key: value`, and names as `[a, b]`, `{0: a, 1: b}`, a list of lines `- a` or of lines
-// `0: a`; the folders of a split may be such a list too. Skips other keys along with their indented lines. An error has the file `where` and the line.
+// Parses the keys that name images and classes, in the usual forms of YAML. An error has the file `where` and the line.
 YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where);
 
 }  // namespace tessera::data

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -97,7 +98,7 @@ bool holds_labels(const fs::path& folder, int depth = 0) {
 struct YoloSplit {
   std::string root, images;  // the first place
   std::vector<std::string> others = {};
-  std::vector<std::string> classes;
+  NumberedClasses classes = {};
   bool by_share = false, keypoints = false;
 };
 
@@ -141,9 +142,17 @@ YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::stri
   return {.root = root,
           .images = places[0],
           .others = {places.begin() + 1, places.end()},
-          .classes = keys.names,
+          .classes = keys.classes,
           .by_share = held_out.empty() && config.val_path.empty(),
           .keypoints = keys.keypoints};
+}
+
+// Returns the classes of a list, numbered from 0.
+NumberedClasses classes_in_list(const std::string& list) {
+  NumberedClasses classes{.names = read_class_names(list), .numbers = {}};
+  classes.numbers.resize(classes.names.size());
+  std::iota(classes.numbers.begin(), classes.numbers.end(), 0);
+  return classes;
 }
 
 // True for Darknet's form, as CVAT writes it: obj.names and train.txt, the paths of the images.
@@ -159,7 +168,7 @@ YoloSplit split_by_lists(const SourceConfig& config, Split split, const fs::path
   const std::string list = config.class_names.empty() ? class_list_of(folder.string()) : config.class_names;
   return {.root = folder.string(),
           .images = held ? held_out : (folder / "train.txt").string(),
-          .classes = read_class_names(list),
+          .classes = classes_in_list(list),
           .by_share = held_out.empty() && config.val_path.empty()};
 }
 
@@ -174,7 +183,7 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
   const std::string list = config.class_names.empty() ? class_list_of(path) : config.class_names;
   return {.root = path,
           .images = (own.empty() ? images : images / own).string(),
-          .classes = read_class_names(list),
+          .classes = classes_in_list(list),
           .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
 }
 
@@ -208,10 +217,27 @@ std::string labels_of(const std::string& image) {
   return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
 }
 
+// Returns "a number from 0 to 8", or the numbers of classes with gaps.
+std::string numbers_of(const std::vector<CocoCategory>& classes) {
+  const int64_t last = classes.back().number;
+  if (last + 1 == std::ssize(classes)) return text("a number from 0 to ", last);
+  std::vector<std::string> numbers;
+  for (const CocoCategory& one : classes) numbers.push_back(std::to_string(one.number));
+  return "one of the numbers " + some_of(numbers);
+}
+
+// Returns a number, also with a decimal comma, which programs write in some languages.
+std::optional<double> decimal(std::string word) {
+  if (std::ranges::count(word, ',') == 1 && word.find('.') == std::string::npos)
+    std::ranges::replace(word, ',', '.');
+  return parse_double(word);
+}
+
 // Reads the lines of one label file, in pixels.
 class LabelReader {
  public:
-  LabelReader(std::string path, const CocoImage& image, int64_t classes, bool keypoints)
+  LabelReader(std::string path, const CocoImage& image, const std::vector<CocoCategory>& classes,
+              bool keypoints)
       : path_(std::move(path)), image_(image), classes_(classes), keypoints_(keypoints) {}
 
   void read() {
@@ -245,8 +271,8 @@ class LabelReader {
       fail("has ", counted(std::ssize(words), "number"),
            ", must be 5: class, centre x, centre y, width, height; or a class and 3 or more points");
     const auto label = class_number(words[0]);
-    if (!label || *label < 0 || *label >= classes_)
-      fail("the class is '", printable(words[0], 40), "', must be a number from 0 to ", classes_ - 1);
+    if (!label || !std::ranges::binary_search(classes_, *label, {}, &CocoCategory::number))
+      fail("the class is '", printable(words[0], 40), "', must be ", numbers_of(classes_));
     std::vector<double> shares;
     for (size_t i = 1; i < words.size(); ++i) shares.push_back(share(words[i]));
     CocoAnnotation made{.image = image_.number, .category = *label};
@@ -265,7 +291,7 @@ class LabelReader {
     return made;
   }
   static double share(const std::string& word) {
-    const auto value = parse_double(word);
+    const auto value = decimal(word);
     if (!value || !(*value >= -kRounding && *value <= 1 + kRounding))
       fail("'", printable(word, 40), "' must be a share of the image's width or height, from 0 to 1");
     return *value;
@@ -273,7 +299,7 @@ class LabelReader {
 
   std::string path_;
   const CocoImage& image_;
-  int64_t classes_;
+  const std::vector<CocoCategory>& classes_;  // in the order of their numbers
   bool keypoints_;
   std::vector<CocoAnnotation> objects_;
   ProblemList problems_;
@@ -286,7 +312,7 @@ std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::strin
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const std::string labels = labels_of(paths[i]);
       if (!file_there(labels)) continue;
-      readers[i].emplace(labels, file.images[i], std::ssize(file.categories), keypoints);
+      readers[i].emplace(labels, file.images[i], file.categories, keypoints);
       readers[i]->read();
     }
   });
@@ -339,6 +365,12 @@ std::vector<std::string> file_warnings(const YoloSplit& split, const std::vector
 
 }  // namespace
 
+YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where) {
+  const YamlFile file(content, where);
+  return {file.scalar("path"), file.texts("train"),   file.texts("val"),
+          file.texts("test"),  classes_of_yaml(file), file.has("kpt_shape")};
+}
+
 bool is_yolo_path(const std::string& path) {
   if (const std::string yaml = yaml_of(path); !yaml.empty()) {
     if (yaml == path) return true;
@@ -356,8 +388,8 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
                   : has_darknet_lists(path) ? split_by_lists(config, split, path)
                                             : split_by_folders(config, split, path);
   CocoFile file;
-  for (std::string& name : own.classes)
-    file.categories.push_back({std::ssize(file.categories), std::move(name)});
+  for (size_t i = 0; i < own.classes.names.size(); ++i)
+    file.categories.push_back({own.classes.numbers[i], std::move(own.classes.names[i])});
   LeftOut left_out;
   std::vector<std::string> paths;
   add_image_paths(own.images, paths, left_out);

@@ -30,7 +30,7 @@ ObjectClasses::ObjectClasses(const TaskSetup& setup, std::string_view who) {
       names = data::require_objects(*setup.validation, who).object_classes();
   }
   if (names.empty() && setup.file.empty()) {  // the run is only described
-    data::ObjectClassNames coco = data::published_object_classes(kClassesOfCoco);
+    data::NumberedClasses coco = data::published_object_classes(kClassesOfCoco);
     names = std::move(coco.names), numbers = std::move(coco.numbers);
   }
   if (names.empty()) fail_usage(who, " has no classes: neither data nor ", setup.file, " name any");
