@@ -52,7 +52,10 @@ std::vector<SourceKind>& kinds() {
       {"Pascal VOC", "a folder with Annotations/*.xml and JPEGImages/", is_voc_path, open_voc},
       {"YOLO", "data.yaml, or a folder with it or with images/, labels/*.txt and classes.txt", is_yolo_path,
        open_yolo},
-      {"metadata", "a folder of images with metadata.csv or metadata.jsonl", is_metadata_path, open_metadata},
+      {"metadata objects", "a folder of images with metadata.jsonl that has objects",
+       is_metadata_objects_path, open_metadata_objects},
+      {"metadata", "a folder of images with metadata.csv or metadata.jsonl, or with train.csv and val.csv",
+       is_metadata_path, open_metadata},
       {"ImageFolder", "a folder with a folder for each class", is_folder_path, open_folder},
   };
   return all;
@@ -77,10 +80,22 @@ std::string set_inside(const std::string& path) {
   std::error_code error;
   if (path.empty() || !std::filesystem::is_directory(path, error)) return path;
   const auto is_set = [](const std::string& folder) {
-    return is_coco_path(folder) || is_masks_path(folder) || is_voc_path(folder) || is_yolo_path(folder);
+    return is_coco_path(folder) || is_coco_captions_path(folder) || is_masks_path(folder) ||
+           is_voc_path(folder) || is_yolo_path(folder);
   };
   const std::string found = folder_below(path, is_set, false);
   return found.empty() ? path : found;
+}
+
+// Takes the files of captions of a COCO folder instead of its boxes.
+void take_captions(SourceConfig& config) {
+  for (const bool held_out : {true, false}) {
+    std::string& path = held_out ? config.val_path : config.path;
+    const std::string folder = set_inside(path.empty() ? config.path : path);
+    const std::string train = coco_captions_file(folder, Split::train),
+                      own = held_out ? coco_captions_file(folder, Split::validation) : train;
+    if (!own.empty() || (!path.empty() && !train.empty())) path = own.empty() ? train : own;
+  }
 }
 
 }  // namespace
@@ -111,6 +126,7 @@ std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Sp
   if (!(config.val_share >= 0 && config.val_share < 1))
     fail_usage("val_share is ", config.val_share, ", must be at least 0 and below 1");
   SourceConfig inside = config;
+  if (config.captions == CaptionUse::over_boxes) take_captions(inside);
   for (std::string* path : {&inside.path, &inside.val_path}) {
     *path = set_inside(*path);
     if (config.reads_masks && !path->empty() && is_voc_path(*path))

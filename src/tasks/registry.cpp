@@ -66,6 +66,12 @@ const TaskKind& find_task(const std::string& name) {
              did_you_mean(name, known));
 }
 
+data::SourceConfig data_for(const TaskKind& kind, data::SourceConfig config) {
+  config.reads_classes = kind.reads_classes, config.reads_masks = kind.reads_masks;
+  config.captions = kind.captions;
+  return config;
+}
+
 const TaskKind& default_task() { return find_task("classify"); }
 
 Value resolve_task(const Value& section) {

@@ -109,9 +109,8 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
   if (recipe.data.path.empty()) fail_usage("data.path is empty: name the images (--data)");
   RunData data;
   try {
-    data::SourceConfig config = recipe.data;
-    const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(recipe.task));
-    config.reads_classes = kind.reads_classes, config.reads_masks = kind.reads_masks;
+    const data::SourceConfig config =
+        tasks::data_for(tasks::find_task(tasks::task_name(recipe.task)), recipe.data);
     data.train = data::open_source(config, data::Split::train);
     data.validation = data::open_source(config, data::Split::validation);
     data::require_same_classes(*data.train, *data.validation);

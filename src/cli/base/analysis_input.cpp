@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "cli/base/common.h"
+#include "cli/base/measure_options.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
@@ -17,6 +18,7 @@
 #include "models/base/encoder.h"
 #include "open/image_walk.h"
 #include "open/ready_task.h"
+#include "tasks/base/registry.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,15 +28,12 @@ data::SourceConfig config_of(const AnalysisInput& input, const AnalysedModel& mo
   if (!input.data.empty()) {
     config.path = input.data;
     if (input.split == "all") config.val_share = 0;
-    return config;
-  }
-  if (!model.info().recipe.empty()) {
-    const Value recipe = parse_toml(model.info().recipe, model.file());
-    if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
+  } else {
+    config = data_of_run(model.file(), model.info());
   }
   if (config.path.empty())
     fail_usage(model.file(), ": has no record of its data; name images, or give --data");
-  return config;
+  return tasks::data_for(tasks::find_task(tasks::task_name(model.info().task)), config);
 }
 
 std::unique_ptr<data::Source> source_of(const AnalysisInput& input, const AnalysedModel& model) {

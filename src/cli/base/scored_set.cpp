@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "cli/base/common.h"
+#include "cli/base/measure_options.h"
 #include "core/error.h"
 #include "core/progress.h"
 #include "core/text.h"
@@ -13,6 +14,7 @@
 #include "eval/predictions.h"
 #include "open/image_walk.h"
 #include "tasks/base/inputs.h"
+#include "tasks/base/registry.h"
 
 namespace tessera::cli {
 namespace {
@@ -89,15 +91,14 @@ ScoredSet score_set(const AnalysedModel& model, const data::Source& source, int6
 
 std::shared_ptr<const data::Source> open_set(const AnalysisInput& input, const AnalysedModel& model) {
   data::SourceConfig config{.path = input.data};
-  if (input.data.empty() && !model.info().recipe.empty()) {
-    const Value recipe = parse_toml(model.info().recipe, model.file());
-    if (const Value* table = recipe.find("data")) config = read_config<data::SourceConfig>(*table, "data");
-  }
+  if (input.data.empty()) config = data_of_run(model.file(), model.info());
   if (config.path.empty()) fail_usage(model.file(), ": has no record of its data; give --data");
   const bool held_out = input.split == "validation";
   if (!input.data.empty() && held_out) config.val_path = config.path;
   if (input.split == "all") config.val_share = 0;
-  return data::open_source(config, held_out ? data::Split::validation : data::Split::train);
+  const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(model.info().task));
+  return data::open_source(tasks::data_for(kind, config),
+                           held_out ? data::Split::validation : data::Split::train);
 }
 
 void say_whose_set(const AnalysisInput& input, const std::vector<std::string>& weights,

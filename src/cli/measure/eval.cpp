@@ -110,12 +110,11 @@ data::SourceConfig data_of(const EvalOptions& options, const std::string& weight
     if (options.split == "validation") config.val_path = config.path;
   }
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
-  config.reads_masks = tasks::find_task(tasks::task_name(info.task)).reads_masks;
   if (!options.class_order.empty()) config.class_order = options.class_order;
   if (!options.class_names.empty()) config.class_names = options.class_names;
   if (config.path.empty() && (config.val_path.empty() || options.split == "train"))
     fail_usage(weights, ": has no record of its data; give --data");
-  return config;
+  return tasks::data_for(tasks::find_task(tasks::task_name(info.task)), config);
 }
 
 // True if a set other than the run's has questions about its images; the run's file of questions does not

@@ -22,6 +22,7 @@
 #include "report/charts.h"
 #include "report/html.h"
 #include "tasks/base/layer_features.h"
+#include "tasks/base/registry.h"
 #include "tasks/base/representation.h"
 
 namespace tessera::cli {
@@ -94,7 +95,7 @@ data::SourceConfig data_of(const ProbeOptions& options, const train::WeightsInfo
   if (!options.data.path.empty()) config = options.data;
   if (!options.data.val_path.empty()) config.val_path = options.data.val_path;
   if (config.path.empty()) fail_usage(options.weights, ": has no record of its data; give --data");
-  return config;
+  return tasks::data_for(tasks::find_task(tasks::task_name(info.task)), config);
 }
 
 std::vector<tasks::FeatureToken> tokens_of(const ProbeOptions& options) {

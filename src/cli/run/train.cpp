@@ -18,6 +18,7 @@
 #include "parallel/world.h"
 #include "recipe/recipe_files.h"
 #include "report/markup.h"
+#include "tasks/base/registry.h"
 #include "train/memory.h"
 #include "train/process_share.h"
 #include "train/trainer.h"
@@ -197,7 +198,8 @@ std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan
 // Returns the classes of the training set; none if it has no classes, or is missing.
 std::vector<std::string> classes_of(const train::PlannedRun& planned) {
   if (!planned.missing_data.empty()) return {};
-  const auto source = data::open_source(planned.recipe.data, data::Split::train);
+  const tasks::TaskKind& kind = tasks::find_task(tasks::task_name(planned.recipe.task));
+  const auto source = data::open_source(tasks::data_for(kind, planned.recipe.data), data::Split::train);
   return source->class_labels() ? source->class_labels()->class_names() : std::vector<std::string>();
 }
 

@@ -83,8 +83,23 @@ TEST(CaptionFiles, CocoCaptionsNameWhatIsWrong) {
   EXPECT_EQ(source_kind(path), "COCO captions");
   const auto source = open_source_with_problems({.path = path, .val_path = path}, Split::train);
   EXPECT_EQ(source->size(), 2);
-  // A repeated id, a caption without an image, an empty caption, an image without captions.
-  EXPECT_EQ(source->problems().size(), 4u);
+  // A repeated id of another file, an empty caption, an image without captions.
+  EXPECT_EQ(source->problems().size(), 3u);
+  EXPECT_EQ(
+      source->warnings(),
+      std::vector<std::string>{path + ": left out 1 caption of images that are not in the list of images"});
+}
+
+TEST(CaptionFiles, IdsOfCocoCaptionsMayBeTexts) {
+  const TemporaryFolder folder;
+  folder.write("a.png", "A");
+  const std::string path = folder.write("captions.json", R"({
+    "images": [{"id": "x", "file_name": "a.png"}, {"id": "0002", "file_name": "b.png"}, {"id": 2, "file_name": "b.png"}],
+    "annotations": [{"image_id": 2, "caption": "two"}, {"image_id": "x", "caption": "one"}]})");
+  const auto source = open_source({.path = path, .val_path = path}, Split::train);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->read(0).annotation.captions, std::vector<std::string>{"one"});
+  EXPECT_EQ(source->warnings(), std::vector<std::string>{path + ": 1 image listed more than once"});
 }
 
 TEST(CaptionFiles, KarpathysFilesHaveSplitsAndSentences) {

@@ -93,6 +93,10 @@ RawSample read_annotated(const Source& source, int64_t index);
 
 enum class Split { train, validation };
 
+// The captions of a set: no part of it, for tasks that read no texts; read if the set has no other annotations; or read
+// over the boxes of a COCO set.
+enum class CaptionUse { none, as_found, over_boxes };
+
 // Settings of `--data` and a recipe's [data].
 struct SourceConfig {
   std::string path = "";         // shapes:…, a folder, train-{000..004}.tar.gz, a table, CIFAR or IDX files
@@ -104,6 +108,7 @@ struct SourceConfig {
   std::string class_order = "alphabetical";  // of classes named by folders and tables, or "natural"
   bool reads_classes = true;  // false: a folder's wrong classes are only warnings; no key: set by the task
   bool reads_masks = false;   // Pascal VOC sets give masks instead of boxes; no key: set by the task
+  CaptionUse captions = CaptionUse::as_found;  // no key: set by the task
 
   template <class V>
   void visit(V& v) {

@@ -39,6 +39,7 @@ bool is_yolo_path(const std::string& path);
 bool is_shapes_path(const std::string& path);
 bool is_folder_path(const std::string& path);
 bool is_metadata_path(const std::string& path);
+bool is_metadata_objects_path(const std::string& path);
 bool is_webdataset_path(const std::string& path);
 bool is_table_path(const std::string& path);
 bool is_coco_captions_path(const std::string& path);
@@ -57,6 +58,7 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_metadata(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_metadata_objects(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_webdataset(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split);
@@ -74,6 +76,10 @@ inline constexpr const char* kMaskMarker = "masks.json";
 // Returns the folder of masks of a set in Pascal VOC's layout: the path, if it is SegmentationClass next to JPEGImages, or
 // SegmentationClass in it, if it has no boxes or `over_boxes`. "" for other sets.
 std::string voc_masks(const std::string& path, bool over_boxes = false);
+// Returns the table of the images in a folder of metadata, of a split folder's images or of all; "" without one.
+std::string metadata_file(const std::string& path, Split split);
+// Returns annotations/captions_train2017.json of a folder by its split; "" without one.
+std::string coco_captions_file(const std::string& folder, Split split);
 // The images with masks of a split by ImageSets/Segmentation next to that folder.
 struct VocMaskList {
   std::string file;                // "" without lists: all images with masks

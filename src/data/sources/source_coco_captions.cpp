@@ -38,12 +38,14 @@ const nlohmann::json& list_of(const nlohmann::json& object, const char* key, con
   return *found;
 }
 
-// Returns a whole number of an entry.
-int64_t number_of(const nlohmann::json& entry, const char* key, const std::string& where) {
+// Returns an id of an entry, a number or a text; "000001" is 1.
+std::string id_of(const nlohmann::json& entry, const char* key, const std::string& where) {
   const auto found = entry.is_object() ? entry.find(key) : entry.end();
-  const auto number = entry.is_object() && found != entry.end() ? whole_number(*found) : std::nullopt;
-  if (!number) fail(where, " has no number '", key, "'");
-  return *number;
+  const bool given = entry.is_object() && found != entry.end();
+  if (const auto number = given ? whole_number(*found) : std::nullopt) return std::to_string(*number);
+  if (!given || !found->is_string() || found->get_ref<const std::string&>().empty())
+    fail(where, " has no number or text '", key, "'");
+  return found->get<std::string>();
 }
 
 // Returns the image's path of an entry, relative to the image folder.
@@ -56,23 +58,27 @@ std::string file_name_of(const nlohmann::json& entry, const std::string& where) 
   return portable_path(name);
 }
 
-using Places = std::map<int64_t, size_t>;  // places in the set, by an image's id
+using Places = std::map<std::string, size_t>;  // places in the set, by an image's id
 
-void add_image(const nlohmann::json& image, const std::string& where, FileSet& set, Places& places) {
-  const int64_t id = number_of(image, "id", where);
-  const std::string name = file_name_of(image, where);
-  if (!places.try_emplace(id, set.paths.size()).second) fail(where, ": id ", id, " occurs twice");
-  set.paths.push_back(name);
+// Returns whether an image is new; it may be listed twice with one file.
+bool add_image(const nlohmann::json& image, const std::string& where, FileSet& set, Places& places) {
+  const std::string id = id_of(image, "id", where), name = file_name_of(image, where);
+  const auto [place, is_new] = places.try_emplace(id, set.paths.size());
+  if (is_new)
+    set.paths.push_back(name);
+  else if (set.paths[place->second] != name)
+    fail(where, ": id ", printable(id, 40), " occurs twice");
+  return is_new;
 }
 
-void add_caption(const nlohmann::json& annotation, const std::string& where, const Places& places,
+// Returns whether the image of a caption is listed.
+bool add_caption(const nlohmann::json& annotation, const std::string& where, const Places& places,
                  FileSet& set) {
-  const int64_t id = number_of(annotation, "image_id", where);
-  const auto found = places.find(id);
-  if (found == places.end()) fail(where, " is a caption of image ", id, ", which is not among the images");
+  const auto found = places.find(id_of(annotation, "image_id", where));
   std::vector<std::string> captions = captions_of_json(annotation, where);
   if (captions.size() != 1 || captions[0].empty()) fail(where, " has an empty caption, or none");
-  set.captions[found->second].push_back(std::move(captions[0]));
+  if (found != places.end()) set.captions[found->second].push_back(std::move(captions[0]));
+  return found != places.end();
 }
 
 // Returns the value of an optional key that is text, else "".
@@ -127,23 +133,30 @@ void add_annotated(const nlohmann::json& all, const std::string& path, FileSet& 
   Places places;
   const nlohmann::json &images = list_of(all, "images", path),
                        &annotations = list_of(all, "annotations", path);
+  int64_t repeated = 0, unlisted = 0;
   for (size_t i = 0; i < images.size(); ++i) try {
-      add_image(images[i], text(path, " image ", i), set, places);
+      repeated += !add_image(images[i], text(path, " image ", i), set, places);
     } catch (const Error& wrong) {
       problems.add(wrong.what());
     }
   set.captions.resize(set.paths.size());
   for (size_t i = 0; i < annotations.size(); ++i) try {
-      add_caption(annotations[i], text(path, " annotation ", i), places, set);
+      unlisted += !add_caption(annotations[i], text(path, " annotation ", i), places, set);
     } catch (const Error& wrong) {
       problems.add(wrong.what());
     }
+  if (repeated > 0)
+    set.warnings.push_back(text(path, ": ", counted(repeated, "image"), " listed more than once"));
+  if (unlisted > 0)
+    set.warnings.push_back(text(path, ": left out ", counted(unlisted, "caption"),
+                                " of images that are not in the list of images"));
   for (size_t i = 0; i < set.paths.size(); ++i)
     if (set.captions[i].empty()) problems.add(path, ": ", printable(set.paths[i]), " has no caption");
 }
 
-// Returns annotations/captions_train2017.json of a folder by its split; "" without one.
-std::string file_in(const std::string& folder, Split split) {
+}  // namespace
+
+std::string coco_captions_file(const std::string& folder, Split split) {
   std::string found;
   std::error_code error;
   for (fs::directory_iterator entry(fs::path(folder) / "annotations", error), end; !error && entry != end;
@@ -154,11 +167,9 @@ std::string file_in(const std::string& folder, Split split) {
   return found;
 }
 
-}  // namespace
-
 bool is_coco_captions_path(const std::string& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return !file_in(path, Split::train).empty();
+  if (fs::is_directory(path, error)) return !coco_captions_file(path, Split::train).empty();
   if (!lower(path).ends_with(".json") || !fs::is_regular_file(path, error)) return false;
   try {
     const MappedFile file(path);
@@ -175,7 +186,7 @@ bool is_coco_captions_path(const std::string& path) {
 std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split split) {
   std::string path = path_of(config, split);
   const bool folder = is_folder_path(path);
-  if (folder) path = file_in(path, file_in(path, split).empty() ? Split::train : split);
+  if (folder) path = coco_captions_file(path, coco_captions_file(path, split).empty() ? Split::train : split);
   const nlohmann::json all =
       parse_json(read_text(path, kMostBytes), path, {.max_bytes = kMostBytes, .max_depth = 8});
   FileSet set;
@@ -190,7 +201,8 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
   const std::string first = set.paths.empty() ? "" : set.paths[0];
   set.root = config.image_root.empty() ? coco_image_folder(path, first) : config.image_root;
   set.labels.assign(set.paths.size(), 0);
-  if (by_share && (!folder || file_in(config.path, Split::validation).empty()))
+  if (config.captions == CaptionUse::none) set.captions.clear();
+  if (by_share && (!folder || coco_captions_file(config.path, Split::validation).empty()))
     set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines();
   return without_labels(std::make_unique<CocoCaptionsSource>(std::move(set)));

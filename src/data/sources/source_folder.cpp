@@ -12,9 +12,11 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/base/source_files.h"
 #include "data/base/source_kinds.h"
+#include "io/files/file.h"
 #include "text/unicode.h"
 
 namespace tessera::data {
@@ -308,14 +310,14 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
                ": if these are the classes, give one folder as the data and one as the validation data")};
 }
 
-// Returns the images directly in a folder, which have no labels.
-FileSet flat_set(const std::string& root, bool reports) {
+// Returns the images directly in a folder, which have no labels, and their captions.
+FileSet flat_set(const std::string& root, bool reports, CaptionUse captions) {
   FileSet flat;
   flat.shown = flat.root = root;
   Seen seen;
   LeftOut left_out;
   add_images(root, "", 0, seen, flat.paths, left_out);
-  flat.captions = captions_next_to(root, flat.paths);
+  if (captions != CaptionUse::none) flat.captions = captions_next_to(root, flat.paths);
   if (!flat.captions.empty()) left_out.drop(".txt");
   if (reports) flat.left_out = left_out.text();
   flat.labels.resize(flat.paths.size(), 0);
@@ -398,6 +400,50 @@ std::vector<std::string> unread_warnings(const SourceConfig& config, const Folde
   return lines;
 }
 
+// Returns the file that names classes whose folders are numbers: data.class_names, or one of a usual name in the set.
+std::string names_file(const SourceConfig& config, const std::string& root) {
+  if (!config.class_names.empty()) return config.class_names;
+  const std::string& path = config.path.empty() ? config.val_path : config.path;
+  for (const std::string& folder : {set_folder(path), path, root})
+    for (const char* name : {"classes.txt", "class_names.txt", "labels.txt", "imagenet_class_index.json",
+                             "class_index.json", "classes.json", "cat_to_name.json"})
+      if (const fs::path file = fs::path(folder) / name; file_exists(file.string())) return file.string();
+  return "";
+}
+
+// Returns the names of folders that are the numbers of a list's classes, from 0, or from 1 if the last one has a folder.
+std::vector<std::string> names_of_numbers(const std::string& file, const std::vector<std::string>& folders) {
+  const std::vector<std::string> names = read_class_names(file);
+  std::vector<int64_t> numbers;
+  for (const std::string& folder : folders) numbers.push_back(parse_int(folder).value_or(-1));
+  const auto [least, most] = std::ranges::minmax(numbers);
+  const auto count = std::ssize(names);
+  const bool whole = lower(file).ends_with(".json") || most + 1 == count || most == count;
+  if (least < 0 || most > count || !whole || (least > 0 && most < count) || (least == 0 && most == count))
+    fail(file, " has ", counted(count, "name"), ", but the folders are ", least, " to ", most,
+         ": they must count from 0 or 1 to the last name");
+  std::vector<std::string> chosen;
+  for (const int64_t number : numbers) chosen.push_back(names[static_cast<size_t>(number - (most == count))]);
+  return chosen;
+}
+
+// Names the classes of folders 0, 1, … by a list. Returns a line if a list is not read.
+std::vector<std::string> name_numbers(const SourceConfig& config, const std::string& root, FileSet& set) {
+  const bool numbers =
+      std::ranges::all_of(set.classes, [](const auto& name) { return parse_int(name).has_value(); });
+  if (!numbers && config.class_names.empty()) return {};
+  const std::string file = names_file(config, root);
+  if (file.empty()) return {};
+  if (!numbers) return {text(file, " is not read: the folders of ", root, " name the classes")};
+  try {
+    set.classes = names_of_numbers(file, set.classes);
+  } catch (const Error& error) {
+    if (!config.class_names.empty()) throw;
+    return {text("the folders' numbers are the names of the classes: ", error.what())};
+  }
+  return {};
+}
+
 class FolderSource final : public FileSource {
  public:
   using FileSource::FileSource;
@@ -415,7 +461,7 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   FolderPlace place = find_folder(config, split);
   const bool reports = split == Split::train || !place.by_share;  // once per folder
   if (split == Split::train ? list(place.root, is_folder).empty() : is_unsorted(place, config)) {
-    if (FileSet flat = flat_set(place.root, reports); !flat.paths.empty()) {
+    if (FileSet flat = flat_set(place.root, reports, config.captions); !flat.paths.empty()) {
       flat.warnings = unread_warnings(config, place, split);
       if (place.by_share) flat.keep(select_split(config, split, flat.paths, flat.labels));
       return without_labels(std::make_unique<FolderSource>(std::move(flat)));
@@ -442,9 +488,10 @@ std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split) {
   if (reports) set.left_out = left_out.text();
   if (place.by_share) set.keep(select_split(config, split, set.paths, set.labels));
   set.problems = problems.lines(), set.warnings = warnings.lines();
-  if (reports && !inside)
-    std::ranges::move(level_warnings(place.root, found), std::back_inserter(set.warnings));
-  std::ranges::move(unread_warnings(config, place, split), std::back_inserter(set.warnings));
+  for (auto& lines : {name_numbers(config, place.root, set),
+                      reports && !inside ? level_warnings(place.root, found) : std::vector<std::string>(),
+                      unread_warnings(config, place, split)})
+    set.warnings.insert(set.warnings.end(), lines.begin(), lines.end());
   return std::make_unique<FolderSource>(std::move(set));
 }
 

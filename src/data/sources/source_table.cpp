@@ -310,6 +310,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   add_rows(table, split, own_path, classes, chosen, set);
   find_below(set);
   set.classes = classes.names();
+  if (config.captions == CaptionUse::none) set.captions.clear();
   if (!own_path && !table.has_split) set.keep(select_split(config, split, set.paths, set.labels));
   if (table.labelled && split == Split::train && (!config.class_names.empty() || !table.classes.empty()))
     find_empty_classes(path, set.classes, set.counts(), table.problems);

@@ -94,6 +94,7 @@ struct TaskKind {
   bool reads_classes = true;
   // True if it learns the class of each pixel: it reads the masks of a Pascal VOC set.
   bool reads_masks = false;
+  data::CaptionUse captions = data::CaptionUse::as_found;
 };
 
 const std::vector<TaskKind>& task_kinds();
@@ -101,6 +102,8 @@ const std::vector<TaskKind>& task_kinds();
 void add_task_kind(const TaskKind& kind);
 // Throws a usage error that suggests the nearest name if there is none.
 const TaskKind& find_task(const std::string& name);
+// Returns settings of data that open the annotations of a set that a task reads.
+data::SourceConfig data_for(const TaskKind& kind, data::SourceConfig config);
 // The task of a recipe or file that has no task name: classify.
 const TaskKind& default_task();
 

@@ -474,7 +474,8 @@ TaskKind classify_kind() {
   return task_kind<Classify, ClassifyConfig>("classify", "one class, or several, for each image",
                                              {.fit_model = fit_model,
                                               .path_keys = {"distil.teacher", "distil.unlabelled"},
-                                              .tables = {"classes", "samples"}});
+                                              .tables = {"classes", "samples"},
+                                              .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

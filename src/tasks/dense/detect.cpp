@@ -298,7 +298,7 @@ std::vector<FoundObject> Detect::find_in_views(const std::vector<ViewedImage>& v
 TaskKind detect_kind() {
   return task_kind<Detect, DetectConfig>(
       "detect", "objects: their boxes, classes and masks (Mask R-CNN, Cascade R-CNN, ViTDet)",
-      {.command = "detect", .tables = {"classes"}});
+      {.command = "detect", .tables = {"classes"}, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -238,8 +238,9 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
 }  // namespace
 
 TaskKind detr_kind() {
-  return task_kind<DetrTask, DetrTaskConfig>("detr", "objects as a set that a Transformer predicts (DETR)",
-                                             {.command = "detect", .tables = {"classes"}});
+  return task_kind<DetrTask, DetrTaskConfig>(
+      "detr", "objects as a set that a Transformer predicts (DETR)",
+      {.command = "detect", .tables = {"classes"}, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -302,9 +302,12 @@ GlipPrompt glip_prompt(const std::vector<std::string>& names, const std::vector<
 }
 
 TaskKind glip_kind() {
-  return task_kind<Glip, GlipTaskConfig>(
-      "glip", "objects that texts name: classes are words at test time (GLIP)",
-      {.command = "detect", .path_keys = {"tokenizer", "text_weights"}, .tables = {"classes"}});
+  return task_kind<Glip, GlipTaskConfig>("glip",
+                                         "objects that texts name: classes are words at test time (GLIP)",
+                                         {.command = "detect",
+                                          .path_keys = {"tokenizer", "text_weights"},
+                                          .tables = {"classes"},
+                                          .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

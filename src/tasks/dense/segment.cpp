@@ -475,7 +475,7 @@ void SegmentConfig::check() const {
 TaskKind segment_kind() {
   return task_kind<Segment, SegmentConfig>(
       "segment", "semantic segmentation: the class of every pixel",
-      {.command = "segment", .tables = {"classes"}, .reads_masks = true});
+      {.command = "segment", .tables = {"classes"}, .reads_masks = true, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -479,7 +479,8 @@ TaskKind diffuse_kind() {
       {.command = "generate",
        .fit_model = fit_network,
        .path_keys = {"vae", "fid.classifier", "fid.data"},
-       .tables = {"bits"}});
+       .tables = {"bits"},
+       .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -470,7 +470,8 @@ TaskKind clip_kind() {
       {.command = "zeroshot",
        .path_keys = {"tokenizer", "text_weights"},
        .tables = {"classes"},
-       .names_classes = true});
+       .names_classes = true,
+       .captions = data::CaptionUse::over_boxes});
 }
 
 }  // namespace tessera::tasks

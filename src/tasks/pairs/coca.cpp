@@ -229,7 +229,8 @@ TaskKind coca_kind() {
                                              {.command = "caption",
                                               .path_keys = {"tokenizer"},
                                               .tables = {"classes", "samples"},
-                                              .names_classes = true});
+                                              .names_classes = true,
+                                              .captions = data::CaptionUse::over_boxes});
 }
 
 }  // namespace tessera::tasks

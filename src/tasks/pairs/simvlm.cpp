@@ -200,7 +200,10 @@ Findings SimVlmTask::evaluate(const EvaluateOptions& options) {
 TaskKind simvlm_kind() {
   return task_kind<SimVlmTask, SimVlmTaskConfig>(
       "simvlm", "captions written from images and their own beginnings: SimVLM",
-      {.command = "caption", .path_keys = {"tokenizer"}, .tables = {"samples"}});
+      {.command = "caption",
+       .path_keys = {"tokenizer"},
+       .tables = {"samples"},
+       .captions = data::CaptionUse::over_boxes});
 }
 
 }  // namespace tessera::tasks

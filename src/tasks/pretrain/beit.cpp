@@ -46,8 +46,9 @@ class Beit final : public MaskedRectangles {
 }  // namespace
 
 TaskKind beit_kind() {
-  return task_kind<Beit, BeitConfig>("beit", "masked images (BEiT): the tokens of masked patches",
-                                     {.path_keys = {"tokeniser"}});
+  return task_kind<Beit, BeitConfig>(
+      "beit", "masked images (BEiT): the tokens of masked patches",
+      {.path_keys = {"tokeniser"}, .reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

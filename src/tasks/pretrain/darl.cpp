@@ -420,9 +420,11 @@ void DarlConfig::check() const {
 }
 
 TaskKind darl_kind() {
-  return task_kind<Darl, DarlConfig>(
-      "darl", "autoregressive pre-training on patches, predicted or denoised",
-      {.command = "complete", .path_keys = {"tokeniser"}, .reads_classes = false});
+  return task_kind<Darl, DarlConfig>("darl", "autoregressive pre-training on patches, predicted or denoised",
+                                     {.command = "complete",
+                                      .path_keys = {"tokeniser"},
+                                      .reads_classes = false,
+                                      .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

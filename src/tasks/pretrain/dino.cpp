@@ -208,7 +208,7 @@ Findings Dino::evaluate(const EvaluateOptions& options) {
 TaskKind dino_kind() {
   return task_kind<Dino, DinoConfig>("dino",
                                      "self-distillation (DINO): views predict a momentum teacher's outputs",
-                                     {.reads_classes = false});
+                                     {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -293,7 +293,7 @@ double dvae_annealed(double begin, double end, int64_t step, int64_t steps) {
 
 TaskKind dvae_kind() {
   return task_kind<Dvae, DvaeConfig>("dvae", "a discrete autoencoder: images as tokens of a codebook",
-                                     {.reads_classes = false});
+                                     {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -234,7 +234,7 @@ torch::Tensor igpt_losses(const torch::Tensor& scores, const torch::Tensor& colo
 TaskKind igpt_kind() {
   return task_kind<NextPixel, IgptConfig>(
       "igpt", "colours of pixels (iGPT): each from those before it, or masked ones from the others",
-      {.path_keys = {"palette"}, .reads_classes = false});
+      {.path_keys = {"palette"}, .reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

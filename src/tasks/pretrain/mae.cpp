@@ -294,7 +294,7 @@ torch::Tensor mae_loss(const torch::Tensor& predicted, const torch::Tensor& targ
 
 TaskKind mae_kind() {
   return task_kind<Mae, MaeConfig>("mae", "masked auto-encoding: pre-training on images without labels",
-                                   {.reads_classes = false});
+                                   {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

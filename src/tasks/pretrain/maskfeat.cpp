@@ -109,7 +109,8 @@ class MaskFeat final : public MaskedPatches {
 
 TaskKind maskfeat_kind() {
   return task_kind<MaskFeat, MaskFeatConfig>(
-      "maskfeat", "masked images (MaskFeat): histograms of gradients of masked patches");
+      "maskfeat", "masked images (MaskFeat): histograms of gradients of masked patches",
+      {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -173,7 +173,7 @@ Findings Moco::evaluate(const EvaluateOptions& options) {
 TaskKind moco_v3_kind() {
   return task_kind<Moco, MocoConfig>(
       "moco_v3", "contrast of views (MoCo v3): two views predict each other's momentum key",
-      {.reads_classes = false});
+      {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -92,8 +92,9 @@ class Mvp final : public MaskedRectangles {
 }  // namespace
 
 TaskKind mvp_kind() {
-  return task_kind<Mvp, MvpConfig>("mvp", "masked images (MVP): features of CLIP's tower for masked patches",
-                                   {.path_keys = {"teacher"}});
+  return task_kind<Mvp, MvpConfig>(
+      "mvp", "masked images (MVP): features of CLIP's tower for masked patches",
+      {.path_keys = {"teacher"}, .reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -107,7 +107,8 @@ class SimMim final : public MaskedPatches {
 
 TaskKind simmim_kind() {
   return task_kind<SimMim, SimMimConfig>("simmim",
-                                         "masked images (SimMIM): the pixels of masked patches by one layer");
+                                         "masked images (SimMIM): the pixels of masked patches by one layer",
+                                         {.reads_classes = false, .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks

@@ -197,9 +197,10 @@ torch::Tensor psnr(const torch::Tensor& decoded, const torch::Tensor& images) {
 }
 
 TaskKind vae_kind() {
-  return task_kind<Vae, VaeConfig>(
-      "vae", "an auto-encoder of images, for a generator of its latents",
-      {.fit_model = [](Value&, const Value&, const data::Source*) {}, .reads_classes = false});
+  return task_kind<Vae, VaeConfig>("vae", "an auto-encoder of images, for a generator of its latents",
+                                   {.fit_model = [](Value&, const Value&, const data::Source*) {},
+                                    .reads_classes = false,
+                                    .captions = data::CaptionUse::none});
 }
 
 }  // namespace tessera::tasks
