@@ -183,7 +183,9 @@ TEST_F(MaskFolder, WrongMasksAreNamed) {
   Image colours(kWidth, kHeight);
   colours.pixels[0] = 2;
   add("training", "d", colours);
-  EXPECT_NE(message().find("d.png: the PNG has colours"), std::string::npos);
+  EXPECT_NE(
+      message().find("d.png: has colours, must have one number a pixel, or the colour of each class in "),
+      std::string::npos);
   add("training", "d", gray(3));
   EXPECT_NE(
       message().find("d.png: the value 3 (108 pixels) means no class, must be 0 to 2, or 255 for none: is"),

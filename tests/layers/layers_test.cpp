@@ -53,7 +53,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"kernels/mlstm", {"gpu"}}, {"kernels/mlstm_mixer", {"mlstm", "gpu"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/selective_scan", {}}, {"kernels/winograd", {}},
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
-    {"data/detection", {"sources"}}, {"data/tools", {"sources", "transforms"}},
+    {"data/detection", {"sources"}}, {"data/masks", {"sources", "transforms"}}, {"data/tools", {"sources", "transforms"}},
     {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}},
     {"models/backbones", {"heads"}}, {"models/backbones/vil", {}}, {"models/language", {}}, {"models/pairs", {"language"}},
     {"tasks/base", {}}, {"tasks/classify", {}}, {"tasks/pretrain", {}}, {"tasks/generate", {}}, {"tasks/dense", {}},

@@ -268,7 +268,8 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
         "names: {0: cat, 2: owl, 1: dog}", "names: [cat,\n  dog,\n  owl]\nnc: 3",
         "download: |\n  a: [b\n  import: x\nnames: [cat, dog, owl]"}) {
     const YoloYaml read = parse_yolo_yaml("train: a/b  # c\n" + form + "\nval: '../v'\n", "d.yaml");
-    EXPECT_EQ(read.names, kNames) << form;
+    EXPECT_EQ(read.classes.names, kNames) << form;
+    EXPECT_EQ(read.classes.numbers, (std::vector<int64_t>{0, 1, 2})) << form;
     EXPECT_EQ(read.train.at(0).value, "a/b");
     EXPECT_EQ(read.val.at(0).value, "../v");
   }
@@ -276,10 +277,11 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
       {"nc: 2\nnames: [cat, dog, owl]", "d.yaml line 1: 'nc' is 2, but 'names' has 3 classes"},
       {"names: [cat, cat]", "d.yaml line 1: 'names' repeats the class 'cat'"},
       {"a: 1\nnames: [cat, dog", "d.yaml line 2: the list of 'names' is not closed"},
-      {"names:\n  0: cat\n  2: dog",
-       "d.yaml line 3: '2: dog' is no 'NUMBER: NAME' with a number from 0 to 1, the classes of 'names'"},
+      {"names:\n  0: cat\n  x: dog", "d.yaml line 3: 'x: dog' is no 'NUMBER: NAME', as '0: cat'"},
+      {"names: {0: cat, 0: dog}", "d.yaml line 1: class 0 has a second name"},
+      {"names: {-1: cat}", "d.yaml line 1: the class -1 of 'names' must be from 0 to 999999"},
       {"names:\n  - cat\n  1: dog", "d.yaml line 3: '1: dog' is no '- NAME', as the lines before it"},
-      {"names: 3", "d.yaml line 1: 'names' is '3', must be a list of classes"},
+      {"names: 3", "d.yaml line 1: 'names' is '3', must be a list"},
       {"names: [&a b]", "d.yaml line 1: '&a b' is no plain text"},
       {"names: [a]\nnames: [b]", "d.yaml line 2: repeats the key 'names'"},
       {"train: a", "d.yaml has no 'names', the list of classes"},
@@ -287,6 +289,38 @@ TEST_F(LabelFiles, NamesOfYoloHaveManyForms) {
       {"just text\nnames: [c]", "d.yaml line 1: 'just text' is no 'key: value'"}};
   for (const auto& [content, line] : faults)
     EXPECT_EQ(error_of([&] { parse_yolo_yaml(content, "d.yaml"); }), line);
+}
+
+TEST_F(LabelFiles, ListsNextToVocNameItsClasses) {
+  add_image("set/JPEGImages/a.png");
+  folder_.write("set/Annotations/a.xml", voc_text({{1, 2, 9, 9, 1}}));
+  const auto open = [&] { return open_source({.path = path("set"), .val_share = 0}, Split::train); };
+  EXPECT_EQ(object_labels(*open())->object_classes(), std::vector<std::string>{"dog"});
+  folder_.write("set/labelmap.txt",
+                "# label:color_rgb:parts:actions\nbackground:0,0,0::\nowl:1,1,1::\ndog:2,2,2::\n");
+  EXPECT_EQ(object_labels(*open())->object_classes(), (std::vector<std::string>{"owl", "dog"}));
+  EXPECT_EQ(boxes_of(*open(), 0), (Boxes{{1, 2, 9, 9, 1}}));
+  folder_.write("set/labelmap.txt", "owl:1,1,1::\ncat:2,2,2::\n");
+  EXPECT_EQ(error({.path = path("set"), .val_share = 0}),
+            "DIR/set/Annotations/a.xml line 5: the class 'dog' is not in DIR/set/labelmap.txt");
+}
+
+TEST_F(LabelFiles, NumbersOfYoloMayHaveGapsAndDecimalCommas) {
+  folder_.write("yolo/data.yaml", "train: images\nnc: 3\nnames: {0: cat, 5: dog, 7: owl}\n");
+  add_image("yolo/images/a.png");
+  folder_.write("yolo/labels/a.txt", "7 0,5 0,5 0,25 0,5\n0 0.5 0.5 0.25 0.5\n");
+  const auto source = open_source({.path = path("yolo"), .val_share = 0}, Split::train);
+  const ObjectLabels& labels = *object_labels(*source);
+  EXPECT_EQ(labels.object_classes(), kNames);
+  const auto& objects = labels.objects_of(source->read(0).name);
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0].box.label, 2);
+  EXPECT_EQ(objects[1].box.label, 0);
+  EXPECT_EQ(objects[0].box.left, objects[1].box.left);
+  EXPECT_EQ(objects[0].box.bottom, objects[1].box.bottom);
+  folder_.write("yolo/labels/a.txt", "6 0.5 0.5 0.1 0.1\n");
+  EXPECT_EQ(error({.path = path("yolo"), .val_share = 0}),
+            "DIR/yolo/labels/a.txt line 1: the class is '6', must be one of the numbers 0, 5, 7");
 }
 
 TEST_F(LabelFiles, FaultsOfYoloHaveTheirLine) {

@@ -308,10 +308,27 @@ std::vector<VocImage> read_images(const VocSplit& split, ProblemList& problems) 
   return images;
 }
 
-// Returns the union of the classes of both splits, so that they agree, or the list in data.class_names.
+// Returns the list of classes that CVAT or labelme writes next to the folders; "" without one.
+std::string class_list_in(const std::string& root) {
+  for (const char* name : {"labelmap.txt", "class_names.txt"})
+    if (const fs::path file = fs::path(root) / name; is_file(file)) return file.string();
+  return "";
+}
+
+// Returns the classes of a list without the background and labelme's class of pixels without one.
+std::vector<std::string> listed_classes(const std::string& file) {
+  std::vector<std::string> names = read_class_names(file);
+  std::erase_if(names, [](const std::string& name) {
+    return name == "background" || name == "_background_" || name == "__ignore__";
+  });
+  return names;
+}
+
+// Returns the classes of a list, or the union of those of both splits, so that they agree.
 std::vector<std::string> classes_of(const SourceConfig& config, Split split, const VocSplit& own,
-                                    const std::vector<VocImage>& images) {
-  if (!config.class_names.empty()) return read_class_names(config.class_names);
+                                    const std::vector<VocImage>& images, const std::string& list) {
+  if (!config.class_names.empty()) return read_class_names(list);
+  if (!list.empty()) return listed_classes(list);
   std::set<std::string> names;
   const auto add = [&](const std::vector<VocImage>& some) {
     for (const VocImage& image : some)
@@ -390,7 +407,8 @@ std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
   const auto [own, by_share] = split_of(config, split);
   ProblemList problems;
   const std::vector<VocImage> images = read_images(own, problems);
-  const std::vector<std::string> classes = classes_of(config, split, own, images);
+  const std::string list = config.class_names.empty() ? class_list_in(own.root) : config.class_names;
+  const std::vector<std::string> classes = classes_of(config, split, own, images, list);
   CocoFile file;
   std::map<std::string, int64_t> numbers;
   for (const std::string& name : classes) {
@@ -405,7 +423,7 @@ std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split) {
     const int64_t number = std::ssize(file.images) + 1;
     file.images.push_back({number, image.height, image.width, file_of(place.images, image.name, image.file)});
     problems.add(image.problems);
-    add_objects(image, number, numbers, config.class_names, file, problems);
+    add_objects(image, number, numbers, list, file, problems);
   }
   file.problems = problems.lines();
   measure_images(file.images, place.images);
