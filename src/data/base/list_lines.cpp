@@ -60,12 +60,19 @@ bool has_numbers_alone(std::string_view words) {
                              [](const std::string& part) { return parse_double(trim(part)).has_value(); });
 }
 
-// Returns the words of a label after its path. Throws for several numbers, or for a number and a word, which may be
-// labels, boxes or a split.
+// True for a number and the name of a split, "3 train".
+bool is_number_of_split(std::string_view words) {
+  const std::string_view first = first_word(words), rest = trim(words.substr(first.size()));
+  return parse_double(first) && rest.find_first_of(kBlanks) == std::string_view::npos &&
+         split_of_name(rest).has_value();
+}
+
+// Returns the words of a label after its path. Throws for several numbers, or for a number and a word that names no split:
+// these may be labels or boxes.
 std::string checked_label(std::string_view rest, const std::string& where) {
   const std::string_view label = without_quotes(rest);
   if (label.size() == rest.size() && parse_double(first_word(rest)) &&
-      rest.find_first_of(kBlanks) != std::string_view::npos)
+      rest.find_first_of(kBlanks) != std::string_view::npos && !is_number_of_split(rest))
     fail(where, " has '", printable(rest.substr(0, 60)),
          "' after the path, must be one label; several belong in a table, as in 'a.jpg,0|1'");
   return std::string(label);
@@ -167,22 +174,33 @@ bool has_names_with_blanks(const std::string& line, const std::string& list) {
   return exists(first_word(words)) && !exists(words.substr(0, path_length(words)));
 }
 
-// Takes the last words of all labels as splits if they are names of both: "a.jpg cat train".
-void take_splits(ListLines& list) {
-  const auto last = [](const ListLine& line) {
-    return std::string_view(line.label).substr(line.label.rfind(' ') + 1);
+// Takes the last words of all labels as splits if they are names of both, "a.jpg cat train", or follow numbers,
+// "a.jpg 3 train". A number with such a word is a problem if other lines have none.
+void take_splits(ListLines& list, const std::string& name) {
+  const auto blank = [](const ListLine& line) { return line.label.find_last_of(kBlanks); };
+  const auto last = [&](const ListLine& line) {
+    return std::string_view(line.label).substr(blank(line) + 1);
   };
-  int64_t trains = 0;
+  int64_t trains = 0, named = 0, numbers = 0;
   for (const ListLine& line : list.lines) {
-    const auto split = line.label.find(' ') == std::string::npos ? std::nullopt : split_of_name(last(line));
-    if (!split) return;
-    trains += *split == Split::train;
+    const auto split = blank(line) == std::string::npos ? std::nullopt : split_of_name(last(line));
+    named += split.has_value(), trains += split == Split::train, numbers += is_number_of_split(line.label);
   }
-  if (trains == 0 || trains == std::ssize(list.lines)) return;
-  list.has_split = true;
+  const auto all = std::ssize(list.lines);
+  if (named < all || (numbers < all && (trains == 0 || trains == all))) {
+    std::erase_if(list.lines, [&](const ListLine& line) {
+      const bool odd = is_number_of_split(line.label);
+      if (odd)
+        list.problems.add(name, " line ", line.number, " has the split '", last(line),
+                          "' after its label, unlike others");
+      return odd;
+    });
+    return;
+  }
+  list.has_split = trains > 0 && trains < all;
   for (ListLine& line : list.lines) {
-    line.split = split_of_name(last(line)), line.test = is_test_name(last(line));
-    line.label = trim(std::string_view(line.label).substr(0, line.label.rfind(' ')));
+    if (list.has_split) line.split = split_of_name(last(line)), line.test = is_test_name(last(line));
+    line.label = trim(std::string_view(line.label).substr(0, blank(line)));
   }
 }
 
@@ -227,7 +245,7 @@ ListLines read_list_lines(const std::string& content, const std::string& name) {
     } catch (const Error& error) {
       list.problems.add(error.what());
     }
-  take_splits(list);
+  take_splits(list, name);
   return list;
 }
 

@@ -43,6 +43,11 @@ TEST(ListLines, SplitsMayFollowTheLabels) {
   // A class may be called so.
   EXPECT_EQ(pairs_of("a.png red train\nb.png blue train\n"),
             (Pairs{{"a.png", "red train"}, {"b.png", "blue train"}}));
+  const ListLines numbers = read_list_lines("a.png 3 train\nb.png 12 test\n", "l.txt");
+  EXPECT_TRUE(numbers.has_split);
+  EXPECT_EQ(numbers.lines[1].label, "12");
+  EXPECT_TRUE(numbers.lines[1].test);
+  EXPECT_EQ(pairs_of("a.png 3 train\nb.png\t4\ttrain\n"), (Pairs{{"a.png", "3"}, {"b.png", "4"}}));
 }
 
 TEST(ListLines, WithoutLabels) {
@@ -54,14 +59,12 @@ TEST(ListLines, WithoutLabels) {
 
 TEST(ListLines, SeveralNumbersAreNoLabel) {
   const ListLines list = read_list_lines("a.png 0 1\nb.png 3 train\nc.png 4\nd.png\n", "l.txt");
-  EXPECT_EQ(
-      list.problems.lines(),
-      (std::vector<std::string>{
-          "l.txt line 1 has '0 1' after the path, must be one label; several belong in a table, as in "
-          "'a.jpg,0|1'",
-          "l.txt line 2 has '3 train' after the path, must be one label; several belong in a table, as in "
-          "'a.jpg,0|1'",
-          "l.txt line 4 is 'd.png', must be a path and a label"}));
+  EXPECT_EQ(list.problems.lines(),
+            (std::vector<std::string>{
+                "l.txt line 1 has '0 1' after the path, must be one label; several belong in a table, as in "
+                "'a.jpg,0|1'",
+                "l.txt line 4 is 'd.png', must be a path and a label",
+                "l.txt line 2 has the split 'train' after its label, unlike others"}));
   ASSERT_EQ(list.lines.size(), 1u);
   EXPECT_EQ(list.lines[0].label, "4");
 }

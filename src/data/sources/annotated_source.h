@@ -32,6 +32,8 @@ struct ObjectPlace {
 // Makes the source of annotations that were read into COCO's form. Classes are in the order of their numbers.
 std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, const SourceConfig& config,
                                            Split split);
+// Returns the size of an image as displayed.
+Extent shown_size(const ImageInfo& info);
 // Sets missing image sizes from the files' headers, as displayed. Masks and boxes are compared with the
 // size.
 void measure_images(std::vector<CocoImage>& images, const std::string& folder);

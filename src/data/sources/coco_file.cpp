@@ -144,6 +144,34 @@ int64_t number_at(const Json& element, const char* key, const std::string& where
   return *number;
 }
 
+// Numbers for the ids of images, annotations or categories. Whole numbers, also as texts, are their own; other texts get
+// numbers from 1 in the order of their first use, so ids are numbers or names in all elements of a file.
+class IdNumbers {
+ public:
+  int64_t number_of(const Json& element, const char* key, const std::string& where) {
+    const auto found = element.find(key);
+    const auto number = found == element.end() ? std::nullopt : whole_number(*found);
+    const bool name = found != element.end() && !number && found->is_string() &&
+                      !found->get_ref<const std::string&>().empty();
+    if (!name) {
+      const int64_t own = number_at(element, key, where);
+      check(names_.empty(), where, ": '", key, "' is the number ", own, ", others are names such as '",
+            names_.empty() ? "" : printable(names_.begin()->first, 40), "'");
+      numbers_ = true;
+      return own;
+    }
+    const auto& word = found->get_ref<const std::string&>();
+    check(!numbers_, where, ": '", key, "' is '", printable(word, 40), "', others are numbers");
+    return names_.try_emplace(word, std::ssize(names_) + 1).first->second;
+  }
+
+  bool are_names() const { return !names_.empty(); }
+
+ private:
+  std::unordered_map<std::string, int64_t> names_;
+  bool numbers_ = false;
+};
+
 // Returns a side in pixels, 0 if it is missing or null.
 int64_t side_of(const Json& element, const char* key, const std::string& where) {
   const auto found = element.find(key);
@@ -250,6 +278,7 @@ std::string file_of(const Json& image) {
 }
 
 constexpr const char* kOutside = "a box outside of its image";
+constexpr const char* kUnlisted = "an image that is not in the list of images";
 
 bool is_outside(const RunBox& box, const CocoImage& of) {
   return box.left >= static_cast<double>(of.width) || box.top >= static_cast<double>(of.height) ||
@@ -272,7 +301,18 @@ class Reader {
       if (!sections.contains(name))
         fail(path_, " has no list '", name, "'; COCO's files have images, annotations and categories");
     if (measure) measure(file_.images);
+    if (category_ids_.are_names()) number_categories();
+    if (image_ids_.are_names())
+      file_.warnings.push_back(path_ + ": the ids of images are no numbers: results number them from 1");
+    merge_repeated();
+    if (repeated_ > 0)
+      file_.warnings.push_back(text(path_, ": ", counted(repeated_, "image"),
+                                    " listed more than once, merged with all annotations"));
+    const int64_t count = std::ssize(file_.annotations);
     std::erase_if(file_.annotations, [&](CocoAnnotation& a) { return !belongs(a); });
+    if (const auto unlisted = file_.dropped.find(kUnlisted);
+        unlisted != file_.dropped.end() && unlisted->second == count)
+      problem("no annotation is of an image in the list of images");
     return std::move(file_);
   }
 
@@ -285,18 +325,21 @@ class Reader {
 
   void add_image(const Json& element) {
     CocoImage image;
-    image.number = number_at(element, "id", text(path_, ": image ", file_.images.size()));
+    image.number = image_ids_.number_of(element, "id", text(path_, ": image ", file_.images.size()));
     const std::string where = text(path_, ": image ", image.number);
     image.file = file_of(element);
     image.width = side_of(element, "width", where), image.height = side_of(element, "height", where);
-    if (!images_.emplace(image.number, file_.images.size()).second)
+    if (const auto [other, is_new] = images_.emplace(image.number, file_.images.size()); !is_new) {
+      if (file_.images[other->second].file == image.file) return void(++repeated_);
       problem("the image number ", image.number, " occurs twice");
+    }
     file_.images.push_back(std::move(image));
   }
 
   void add_category(const Json& element) {
     CocoCategory category;
-    category.number = number_at(element, "id", text(path_, ": category ", file_.categories.size()));
+    category.number =
+        category_ids_.number_of(element, "id", text(path_, ": category ", file_.categories.size()));
     const auto name = element.find("name");
     category.name = name != element.end() && name->is_string() ? name->get<std::string>()
                                                                : std::to_string(category.number);
@@ -308,9 +351,9 @@ class Reader {
   void add_annotation(const Json& element) {
     CocoAnnotation a;
     const std::string where = text(path_, ": annotation ", file_.annotations.size());
-    if (element.contains("id")) a.number = number_at(element, "id", where);
-    a.image = number_at(element, "image_id", where);
-    a.category = number_at(element, "category_id", where);
+    if (element.contains("id")) a.number = annotation_ids_.number_of(element, "id", where);
+    a.image = image_ids_.number_of(element, "image_id", where);
+    a.category = category_ids_.number_of(element, "category_id", where);
     if (element.contains("id") && !numbers_.insert(a.number).second)
       problem("the annotation number ", a.number, " occurs twice");
     try {
@@ -337,10 +380,45 @@ class Reader {
     }
   }
 
+  // Numbers categories whose ids are names from 1, in the order of their list.
+  void number_categories() {
+    std::unordered_map<int64_t, int64_t> numbers;
+    for (CocoCategory& category : file_.categories) {
+      const int64_t number = std::ssize(numbers) + 1;
+      category.number = numbers.try_emplace(category.number, number).first->second;
+    }
+    for (CocoAnnotation& a : file_.annotations) {
+      const auto found = numbers.find(a.category);
+      a.category = found == numbers.end() ? -1 : found->second;
+    }
+    categories_.clear();
+    for (const CocoCategory& category : file_.categories) categories_.insert(category.number);
+  }
+
+  // Merges images with one file under several numbers into the first of them.
+  void merge_repeated() {
+    std::unordered_map<std::string, int64_t> first;
+    std::unordered_map<int64_t, int64_t> merged;
+    for (const CocoImage& image : file_.images)
+      if (const auto [known, is_new] = first.try_emplace(image.file, image.number);
+          !is_new && !image.file.empty())
+        merged[image.number] = known->second;
+    if (merged.empty()) return;
+    repeated_ += std::ssize(merged);
+    std::erase_if(file_.images, [&](const CocoImage& image) {
+      const auto found = merged.find(image.number);
+      return found != merged.end() && found->second != image.number;
+    });
+    images_.clear();
+    for (size_t i = 0; i < file_.images.size(); ++i) images_[file_.images[i].number] = i;
+    for (CocoAnnotation& a : file_.annotations)
+      if (const auto found = merged.find(a.image); found != merged.end()) a.image = found->second;
+  }
+
   bool belongs(CocoAnnotation& a) {
     const auto image = images_.find(a.image);
     if (image == images_.end()) {
-      problem("annotation ", a.number, " is of the image ", a.image, ", which is not in the list of images");
+      ++file_.dropped[kUnlisted];
       return false;
     }
     if (!categories_.contains(a.category)) {
@@ -367,6 +445,8 @@ class Reader {
   CocoFile file_;
   std::unordered_map<int64_t, size_t> images_;
   std::unordered_set<int64_t> categories_, numbers_;
+  IdNumbers image_ids_, category_ids_, annotation_ids_;
+  int64_t repeated_ = 0;  // entries of images that are listed before
 };
 
 }  // namespace
@@ -386,23 +466,6 @@ CocoFile read_coco(const std::string& path, const MeasureImages& measure) {
   const auto sections = read_elements(
       path, [&](const std::string& section, const Json& element) { reader.take(section, element); });
   return reader.finish(sections, measure);
-}
-
-std::string coco_image_folder(const std::string& file, const std::string& first_image) {
-  namespace fs = std::filesystem;
-  const fs::path path(file), folder = path.parent_path();
-  std::string split = path.stem().string();
-  if (const size_t mark = split.rfind('_'); mark != std::string::npos) split = split.substr(mark + 1);
-  std::vector<fs::path> folders;
-  for (const fs::path& base : {folder.parent_path(), folder})
-    for (const std::string& name : {split, std::string("images"), "images/" + split})
-      if (std::error_code error; fs::is_directory(base / name, error)) folders.push_back(base / name);
-  folders.push_back(folder), folders.push_back(folder.parent_path());
-  for (const fs::path& one : folders)
-    if (std::error_code error;
-        !first_image.empty() && fs::is_regular_file(one / with_suffix(one.string(), first_image), error))
-      return one.string();
-  return folders.front().string();
 }
 
 std::vector<CocoResult> read_coco_results(const std::string& path) {
@@ -429,63 +492,6 @@ std::vector<CocoResult> read_coco_results(const std::string& path) {
     results.push_back(std::move(result));
   });
   return results;
-}
-
-namespace {
-
-Json json_of(const CocoAnnotation& a) {
-  Json line{{"id", a.number},
-            {"image_id", a.image},
-            {"category_id", a.category},
-            {"bbox", {a.box.left, a.box.top, a.box.width, a.box.height}},
-            {"area", a.area},
-            {"iscrowd", a.crowd ? 1 : 0}};
-  if (a.outline.has_runs())
-    line["segmentation"] = {{"size", {a.outline.runs.height, a.outline.runs.width}},
-                            {"counts", compress_runs(a.outline.runs)}};
-  else
-    line["segmentation"] = a.outline.polygons;
-  return line;
-}
-
-}  // namespace
-
-void write_coco(const std::string& path, const CocoFile& file) {
-  AtomicFile out(path);
-  const auto list = [&](const char* name, const auto& all, const auto& line_of) {
-    out.write(text("\"", name, "\": ["));
-    for (size_t i = 0; i < all.size(); ++i) out.write((i ? ",\n" : "\n") + line_of(all[i]).dump());
-    out.write(std::string_view("\n]"));
-  };
-  out.write(std::string_view("{"));
-  list("images", file.images, [](const CocoImage& image) {
-    return Json{
-        {"id", image.number}, {"file_name", image.file}, {"width", image.width}, {"height", image.height}};
-  });
-  out.write(std::string_view(",\n"));
-  list("categories", file.categories, [](const CocoCategory& category) {
-    return Json{{"id", category.number}, {"name", category.name}};
-  });
-  out.write(std::string_view(",\n"));
-  list("annotations", file.annotations, json_of);
-  out.write(std::string_view("}\n"));
-  out.commit();
-}
-
-void write_coco_results(const std::string& path, const std::vector<CocoResult>& results) {
-  AtomicFile file(path);
-  file.write(std::string_view("["));
-  for (size_t i = 0; i < results.size(); ++i) {
-    const CocoResult& result = results[i];
-    Json line{{"image_id", result.image}, {"category_id", result.category}, {"score", result.score}};
-    if (result.has_box) line["bbox"] = {result.box.left, result.box.top, result.box.width, result.box.height};
-    if (!result.mask.counts.empty())
-      line["segmentation"] = {{"size", {result.mask.height, result.mask.width}},
-                              {"counts", compress_runs(result.mask)}};
-    file.write(std::string_view((i ? ",\n" : "\n") + line.dump()));
-  }
-  file.write(std::string_view("\n]\n"));
-  file.commit();
 }
 
 }  // namespace tessera::data

@@ -39,9 +39,11 @@ struct CocoFile {
   std::vector<CocoImage> images = {};
   std::vector<CocoCategory> categories = {};
   std::vector<CocoAnnotation> annotations = {};
-  // Problems of the set: repeated ids, annotations of unknown images or categories.
+  // Problems of the set: repeated ids, annotations of unknown categories.
   std::vector<std::string> problems = {};
-  // Counts of dropped annotations by reason: a box without area, outside its image, or with invalid numbers.
+  std::vector<std::string> warnings = {};  // images that are listed twice, ids that are no numbers
+  // Counts of dropped annotations by reason: an image that is not listed, a box without area, outside its image, or with
+  // invalid numbers.
   std::map<std::string, int64_t> dropped = {};
   // Counts by reason of outlines, or single polygons, that were dropped while the annotation kept its box.
   std::map<std::string, int64_t> cut = {};
@@ -49,7 +51,7 @@ struct CocoFile {
 // Sets the missing image sizes of a file before annotations are compared with them.
 using MeasureImages = std::function<void(std::vector<CocoImage>& images)>;
 // Throws an error with the file and the byte if it is not JSON. Also throws if images, categories or
-// annotations are missing. Whole numbers may be written as 64.0 or "64". Polygons of fewer than three points
+// annotations are missing. Whole numbers may be written as 64.0 or "64"; ids may be other texts. Polygons of fewer than three points
 // are dropped, as in detectron2; the annotation keeps its other polygons and its box, as in pycocotools.
 CocoFile read_coco(const std::string& path, const MeasureImages& measure = {});
 

@@ -177,29 +177,6 @@ ObjectPlace find_place(const SourceConfig& config, Split split) {
   return place;
 }
 
-Extent shown_size(const ImageInfo& info) {
-  return info.orientation >= 5 ? Extent{info.width, info.height} : Extent{info.height, info.width};
-}
-
-// Returns the size of an image as displayed, from its header; zeros if it cannot be read.
-Extent size_of_image(const ShardFiles& shards, const std::string& path) {
-  constexpr std::streamsize kHead = 1 << 16;
-  if (!ShardFiles::inside_shard(path)) try {
-      std::ifstream file(path, std::ios::binary);
-      std::vector<std::byte> head(kHead);
-      file.read(reinterpret_cast<char*>(head.data()), kHead);
-      head.resize(static_cast<size_t>(file.gcount()));
-      const ImageInfo info = image_info(head, path);  // WebP may have EXIF at its end
-      if (info.format != "webp" || std::ssize(head) < kHead) return shown_size(info);
-    } catch (const Error&) {  // a longer header
-    }
-  try {
-    return shown_size(image_info(shards.read(path, kMaxPictureBytes), path));
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 // Counts objects with the class and box of another in their image, which sets merged from several exports have.
 int64_t repeated_objects(const std::vector<ObjectAnnotation>& objects) {
   std::vector<std::array<double, 5>> boxes;
@@ -400,18 +377,6 @@ bool is_coco_path(const std::string& path) {
   return lower(path).ends_with(".json") && fs::is_regular_file(path, error) && looks_like_coco(path);
 }
 
-void measure_images(std::vector<CocoImage>& images, const std::string& folder) {
-  const ShardFiles shards;
-  parallel_for(std::ssize(images), 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      CocoImage& image = images[static_cast<size_t>(i)];
-      if ((image.width > 0 && image.height > 0) || image.file.empty()) continue;
-      const Extent size = size_of_image(shards, (fs::path(folder) / image.file).string());
-      image.width = size.width, image.height = size.height, image.measured = true;
-    }
-  });
-}
-
 namespace {
 
 // Returns a line if boxes end outside of their image, or if they do not have COCO's form [left, top, width, height] in
@@ -435,7 +400,7 @@ std::vector<std::string> box_warnings(const CocoFile& file, const ObjectPlace& p
   }
   constexpr int64_t kFewest = 4;  // fewer boxes may have such numbers by chance
   const auto boxes = counted(known, "box", "boxes");
-  const bool coco = place.kind == "COCO" && known >= kFewest;
+  const bool coco = (place.kind == "COCO" || place.kind == "metadata") && known >= kFewest;
   if (coco && fractions == known)
     return {text(place.file, ": all ", boxes,
                  " are at most a pixel: they look like fractions of their images, must be pixels")};
@@ -460,6 +425,7 @@ std::unique_ptr<Source> make_object_source(CocoFile file, ObjectPlace place, con
   std::vector<int64_t> chosen(names.size());
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i] = static_cast<int64_t>(i);
   if (place.by_share) chosen = select_split(config, split, names, std::vector<int64_t>(names.size(), 0));
+  std::ranges::move(file.warnings, std::back_inserter(place.warnings));
   std::ranges::move(box_warnings(file, place), std::back_inserter(place.warnings));
   return std::make_unique<CocoSource>(std::move(file), std::move(place), chosen);
 }

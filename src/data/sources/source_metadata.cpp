@@ -1,14 +1,17 @@
 // Hugging Face's imagefolder: metadata.csv or metadata.jsonl with a column file_name, next to the images, in each of the
 // split folders, or next to these folders, whose names then split it. Each file is read as a table. So are CUB-200-2011's
-// lists by number.
+// lists by number, and train.csv and val.csv next to a folder of images.
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
+#include "core/text.h"
 #include "data/base/image_files.h"
 #include "data/base/list_lines.h"
 #include "data/base/source_kinds.h"
+#include "data/base/table_columns.h"
 
 namespace tessera::data {
 namespace {
@@ -28,13 +31,17 @@ std::vector<std::string> folders_in(const fs::path& folder) {
 
 constexpr const char* kRoboflow = "_classes.csv";  // of images with several labels
 
-bool has_file_names(const fs::path& file) {
+std::string start_of(const fs::path& file) {
   constexpr std::streamsize kMostTitles = 65536;
   std::ifstream in(file, std::ios::binary);
   std::string first(kMostTitles, '\0');
   in.read(first.data(), kMostTitles);
   first.resize(static_cast<size_t>(in.gcount()));
-  const std::string titles = first.substr(0, first.find('\n'));
+  return first;
+}
+
+bool has_file_names(const fs::path& file) {
+  const std::string first = start_of(file), titles = first.substr(0, first.find('\n'));
   return titles.find(file.filename() == kRoboflow ? "filename" : "file_name") != std::string::npos;
 }
 
@@ -56,6 +63,42 @@ std::string metadata_in(const fs::path& folder) {
   return "";
 }
 
+// True if the folders in a folder are one of images by its usual name, or splits, without folders of classes in them.
+bool has_images_alone(const fs::path& folder) {
+  constexpr std::array kImages = {"images", "image", "imgs", "img"};
+  const std::vector<std::string> folders = folders_in(folder);
+  if (folders.size() == 1 && std::ranges::count(kImages, lower(folders[0])) == 1)
+    return are_plain_splits(folder / folders[0], folders_in(folder / folders[0]));
+  return !folders.empty() && are_plain_splits(folder, folders);
+}
+
+// The tables of images and labels in a folder, by their names without suffix.
+std::map<std::string, fs::path> label_tables(const fs::path& folder) {
+  std::map<std::string, fs::path> tables;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& file = entry->path();
+    const std::string suffix = lower(file.extension().string());
+    if ((suffix == ".csv" || suffix == ".tsv") && !is_hidden(file.filename().string()) &&
+        has_columns(start_of(file)))
+      tables.emplace(file.stem().string(), file);
+  }
+  return tables;
+}
+
+// Returns the table of a split next to images, train.csv or val.csv; the only table, labels.csv, is that of training. ""
+// without one.
+std::string split_table(const fs::path& folder, Split split) {
+  if (!has_images_alone(folder)) return "";
+  const std::map<std::string, fs::path> tables = label_tables(folder);
+  std::vector<std::string> stems;
+  for (const auto& [stem, file] : tables) stems.push_back(stem);
+  const std::string chosen = split_folder(stems, split, folder.string());
+  if (!chosen.empty()) return tables.at(chosen).string();
+  const bool alone = tables.size() == 1 && split == Split::train && !split_of_name(stems[0]);
+  return alone ? tables.begin()->second.string() : "";
+}
+
 // Returns the metadata of a split folder, else that of the folder itself, "" without either.
 std::string metadata_of(const std::string& path, Split split) {
   const fs::path root(path);
@@ -70,15 +113,21 @@ std::string metadata_of(const std::string& path, Split split) {
 
 }  // namespace
 
+std::string metadata_file(const std::string& path, Split split) {
+  if (std::string found = metadata_of(path, Split::train); !found.empty()) return metadata_of(path, split);
+  const bool trains = !split_table(path, Split::train).empty();
+  return trains ? split_table(path, split) : "";
+}
+
 bool is_metadata_path(const std::string& path) {
   std::error_code error;
-  return fs::is_directory(path, error) && !metadata_of(path, Split::train).empty();
+  return fs::is_directory(path, error) && !metadata_file(path, Split::train).empty();
 }
 
 std::unique_ptr<Source> open_metadata(const SourceConfig& config, Split split) {
   SourceConfig tables = config;
   const auto table_of = [](const std::string& path, Split of) {
-    return is_metadata_path(path) ? metadata_of(path, of) : path;
+    return is_metadata_path(path) ? metadata_file(path, of) : path;
   };
   tables.path = table_of(config.path, Split::train);
   tables.val_path = table_of(config.val_path.empty() ? config.path : config.val_path, Split::validation);
