@@ -132,6 +132,33 @@ TEST_F(Lists, BoxesAndSeveralImagesWithoutTitlesAreRefused) {
       "over one of them");
 }
 
+TEST_F(Lists, LabelMapsFromOneNameLabelsFromOne) {
+  const std::string map = folder.write(
+      "map.pbtxt", "item { id: 1 name: 'cat' }\nitem { id: 2 name: 'dog' }\nitem { id: 4 name: 'owl' }\n");
+  const std::string table = folder.write("t.csv", "path,label\na.png,1\nb.png,2\n");
+  const auto open = [&](const std::string& list) {
+    return open_source_with_problems({.path = table, .val_share = 0, .class_names = list}, Split::train);
+  };
+  EXPECT_EQ(labels_of(*open(map)), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(labels_in(*open(map)).class_names(), (std::vector<std::string>{"cat", "dog", "unused 3", "owl"}));
+  // Lines have no numbers of their own.
+  EXPECT_EQ(labels_of(*open(folder.write("l.txt", "cat\ndog\nowl\n"))), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(labels_of(*open(folder.write("l.json", R"({"0": "cat", "1": "dog", "2": "owl"})"))),
+            (std::vector<int64_t>{1, 2}));
+  folder.write("t.csv", "path,label\na.png,0\nb.png,2\n");
+  EXPECT_EQ(open(map)->problems().at(0), table + " line 2 has label 0, but " + map + " counts from 1");
+}
+
+TEST_F(Lists, OneBoxOfAnImageIsNotReadWithALine) {
+  for (const char* content :
+       {"path,label,xmin,xmax\na.png,cat,1,5\nb.png,dog,2,6\n", "a.png,3,50,cat\nb.png,9,6,dog\n"}) {
+    const auto source = open_source({.path = folder.write("t.csv", content), .val_share = 0}, Split::train);
+    EXPECT_EQ(labels_of(*source), (std::vector<int64_t>{0, 1}));
+    ASSERT_EQ(source->warnings().size(), 1u) << content;
+    EXPECT_TRUE(source->warnings()[0].ends_with("not read")) << source->warnings()[0];
+  }
+}
+
 TEST_F(Lists, SplitsByNumber) {
   const SourceConfig config = {
       .path = folder.write("l.csv", "img_filename,label,partition\na,1,0\nb,0,1\nc,1,2\nd,0,0\n")};

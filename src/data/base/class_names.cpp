@@ -189,8 +189,14 @@ void drop_quotes(std::vector<std::string>& names) {
   for (std::string& name : names) name = trim(std::string_view(name).substr(1, name.size() - 2));
 }
 
+// Names of classes, and the number of the first; 0 if the file does not number them.
+struct ClassList {
+  std::vector<std::string> names = {};
+  int64_t first = 0;
+};
+
 // Returns names by their numbers from 0 or 1. A number without a name is an unused class, as in detectors of COCO.
-std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
+ClassList in_order(const std::map<int64_t, std::string>& names, const std::string& path) {
   if (names.empty()) return {};
   const int64_t first = names.begin()->first, last = names.rbegin()->first;
   if (first < 0 || first > 1)
@@ -199,16 +205,16 @@ std::vector<std::string> in_order(const std::map<int64_t, std::string>& names, c
   if (last - first >= 2 * std::ssize(names))
     fail(path, " has ", counted(std::ssize(names), "name"), " for the classes ", first, " to ", last,
          ", must name at least half of the numbers");
-  std::vector<std::string> sorted;
+  ClassList sorted{.first = first};
   for (int64_t number = first; number <= last; ++number) {
     const auto found = names.find(number);
-    sorted.push_back(found == names.end() ? text("unused ", number) : found->second);
+    sorted.names.push_back(found == names.end() ? text("unused ", number) : found->second);
   }
   return sorted;
 }
 
 // Returns the names of a table with titles, in the order of its column of numbers; none for other files.
-std::vector<std::string> names_in_table(const std::string& path, const std::string& content) {
+ClassList names_in_table(const std::string& path, const std::string& content) {
   const std::string file = lower(path);
   if (!file.ends_with(".csv") && !file.ends_with(".tsv")) return {};
   const std::vector<CsvRow> rows = parse_csv(content, file.ends_with(".tsv") ? '\t' : ',', path);
@@ -221,17 +227,19 @@ std::vector<std::string> names_in_table(const std::string& path, const std::stri
   const size_t name = column({"name", "class_name", "classname", "label_name", "class", "label", "category"}),
                number = column({"id", "class_id", "label_id", "index", "number", "label"});
   if (name == SIZE_MAX) return {};
+  const bool numbered = number != SIZE_MAX && number != name;
   std::map<int64_t, std::string> names;
   for (size_t i = 1; i < rows.size(); ++i) {
     const std::vector<std::string>& fields = rows[i].fields;
     if (fields.size() != rows[0].fields.size()) return {};
-    const bool numbered = number != SIZE_MAX && number != name;
     const auto at = numbered ? parse_int(trim(fields[number])) : std::optional(static_cast<int64_t>(i));
     if (!at || !names.emplace(*at, trim(fields[name])).second)
       fail(path, " line ", rows[i].line, ": '", printable(fields[number], 40),
            "' is no number of a class, or repeats one");
   }
-  return in_order(names, path);
+  ClassList list = in_order(names, path);
+  if (!numbered) list.first = 0;
+  return list;
 }
 
 // Returns a value without its quotes, and without the comment of a YAML line after them.
@@ -243,7 +251,7 @@ std::string unquoted(std::string_view value) {
 }
 
 // Returns the names of TensorFlow's label map, "item { id: 1 name: 'cat' }", by their ids; none for other files.
-std::vector<std::string> names_in_label_map(const std::string& path, const std::string& content) {
+ClassList names_in_label_map(const std::string& path, const std::string& content) {
   const std::string_view start = trim(content);
   if (!lower(path).ends_with(".pbtxt") && !(start.starts_with("item") && start.find('{') < 8)) return {};
   std::map<int64_t, std::string> names;
@@ -266,7 +274,7 @@ std::vector<std::string> names_in_label_map(const std::string& path, const std::
 }
 
 // Returns `names` of a YAML file; none for other files.
-std::vector<std::string> names_in_yaml(const std::string& path, const std::string& content) {
+ClassList names_in_yaml(const std::string& path, const std::string& content) {
   if (!lower(path).ends_with(".yaml") && !lower(path).ends_with(".yml")) return {};
   const NumberedClasses classes = classes_of_yaml(YamlFile(content, path));
   std::map<int64_t, std::string> names;
@@ -284,7 +292,7 @@ void drop_colours(std::vector<std::string>& names) {
   for (std::string& name : names) name = name.substr(0, name.find(':'));
 }
 
-std::vector<std::string> names_in_json(const nlohmann::json& tree, const std::string& path) {
+ClassList names_in_json(const nlohmann::json& tree, const std::string& path) {
   std::map<int64_t, std::string> names;
   const auto refuse = [&] {
     fail(path, " must be a list of class names, or an object with a name for each class number from 0 or 1");
@@ -336,17 +344,20 @@ NumberedClasses classes_of_yaml(const YamlFile& file) {
   return classes;
 }
 
-std::vector<std::string> read_class_names(const std::string& path) {
-  std::vector<std::string> names;
+namespace {
+
+ClassList read_class_list(const std::string& path) {
+  ClassList list;
+  std::vector<std::string>& names = list.names;
   const std::string content = read_list_text(path);
   if (is_json_list(path, content)) {
     constexpr JsonLimits kLimits = {.max_depth = 16, .max_keys = size_t{1} << 20};
     const bool json = lower(path).ends_with(".json");
     const nlohmann::json tree = parse_json(json ? content : json_of_python(content), path, kLimits);
-    names = names_in_json(tree.is_object() && tree.contains("id2label") ? tree["id2label"] : tree, path);
+    list = names_in_json(tree.is_object() && tree.contains("id2label") ? tree["id2label"] : tree, path);
   } else {
     for (const auto& read : {names_in_table, names_in_label_map, names_in_yaml})
-      if (names.empty()) names = read(path, content);
+      if (names.empty()) list = read(path, content);
   }
   if (names.empty()) {
     for (const std::string& line : split(content, '\n'))
@@ -364,8 +375,14 @@ std::vector<std::string> read_class_names(const std::string& path) {
   std::set<std::string> seen;
   for (size_t i = 0; i < names.size(); ++i)
     if (!seen.insert(names[i]).second) fail(path, " line ", i + 1, " repeats the class '", names[i], "'");
-  return names;
+  return list;
 }
+
+}  // namespace
+
+std::vector<std::string> read_class_names(const std::string& path) { return read_class_list(path).names; }
+
+int64_t first_class_number(const std::string& path) { return read_class_list(path).first; }
 
 std::vector<std::string> read_ade_names(const std::string& path) {
   std::vector<std::string> names;

@@ -67,6 +67,10 @@ std::string_view without_fraction(std::string_view label);
 // Returns the number of a class that another program wrote as 2, 2.0 or 2.000000e+00. None if it is not whole.
 std::optional<int64_t> class_number(const std::string& word);
 
+// Returns the number that a list of class names gives to its first class: 0 or 1; 0 for a list without numbers, or with
+// numbers in lines of text.
+int64_t first_class_number(const std::string& path);
+
 // Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);
 

@@ -156,7 +156,10 @@ void find_untitled(const std::vector<CsvRow>& rows, TableColumns& columns, const
     columns.label = words[0];
   else if (words.empty() && others.size() == 1)
     columns.label = others[0];
-  if (others.size() > 1) refuse_boxes(rows, columns.path, "columns of numbers", name);
+  if (others.size() > 1) {
+    refuse_boxes(rows, columns.path, "columns of numbers", name);
+    columns.remarks.push_back(text(name, ": ", others.size(), " columns of numbers are not read"));
+  }
 }
 
 // Returns the columns of a table without titles: path and label, or a path with the number of its caption.
@@ -336,8 +339,10 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
   find_split(titles, rows, name, columns);
   columns.captions = caption_columns(titles);
   constexpr std::array<std::string_view, 3> kBox = {"xmin", "x_min", "bbox"};
-  if (const size_t box = find_column(titles, {kBox}); box != kNoColumn)
+  if (const size_t box = find_column(titles, {kBox}); box != kNoColumn) {
     refuse_boxes(rows, columns.path, text("column '", titles[box], "'"), name);
+    columns.remarks.push_back(text(name, ": the box of each image (column '", titles[box], "') is not read"));
+  }
   if (columns.label != kNoColumn) {
     columns.labels_title = titles[columns.label] == "labels" || titles[columns.label] == "tags";
     columns.name = name_column(titles, columns.label);

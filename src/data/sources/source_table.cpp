@@ -119,6 +119,22 @@ void keep_names(ImageTable& table, const ClassNames& classes, const SourceConfig
   for (TableRow& row : table.rows) row.name.clear();
 }
 
+// Counts the labels from 0 if they are numbers and the given list of class names numbers its classes from 1, as label maps
+// of TensorFlow do.
+void count_from_zero(ImageTable& table, const SourceConfig& config) {
+  if (config.class_names.empty() || !table.labelled || !all_numbers(table)) return;
+  const int64_t first = first_class_number(config.class_names);
+  if (first == 0) return;
+  for (TableRow& row : table.rows)
+    for (std::string& label : row.labels) {
+      const int64_t number = parse_int(without_fraction(label)).value_or(0);
+      if (number < first)
+        table.problems.add(row.where, " has label ", number, ", but ", config.class_names, " counts from ",
+                           first);
+      label = std::to_string(std::max<int64_t>(number - first, 0));
+    }
+}
+
 // The images below a folder by the ends of their paths, for tables with paths that leave out folders.
 class ImagesBelow {
  public:
@@ -296,6 +312,7 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     split_by_folders(table);
     if (!table.has_split) split_by_partition(table, path);
   }
+  count_from_zero(table, config);
   if (!table.labelled)
     for (TableRow& row : table.rows) row.labels = {"0"};
   FileSet set;
