@@ -146,7 +146,16 @@ TEST_F(Lists, LabelMapsFromOneNameLabelsFromOne) {
   EXPECT_EQ(labels_of(*open(folder.write("l.json", R"({"0": "cat", "1": "dog", "2": "owl"})"))),
             (std::vector<int64_t>{1, 2}));
   folder.write("t.csv", "path,label\na.png,0\nb.png,2\n");
-  EXPECT_EQ(open(map)->problems().at(0), table + " line 2 has label 0, but " + map + " counts from 1");
+  EXPECT_EQ(open(map)->problems().at(0),
+            table + " line 2 has label 0, but the list of class names counts from 1");
+  folder.write("t.csv", "path,label\na.png,1\nb.png,5\n");
+  EXPECT_EQ(open(map)->problems().at(0), table + " line 3 has label 5, must be 1 to 4");
+  const std::string other = folder.write("v.csv", "path,label\nc.png,2\n");
+  EXPECT_EQ(labels_of(*open_source({.path = folder.write("t.csv", "path,label\na.png,1\nb.png,2\n"),
+                                    .val_path = other,
+                                    .class_names = map},
+                                   Split::validation)),
+            std::vector<int64_t>{1});
 }
 
 TEST_F(Lists, OneBoxOfAnImageIsNotReadWithALine) {

@@ -188,6 +188,17 @@ TEST(WebDataset, ShardsWithoutASplitAreSharedOut) {
   EXPECT_EQ(all.size(), 40u);
 }
 
+TEST(WebDataset, NumbersFollowAListThatCountsFromOne) {
+  const TemporaryFolder folder;
+  write_shard(folder, "train.tar", {{"a.jpg", "a"}, {"a.cls", "1"}, {"b.jpg", "b"}, {"b.cls", "2"}});
+  const SourceConfig config = {.path = folder.path("train.tar"),
+                               .val_share = 0,
+                               .class_names = folder.write("n.json", R"({"1": "cat", "2": "dog"})")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (std::vector<int64_t>{0, 1}));
+  write_shard(folder, "train.tar", {{"a.jpg", "a"}, {"a.cls", "1"}, {"b.jpg", "b"}, {"b.cls", "3"}});
+  EXPECT_EQ(problems_of(config, Split::train, folder).at(0), "DIR/train.tar: b has label 3, must be 1 to 2");
+}
+
 TEST(WebDataset, WithoutNamesTheTrainingShardsCountTheClasses) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder.path("a"));

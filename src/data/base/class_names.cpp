@@ -384,6 +384,11 @@ std::vector<std::string> read_class_names(const std::string& path) { return read
 
 int64_t first_class_number(const std::string& path) { return read_class_list(path).first; }
 
+ClassNames read_label_names(const std::string& path) {
+  ClassList list = read_class_list(path);
+  return ClassNames(std::move(list.names), list.first);
+}
+
 std::vector<std::string> read_ade_names(const std::string& path) {
   std::vector<std::string> names;
   for (const std::string& line : split(read_list_text(path), '\n')) {

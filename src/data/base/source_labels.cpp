@@ -11,7 +11,8 @@
 
 namespace tessera::data {
 
-ClassNames::ClassNames(std::vector<std::string> names) : names_(std::move(names)) {
+ClassNames::ClassNames(std::vector<std::string> names, int64_t first)
+    : names_(std::move(names)), first_(first) {
   for (size_t i = 0; i < names_.size(); ++i) places_.emplace(names_[i], static_cast<int64_t>(i));
 }
 
@@ -31,10 +32,13 @@ std::string shortened(std::string_view content) {
   return printable(content.substr(0, kMost)) + (content.size() > kMost ? "…" : "");
 }
 
-int64_t checked_number(int64_t number, const std::string& where) {
+// Returns the class of a number; `first` is that of the first class.
+int64_t checked_number(int64_t number, int64_t first, const std::string& where) {
+  if (number < first && number >= 0)
+    fail(where, " has label ", number, ", but the list of class names counts from ", first);
   if (number < 0 || number >= kMostClasses)
     fail(where, " has label ", number, ", must be 0 to the number of classes less one");
-  return number;
+  return number - first;
 }
 
 JsonLabel json_label(const nlohmann::json& value, const std::string& where) {
@@ -59,10 +63,10 @@ int64_t read_label(std::string_view content, LabelText kind, const ClassNames& n
                    const std::string& where) {
   const std::string_view word = trim(content);
   const auto number = parse_int(without_fraction(word));
-  if (number && kind == LabelText::number_first) return checked_number(*number, where);
+  if (number && kind == LabelText::number_first) return checked_number(*number, names.first(), where);
   const int64_t named = names.find(word);
   if (named >= 0) return named;
-  if (number) return checked_number(*number, where);
+  if (number) return checked_number(*number, names.first(), where);
   if (names.names().empty())
     fail(where, " has label '", shortened(word), "', must be a whole number: no class names are given");
   fail(where, " has label '", shortened(word), "', which is no class", names.hint(word));

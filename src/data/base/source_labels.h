@@ -24,8 +24,10 @@ inline constexpr int64_t kMostClasses = 1'000'000;
 class ClassNames {
  public:
   ClassNames() = default;
-  explicit ClassNames(std::vector<std::string> names);
+  // `first` is the number of the first class in labels.
+  explicit ClassNames(std::vector<std::string> names, int64_t first = 0);
   const std::vector<std::string>& names() const { return names_; }
+  int64_t first() const { return first_; }
   // Returns -1 if no class has this name.
   int64_t find(std::string_view name) const;
   // Returns ", did you mean 'cat'?" or "". With a wrong class list every row would need a hint, so only the
@@ -35,13 +37,14 @@ class ClassNames {
  private:
   std::shared_ptr<std::atomic<int>> hints_left_ = std::make_shared<std::atomic<int>>(20);
   std::vector<std::string> names_;
+  int64_t first_ = 0;
   std::map<std::string, int64_t, std::less<>> places_;
 };
 
 // The meaning of an ambiguous text: a class number in a .cls file, a class name in a table.
 enum class LabelText { number_first, name_first };
 
-// Parses "7" or, if names are given, "cat". Errors name `where`. The number is in 0 … kMostClasses-1, not yet
+// Parses "7" or, if names are given, "cat". Errors name `where`. Returns the class in 0 … kMostClasses-1, not yet
 // checked against the number of classes.
 int64_t read_label(std::string_view content, LabelText kind, const ClassNames& names,
                    const std::string& where);
@@ -70,6 +73,8 @@ std::optional<int64_t> class_number(const std::string& word);
 // Returns the number that a list of class names gives to its first class: 0 or 1; 0 for a list without numbers, or with
 // numbers in lines of text.
 int64_t first_class_number(const std::string& path);
+// Returns the names in a list for labels, which its numbers count.
+ClassNames read_label_names(const std::string& path);
 
 // Returns the classes sorted, without repeats.
 Label several_labels(std::vector<int64_t> classes);

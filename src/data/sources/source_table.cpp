@@ -48,7 +48,7 @@ std::vector<int64_t> numbers_in(const ImageTable& table) {
 
 // Returns the classes defined by a training table.
 ClassNames classes_of(const ImageTable& table, const SourceConfig& config) {
-  if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
+  if (!config.class_names.empty()) return read_label_names(config.class_names);
   if (!table.classes.empty()) return ClassNames(table.classes);
   if (!all_numbers(table)) {
     std::set<std::string> words;
@@ -88,7 +88,8 @@ ClassNames classes_of_split(const ImageTable& table, const SourceConfig& config,
   multi_label = labels.multi_label();
   if (table.multi && !multi_label)
     fail(path, " has several labels an image, ", train->describe(), " has one");
-  return ClassNames(labels.class_names());
+  return ClassNames(labels.class_names(),
+                    config.class_names.empty() ? 0 : first_class_number(config.class_names));
 }
 
 // Returns the class of a label. 2.0 is the class 2, unless a class has the name "2.0".
@@ -107,7 +108,9 @@ int64_t class_of(const std::string& label, const TableRow& row, const ClassNames
   const auto kind = row.numbers ? LabelText::number_first : LabelText::name_first;
   const int64_t number = read_label(word, kind, classes, row.where);
   const auto count = static_cast<int64_t>(classes.names().size());
-  if (number >= count) fail(row.where, " has label ", number, ", must be 0 to ", count - 1);
+  if (number >= count)
+    fail(row.where, " has label ", number + classes.first(), ", must be ", classes.first(), " to ",
+         count - 1 + classes.first());
   return number;
 }
 
@@ -117,22 +120,6 @@ void keep_names(ImageTable& table, const ClassNames& classes, const SourceConfig
       std::ranges::any_of(table.rows, [&](const TableRow& row) { return classes.find(row.name) >= 0; });
   if (any && table.names.usable() && config.class_names.empty()) return;
   for (TableRow& row : table.rows) row.name.clear();
-}
-
-// Counts the labels from 0 if they are numbers and the given list of class names numbers its classes from 1, as label maps
-// of TensorFlow do.
-void count_from_zero(ImageTable& table, const SourceConfig& config) {
-  if (config.class_names.empty() || !table.labelled || !all_numbers(table)) return;
-  const int64_t first = first_class_number(config.class_names);
-  if (first == 0) return;
-  for (TableRow& row : table.rows)
-    for (std::string& label : row.labels) {
-      const int64_t number = parse_int(without_fraction(label)).value_or(0);
-      if (number < first)
-        table.problems.add(row.where, " has label ", number, ", but ", config.class_names, " counts from ",
-                           first);
-      label = std::to_string(std::max<int64_t>(number - first, 0));
-    }
 }
 
 // The images below a folder by the ends of their paths, for tables with paths that leave out folders.
@@ -312,7 +299,6 @@ std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
     split_by_folders(table);
     if (!table.has_split) split_by_partition(table, path);
   }
-  count_from_zero(table, config);
   if (!table.labelled)
     for (TableRow& row : table.rows) row.labels = {"0"};
   FileSet set;

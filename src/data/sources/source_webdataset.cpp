@@ -270,7 +270,7 @@ class WebDatasetSource final : public LabelledSource {
       take_as_names();
     }
     if (!labelled_ && split == Split::train) warn_of_folders();
-    drop_out_of_range();
+    drop_out_of_range(names.first());
     if (list.by_share) {
       std::vector<std::string> keys;
       std::vector<int64_t> labels;
@@ -360,7 +360,7 @@ class WebDatasetSource final : public LabelledSource {
   // Reads the given file of class names, or classes.txt next to these or the training shards. The result may
   // be empty.
   static ClassNames find_class_names(const SourceConfig& config, const std::string& shard) {
-    if (!config.class_names.empty()) return ClassNames(read_class_names(config.class_names));
+    if (!config.class_names.empty()) return read_label_names(config.class_names);
     std::vector<fs::path> places = {fs::path(shard).parent_path()};
     if (is_webdataset_path(config.path)) {
       std::error_code too_long;
@@ -368,8 +368,7 @@ class WebDatasetSource final : public LabelledSource {
                                                                : fs::path(config.path).parent_path());
     }
     for (const fs::path& place : places)
-      if (fs::exists(place / "classes.txt"))
-        return ClassNames(read_class_names((place / "classes.txt").string()));
+      if (fs::exists(place / "classes.txt")) return read_label_names((place / "classes.txt").string());
     return {};
   }
 
@@ -453,7 +452,7 @@ class WebDatasetSource final : public LabelledSource {
     }
   }
 
-  void drop_out_of_range() {
+  void drop_out_of_range(int64_t first) {
     std::vector<Item> kept;
     for (Item& item : items_) {
       const auto classes = item.classes();
@@ -463,8 +462,8 @@ class WebDatasetSource final : public LabelledSource {
       if (wrong == classes.end())
         kept.push_back(std::move(item));
       else
-        problems_.add(archives_[item.shard]->path(), ": ", key_of(item), " has label ", *wrong,
-                      ", must be 0 to ", static_cast<int64_t>(classes_.size()) - 1);
+        problems_.add(archives_[item.shard]->path(), ": ", key_of(item), " has label ", *wrong + first,
+                      ", must be ", first, " to ", std::ssize(classes_) - 1 + first);
     }
     items_ = std::move(kept);
   }
