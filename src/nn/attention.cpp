@@ -52,7 +52,7 @@ ops::AttentionOptions options_of(const AttentionExtras& extras, const torch::Ten
 }
 
 // Returns the extras for some of the heads.
-AttentionExtras of_heads(AttentionExtras extras, const Run& heads) {
+AttentionExtras of_heads(AttentionExtras extras, const Share& heads) {
   const auto cut = [&](torch::Tensor& values) {  // [(batch,) heads or 1, …, …]
     if (values.defined() && values.dim() >= 3 && values.size(-3) > 1)
       values = values.narrow(-3, heads.first, heads.count);
@@ -137,7 +137,7 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
   const LayerDivision* const division = division_of(heads_);
   if (!division || tapped(extras) || qkv_->quantised() || rounding_of(*this))
     return mix_packed(pack(x), extras);
-  const Run heads = division->part_of(heads_);
+  const Share heads = division->share_of(heads_);
   const torch::Tensor in = enter_division(x, *division);
   const torch::Tensor part =
       product(in, rows_of(qkv_->weight, qkv_->bias, heads.channels(head_dim_), /*groups=*/3));
@@ -147,7 +147,7 @@ torch::Tensor AttentionImpl::mix(const DeferredNorm& x, const AttentionExtras& e
 torch::Tensor AttentionImpl::output(const torch::Tensor& mixed, const Epilogue& epilogue) {
   const LayerDivision* const division = division_of(heads_);
   if (!division || mixed.size(-1) == proj_->weight.size(1)) return proj_->forward(mixed, epilogue);
-  const Run channels = division->part_of(heads_).channels(head_dim_);
+  const Share channels = division->share_of(heads_).channels(head_dim_);
   return join_channels(mixed, proj_->weight, proj_->bias, channels, *division, epilogue);
 }
 

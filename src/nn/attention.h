@@ -64,7 +64,7 @@ class AttentionImpl : public torch::nn::Module, public DividedLayer {
   // From now on, quantises q, k, v and the probabilities to 2^bits learned levels, in a submodule `rounding`
   // (nn/quantised_attention.h); only for whole sequences.
   void quantise(int64_t bits);
-  int64_t most_parts() const override { return heads_; }
+  int64_t most_shares() const override { return heads_; }
 
  private:
   torch::Tensor pack(const DeferredNorm& x);

@@ -46,7 +46,7 @@ torch::Tensor exchange(const torch::Tensor& values, const LayerDivision& divisio
   return Exchange::apply(values, reinterpret_cast<int64_t>(&division), sums, static_cast<int64_t>(backward));
 }
 
-torch::Tensor rows_of(const torch::Tensor& tensor, const Run& rows, int64_t groups) {
+torch::Tensor rows_of(const torch::Tensor& tensor, const Share& rows, int64_t groups) {
   if (!tensor.defined()) return tensor;
   if (groups == 1) return tensor.narrow(0, rows.first, rows.count).contiguous();
   return tensor.unflatten(0, {groups, -1}).narrow(1, rows.first, rows.count).flatten(0, 1);
@@ -75,7 +75,7 @@ torch::Tensor sum_in_division(const torch::Tensor& term, const LayerDivision& di
   return exchange(term, division, /*sums=*/true, Backward::sum);
 }
 
-ops::LinearParameters rows_of(const torch::Tensor& weight, const torch::Tensor& bias, const Run& rows,
+ops::LinearParameters rows_of(const torch::Tensor& weight, const torch::Tensor& bias, const Share& rows,
                               int64_t groups) {
   return {.weight = rows_of(weight, rows, groups), .bias = rows_of(bias, rows, groups)};
 }
@@ -86,10 +86,10 @@ torch::Tensor product(const torch::Tensor& x, const ops::LinearParameters& param
 }
 
 torch::Tensor join_channels(const torch::Tensor& part, const torch::Tensor& weight, const torch::Tensor& bias,
-                            const Run& channels, const LayerDivision& division, const Epilogue& epilogue) {
+                            const Share& channels, const LayerDivision& division, const Epilogue& epilogue) {
   const torch::Tensor own = weight.narrow(1, channels.first, channels.count).contiguous();
   torch::Tensor y = leave_division(product(part, {.weight = own}), division);
-  if (bias.defined()) y = y + bias;
+  if (bias.defined()) y = y + bias.to(y.scalar_type());
   return ops::add_scaled(epilogue.residual, y, epilogue.scale);
 }
 

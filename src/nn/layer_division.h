@@ -4,8 +4,8 @@
 //   const nn::LayerDivisionScope scope(&division);   // null: every process computes whole layers
 //   loss(…).backward();                              // in this thread
 //
-// A process multiplies by its rows of a layer's first weights and by its columns of the last ones; both are views of
-// whole weights. The mean of the weights' gradients over all processes is the gradient of the undivided layer, as in
+// A process multiplies by its rows of a layer's first weights and by its columns of the last ones, cut from whole
+// weights. The mean of the weights' gradients over all processes is the gradient of the undivided layer, as in
 // data parallelism.
 #pragma once
 
@@ -19,10 +19,10 @@
 namespace tessera::nn {
 
 // Consecutive heads or channels.
-struct Run {
+struct Share {
   int64_t first = 0, count = 0;
   // Returns the channels of a run of heads.
-  Run channels(int64_t head_dim) const { return {first * head_dim, count * head_dim}; }
+  Share channels(int64_t head_dim) const { return {first * head_dim, count * head_dim}; }
 };
 
 // The processes that divide layers.
@@ -34,7 +34,7 @@ class LayerDivision {
   // Sums over the processes in place. `values` is contiguous.
   virtual void sum(const torch::Tensor& values) const = 0;
   // Returns this process's share of `count` heads or channels.
-  Run part_of(int64_t count) const {
+  Share share_of(int64_t count) const {
     const int64_t first = count * rank() / size();
     return {first, count * (rank() + 1) / size() - first};
   }
@@ -67,12 +67,12 @@ torch::Tensor sum_in_division(const torch::Tensor& term, const LayerDivision& di
 
 // Returns rows of a weight [out, in] and a bias [out] or undefined. With groups > 1 these are the same rows of each of
 // `groups` equal parts (q, k and v; gate and up).
-ops::LinearParameters rows_of(const torch::Tensor& weight, const torch::Tensor& bias, const Run& rows,
+ops::LinearParameters rows_of(const torch::Tensor& weight, const torch::Tensor& bias, const Share& rows,
                               int64_t groups = 1);
 // Returns x W^T + b, with the activation, for rows_of().
 torch::Tensor product(const torch::Tensor& x, const ops::LinearParameters& parameters);
 // Returns the output of a whole layer, weight [out, in], from this process's channels of its input, [..., count].
 torch::Tensor join_channels(const torch::Tensor& part, const torch::Tensor& weight, const torch::Tensor& bias,
-                            const Run& channels, const LayerDivision& division, const Epilogue& epilogue);
+                            const Share& channels, const LayerDivision& division, const Epilogue& epilogue);
 
 }  // namespace tessera::nn

@@ -42,7 +42,7 @@ TEST(LayerDivision, SharesCoverAllHeads) {
   for (const int64_t count : {4, 5, 7, 12}) {
     int64_t next = 0;
     for (int64_t rank = 0; rank < 4; ++rank) {
-      const nn::Run run = ThreadDivision(meeting, rank).part_of(count);
+      const nn::Share run = ThreadDivision(meeting, rank).share_of(count);
       EXPECT_EQ(run.first, next);
       EXPECT_GE(run.count, count / 4);
       next += run.count;
@@ -72,9 +72,10 @@ TEST(LayerDivision, AttentionIsThatOfOneProcess) {
 }
 
 TEST(LayerDivision, FewerHeadsThanProcessesAreWhole) {
-  expect_divides(3, drawn<AttentionImpl>(24, 2), [x = tokens()](torch::nn::Module& module) {
-    return dynamic_cast<AttentionImpl&>(module).forward(x);
-  });
+  const int64_t sums = expect_divides(
+      3, drawn<AttentionImpl>(24, 2),
+      [x = tokens()](torch::nn::Module& module) { return dynamic_cast<AttentionImpl&>(module).forward(x); });
+  EXPECT_EQ(sums, 0);
 }
 
 TEST(LayerDivision, EveryMlpIsThatOfOneProcess) {

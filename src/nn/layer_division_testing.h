@@ -5,6 +5,7 @@
 #include <omp.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <barrier>
 #include <exception>
 #include <functional>
@@ -24,12 +25,14 @@ class ThreadDivision final : public LayerDivision {
     explicit Meeting(int64_t threads) : barrier(threads), values(static_cast<size_t>(threads)) {}
     std::barrier<> barrier;
     std::vector<torch::Tensor> values;
+    std::atomic<int64_t> sums = 0;
   };
   ThreadDivision(Meeting& meeting, int64_t rank) : meeting_(meeting), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return std::ssize(meeting_.values); }
   void sum(const torch::Tensor& values) const override {
     const torch::NoGradGuard no_grad;
+    ++meeting_.sums;
     meeting_.values[static_cast<size_t>(rank_)] = values;
     meeting_.barrier.arrive_and_wait();
     torch::Tensor total = meeting_.values[0].clone();
@@ -84,9 +87,9 @@ inline void in_threads(
 }
 
 // Compares a module that `processes` divide with the same module in one process. `make` returns the same weights in each
-// call; `run` may be called in several threads.
-inline void expect_divides(int64_t processes, const MakeModule& make, const RunModule& run,
-                           double tolerance = 1e-10) {
+// call; `run` may be called in several threads. Returns the number of sums over the processes.
+inline int64_t expect_divides(int64_t processes, const MakeModule& make, const RunModule& run,
+                              double tolerance = 1e-10) {
   std::vector<std::shared_ptr<torch::nn::Module>> modules;
   PassResult want;
   in_threads(1, [&](int64_t) {
@@ -111,6 +114,7 @@ inline void expect_divides(int64_t processes, const MakeModule& make, const RunM
     EXPECT_TRUE(torch::allclose(mean, want.gradients[k], 10 * tolerance, 10 * tolerance))
         << names[k].key() << " " << (mean - want.gradients[k]).abs().max();
   }
+  return meeting.sums;
 }
 
 }  // namespace tessera::nn

@@ -102,15 +102,15 @@ torch::Tensor LinearImpl::activated(const DeferredNorm& in, kernels::Activation 
 namespace {
 
 // Returns the division of this thread if it divides an MLP with this last layer.
-const LayerDivision* division_of(const LinearImpl& last) {
-  return last.quantised() ? nullptr : nn::division_of(last.weight.size(1));
+const LayerDivision* division_of_mlp(const LinearImpl& last) {
+  return last.quantised() ? nullptr : division_of(last.weight.size(1));
 }
 
 // Computes an MLP in parts. `hidden` returns some of the hidden channels, from the input and the run of these channels.
 template <class Hidden>
 torch::Tensor divided_mlp(const DeferredNorm& x, const LinearImpl& last, const LayerDivision& division,
                           const Epilogue& epilogue, const Hidden& hidden) {
-  const Run channels = division.part_of(last.weight.size(1));
+  const Share channels = division.share_of(last.weight.size(1));
   const torch::Tensor part = hidden(enter_division(x, division), channels);
   return join_channels(part, last.weight, last.bias, channels, division, epilogue);
 }
@@ -123,9 +123,9 @@ MlpImpl::MlpImpl(int64_t width, int64_t hidden, bool with_bias) {
 }
 
 torch::Tensor MlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
-  const LayerDivision* const division = division_of(*fc2);
+  const LayerDivision* const division = division_of_mlp(*fc2);
   if (!division) return fc2->forward(fc1->forward_gelu(x), epilogue);
-  return divided_mlp(x, *fc2, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+  return divided_mlp(x, *fc2, *division, epilogue, [&](const torch::Tensor& in, const Share& channels) {
     ops::LinearParameters first = rows_of(fc1->weight, fc1->bias, channels);
     first.activation = kernels::Activation::gelu;
     return product(in, first);
@@ -141,13 +141,14 @@ SwiGluImpl::SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names) 
 }
 
 torch::Tensor SwiGluImpl::forward(const DeferredNorm& in, const Epilogue& epilogue) {
-  if (const LayerDivision* const division = division_of(*down_))
-    return divided_mlp(in, *down_, *division, epilogue, [&](const torch::Tensor& part, const Run& channels) {
-      ops::LinearParameters first = rows_of(up_->weight, {}, channels);
-      first.activation = kernels::Activation::silu_gate;
-      first.gate = rows_of(gate_->weight, {}, channels).weight;
-      return product(part, first);
-    });
+  if (const LayerDivision* const division = division_of_mlp(*down_))
+    return divided_mlp(in, *down_, *division, epilogue,
+                       [&](const torch::Tensor& part, const Share& channels) {
+                         ops::LinearParameters first = rows_of(up_->weight, {}, channels);
+                         first.activation = kernels::Activation::silu_gate;
+                         first.gate = rows_of(gate_->weight, {}, channels).weight;
+                         return product(part, first);
+                       });
   const auto [x, norm] = up_->seen(gate_->seen(in));
   if (up_->quantised())
     return down_->forward(ops::activation(ops::ActivationKind::silu, gate_(x), up_(x)), epilogue);
@@ -173,8 +174,8 @@ torch::Tensor gated(const torch::Tensor& packed) {
 }  // namespace
 
 torch::Tensor PackedSwiGluImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
-  if (const LayerDivision* const division = division_of(*w3_))
-    return divided_mlp(x, *w3_, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+  if (const LayerDivision* const division = division_of_mlp(*w3_))
+    return divided_mlp(x, *w3_, *division, epilogue, [&](const torch::Tensor& in, const Share& channels) {
       return gated(product(in, rows_of(w12_->weight, w12_->bias, channels, /*groups=*/2)));
     });
   return w3_->forward(gated(w12_(x)), epilogue);
@@ -190,7 +191,7 @@ AnyMlpImpl::AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bi
 
 namespace {
 
-torch::Tensor activated(const torch::Tensor& hidden, MlpForm form) {
+torch::Tensor after_activation(const torch::Tensor& hidden, MlpForm form) {
   switch (form) {
     case MlpForm::gelu:
       return ops::activation(ops::ActivationKind::gelu, hidden);
@@ -211,14 +212,14 @@ torch::Tensor activated(const torch::Tensor& hidden, MlpForm form) {
 }  // namespace
 
 torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
-  if (const LayerDivision* const division = division_of(*fc2_))
-    return divided_mlp(x, *fc2_, *division, epilogue, [&](const torch::Tensor& in, const Run& channels) {
+  if (const LayerDivision* const division = division_of_mlp(*fc2_))
+    return divided_mlp(x, *fc2_, *division, epilogue, [&](const torch::Tensor& in, const Share& channels) {
       const int64_t groups = kind_ == MlpForm::swiglu_packed ? 2 : 1;
-      return activated(product(in, rows_of(fc1_->weight, fc1_->bias, channels, groups)), kind_);
+      return after_activation(product(in, rows_of(fc1_->weight, fc1_->bias, channels, groups)), kind_);
     });
   if (kind_ == MlpForm::gelu) return fc2_->forward(fc1_->forward_gelu(x), epilogue);
   if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
-  return fc2_->forward(activated(fc1_->forward(x), kind_), epilogue);
+  return fc2_->forward(after_activation(fc1_->forward(x), kind_), epilogue);
 }
 
 }  // namespace tessera::nn

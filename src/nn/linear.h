@@ -72,7 +72,7 @@ class DividedLayer {
  public:
   virtual ~DividedLayer() = default;
   // Returns the largest number of processes that divide it.
-  virtual int64_t most_parts() const = 0;
+  virtual int64_t most_shares() const = 0;
 };
 
 // fc2(gelu(fc1 x)), exact GELU (Hendrycks & Gimpel 2016), as in ViT.
@@ -81,7 +81,7 @@ class MlpImpl : public torch::nn::Module, public DividedLayer {
   MlpImpl(int64_t width, int64_t hidden, bool with_bias = true);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return fc1->macs() + fc2->macs(); }
-  int64_t most_parts() const override { return fc2->weight.size(1); }
+  int64_t most_shares() const override { return fc2->weight.size(1); }
   Linear fc1{nullptr}, fc2{nullptr};
 };
 TORCH_MODULE(Mlp);
@@ -100,7 +100,7 @@ class SwiGluImpl : public torch::nn::Module, public DividedLayer {
   SwiGluImpl(int64_t width, int64_t hidden, const SwiGluNames& names);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return 3 * down_->macs(); }
-  int64_t most_parts() const override { return down_->weight.size(1); }
+  int64_t most_shares() const override { return down_->weight.size(1); }
 
  private:
   Linear gate_{nullptr}, up_{nullptr}, down_{nullptr};
@@ -115,7 +115,7 @@ class PackedSwiGluImpl : public torch::nn::Module, public DividedLayer {
   PackedSwiGluImpl(int64_t width, int64_t hidden);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return w12_->macs() + w3_->macs(); }
-  int64_t most_parts() const override { return w3_->weight.size(1); }
+  int64_t most_shares() const override { return w3_->weight.size(1); }
 
  private:
   Linear w12_{nullptr}, w3_{nullptr};
@@ -133,7 +133,7 @@ class AnyMlpImpl : public torch::nn::Module, public DividedLayer {
   AnyMlpImpl(MlpForm kind, int64_t width, int64_t hidden, bool with_bias = true);
   torch::Tensor forward(const DeferredNorm& x, const Epilogue& epilogue = {});
   int64_t macs() const { return fc1_->macs() + fc2_->macs(); }  // per token
-  int64_t most_parts() const override { return fc2_->weight.size(1); }
+  int64_t most_shares() const override { return fc2_->weight.size(1); }
 
  private:
   MlpForm kind_;

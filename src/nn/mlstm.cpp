@@ -181,9 +181,10 @@ ops::MlstmMixerOptions mixer_options(const MlstmLayerOptions& layer, const Trave
 }
 
 // Returns the parameters for the channels of some heads. The gates' weights are [all heads, inputs of these channels].
-ops::MlstmMixerParameters of_channels(ops::MlstmMixerParameters p, const Run& heads, const Run& channels) {
+ops::MlstmMixerParameters of_channels(ops::MlstmMixerParameters p, const Share& heads,
+                                      const Share& channels) {
   const int64_t inner = p.norm_weight.size(0), block = p.q_weight.size(-1);
-  const auto cut = [](torch::Tensor& tensor, const Run& rows) {
+  const auto cut = [](torch::Tensor& tensor, const Share& rows) {
     if (tensor.defined()) tensor = tensor.narrow(0, rows.first, rows.count);
   };
   for (torch::Tensor* each :
@@ -226,9 +227,9 @@ torch::Tensor MlstmLayerImpl::walk(const Traversal& direction, const torch::Tens
   return ops::mlstm_mixer(u.index_select(1, order), p, options).index_select(1, order.argsort());
 }
 
-torch::Tensor MlstmLayerImpl::mix_part(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
-                                       const LayerDivision& division) const {
-  const Run heads = division.part_of(options_.heads), channels = channels_of(heads);
+torch::Tensor MlstmLayerImpl::mix_share(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                                        const LayerDivision& division) const {
+  const Share heads = division.share_of(options_.heads), channels = channels_of(heads);
   ops::MlstmMixerOptions options =
       mixer_options(options_, branch.direction, grid, branch.cell->outnorm->eps());
   options.heads = heads.count;
@@ -238,14 +239,14 @@ torch::Tensor MlstmLayerImpl::mix_part(const Branch& branch, const torch::Tensor
   return walk(branch.direction, u, grid, of_channels(parameters_of(branch), heads, channels), options);
 }
 
-torch::Tensor MlstmLayerImpl::forward_part(const torch::Tensor& x, const TokenGrid& grid,
-                                           const Epilogue& epilogue, const LayerDivision& division) const {
-  const Run channels = channels_of(division.part_of(options_.heads));
+torch::Tensor MlstmLayerImpl::forward_share(const torch::Tensor& x, const TokenGrid& grid,
+                                            const Epilogue& epilogue, const LayerDivision& division) const {
+  const Share channels = channels_of(division.share_of(options_.heads));
   const torch::Tensor u =
       product(enter_division(x, division), rows_of(proj_up_->weight, proj_up_->bias, channels, /*groups=*/2));
   torch::Tensor sum;
   for (const Branch& branch : branches_) {
-    const torch::Tensor y = mix_part(branch, u, grid, division);
+    const torch::Tensor y = mix_share(branch, u, grid, division);
     sum = sum.defined() ? sum + y : y;
   }
   return join_channels(sum, proj_down_->weight, proj_down_->bias, channels, division, epilogue);
@@ -257,9 +258,9 @@ torch::Tensor MlstmLayerImpl::forward(const DeferredNorm& in, const TokenGrid& g
   check(x.dim() == 3 && x.size(1) == grid.tokens(), "an mLSTM layer got ", x.sizes(), ", not ", grid.tokens(),
         " tokens: a grid of ", grid.rows, " x ", grid.columns, " and ", grid.off_grid.size(), " others");
   const Epilogue end = gamma_.defined() ? Epilogue{gamma_, epilogue.residual} : epilogue;
-  if (const LayerDivision* const division = division_of(most_parts());
+  if (const LayerDivision* const division = division_of(most_shares());
       division && !taps && !proj_up_->quantised())
-    return forward_part(in, grid, end, *division);
+    return forward_share(in, grid, end, *division);
   const torch::Tensor u = proj_up_(in);
   torch::Tensor sum;
   for (size_t i = 0; i < branches_.size(); ++i) {

@@ -95,7 +95,7 @@ class MlstmLayerImpl : public torch::nn::Module, public DividedLayer {
   int64_t macs_per_token() const;
   const MlstmLayerOptions& options() const { return options_; }
   // Heads; 1 if a head's channels are not whole blocks of q, k and v.
-  int64_t most_parts() const override {
+  int64_t most_shares() const override {
     return options_.inner / options_.heads % options_.block == 0 ? options_.heads : 1;
   }
 
@@ -118,14 +118,14 @@ class MlstmLayerImpl : public torch::nn::Module, public DividedLayer {
   torch::Tensor mix(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
                     ops::MlstmState* last) const;
   // Mixes the channels of this process's heads, u [batch, tokens, 2 * channels].
-  torch::Tensor mix_part(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
-                         const LayerDivision& division) const;
+  torch::Tensor mix_share(const Branch& branch, const torch::Tensor& u, const TokenGrid& grid,
+                          const LayerDivision& division) const;
   static torch::Tensor walk(const Traversal& direction, const torch::Tensor& u, const TokenGrid& grid,
                             const ops::MlstmMixerParameters& parameters,
                             const ops::MlstmMixerOptions& options);
-  torch::Tensor forward_part(const torch::Tensor& x, const TokenGrid& grid, const Epilogue& epilogue,
-                             const LayerDivision& division) const;
-  Run channels_of(const Run& heads) const { return heads.channels(options_.inner / options_.heads); }
+  torch::Tensor forward_share(const torch::Tensor& x, const TokenGrid& grid, const Epilogue& epilogue,
+                              const LayerDivision& division) const;
+  Share channels_of(const Share& heads) const { return heads.channels(options_.inner / options_.heads); }
 
   MlstmLayerOptions options_;
   Linear proj_up_{nullptr}, proj_down_{nullptr};

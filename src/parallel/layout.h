@@ -1,6 +1,6 @@
 // Which process holds which rows of a tensor.
 //
-//   const Layout layout(state, world.axis(AxisName::shard));
+//   const Layout layout(state, world.holders());
 //   torch::Tensor part = layout.cut("blocks.0.mlp.fc1.weight", weight);   // this process's rows
 //
 // A process holds a run of whole rows of the first dimension, which may be empty. One process holds vectors, numbers,

@@ -131,10 +131,10 @@ void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero)
     const std::string setting =
         text(key_of(i), " = ", degrees[i] == kAuto ? "\"auto\"" : std::to_string(degrees[i]));
     if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1, 2 or 3");
-    fail_usage(setting,
-               ": training divides processes over parallel.replicate, parallel.shard and parallel.tensor "
-               "only; leave it at "
-               "1");
+    fail_usage(
+        setting,
+        ": training divides processes over parallel.replicate, parallel.shard and parallel.tensor only; "
+        "leave it at 1");
   }
 }
 

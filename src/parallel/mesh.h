@@ -3,7 +3,7 @@
 //   [parallel]
 //   replicate = "auto"   # as many as the other axes leave
 //   shard = 2
-//   zero = 1             # what the processes of an axis `shard` divide (shards.h)
+//   zero = 1             # what the processes of shard x tensor divide (shards.h)
 #pragma once
 
 #include <array>
@@ -35,7 +35,8 @@ struct ParallelConfig {
     v("tensor", tensor, "processes with the same samples that divide heads and hidden channels, or \"auto\"");
     v("pipeline", pipeline, "processes that each hold a range of layers, or \"auto\"");
     v("zero", zero, between(0, 3),
-      "divided over shard (by default all processes): 0 = nothing, 1 = the optimiser's state and the moving "
+      "divided over shard x tensor (by default all processes): 0 = nothing, 1 = the optimiser's state and "
+      "the moving "
       "average, 2 = gradients too, 3 = weights too");
     v("offload", offload,
       "optimiser = its state is in main memory, where the CPU updates the weights of a GPU; none");

@@ -83,9 +83,8 @@ void plan_model(RunPlan& plan, const tasks::Task& task, const Recipe& recipe) {
 void check_loading(const tasks::Task& task, const Recipe& recipe, const RunPlan& plan) {
   const auto check_stream = [&](const tasks::StreamSpec& stream, bool training) {
     stream.transform(recipe.preprocess.size);
-    data::LoaderConfig config = loader_config(recipe.train, stream, training);
-    config.world_size = training ? plan.batch_processes : plan.processes;
-    data::check_loader(*stream.source, config);
+    const BatchShare share{0, training ? plan.batch_processes : plan.processes};
+    data::check_loader(*stream.source, loader_config(recipe.train, stream, training, share));
   };
   for (const tasks::StreamSpec& stream : task.streams()) check_stream(stream, true);
   check_stream(task.validation(), false);
@@ -167,6 +166,27 @@ std::unique_ptr<tasks::Task> meta_task_of(const Recipe& recipe, const RunData& d
   return task;
 }
 
+void check_layers_divide(const Recipe& recipe, const std::vector<tasks::Part>& parts, int64_t processes) {
+  if (processes == 1) return;
+  if (recipe.train.noise_scale)
+    fail_usage("train.noise_scale reads the gradients of whole layers, which parallel.tensor = ", processes,
+               " divides: leave one of them out");
+  int64_t layers = 0;
+  for (const tasks::Part& part : parts)
+    for (const auto& module : part.module->named_modules()) {
+      const auto* const layer = dynamic_cast<const nn::DividedLayer*>(module.value().get());
+      if (!layer) continue;
+      ++layers;
+      if (layer->most_shares() < processes)
+        fail_usage("parallel.tensor = ", processes, ": layer '", part.prefix, module.key(), "' of model '",
+                   recipe.model.name, "' divides into ", layer->most_shares(),
+                   layer->most_shares() == 1 ? " share" : " shares", " at most");
+    }
+  if (layers == 0)
+    fail_usage("parallel.tensor = ", processes, ": model '", recipe.model.name,
+               "' has no layer that processes divide (attention, MLP, mLSTM): leave it at 1");
+}
+
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes) {
   if (recipe.parallel.offload != parallel::Offloaded::none && compute.device.is_cpu())
@@ -177,10 +197,12 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   RunPlan plan;
   plan.processes = processes;
   const parallel::Mesh mesh = processes == 1 ? parallel::Mesh() : parallel::Mesh(recipe.parallel, processes);
-  plan.batch_processes = processes / mesh.degree(parallel::AxisName::tensor);
+  const int64_t divided = mesh.degree(parallel::AxisName::tensor);
+  plan.batch_processes = processes / divided;
   plan.threads = num_threads();
   plan.device = compute.device.str();
   const auto task = meta_task_of(recipe, data, info, compute);
+  check_layers_divide(recipe, task->parts(), divided);
   plan_steps(plan, recipe, data, *task);
   plan_model(plan, *task, recipe);
   plan_compute(recipe, *task, plan);

@@ -126,6 +126,7 @@ ProcessShare share_of_process(const Recipe& recipe, const tasks::Task& task, int
   share.replicate = mesh.degree(parallel::AxisName::replicate);
   share.shard = mesh.degree(parallel::AxisName::shard);
   share.tensor = mesh.degree(parallel::AxisName::tensor);
+  check_layers_divide(recipe, task.parts(), share.tensor);
   share.zero = share.holders() > 1 ? recipe.parallel.zero : 0;
   ProcessShare fullest;
   for (int rank = 0; rank < (share.zero > 0 ? share.holders() : 1); ++rank) {

@@ -128,7 +128,8 @@ RunData open_data(const Recipe& recipe, bool may_be_missing) {
   return data;
 }
 
-data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training) {
+data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training,
+                                 const BatchShare& share) {
   data::LoaderConfig config = {.batch_size = stream.batch_size > 0 ? stream.batch_size : train.batch_size,
                                .threads = train.loader_threads,
                                .on_bad_image = train.on_bad_image == BadImagePolicy::fail
@@ -143,6 +144,8 @@ data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSp
   } else if (train.eval_batch_size > 0) {
     config.batch_size = train.eval_batch_size;
   }
+  config.rank = share.rank, config.world_size = share.processes;
+  if (!training) config.batch_size = std::max(config.batch_size, share.processes);
   return config;
 }
 
@@ -288,28 +291,6 @@ void spare_memory(const NamedTensors& state) {
     trim_freed_memory();
 }
 
-// Throws a usage error if the processes of the axis `tensor` cannot divide the layers.
-void check_layers_divide(const Recipe& recipe, const RunTask& model, int64_t parts) {
-  if (parts == 1) return;
-  if (recipe.train.noise_scale)
-    fail_usage("train.noise_scale reads the gradients of whole layers, which parallel.tensor = ", parts,
-               " divides: leave one of them out");
-  int64_t layers = 0;
-  for (const tasks::Part& part : model.parts)
-    for (const auto& module : part.module->named_modules()) {
-      const auto* const layer = dynamic_cast<const nn::DividedLayer*>(module.value().get());
-      if (!layer) continue;
-      ++layers;
-      if (layer->most_parts() < parts)
-        fail_usage("parallel.tensor = ", parts, ": layer '", part.prefix, module.key(), "' of model '",
-                   recipe.model.name, "' divides into ", layer->most_parts(),
-                   layer->most_parts() == 1 ? " part" : " parts", " at most");
-    }
-  if (layers == 0)
-    fail_usage("parallel.tensor = ", parts, ": model '", recipe.model.name,
-               "' has no layer that processes divide (attention, MLP, mLSTM): leave it at 1");
-}
-
 // Returns what divides the optimisation over processes; null if nothing is divided.
 std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
                                               const NamedTensors& parameters, const parallel::World* world) {
@@ -350,7 +331,6 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   const NamedTensors parameters = tasks::named_parameters(model.parts);
   NamedTensors trained = parameters;
   std::erase_if(trained, [](const auto& parameter) { return !parameter.second.requires_grad(); });
-  if (world) check_layers_divide(recipe, model, world->axis(parallel::AxisName::tensor).size());
   made.shards = make_shards(recipe, model, parameters, world);
   if (made.shards) trained = made.shards->parts();
   for (const auto& [name, parameter] : trained) {

@@ -122,8 +122,16 @@ bool holds_whole_tensors(const Recipe& recipe);
 Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const RunPlan& plan,
                                const parallel::World* world = nullptr);
 
-// Returns the loader settings of a stream: shuffled and endless in training, one ordered pass in validation.
-data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training);
+// The place of a process among those that share a batch.
+struct BatchShare {
+  int64_t rank = 0, processes = 1;
+};
+// Returns the loader settings of a stream: shuffled and endless in training, one ordered pass in validation, where a batch
+// has a sample for each process.
+data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training,
+                                 const BatchShare& share = {});
+// Throws a usage error if `parts` processes cannot divide the layers of the task (parallel.tensor).
+void check_layers_divide(const Recipe& recipe, const std::vector<tasks::Part>& parts, int64_t processes);
 // Returns the side of the training images in an epoch (train.sizes).
 int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
 // Returns all sides of the run.

@@ -83,6 +83,8 @@ TEST_F(ZeroTest, DividedLayersMakeTheWeightsOfOneProcess) {
                  {4, {"parallel.tensor=2", "parallel.zero=1"}},
                  {4, {"parallel.tensor=2", "parallel.zero=3"}}},
                 {"train.accumulate=2", "train.steps=6", "train.eval_every=0.3", "train.eval_batch_size=7"});
+  expect_as_one({{4, {"parallel.tensor=2"}}},
+                {"train.batch_size=3", "train.eval_batch_size=3", "train.steps=3"});
   const std::vector<Divided> ways = {{2, {"parallel.tensor=2"}},
                                      {4, {"parallel.tensor=2", "parallel.zero=3"}}};
   expect_as_one(ways,
@@ -101,7 +103,7 @@ TEST_F(ZeroTest, LayersThatDoNotDivideAreNamed) {
     return log("refused");
   };
   EXPECT_NE(refusal(4, {"parallel.tensor=4"})
-                .find("layer 'blocks.0.attn' of model 'vit' divides into 2 parts at most"),
+                .find("layer 'blocks.0.attn' of model 'vit' divides into 2 shares at most"),
             std::string::npos)
       << log("refused");
   EXPECT_NE(refusal(2, {"parallel.tensor=2", "train.noise_scale=true"}).find("train.noise_scale"),
@@ -119,9 +121,9 @@ TEST_F(ZeroTest, AnyNumberOfProcessesContinuesAnyStage) {
     const char* setting;
     int64_t until;
   };
-  for (const Stretch& stretch :
-       {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=3", 8}, Stretch{3, "parallel.zero=1", 12},
-        Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
+  for (const Stretch& stretch : {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=3", 8},
+                                 Stretch{3, "parallel.zero=1", 12}, Stretch{2, "parallel.tensor=2", 14},
+                                 Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
     Words settings = common;
     settings.emplace_back(stretch.setting);
     const pid_t job = start(stretch.processes, "parts", settings, {"--resume", "auto"}, By::script);

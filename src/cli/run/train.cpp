@@ -272,7 +272,8 @@ void print_share(const train::ProcessShare& share) {
             << (share.offloaded > 0 ? text("; in main memory ", human_bytes(share.offloaded)) : "") << "\n"
             << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
             << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "
-            << human_bytes(share.gathered) << "\n";
+            << human_bytes(share.gathered)
+            << (share.tensor > 1 ? "; and the activations of divided layers" : "") << "\n";
 }
 
 void print_plan(const train::PlannedRun& planned, bool json) {

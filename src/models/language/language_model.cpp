@@ -211,7 +211,7 @@ std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t 
   // `width`: channels of a head of keys in the layer.
   const auto projected = [&](const Projection& layer, int64_t width, int64_t groups = 1) {
     if (!division) return layer->forward(normed);
-    const nn::Run rows = division->part_of(config_.kv_heads).channels(width);
+    const nn::Share rows = division->share_of(config_.kv_heads).channels(width);
     return nn::product(normed, nn::rows_of(layer->matrix(), layer->bias, rows, groups));
   };
   const int64_t width = config_.head_dim;
@@ -313,7 +313,7 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
   ops::AttentionOptions options = shared.attention;
   options.window = window;
   if (division && options.bias.defined() && options.bias.size(1) > 1) {
-    const nn::Run heads = division->part_of(config_.kv_heads).channels(config_.heads / config_.kv_heads);
+    const nn::Share heads = division->share_of(config_.kv_heads).channels(config_.heads / config_.kv_heads);
     options.bias = options.bias.narrow(1, heads.first, heads.count);
   }
   return output(block, ops::attention(q.contiguous(), k.contiguous(), v.contiguous(), options), residual,
@@ -324,8 +324,8 @@ torch::Tensor LanguageModel::output(const Block& block, const torch::Tensor& rea
                                     const torch::Tensor& residual, const nn::LayerDivision* division) const {
   const torch::Tensor merged = read.transpose(1, 2).flatten(2);
   if (!division) return block.out->forward(merged, {.residual = residual});
-  const nn::Run channels =
-      division->part_of(config_.kv_heads).channels(config_.heads / config_.kv_heads * config_.head_dim);
+  const nn::Share channels =
+      division->share_of(config_.kv_heads).channels(config_.heads / config_.kv_heads * config_.head_dim);
   return nn::join_channels(merged, block.out->matrix(), block.out->bias, channels, *division,
                            {.residual = residual});
 }
@@ -350,7 +350,7 @@ torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tenso
   const nn::DeferredNorm normed = block.mlp_norm.before_linear(x);
   const torch::Tensor residual = config_.norm_residual ? torch::Tensor(block.mlp_norm.before_linear(x)) : x;
   if (const nn::LayerDivision* const division = division_of_mlp(block)) {
-    const nn::Run channels = division->part_of(config_.hidden);
+    const nn::Share channels = division->share_of(config_.hidden);
     const torch::Tensor in = nn::enter_division(normed, *division);
     const auto part = [&](const Projection& layer) {
       return nn::product(in, nn::rows_of(layer->matrix(), layer->bias, channels));
@@ -401,11 +401,11 @@ std::vector<std::vector<torch::Tensor>> LanguageModel::units() const {
   return all;
 }
 
-torch::Tensor LanguageModel::logits_part(const torch::Tensor& hidden) const {
+torch::Tensor LanguageModel::logits_share(const torch::Tensor& hidden) const {
   const torch::Tensor& weight = head_.defined() ? head_ : embedding_;
   const nn::LayerDivision* const division = nn::division_of(weight.size(0));
   if (!division) return logits(hidden);
-  const nn::Run words = division->part_of(weight.size(0));
+  const nn::Share words = division->share_of(weight.size(0));
   return at::linear(nn::enter_division(hidden, *division), weight.narrow(0, words.first, words.count));
 }
 

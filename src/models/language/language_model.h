@@ -144,7 +144,7 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   torch::Tensor hidden(const TextInput& input);
   torch::Tensor logits(const torch::Tensor& hidden) const;  // [..., vocabulary]
   // Returns the same for this process's share of the words in a division (nn/layer_division.h).
-  torch::Tensor logits_part(const torch::Tensor& hidden) const;
+  torch::Tensor logits_share(const torch::Tensor& hidden) const;
   torch::Tensor forward(const TextInput& input) { return logits(hidden(input)); }
 
   void initialise(uint64_t seed);
@@ -153,7 +153,7 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   void resize_vocabulary(int64_t tokens);
   int64_t macs(int64_t tokens) const;  // for one text
   std::vector<std::vector<torch::Tensor>> units() const override;
-  int64_t most_parts() const override { return config_.kv_heads; }
+  int64_t most_shares() const override { return config_.kv_heads; }
 
   std::string embedding_name() const;  // the parameter with one row per token
 

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/value.h"
 #include "data/transforms/mask_labels.h"
+#include "tasks/base/layer_features.h"
 #include "tasks/dense/pixel_scores.h"
 
 namespace tessera::tasks {
@@ -296,6 +297,18 @@ TEST(Segment, WrongSettingsAreUsageErrors) {
   EXPECT_NE(message("scale = [512]").find("task.scale"), std::string::npos);
   EXPECT_NE(message("ratio = [2.0, 0.5]").find("task.ratio"), std::string::npos);
   EXPECT_NE(message("test_crop = 32\ntest_stride = 40").find("windows"), std::string::npos);
+}
+
+// Without task.blocks: every fourth of the blocks, and the first ones of a shallow backbone more than once.
+TEST(BackboneMaps, ShallowBackbonesGiveFourMaps) {
+  const auto blocks = [](int64_t depth) {
+    const models::ModelSpec spec = models::resolve_model(
+        "vit", models::table({{"dim", 16}, {"heads", 2}, {"depth", depth}, {"image_size", 32}}));
+    return maps_of(spec, {}, depth).blocks;
+  };
+  EXPECT_EQ(blocks(2), (std::vector<int64_t>{0, 0, 0, 1}));
+  EXPECT_EQ(blocks(3), (std::vector<int64_t>{0, 0, 1, 2}));
+  EXPECT_EQ(blocks(12), (std::vector<int64_t>{2, 5, 8, 11}));
 }
 
 }  // namespace

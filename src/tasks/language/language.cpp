@@ -107,7 +107,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   Scored score(const torch::Tensor& given) {
     const torch::Tensor ids = given.to(torch::kInt64);
     models::LanguageModel& model = *part_->model();
-    torch::Tensor logits = model.logits_part(model.hidden({.ids = ids.slice(1, 0, -1).clamp_min(0)}));
+    torch::Tensor logits = model.logits_share(model.hidden({.ids = ids.slice(1, 0, -1).clamp_min(0)}));
     if (logits.scalar_type() != torch::kFloat64) logits = logits.to(torch::kFloat32);
     return {logits, ids.slice(1, 1).contiguous()};
   }

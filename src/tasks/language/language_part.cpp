@@ -60,7 +60,7 @@ namespace {
 
 // The cross entropy of logits [tokens, own words], of which each process has its words (Shoeybi et al. 2019, section 3).
 Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count,
-                        const nn::Run& own, const nn::LayerDivision& division) {
+                        const nn::Share& own, const nn::LayerDivision& division) {
   const torch::Tensor largest = [&] {
     const torch::NoGradGuard no_grad;
     const torch::Tensor each = torch::zeros({division.size(), logits.size(0)}, logits.options());
@@ -70,7 +70,7 @@ Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels
   }();
   const torch::Tensor place = labels - own.first, inside = (place >= 0) & (place < own.count);
   const torch::Tensor term = logits.gather(1, place.clamp(0, own.count - 1).unsqueeze(1)).squeeze(1);
-  const torch::Tensor wanted = nn::leave_division(term * inside, division),
+  const torch::Tensor wanted = nn::leave_division(term.masked_fill(~inside, 0), division),
                       total = nn::leave_division((logits - largest.unsqueeze(1)).exp().sum(1), division),
                       learned = labels != kNotLearned;
   const torch::Tensor right = ((wanted.detach() >= largest) & learned).sum();
@@ -83,9 +83,9 @@ Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels
 Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count, int64_t words) {
   if (logits.size(-1) < words) {
     const nn::LayerDivision* const division = nn::division_of(words);
-    check(division && logits.size(-1) == division->part_of(words).count, "logits of ", logits.size(-1),
+    check(division && logits.size(-1) == division->share_of(words).count, "logits of ", logits.size(-1),
           " words, the vocabulary has ", words);
-    return divided_token_loss(logits.flatten(0, 1), labels.flatten(), count, division->part_of(words),
+    return divided_token_loss(logits.flatten(0, 1), labels.flatten(), count, division->share_of(words),
                               *division);
   }
   const torch::Tensor right = (logits.detach().argmax(-1) == labels).sum();

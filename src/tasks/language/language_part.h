@@ -47,7 +47,7 @@ int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels);
 // Returns the sum of the tokens' cross entropy, with the right ones among the `count` tokens as its only term. Logits
 // and labels as for token_sums(). `words`: the vocabulary, of which the logits may have one process's share alone
-// (LanguageModel::logits_part).
+// (LanguageModel::logits_share).
 Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count, int64_t words);
 // Returns perplexity (`main`), loss and accuracy of such rows.
 std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows);

@@ -141,7 +141,7 @@ TEST(Language, ProcessesDivideTheWords) {
   for (const int64_t processes : {2, 3})
     nn::expect_divides(processes, make, [&](torch::nn::Module& module) {
       auto& model = dynamic_cast<models::LanguageModel&>(module);
-      const torch::Tensor logits = model.logits_part(model.hidden({.ids = ids}));
+      const torch::Tensor logits = model.logits_share(model.hidden({.ids = ids}));
       EXPECT_EQ(logits.size(-1) < 23, nn::LayerDivisionScope::current() != nullptr);
       const Loss loss = token_loss(logits, labels, 9, 23);
       EXPECT_NEAR(loss.terms[0].sum.item<double>(),
