@@ -11,6 +11,55 @@
 
 namespace tessera {
 
+namespace {
+
+// Checks depth and keys. A callback of the parser would do, but then each object of a list costs a pass over the list.
+template <class Tree>
+class Watch : public nlohmann::json_sax<Tree> {
+ public:
+  Watch(const std::string& where, const JsonLimits& limits) : where_(where), limits_(limits) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(typename Tree::binary_t&) override { return true; }
+  bool start_object(size_t) override {
+    keys_.emplace_back();
+    return start_array(0);
+  }
+  bool key(std::string& name) override {
+    if (!keys_.back().insert(name).second) fail(where_, ": JSON key '", printable(name), "' occurs twice");
+    if (keys_.back().size() > limits_.max_keys)
+      fail(where_, ": a JSON object has more than ", limits_.max_keys, " keys");
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return end_array();
+  }
+  bool start_array(size_t) override {
+    if (depth_++ >= limits_.max_depth) fail(where_, ": JSON is nested deeper than ", limits_.max_depth);
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  // The parser of the tree names the place.
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  const std::string& where_;
+  const JsonLimits& limits_;
+  int depth_ = 0;
+  std::vector<std::set<std::string>> keys_;  // one set per open object
+};
+
+}  // namespace
+
 template <class Tree>
 Tree parse_json(std::string_view document, const std::string& where, const JsonLimits& limits) {
   if (document.size() > limits.max_bytes)
@@ -18,24 +67,10 @@ Tree parse_json(std::string_view document, const std::string& where, const JsonL
   const auto no_json = [&](size_t byte) { fail(where, " is not JSON: it goes wrong at byte ", byte); };
   // The parser treats a NUL as the end of the text, so a NUL could hide the rest.
   if (const size_t nul = document.find('\0'); nul != std::string_view::npos) no_json(nul + 1);
-  std::vector<std::set<std::string>> keys;  // one set per open object
-  const auto watch = [&](int depth, typename Tree::parse_event_t event, Tree& value) {
-    using Event = typename Tree::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= limits.max_depth) fail(where, ": JSON is nested deeper than ", limits.max_depth);
-      if (event == Event::object_start) keys.emplace_back();
-    } else if (event == Event::object_end) {
-      keys.pop_back();
-    } else if (event == Event::key) {
-      const auto name = value.template get<std::string>();
-      if (!keys.back().insert(name).second) fail(where, ": JSON key '", printable(name), "' occurs twice");
-      if (keys.back().size() > limits.max_keys)
-        fail(where, ": a JSON object has more than ", limits.max_keys, " keys");
-    }
-    return true;
-  };
+  Watch<Tree> watch(where, limits);
+  Tree::sax_parse(document, &watch);
   try {
-    return Tree::parse(document, watch);
+    return Tree::parse(document);
   } catch (const typename Tree::parse_error& error) {
     no_json(error.byte);
   } catch (const typename Tree::exception&) {  // a number that fits no type
