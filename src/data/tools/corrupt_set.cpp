@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -67,11 +66,9 @@ std::string file_stem(int64_t index, const std::string& name) {
   return out.str();
 }
 
+// Without fsync: the folder takes effect as a whole.
 void write_plain(const fs::path& path, const std::vector<std::byte>& bytes) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) fail(path.string(), " cannot be written");
+  AppendFile(path.string()).write(bytes);
 }
 
 void write_images(const CorruptedSource& source, const fs::path& folder, int64_t quality,

@@ -166,12 +166,15 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 namespace {
 
+constexpr uint64_t kMostPipeBytes = uint64_t{256} << 20;  // a device may never end
+
 // Appends the rest of a file to `out`, which has resize() and data(). Pipes have no size, so `out` grows
 // during reading.
 template <class Out>
 void read_into(Out& out, const std::string& path, uint64_t max_bytes) {
   const Descriptor fd(open_to_read(path));
   const struct stat status = status_of(fd, path);
+  if (!S_ISREG(status.st_mode)) max_bytes = std::min(max_bytes, kMostPipeBytes);
   const auto too_large = [&](const std::string& size) {
     fail("'", path, "' has ", size, ", at most ", max_bytes, " bytes are read here");
   };

@@ -36,7 +36,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Returns the content of the file. Throws if it is larger than `max_bytes`.
+// Returns the content of the file. Throws if it is larger than `max_bytes`, or a device or pipe of more than 256 MiB.
 std::vector<std::byte> read_file(const std::string& path, uint64_t max_bytes = uint64_t{1} << 32);
 std::string read_text(const std::string& path, uint64_t max_bytes = uint64_t{64} << 20);
 

@@ -69,6 +69,8 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   EXPECT_EQ(read_text(path("f"), 5), "12345");
   EXPECT_EQ(error_of([&] { read_text("/dev/zero", 10000); }),
             "'/dev/zero' has more than 10000 bytes, at most 10000 bytes are read here");
+  EXPECT_EQ(error_of([&] { read_text("/dev/zero", uint64_t{1} << 40); }),
+            "'/dev/zero' has more than 268435456 bytes, at most 268435456 bytes are read here");
 }
 
 TEST_F(FileTest, WritingIsRefusedWhereNothingCanBeWritten) {
