@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "io/files/path.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "nn/init.h"
@@ -231,8 +232,8 @@ void read_tokeniser(const std::string& given, const std::string& folder, OpenedL
 
 OpenedLanguage open_folder(const LanguageSource& source, const WeightFile& file, torch::ScalarType dtype) {
   OpenedLanguage out;
-  const std::string path =
-      fs::is_directory(source.weights) ? source.weights : fs::path(source.weights).parent_path().string();
+  const std::string path = fs::is_directory(source.weights) ? without_cache(source.weights)
+                                                            : fs::path(source.weights).parent_path().string();
   const std::string config_file = (fs::path(path) / "config.json").string();
   if (source.raw)
     fail_usage("'", source.weights,

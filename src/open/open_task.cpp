@@ -11,6 +11,7 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "io/files/file.h"
+#include "io/files/path.h"
 #include "models/base/family.h"
 #include "models/base/model.h"
 #include "models/heads/class_head.h"

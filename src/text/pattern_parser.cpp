@@ -48,6 +48,10 @@ class PatternParser {
   PatternParser(Pattern& pattern, std::u32string text) : pattern_(pattern), text_(std::move(text)) {}
 
   void compile() {
+    constexpr size_t kLongest = size_t{1} << 16;
+    if (text_.size() > kLongest)
+      fail(pattern_.where_, ": a splitting expression has ", text_.size(), " characters, must have at most ",
+           kLongest);
     const PatternNode tree = choice(0);
     if (at_ < text_.size()) refuse("a ')' without its '('");
     lay_out(tree);

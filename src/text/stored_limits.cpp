@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "text/tokeniser_steps.h"
 
 namespace tessera {
 namespace {
@@ -86,5 +87,33 @@ Encoding encode_as_stored(const Tokeniser& tokeniser, std::string_view text, boo
   }
   return all;
 }
+
+namespace tokens {
+namespace {
+
+int64_t steps_in(const Json& part) {
+  int64_t steps = part.is_object() ? 1 : 0;
+  if (part.is_object())
+    for (const Json& value : part)
+      if (value.is_array())
+        for (const Json& inner : value) steps += steps_in(inner);
+  return steps;
+}
+
+}  // namespace
+
+void check_steps(const Json& tree, const std::string& where) {
+  constexpr int64_t kMostSteps = 256;
+  constexpr size_t kLongestAdded = 1024;
+  for (const char* key : {"normalizer", "pre_tokenizer", "post_processor", "decoder"})
+    if (const int64_t steps = tree.contains(key) ? steps_in(tree[key]) : 0; steps > kMostSteps)
+      fail(where, ": its ", key, " has ", steps, " steps, must have at most ", kMostSteps);
+  const Json added = tree.value("added_tokens", Json::array());
+  for (const Json& entry : added)
+    if (const std::string content = entry.value("content", ""); content.size() > kLongestAdded)
+      fail(where, ": the added token '", printable(content, 20), "' has more than ", kLongestAdded, " bytes");
+}
+
+}  // namespace tokens
 
 }  // namespace tessera

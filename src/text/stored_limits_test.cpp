@@ -37,5 +37,30 @@ TEST(StoredLimits, CutAndPadATextAsTheFileSets) {
             std::string::npos);
 }
 
+TEST(StoredLimits, PipelinesAndAddedTokensHaveABound) {
+  nlohmann::json tree = {
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}}}, {"merges", nlohmann::json::array()}}}};
+  const auto refusal = [&] { return error_of([&] { Tokeniser::from_definition(tree.dump(), "f"); }); };
+  EXPECT_EQ(refusal(), "");
+  tree["added_tokens"] = {{{"id", 1}, {"content", std::string(2000, 'a')}}};
+  EXPECT_EQ(refusal(), "f: the added token '" + std::string(20, 'a') + "...' has more than 1024 bytes");
+  tree.erase("added_tokens");
+  tree["pre_tokenizer"] = {
+      {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", std::string(70000, 'a')}}}};
+  EXPECT_EQ(refusal(), "f: a splitting expression has 70000 characters, must have at most 65536");
+  tree.erase("pre_tokenizer");
+  const nlohmann::json sixteen = {{"type", "Sequence"},
+                                  {"normalizers", std::vector(16, nlohmann::json{{"type", "NFC"}})}};
+  tree["normalizer"] = sixteen;
+  EXPECT_EQ(refusal(), "");
+  tree["normalizer"]["normalizers"] = std::vector(16, sixteen);
+  EXPECT_EQ(refusal(), "f: its normalizer has 273 steps, must have at most 256");
+  using nlohmann::json;
+  const json pieces = json::array({json::array({"<unk>", 0.0}), json::array({std::string(2000, 'a'), -1.0})});
+  tree = {{"model", {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", pieces}}}};
+  EXPECT_EQ(refusal(),
+            "f: the token '" + std::string(20, 'a') + "...' has 2000 bytes, must have at most 1024");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -12,6 +12,7 @@
 #include "io/files/file.h"
 #include "io/files/gzip.h"
 #include "io/files/json.h"
+#include "io/files/path.h"
 #include "text/character_trie.h"
 #include "text/piece_model.h"
 #include "text/tokeniser_steps.h"
@@ -136,6 +137,7 @@ Tokeniser::State::State(const json& tree, const std::string& of) : where(of) {
   const auto part = [&](const char* key) { return tree.contains(key) ? tree[key] : json(); };
   if (!tree.is_object() || !tree.contains("model"))
     fail(where, " holds no tokeniser: a tree with a 'model', as in tokenizer.json");
+  check_steps(tree, where);
   normaliser = make_normaliser(part("normalizer"), where);
   splitter = make_splitter(part("pre_tokenizer"), where);
   decoder = make_decoder(part("decoder"), where);
@@ -389,12 +391,13 @@ Tokeniser Tokeniser::load(const std::string& given) {
   namespace fs = std::filesystem;
   std::string path = given;
   if (fs::is_directory(given)) {
+    const std::string folder = without_cache(given);
     static constexpr std::array kNames = {"tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model",
                                           "bpe_simple_vocab_16e6.txt.gz"};
     const auto* const found = std::find_if(
-        kNames.begin(), kNames.end(), [&](const char* name) { return fs::exists(fs::path(given) / name); });
-    if (found == kNames.end()) return load_stored_tokeniser(given);
-    path = (fs::path(given) / *found).string();
+        kNames.begin(), kNames.end(), [&](const char* name) { return fs::exists(fs::path(folder) / name); });
+    if (found == kNames.end()) return load_stored_tokeniser(folder);
+    path = (fs::path(folder) / *found).string();
   }
   if (path.ends_with(".safetensors")) return load_stored_tokeniser(path);
   const std::string name = fs::path(path).filename().string();

@@ -151,6 +151,10 @@ class Decoder {
 // (the token's text), "unknown_surface", "strip_prefix", "strip_all" (leading blanks). Null for a JSON null.
 std::unique_ptr<Decoder> make_decoder(const nlohmann::json& settings, const std::string& where);
 
+// Throws Error if a part of the pipeline has more than 256 steps, in sequences of sequences too, since each is a pass
+// over the text, or if an added token has more than 1024 bytes.
+void check_steps(const nlohmann::json& tree, const std::string& where);
+
 // Converts each file form of a tokeniser into one tree in the layout of tokenizer.json.
 
 // Returns an entry of "added_tokens". Special tokens are found before the text is normalised, others after.

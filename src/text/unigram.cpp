@@ -25,6 +25,8 @@ std::set<int64_t> ids_in(const Json& settings, const char* key, const std::strin
   return ids;
 }
 
+constexpr size_t kLongestPiece = 1024;  // each character of a text may begin a walk as long as that
+
 class Unigram : public PieceModel {
  public:
   Unigram(const Json& settings, const std::string& where)
@@ -37,7 +39,11 @@ class Unigram : public PieceModel {
     const std::set<int64_t> left_out = ids_in(settings, "not_in_text", where);  // controls and bytes
     for (int64_t id = 0; id < std::ssize(vocabulary); ++id) {
       const Json& entry = vocabulary[static_cast<size_t>(id)];
-      vocabulary_.add(entry.at(0).get<std::string>(), id, where);
+      const std::string piece = entry.at(0).get<std::string>();
+      if (piece.size() > kLongestPiece)
+        fail(where, ": the token '", printable(piece, 20), "' has ", piece.size(),
+             " bytes, must have at most ", kLongestPiece);
+      vocabulary_.add(piece, id, where);
       scores_.push_back(entry.at(1).get<double>());
       if (left_out.count(id) || fixed.count(id)) continue;
       lowest = std::min(lowest, scores_.back());

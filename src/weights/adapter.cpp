@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "io/files/path.h"
 #include "io/weights/safetensors.h"
 #include "weights/adapter_config.h"
 #include "weights/language_files.h"
@@ -71,7 +72,8 @@ void check_saved(const models::LanguageModel& model, const AdapterConfig& config
 
 }  // namespace
 
-int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged) {
+int64_t read_adapter(models::LanguageModel& model, const std::string& path, bool merged) {
+  const std::string folder = without_cache(path);
   const std::string tensors = folder + kTensorFile;
   const SafetensorsFile file(tensors);
   const AdapterConfig config = read_adapter_config(folder + kConfigFile);

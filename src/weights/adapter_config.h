@@ -65,7 +65,7 @@ AdapterConfig read_adapter_config(const std::string& path);
 // changes to the weights instead of computing them separately. Saved modules and biases replace the model's
 // own. Throws Error for a missing file, an adapter other than LoRA or a layer that the model lacks (with the
 // nearest name). Throws Error for tensors that are missing, left over or of another shape.
-int64_t read_adapter(models::LanguageModel& model, const std::string& folder, bool merged);
+int64_t read_adapter(models::LanguageModel& model, const std::string& path, bool merged);
 
 // Writes the adapted layers of a model, with `base` as the name of the base model. Throws a usage error if no
 // layer is adapted.

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "io/files/file.h"
 #include "io/files/json.h"
+#include "io/files/path.h"
 
 namespace tessera::train {
 namespace {
@@ -67,7 +68,8 @@ std::string diffusers_weights(const std::string& folder) {
 }
 
 std::string diffusers_part(const std::string& path, const std::string& part) {
-  for (const std::string& folder : {path, path + "/" + part})
+  const std::string pipeline = without_cache(path);
+  for (const std::string& folder : {pipeline, pipeline + "/" + part})
     if (!diffusers_weights(folder).empty()) return folder;
   return "";
 }

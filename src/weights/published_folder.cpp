@@ -46,18 +46,6 @@ bool is_shard(const std::string& name) { return name.find("-of-") != std::string
 
 }  // namespace
 
-std::string snapshot_in(const std::string& path) {
-  const fs::path all = fs::path(path) / "snapshots";
-  std::error_code error;
-  if (!fs::is_directory(all, error)) return "";
-  const std::string main = path + "/refs/main";
-  if (file_exists(main))
-    if (const fs::path named = all / std::string(trim(read_text(main, 256))); fs::is_directory(named, error))
-      return named.string();
-  std::vector<fs::path> found(fs::directory_iterator(all, error), fs::directory_iterator());
-  return found.size() == 1 ? found[0].string() : "";
-}
-
 std::string published_file_in(const std::string& folder) {
   for (const char* name : kNames)
     if (const fs::path file = fs::path(folder) / name; file_exists(file.string())) return file.string();

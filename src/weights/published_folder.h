@@ -47,9 +47,6 @@ std::string published_file_in(const std::string& folder);
 // Returns "; give one of its files: a.pth, b.pt" for weights of other names in a folder, "" without them.
 std::string other_weights_in(const std::string& folder);
 
-// Returns the folder of the files in a repository of the hub's cache: that of refs/main, or the only one; else "".
-std::string snapshot_in(const std::string& path);
-
 // True if published weights usually have this name.
 bool is_published_name(const std::string& file);
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "io/files/file.h"
+#include "io/files/path.h"
 #include "open/open_language.h"
 #include "open/open_task.h"
 #include "weights/adapter_config.h"
@@ -97,7 +98,8 @@ void write_folder(const std::string& folder, const std::filesystem::path& from, 
 void merge(const MergeOptions& options) {
   namespace fs = std::filesystem;
   const bool alone = options.output.ends_with(".safetensors");
-  const fs::path given = options.weights, from = fs::is_directory(given) ? given : given.parent_path();
+  const fs::path given = without_cache(options.weights),
+                 from = fs::is_directory(given) ? given : given.parent_path();
   if (!fs::exists(given)) fail("cannot open '", options.weights, "'");
   if (!file_exists((from / "config.json").string()))
     fail_usage("'", options.weights,

@@ -12,6 +12,7 @@
 #include "cli/base/common.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/path.h"
 #include "io/onnx/onnx_model.h"
 #include "io/weights/weight_file.h"
 
@@ -225,6 +226,8 @@ std::vector<std::string> files_of(const std::string& path) {
   std::sort(files.begin(), files.end());
   if (const std::string newest = path + "/checkpoints/latest"; files.empty() && fs::is_directory(newest))
     return files_of(newest);
+  if (const std::string snapshot = snapshot_in(path); files.empty() && !snapshot.empty())
+    return files_of(snapshot);
   if (files.empty()) fail(path, ": no .safetensors file or pytorch_model.bin in this folder");
   return files;
 }

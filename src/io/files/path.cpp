@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "io/files/file.h"
 
 namespace tessera {
 
@@ -23,6 +25,24 @@ std::string behind_links(const std::string& path) {
     at = to.is_absolute() ? to : at.parent_path() / to;
   }
   return at.string();
+}
+
+std::string snapshot_in(const std::string& path) {
+  namespace fs = std::filesystem;
+  const fs::path all = fs::path(path) / "snapshots";
+  std::error_code error;
+  if (!fs::is_directory(all, error)) return "";
+  const std::string main = path + "/refs/main";
+  if (fs::exists(main, error))
+    if (const fs::path named = all / std::string(trim(read_text(main, 256))); fs::is_directory(named, error))
+      return named.string();
+  std::vector<fs::path> found(fs::directory_iterator(all, error), fs::directory_iterator());
+  return found.size() == 1 ? found[0].string() : "";
+}
+
+std::string without_cache(const std::string& path) {
+  std::string folder = snapshot_in(path);
+  return folder.empty() ? path : folder;
 }
 
 std::string portable_path(std::string path) {

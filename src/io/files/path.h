@@ -1,4 +1,4 @@
-// Paths: symbolic links, remote addresses, and locks on files.
+// Paths: symbolic links, remote addresses, caches of a hub, and locks on files.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,12 @@ std::string behind_links(const std::string& path);
 // Returns a relative path that another program wrote, with Windows' separators replaced: "images\\a.jpg" becomes
 // "images/a.jpg". A path that has a slash keeps its backslashes.
 std::string portable_path(std::string path);
+
+// Returns the folder of the files in a repository of a hub's cache: that of refs/main, or the only one. Returns ""
+// for any other path.
+std::string snapshot_in(const std::string& path);
+// Returns the same, or `path` if that is "".
+std::string without_cache(const std::string& path);
 
 // Throws a usage error for https://…, hf-hub:… and similar; accepts any other path.
 void refuse_remote_path(const std::string& path);
