@@ -149,7 +149,7 @@ SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "i
          "image_size": 64, "patch_size": 8}
 STAGES = {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 2, 2, 1]}
 SWIN = {"embed_dim": 24, "depths": [2, 2, 2, 2], "num_heads": [1, 2, 4, 8], "window_size": 4, "image_size": 128}
-SHARED = {**SMALL, **STAGES, **SWIN}.keys() - {"image_size"}  # settings that the table leaves out
+SHARED = ({**SMALL, **STAGES, **SWIN}.keys() | {"vision_config"}) - {"image_size"}  # settings that the table leaves out
 SQUARE = {"size": {"height": 64, "width": 64}}
 CROPPED = {"size": {"shortest_edge": 72}, "crop_size": {"height": 64, "width": 64}}
 # Name, class, settings that differ from the configuration's, and those of the image processor.
@@ -174,6 +174,9 @@ CLASSIFIERS = [
     ("hf_data2vec", "Data2VecVisionForImageClassification", {**SMALL, "use_relative_position_bias": True},
      {"class": "Beit", **SQUARE}),
     ("hf_vit_msn", "ViTMSNForImageClassification", SMALL, {"class": "ViT", **SQUARE}),
+    ("hf_ijepa", "IJepaForImageClassification", SMALL, {"class": "ViT", **SQUARE}),
+    ("hf_clip_classifier", "CLIPForImageClassification", {"vision_config": SMALL}, {"class": "CLIP", **CROPPED}),
+    ("hf_siglip_classifier", "SiglipForImageClassification", {"vision_config": SMALL}, {"class": "Siglip", **SQUARE}),
     ("hf_swin", "SwinForImageClassification", SWIN, {"class": "ViT", "size": {"height": 128, "width": 128}}),
     ("hf_swin_padded", "SwinForImageClassification",
      {**SWIN, "image_size": 176, "use_absolute_embeddings": True},

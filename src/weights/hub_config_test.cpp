@@ -166,6 +166,29 @@ TEST_F(HubConfigTest, DinoMaeAndClipsImageTowerAreSettingsOfViT) {
       R"([16, 1e-06, "gelu_tanh", false, "map"])");
 }
 
+TEST_F(HubConfigTest, ClassifiersOfClipAndSiglipReadThePatchesOfTheirImageTower) {
+  const auto of = [&](const std::string& name) {
+    return timm(R"({"architectures": [")" + name + R"("], "id2label": {"0": "cat", "1": "dog"},
+        "text_config": {"hidden_size": 32}, "projection_dim": 8,
+        "vision_config": {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2, "patch_size": 8}})");
+  };
+  const HubConfig clip = of("CLIPForImageClassification"), siglip = of("SiglipForImageClassification");
+  for (const HubConfig& one : {clip, siglip}) {
+    EXPECT_EQ(one.class_names, (std::vector<std::string>{"cat", "dog"}));
+    EXPECT_EQ(*one.settings.find("dim"), Value(48));
+    EXPECT_EQ(*one.settings.find("global_pool"), Value("avg"));
+  }
+  EXPECT_EQ(*clip.settings.find("final_norm"), Value(false));
+  EXPECT_EQ(*siglip.settings.find("fc_norm"), Value("off"));
+  EXPECT_EQ(*siglip.settings.find("class_token"), Value(false));
+  EXPECT_NE(error_of([&] {
+              timm(R"({"architectures": ["CLIPForImageClassification"]})");
+            }).find("vision_config is missing, must be an object"),
+            std::string::npos);
+  EXPECT_EQ(*timm(R"({"architectures": ["IJepaForImageClassification"]})").settings.find("class_token"),
+            Value(false));
+}
+
 TEST_F(HubConfigTest, DinosPositionsFitTheSizeOfTheProcessor) {
   write_text_atomic(path("preprocessor_config.json"),
                     R"({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 256}})");

@@ -199,6 +199,25 @@ TEST(NameTables, AFileDecidesWhatItsNamesMean) {
       (std::vector<std::string>{"decoder.up.3.block.1.conv1.weight", "decoder.up.0.block.0.conv1.bias"}));
 }
 
+// CLIP's classifier has no last norm, SigLIP's no pooling.
+TEST(NameTables, ClassifiersOfClipAndSiglipLeaveOutWhatTheyDoNotRead) {
+  const auto table = std::ranges::find_if(name_tables(), [](const NameTable& one) {
+    return one.program() == "transformers" && one.family() == "vit";
+  });
+  const std::string part = "vision_model.", norm = part + "post_layernorm.weight",
+                    bias = part + "embeddings.patch_embedding.bias", probe = part + "head.probe";
+  const auto ours = [&](std::vector<std::string> theirs) {
+    std::vector<std::string> names;
+    for (const NamePlace& place : table->ours(theirs)) names.push_back(place.ours);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(ours({norm, "classifier.weight"}), (Names{"", "head.weight"}));
+  EXPECT_EQ(ours({norm, bias, probe, "classifier.weight"}),
+            (Names{"norm.weight", "patch_embed.proj.bias", "", "head.weight"}));
+  EXPECT_EQ(ours({norm, bias, probe}), (Names{"norm.weight", "patch_embed.proj.bias", "attn_pool.latent"}));
+}
+
 TEST(NameTables, PartsComeInAnyOrder) {
   const std::string layer = "vision_model.encoder.layers.0.self_attn.";
   const NameTable& table = *find_name_table("transformers", "clip");

@@ -212,6 +212,23 @@ Value siglip_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
+// The classifier of CLIP reads the mean of the patches without a norm.
+Value clip_classifier_keys(const ImageConfig& config, const std::string& where) {
+  Value settings = clip_keys(config, where);
+  settings.set("global_pool", "avg");
+  settings.set("final_norm", false);
+  return settings;
+}
+
+// SigLIP and I-JEPA norm the patches before their mean, and have no class token.
+Value mean_keys(const ImageConfig& config, const std::string& where) {
+  Value settings = vit_keys(config, where);
+  settings.set("class_token", false);
+  settings.set("global_pool", "avg");
+  settings.set("fc_norm", "off");
+  return settings;
+}
+
 // transformers pads maps before windows are shifted, unless they consist of whole windows.
 std::string swin_form(const ImageConfig& config, int64_t image, int64_t patch, const std::string& where) {
   bool whole = true, small = false;
@@ -319,6 +336,7 @@ const std::vector<Kind>& image_kinds() {
        siglip_keys,
        {.hidden_act = "gelu_pytorch_tanh", .layer_norm_eps = 1e-6},
        "Model"},
+      {"IJepa", "ijepa", "vit", mean_keys},
       {"DeiT", "deit", "vit", deit_keys},
       {"Beit", "beit", "vit", beit_keys},
       {"Data2VecVision", "data2vec-vision", "vit", beit_keys},
@@ -333,7 +351,30 @@ const std::vector<Kind>& image_kinds() {
   return all;
 }
 
-constexpr const char* kDistilled = "DeiTForImageClassificationWithTeacher";
+// Classes that share their `model_type` with others. `inner` names the part of the configuration that is read.
+struct OtherKind {
+  Kind kind;
+  const char* inner = "";
+};
+
+const std::vector<OtherKind>& other_kinds() {
+  constexpr const char* kVision = "vision_config";
+  static const std::vector<OtherKind> all = {
+      {{"DeiTForImageClassificationWithTeacher", "deit", "vit", distilled_keys}},
+      {{"CLIPForImageClassification",
+        "clip",
+        "vit",
+        clip_classifier_keys,
+        {.patch_size = 32, .hidden_act = "quick_gelu", .layer_norm_eps = 1e-5}},
+       kVision},
+      {{"SiglipForImageClassification",
+        "siglip",
+        "vit",
+        mean_keys,
+        {.hidden_act = "gelu_pytorch_tanh", .layer_norm_eps = 1e-6}},
+       kVision}};
+  return all;
+}
 
 // Returns the first of config.json's `architectures`, or without one the classifier of its `model_type`; "" without
 // either.
@@ -346,12 +387,24 @@ std::string class_in_config(const Value& config) {
   return "";
 }
 
-std::optional<Kind> find_kind(const std::string& name) {
+std::optional<OtherKind> find_kind(const std::string& name) {
   for (const Kind& kind : image_kinds())
     for (const char* ending : {kind.full, "Model"})
-      if (name == std::string(kind.name) + ending) return kind;
-  if (name == kDistilled) return Kind{kDistilled, "deit", "vit", distilled_keys};
+      if (name == std::string(kind.name) + ending) return OtherKind{kind};
+  for (const OtherKind& other : other_kinds())
+    if (name == other.kind.name) return other;
   return std::nullopt;
+}
+
+// Returns the table `inner` with the keys of the head, which are outside of it.
+Value inner_config(const Value& tree, const char* inner, const std::string& where) {
+  if (!*inner) return tree;
+  const Value* table = tree.find(inner);
+  if (!table || !table->is_table()) fail_usage(where, ": ", inner, " is missing, must be an object");
+  Value out = *table;
+  for (const char* key : {"architectures", "id2label", "problem_type"})
+    if (const Value* value = tree.find(key)) out.set(key, *value);
+  return out;
 }
 
 // Returns the names by number; none if they are the placeholders of transformers.
@@ -367,41 +420,8 @@ std::vector<std::string> label_names_in(const Value& id2label) {
   return given ? names : std::vector<std::string>{};
 }
 
-}  // namespace
-
-std::string unread_class(PublishedFolder& folder) {
-  const std::string name = class_in_config(folder.read({"config.json"}));
-  return find_kind(name) ? "" : name;
-}
-
-std::string readable_classes() {
-  std::vector<std::string> names;
-  for (const Kind& kind : image_kinds()) names.push_back(std::string(kind.name) + kind.full);
-  names.emplace_back(kDistilled);
-  return join(names, ", ");
-}
-
-std::optional<HubConfig> read_transformers_config(PublishedFolder& folder) {
-  const std::string where = folder.find({"config.json"});
-  const Value tree = folder.read({"config.json"});
-  const std::string name = class_in_config(tree);
-  const std::optional<Kind> kind = find_kind(name);
-  if (!kind) return std::nullopt;
-  std::vector<std::string> unread;
-  ImageConfig config = read_published<ImageConfig>(tree, where, unread, kind->defaults);
-  config.has_head = name.ends_with(kind->full);
-  std::erase_if(unread, [](const std::string& key) {
-    return std::find(kUnusedKeys.begin(), kUnusedKeys.end(), key) != kUnusedKeys.end();
-  });
-  folder.note_unread(where, unread);
-  HubConfig out;
-  out.model = kind->family;
-  out.settings = kind->settings(config, where);
-  out.class_names = label_names_in(config.id2label);
-  out.multi_label = config.problem_type == "multi_label_classification";
-  if (config.problem_type == "regression")
-    refuse_key(where, "problem_type", config.problem_type,
-               "single_label_classification or multi_label_classification");
+// Reads the preprocessing and the size of images.
+void read_images(PublishedFolder& folder, const std::string& where, HubConfig& out) {
   const std::optional<Value> images = read_preprocess_config(folder, 0);
   const Value* own = out.settings.find("image_size");
   if (images) {
@@ -416,6 +436,46 @@ std::optional<HubConfig> read_transformers_config(PublishedFolder& folder) {
   } else {
     out.preprocess.set("size", own ? *own : Value(224));
   }
+}
+
+}  // namespace
+
+std::string unread_class(PublishedFolder& folder) {
+  const std::string name = class_in_config(folder.read({"config.json"}));
+  return find_kind(name) ? "" : name;
+}
+
+std::string readable_classes() {
+  std::vector<std::string> names;
+  for (const Kind& kind : image_kinds()) names.push_back(std::string(kind.name) + kind.full);
+  for (const OtherKind& other : other_kinds()) names.emplace_back(other.kind.name);
+  return join(names, ", ");
+}
+
+std::optional<HubConfig> read_transformers_config(PublishedFolder& folder) {
+  const std::string where = folder.find({"config.json"});
+  const Value tree = folder.read({"config.json"});
+  const std::string name = class_in_config(tree);
+  const std::optional<OtherKind> found = find_kind(name);
+  if (!found) return std::nullopt;
+  const Kind* kind = &found->kind;
+  std::vector<std::string> unread;
+  ImageConfig config =
+      read_published<ImageConfig>(inner_config(tree, found->inner, where), where, unread, kind->defaults);
+  config.has_head = name.ends_with(kind->full);
+  std::erase_if(unread, [](const std::string& key) {
+    return std::find(kUnusedKeys.begin(), kUnusedKeys.end(), key) != kUnusedKeys.end();
+  });
+  folder.note_unread(where, unread);
+  HubConfig out;
+  out.model = kind->family;
+  out.settings = kind->settings(config, where);
+  out.class_names = label_names_in(config.id2label);
+  out.multi_label = config.problem_type == "multi_label_classification";
+  if (config.problem_type == "regression")
+    refuse_key(where, "problem_type", config.problem_type,
+               "single_label_classification or multi_label_classification");
+  read_images(folder, where, out);
   return out;
 }
 

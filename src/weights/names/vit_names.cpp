@@ -116,9 +116,18 @@ NameRows transformers_vit() {
                  older(below("layers.{}.", "blocks.{}.", transformers_vit_block_in_memory()))});
 }
 
+// The classifiers of CLIP and SigLIP read patches: CLIP's without the last norm, SigLIP's without the pooling. The
+// patches of SigLIP have a bias.
+NameRows image_classifier_rows() {
+  const std::string images = "vision_model.", last = images + "post_layernorm.*", classifier = "classifier.*";
+  return {{last, "norm.*", {}, images + "embeddings.patch_embedding.bias"},
+          {last, "", {}, classifier},
+          {images + "head.**", "", {}, classifier}};
+}
+
 NameRows vit_transformers() {
   NameRows rows = joined({below("vit.", "", transformers_vit()), {{"classifier.*", "head.*"}}});
-  for (const char* prefix : {"deit.", "beit.", "data2vec_vision.", ""})
+  for (const char* prefix : {"deit.", "beit.", "data2vec_vision.", "ijepa.", ""})
     rows = joined({rows, older(below(prefix, "", transformers_vit()))});
   // MAE's decoder does not belong to the encoder.
   rows = joined({rows, older({{"decoder.**", ""}})});
@@ -128,6 +137,7 @@ NameRows vit_transformers() {
                    older({{prefix + "embeddings.register_tokens", "reg_token"}})});
   // The image towers of CLIP and SigLIP alone; the projection into the space of texts is no part of the ViT.
   rows = joined({rows, older({{"visual_projection.weight", ""}})});
+  rows = joined({rows, older(image_classifier_rows())});
   for (const std::string prefix : {"vision_model.", ""})
     rows = joined({rows, older(joined({image_tower_rows(prefix, ""),
                                        image_pool_rows(prefix + "head.", "attn_pool.")}))});
