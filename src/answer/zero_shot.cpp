@@ -6,6 +6,7 @@
 
 #include "answer/features.h"
 #include "core/text.h"
+#include "data/base/class_names.h"
 
 namespace tessera::answer {
 namespace {
@@ -113,9 +114,9 @@ NamedClassRows::NamedClassRows(const train::ReadyTask& model, tasks::PairedEmbed
   const std::vector<std::string> used = towers.templates();
   if (!templates.empty()) towers.set_templates(own);
   const tasks::AutocastScope autocast = model.autocast();
-  rows_ = tasks::class_rows(towers, names_, used, [&](const std::vector<std::string>& texts) {
-    return towers.embed_texts(texts, cut);
-  });
+  rows_ = tasks::class_rows(
+      towers, data::spoken_names(names_), used,
+      [&](const std::vector<std::string>& texts) { return towers.embed_texts(texts, cut); });
   rows_.rows = rows_.rows.to(torch::kCPU, torch::kFloat32);
 }
 

@@ -35,7 +35,12 @@ std::vector<std::string> class_names_of(const ZeroShotOptions& options) {
   if (options.classes.empty() == options.names.empty())
     fail_usage(options.classes.empty() ? "no classes: name a file with --classes, or each with --class"
                                        : "--classes and --class both name the classes: give one");
-  return options.classes.empty() ? options.names : data::read_class_names(options.classes);
+  const std::vector<std::string> names =
+      options.classes.empty() ? options.names : data::read_class_names(options.classes);
+  if (names.size() == 1)
+    std::cerr << "one class, '" << one_line(names[0]) << "': its share is 100 % of any image"
+              << (options.classes.empty() ? "" : "; a class is a line of --classes") << "\n";
+  return names;
 }
 
 void print(const ZeroShotOptions& options, const std::string& file, const torch::Tensor& shares,

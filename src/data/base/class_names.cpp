@@ -180,13 +180,21 @@ void drop_prefixes(std::vector<std::string>& names) {
   }
 }
 
-// Drops the quotes of a list if all names have them.
+// Drops the quotes of a list if all names have them, with the commas after them ("'tench',"), or all names with a comma,
+// as in a CSV file.
 void drop_quotes(std::vector<std::string>& names) {
-  const auto quoted = [](const std::string& name) {
-    return name.size() > 2 && (name[0] == '"' || name[0] == '\'') && name.back() == name[0];
+  const auto inside = [](std::string_view name) -> std::string_view {
+    if (name.ends_with(',')) name = trim(name.substr(0, name.size() - 1));
+    const bool quoted = name.size() > 2 && (name[0] == '"' || name[0] == '\'') && name.back() == name[0];
+    return quoted ? trim(name.substr(1, name.size() - 2)) : "";
   };
-  if (!std::ranges::all_of(names, quoted)) return;
-  for (std::string& name : names) name = trim(std::string_view(name).substr(1, name.size() - 2));
+  const auto has_comma = [](const std::string& name) { return name.find(',') != std::string::npos; };
+  const auto in_quotes = [&](const std::string& name) { return !inside(name).empty(); };
+  const bool all = std::ranges::all_of(names, in_quotes);
+  const bool as_csv = std::ranges::all_of(
+      names, [&](const std::string& name) { return !has_comma(name) || in_quotes(name); });
+  for (std::string& name : names)
+    if (all || (as_csv && has_comma(name))) name = std::string(inside(name));
 }
 
 // Names of classes, and the number of the first; 0 if the file does not number them.
@@ -407,26 +415,43 @@ const ImageNetClasses* imagenet_classes(int64_t count) {
   return &lists[static_cast<size_t>(list - kLists.begin())];
 }
 
-std::vector<std::string> spoken_names(const std::vector<std::string>& classes) {
+namespace {
+
+// Returns ImageNet's words by synset, and by themselves if there are several.
+const std::map<std::string, std::string>& imagenet_words() {
   static const std::map<std::string, std::string> words_of = [] {
     std::map<std::string, std::string> all;
-    for (const std::string& line : split(imagenet_table(), '\n'))
-      if (!line.empty()) all.emplace("n" + line.substr(0, 8), line.substr(11));
+    for (const std::string& line : split(imagenet_table(), '\n')) {
+      if (line.empty()) continue;
+      const std::string words = line.substr(11);
+      all.emplace("n" + line.substr(0, 8), words);
+      if (words.find(',') != std::string::npos) all.emplace(words, words);
+    }
     return all;
   }();
-  std::vector<std::string> spoken;
+  return words_of;
+}
+
+}  // namespace
+
+std::vector<std::string> spoken_names(const std::vector<std::string>& classes) {
+  const std::map<std::string, std::string>& words_of = imagenet_words();
+  std::vector<std::string> spoken, words;
   for (const std::string& name : classes) {
     const auto found = words_of.find(name);
+    words.push_back(found == words_of.end() ? name : found->second);
     spoken.push_back(found == words_of.end() ? name : found->second.substr(0, found->second.find(',')));
+    if (found == words_of.end()) std::ranges::replace(spoken.back(), '_', ' ');
   }
   const auto lengthen_shared = [&](const auto& longer) {
     std::map<std::string, int> count;
     for (const std::string& name : spoken) ++count[name];
     for (size_t i = 0; i < spoken.size(); ++i)
-      if (count[spoken[i]] > 1 && words_of.contains(classes[i])) spoken[i] = longer(i);
+      if (count[spoken[i]] > 1) spoken[i] = longer(i);
   };
-  lengthen_shared([&](size_t i) { return words_of.at(classes[i]); });
-  lengthen_shared([&](size_t i) { return text(words_of.at(classes[i]), " (", classes[i], ")"); });
+  lengthen_shared([&](size_t i) { return words[i]; });
+  lengthen_shared(
+      [&](size_t i) { return words[i] == classes[i] ? classes[i] : text(words[i], " (", classes[i], ")"); });
   return spoken;
 }
 

@@ -46,8 +46,9 @@ struct ImageNetClasses {
 // ImageNet-21k), 11221 (its cleaned form, Ridnik et al. 2021). Returns null for other counts.
 const ImageNetClasses* imagenet_classes(int64_t count);
 
-// Returns names that a text can use: for synsets of ImageNet their first words ("tench" of n01440764), the whole
-// name if two classes share them. Other lists are returned unchanged.
+// Returns names that a text can use: for synsets and names of ImageNet their first words ("tench" of n01440764 and of
+// "tench, Tinca tinca"), the whole name if two classes share them. Underscores of other names become blanks, unless
+// two names would be equal.
 std::vector<std::string> spoken_names(const std::vector<std::string>& classes);
 
 // True if two lists contain the same classes in the same order: equal, or ImageNet's with synsets in one and

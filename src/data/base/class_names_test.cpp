@@ -100,6 +100,16 @@ TEST(ClassNames, NumbersWithGapsHaveUnusedClasses) {
       "DIR/e.pbtxt numbers its classes from 2 ('cat'), must count from 0 or 1");
 }
 
+TEST(ClassNames, QuotesAroundNamesWithCommasAreNoPartOfThem) {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* content) { return read_class_names(folder.write("names.txt", content)); };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(read("cat\n\"shark, white\"\n"), (Names{"cat", "shark, white"}));
+  EXPECT_EQ(read("0: 'tench, Tinca tinca',\n1: 'goldfish'\n"), (Names{"tench, Tinca tinca", "goldfish"}));
+  EXPECT_EQ(read("\"big\" dog\nO'Brien's cat\na, b\n"), (Names{"\"big\" dog", "O'Brien's cat", "a, b"}));
+  EXPECT_EQ(read("\"dog\"\ncat, small\n"), (Names{"\"dog\"", "cat, small"}));
+}
+
 TEST(ImageNetClassNames, TheTwoCranesAreToldApart) {
   const std::vector<std::string>& names = imagenet_classes(1000)->names;
   EXPECT_EQ(names[134], "crane (n02012849)");
@@ -112,6 +122,9 @@ TEST(ImageNetClassNames, SynsetsAreSpokenByTheirFirstWords) {
   EXPECT_EQ(spoken_names({"n02012849", "n03126707", "n01440764"}),
             (std::vector<std::string>{"crane (n02012849)", "crane (n03126707)", "tench"}));
   EXPECT_EQ(spoken_names({"cat", "n99999999"}), (std::vector<std::string>{"cat", "n99999999"}));
+  EXPECT_EQ(spoken_names({"tench, Tinca tinca", "cats, dogs", "red_star"}),
+            (std::vector<std::string>{"tench", "cats, dogs", "red star"}));
+  EXPECT_EQ(spoken_names({"a_b", "a b"}), (std::vector<std::string>{"a_b", "a b"}));
   const std::vector<std::string> all = spoken_names(imagenet_classes(1000)->synsets);
   EXPECT_EQ(std::set(all.begin(), all.end()).size(), 1000u);
 }
