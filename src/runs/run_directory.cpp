@@ -74,10 +74,16 @@ bool RunDirectory::holds_run() const {
   return file_exists(file(kRecipe)) || file_exists(file("checkpoints"));
 }
 
-void RunDirectory::require_no_run() const {
+void RunDirectory::require_no_run(bool may_hold) const {
+  if (holds_run() && may_hold) return;
   if (holds_run())
     fail_usage("run directory '", path_, "' already holds a run: continue it with --resume, or choose ",
                "another --output");
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "best.safetensors",
+                           "best.safetensors.index.json", "report.html", kMetrics})
+    if (file_exists(file(name)))
+      fail_usage("'", path_, "' holds ", name,
+                 " and no run, which would replace it: choose another --output");
 }
 
 void RunDirectory::claim() {

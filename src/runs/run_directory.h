@@ -46,8 +46,9 @@ class RunDirectory {
   std::string file(const std::string& name) const { return path_ + "/" + name; }
   // True if a run was started here before.
   bool holds_run() const;
-  // Throws a usage error if holds_run().
-  void require_no_run() const;
+  // Throws a usage error if holds_run(), unless it `may_hold` one, or if the folder has other files that a run would
+  // replace, such as the weights of a hub.
+  void require_no_run(bool may_hold = false) const;
 
   // Makes the folder and locks it for the lifetime of this object. Throws Error if another process uses it.
   void claim();

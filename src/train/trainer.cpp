@@ -468,7 +468,8 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   const std::unique_ptr<parallel::World> alone = options.world ? nullptr : parallel::World::alone();
   parallel::World& world = options.world ? *options.world : *alone;
   // Checked first, since "auto" means the model of an existing run, which other weights may not match.
-  if (options.resume == Resume::never && world.leader()) RunDirectory(recipe.train.output).require_no_run();
+  if (options.resume != Resume::required && world.leader())
+    RunDirectory(recipe.train.output).require_no_run(options.resume == Resume::automatic);
   parallel::require_trainable(recipe.parallel);
   require_same_layout(recipe.parallel, world);
   world.lay_out(recipe.parallel);

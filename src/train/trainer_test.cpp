@@ -383,6 +383,12 @@ TEST_F(TrainerTest, ADirectoryHoldsOneRunAndOneProcess) {
             std::string::npos);
   run_training(tiny("run", {"train.epochs=0", "train.steps=2"}));
   EXPECT_NE(error_of([&] { run_training(tiny("run")); }).find("already holds a run"), std::string::npos);
+  make_directories(path("hub"));
+  write_text_atomic(path("hub/model.safetensors"), "weights of another program");
+  for (const Resume resume : {Resume::never, Resume::automatic})
+    EXPECT_EQ(error_of([&] { run_training(tiny("hub"), {.resume = resume}); }),
+              "'" + path("hub") +
+                  "' holds model.safetensors and no run, which would replace it: choose another --output");
   RunDirectory other(path("run"));
   other.claim();
   EXPECT_EQ(error_of([&] { run_training(tiny("run"), {.resume = Resume::automatic}); }),

@@ -39,7 +39,7 @@ struct PlanOptions {
     v("keep", keep, between(1, 1000), "layouts in the table");
     v("measure", measure, "measure a layer on this machine and keep the result");
     v("runnable", runnable, "only layouts that this program can run");
-    v("write", write, "write a recipe with the chosen layout to this file");
+    v("write", write, {.writes = Writes::file}, "write a recipe with the chosen layout to this .toml file");
     v("fit", fit, "fit the constants on published figures in this CSV file instead");
     v("output", output, "");
   }
@@ -152,6 +152,8 @@ void share_machine(plan::Cluster& cluster, int64_t threads) {
 
 void make_plan(const PlanOptions& options, const Given& given) {
   AnalysisWriter writer(options.output);
+  if (!options.write.empty() && !options.write.ends_with(".toml"))
+    fail_usage("--write ", printable(options.write), ": must end in .toml");
   const bool measured = options.cluster.ends_with(".toml");
   if (measured && !options.chips.empty())
     fail_usage("--chips and --cluster ", printable(options.cluster), " both describe the chips: give one");
