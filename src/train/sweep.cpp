@@ -304,6 +304,7 @@ void write_results(const std::string& directory, const std::vector<SweepRun>& ru
                 run.failure.empty() ? shortest(run.value) : "", ",", number(run.train_loss), ",",
                 number(run.test_loss), ",", run.parameters, ",", fixed(run.images_per_second, 1), ",",
                 fixed(run.seconds, 1), ",", quoted(run.failure), "\n");
+  make_directories(directory);
   write_text_atomic(directory + "/results.csv", csv);
 }
 
@@ -420,7 +421,6 @@ void check_sweep(const Sweep& sweep, const std::string& directory, const SweepOp
 std::vector<SweepRun> run_sweep(const Sweep& sweep, const std::string& directory,
                                 const SweepOptions& options) {
   const std::vector<Task> tasks = make_tasks(sweep, directory, options);
-  make_directories(directory);
   const auto count = static_cast<int64_t>(tasks.size() + sweep.final_seeds.size());
   std::vector<SweepRun> runs;
   const auto make = [&](const Task& task) {

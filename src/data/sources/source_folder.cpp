@@ -51,12 +51,13 @@ std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   return names;
 }
 
-// True for the directory of a run, or a folder that contains only runs.
+// True for the directory of a run, or a folder that contains only runs, with the table of a sweep.
 bool is_run(const fs::path& folder) {
   if (is_run_folder(folder.string())) return true;
   std::error_code error;
   bool any = false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().filename() == "results.csv") continue;
     std::error_code ignored;
     if (!entry->is_directory(ignored) || !is_run_folder(entry->path().string())) return false;
     any = true;
