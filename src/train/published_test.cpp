@@ -134,6 +134,12 @@ TEST(WrappedNames, ArePrefixesInFrontOfThePatchEmbedding) {
   EXPECT_EQ(unwrapped({"module.backbone.patch_embeds.0.proj.weight", "module.head.fc.bias"}),
             (Names{"patch_embeds.0.proj.weight", "head.fc.bias"}));
   // torchvision's own names begin with a word that is a wrapper elsewhere.
+  for (const std::string first : {"stem.conv", "stem1.0", "dinov2.embeddings.patch_embeddings.projection"}) {
+    const UnwrappedNames averaged =
+        unwrap_names({"module." + first + ".weight", "module.x.bias", "n_averaged"});
+    EXPECT_EQ(averaged.names, (Names{first + ".weight", "x.bias", ""}));
+    EXPECT_EQ(averaged.beside, Names{"n_averaged"});
+  }
   EXPECT_EQ(unwrapped({"conv_proj.weight", "encoder.ln.weight"}),
             (Names{"conv_proj.weight", "encoder.ln.weight"}));
   // mmseg's heads are outside the backbone; the names within it are the business of the tables.
