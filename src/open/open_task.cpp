@@ -18,6 +18,7 @@
 #include "open/calibrate.h"
 #include "open/load.h"
 #include "open/open_generator.h"
+#include "open/open_language.h"
 #include "open/published_pair.h"
 #include "runs/checkpoint.h"
 #include "weights/hub_config.h"
@@ -183,6 +184,9 @@ std::string infer_size_from_tensors(const WeightFile& file) {
 // registered size or of a model that `tessera convert` takes with a recipe.
 void refuse_unread_class(PublishedFolder& folder, const WeightFile& file) {
   const std::string name = unread_class(folder);
+  if (!name.empty() && is_language_model(file.path()))
+    fail_usage("'", file.path(), "' holds a ", printable(name),
+               ", a language model: `tessera chat` reads it");
   if (!name.empty() && sizes_that_fit(file.tensors()).empty() && dense_heads(file).empty())
     fail_usage("'", file.path(), "' holds a ", printable(name), " (config.json next to it), must be one of ",
                readable_classes(), ", or weights with --model");
