@@ -113,8 +113,7 @@ void Trainer::end_profile() {
 std::unique_ptr<data::Loader> Trainer::open_loader(const tasks::StreamSpec& stream, bool training,
                                                    data::LoaderPosition start) {
   const parallel::Axis& axis = training ? world_.samples() : world_.all();  // evaluations run whole layers
-  const data::LoaderConfig config =
-      loader_config(setup_.recipe.train, stream, training, {axis.rank(), axis.size()});
+  const auto config = loader_config(setup_.recipe.train, stream, training, {axis.rank(), axis.size()});
   const int64_t side = training ? input_size(setup_.recipe, setup_.plan, state_.position.epoch)
                                 : setup_.recipe.preprocess.size;
   return std::make_unique<data::Loader>(*stream.source, stream.transform(side), config, start);

@@ -341,9 +341,10 @@ TEST_F(TrainerTest, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(error_of([&] { run_training(even); }),
             "train.balanced_sampling and task.class_weights both even out the classes: give one");
   EXPECT_FALSE(file_exists(path("run")));
-  const Recipe recipe = tiny("run", {"train.eval_batch_size=1"});
+  const Recipe recipe = tiny("run", {"train.batch_size=1"});
   EXPECT_NE(error_of([&] { make_setup(recipe, false, 2); }).find("the number of ranks, 2"),
             std::string::npos);
+  make_setup(tiny("run", {"train.eval_batch_size=1"}), false, 2);  // a sample for each
 }
 
 TEST_F(TrainerTest, AnEvaluationFurtherAwayThanTheEndIsTheOneAtTheEnd) {
