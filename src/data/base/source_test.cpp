@@ -370,11 +370,12 @@ TEST(ImageFolder, RunsAndHiddenFilesAreNoClasses) {
   for (const char* name :
        {"a/1.jpg", "a/._1.jpg", "b/2.jpg", "b/run/samples/3.jpg", "b/run/metrics.jsonl", "b/run/recipe.toml",
         "run/recipe.toml", "run/metrics.jsonl", "sweep/one/recipe.toml", "sweep/one/metrics.jsonl",
-        "sweep/results.csv", "__MACOSX/._a/1.jpg", "@eaDir/x/1.jpg"})
+        "sweep/results.csv", "runs/sweep/two/seed-0/recipe.toml", "runs/sweep/two/seed-0/metrics.jsonl",
+        "__MACOSX/._a/1.jpg", "@eaDir/x/1.jpg"})
     folder.write(name, name);
   const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
   EXPECT_EQ(source->describe(),
-            "ImageFolder " + folder.path() + ", 2 images, 2 classes; left out: 3 folders of runs");
+            "ImageFolder " + folder.path() + ", 2 images, 2 classes; left out: 4 folders of runs");
 }
 
 TEST(ImageFolder, ClassesAreOrderedByLetterOrNumber) {

@@ -51,15 +51,15 @@ std::vector<std::string> list(const fs::path& folder, const Wanted& wanted) {
   return names;
 }
 
-// True for the directory of a run, or a folder that contains only runs, with the table of a sweep.
-bool is_run(const fs::path& folder) {
+// True for the directory of a run, or a folder that contains only such folders and tables of sweeps.
+bool is_run(const fs::path& folder, int depth = 3) {
   if (is_run_folder(folder.string())) return true;
   std::error_code error;
   bool any = false;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (entry->path().filename() == "results.csv") continue;
     std::error_code ignored;
-    if (!entry->is_directory(ignored) || !is_run_folder(entry->path().string())) return false;
+    if (depth == 0 || !entry->is_directory(ignored) || !is_run(entry->path(), depth - 1)) return false;
     any = true;
   }
   return any;
