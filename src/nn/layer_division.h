@@ -21,7 +21,7 @@ namespace tessera::nn {
 // Consecutive heads or channels.
 struct Share {
   int64_t first = 0, count = 0;
-  // Returns the channels of a run of heads.
+  // Returns the channels of these heads.
   Share channels(int64_t head_dim) const { return {first * head_dim, count * head_dim}; }
 };
 

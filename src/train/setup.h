@@ -130,7 +130,7 @@ struct BatchShare {
 // has a sample for each process.
 data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSpec& stream, bool training,
                                  const BatchShare& share = {});
-// Throws a usage error if `parts` processes cannot divide the layers of the task (parallel.tensor).
+// Throws a usage error if this number of processes cannot divide the layers of a task's parts (parallel.tensor).
 void check_layers_divide(const Recipe& recipe, const std::vector<tasks::Part>& parts, int64_t processes);
 // Returns the side of the training images in an epoch (train.sizes).
 int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
