@@ -28,11 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_folder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
@@ -74,11 +69,11 @@ std::string file_of(const fs::path& folder, const std::string& name, const std::
 }
 
 VocFolders folders_of(const fs::path& root) {
-  if (is_folder(root / "Annotations") && is_folder(root / "JPEGImages"))
+  if (is_folder_path(root / "Annotations") && is_folder_path(root / "JPEGImages"))
     return {root / "Annotations", root / "JPEGImages"};
   for (const char* annotations : {"Annotations", "annotations", "labels"})
     for (const char* images : {"JPEGImages", "images", "Images"})
-      if (is_folder(root / images) && !annotated_names(root / annotations).empty())
+      if (is_folder_path(root / images) && !annotated_names(root / annotations).empty())
         return {root / annotations, root / images};
   const std::vector<std::string> names = annotated_names(root);
   const auto has_image = [&](const std::string& name) { return is_file(root / file_of(root, name, "")); };
@@ -380,7 +375,7 @@ std::string voc_masks(const std::string& path, bool over_boxes) {
   const fs::path given = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
   const bool named = given.filename().string().starts_with(kMasks);
   const fs::path root = named ? given.parent_path() : given;
-  if (!is_folder(root / "JPEGImages") || (!named && !over_boxes && is_voc_path(path))) return "";
+  if (!is_folder_path(root / "JPEGImages") || (!named && !over_boxes && is_voc_path(path))) return "";
   for (const fs::path& masks : {named ? given : root / kMasks, root / "SegmentationClassPNG"})
     if (holds_image(masks)) return masks.string();
   return "";

@@ -58,11 +58,6 @@ constexpr std::array<std::pair<int64_t, const char*>, 19> kCityscapes = {{{7, "r
                                                                           {32, "motorcycle"},
                                                                           {33, "bicycle"}}};
 
-bool is_folder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 // True if the folder or its subfolders (two levels) contain a mask: annotations/ of COCO sets contains only
 // JSON.
 bool holds_masks(const fs::path& folder, int depth = 0) {
@@ -107,7 +102,8 @@ std::vector<std::string> folders_named(const fs::path& root, std::span<const std
 // Returns the folder of masks next to the images in `root` that contains `split`, or "".
 std::string masks_beside_images(const fs::path& root, const fs::path& split = "") {
   for (const std::string& name : folders_named(root, kMaskFolders))
-    if (is_folder(root / name / split) && holds_masks(root / name / split)) return (root / name).string();
+    if (is_folder_path(root / name / split) && holds_masks(root / name / split))
+      return (root / name).string();
   return "";
 }
 
@@ -156,7 +152,7 @@ std::optional<MaskLayout> split_layout(const std::string& path) {
     return layout;
   }
   for (const char* after : kMasksAfter)
-    if (const fs::path masks = folder.string() + after; is_folder(masks) && holds_masks(masks)) {
+    if (const fs::path masks = folder.string() + after; is_folder_path(masks) && holds_masks(masks)) {
       layout.masks_after = after;
       return layout;
     }
@@ -168,7 +164,7 @@ std::optional<MaskLayout> split_layout(const std::string& path) {
 
 std::optional<MaskLayout> cityscapes_layout(const std::string& path) {
   const fs::path root = path;
-  if (!is_folder(root / "leftImg8bit") || !is_folder(root / "gtFine")) return std::nullopt;
+  if (!is_folder_path(root / "leftImg8bit") || !is_folder_path(root / "gtFine")) return std::nullopt;
   MaskLayout layout;
   layout.shown = path;
   layout.images = (root / "leftImg8bit").string(), layout.masks = (root / "gtFine").string();
@@ -198,7 +194,7 @@ std::optional<MaskLayout> described_layout(const std::string& path) {
   layout.images = (root / layout.config.images).string(),
   layout.masks = (root / layout.config.masks).string();
   for (const std::string* folder : {&layout.images, &layout.masks})
-    if (!is_folder(*folder)) fail(path, ": there is no folder '", *folder, "'");
+    if (!is_folder_path(*folder)) fail(path, ": there is no folder '", *folder, "'");
   if (!layout.config.class_map.is_table()) fail_usage(path, ": class_map must be a table of value = class");
   for (const auto& [from, to] : layout.config.class_map.as_table()) {
     const auto value = parse_int(from);

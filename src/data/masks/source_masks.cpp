@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_folder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 // Endings of masks after the image's name.
 constexpr std::array kMaskEndings = {"", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
 
@@ -78,7 +73,7 @@ class MaskSource final : public MaskedSource {
     const fs::path images = fs::path(layout_.images) / folder.name / layout_.images_below,
                    masks =
                        fs::path(layout_.masks) / (folder.name + layout_.masks_after) / layout_.masks_below;
-    if (!is_folder(masks))
+    if (!is_folder_path(masks))
       fail(layout_.shown, ": has the images ", images.string(), " but no ", masks.string());
     auto images_by_name = named_files(images, layout_.config.image_suffix);
     if (images == masks)

@@ -58,7 +58,7 @@ torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& label
 
 namespace {
 
-// The cross entropy of logits [tokens, own words], of which each process has its words (Shoeybi et al. 2019, section 3).
+// Returns the cross entropy from logits [tokens, own words]; each process has other words (Shoeybi et al. 2019, section 3).
 Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count,
                         const nn::Share& own, const nn::LayerDivision& division) {
   const torch::Tensor largest = [&] {

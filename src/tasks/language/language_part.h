@@ -46,7 +46,7 @@ int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 // vocabulary], labels int64 [batch, tokens], kNotLearned for tokens that do not count.
 torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels);
 // Returns the sum of the tokens' cross entropy, with the right ones among the `count` tokens as its only term. Logits
-// and labels as for token_sums(). `words`: the vocabulary, of which the logits may have one process's share alone
+// and labels as for token_sums(). `words`: size of the vocabulary; the logits may be those of one process's words
 // (LanguageModel::logits_share).
 Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count, int64_t words);
 // Returns perplexity (`main`), loss and accuracy of such rows.
