@@ -99,8 +99,8 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     Holder(std::shared_ptr<Body> f, UnitKeeper* k, const LayerDivision* d)
         : function(std::move(f)), keeper(k), division(d) {}
     std::shared_ptr<Body> function;
-    UnitKeeper* keeper;             // of the units that the function runs
-    const LayerDivision* division;  // of its layers
+    UnitKeeper* keeper;             // gathers the weights that the function reads
+    const LayerDivision* division;  // divides its layers, null without
   };
 };
 
