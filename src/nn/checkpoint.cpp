@@ -58,7 +58,7 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     saved.insert(saved.end(), parameters.begin(), parameters.end());
     ctx->save_for_backward(saved);
     ctx->saved_data["function"] = c10::IValue::make_capsule(
-        c10::make_intrusive<Holder>(function, UnitScope::keeper(), LayerDivisionScope::current()));
+        c10::make_intrusive<Holder>(function, UnitScope::runner(), LayerDivisionScope::current()));
     const c10::DeviceType device = x.device().type();
     ctx->saved_data["autocast"] = at::autocast::is_autocast_enabled(device);
     ctx->saved_data["autocast_type"] = static_cast<int64_t>(at::autocast::get_autocast_dtype(device));
@@ -73,7 +73,7 @@ struct Recompute : public torch::autograd::Function<Recompute> {
     const auto saved = ctx->get_saved_variables();
     const auto holder = ctx->saved_data["function"].toCapsule();
     const auto& function = static_cast<Holder&>(*holder).function;
-    const UnitScope units(static_cast<Holder&>(*holder).keeper);
+    const UnitScope units(static_cast<Holder&>(*holder).runner);
     const LayerDivisionScope layers(static_cast<Holder&>(*holder).division);
     const AutocastGuard autocast(saved[0].device().type(), ctx->saved_data["autocast"].toBool(),
                                  static_cast<torch::ScalarType>(ctx->saved_data["autocast_type"].toInt()));
@@ -96,10 +96,10 @@ struct Recompute : public torch::autograd::Function<Recompute> {
 
   // Carries the function through saved_data.
   struct Holder : torch::CustomClassHolder {
-    Holder(std::shared_ptr<Body> f, UnitKeeper* k, const LayerDivision* d)
-        : function(std::move(f)), keeper(k), division(d) {}
+    Holder(std::shared_ptr<Body> f, UnitRunner* r, const LayerDivision* d)
+        : function(std::move(f)), runner(r), division(d) {}
     std::shared_ptr<Body> function;
-    UnitKeeper* keeper;             // gathers the weights that the function reads
+    UnitRunner* runner;             // runs its units
     const LayerDivision* division;  // divides its layers, null without
   };
 };

@@ -5,43 +5,53 @@
 namespace tessera::nn {
 namespace {
 
-thread_local UnitKeeper* keeper_of_this_thread = nullptr;
+thread_local UnitRunner* runner_of_this_thread = nullptr;
+
+std::vector<torch::Tensor> all_reads(const Unit& unit, std::vector<torch::Tensor> parameters) {
+  parameters.insert(parameters.end(), unit.reads.begin(), unit.reads.end());
+  return parameters;
+}
 
 }  // namespace
 
-UnitScope::UnitScope(UnitKeeper* keeper) : before_(keeper_of_this_thread) { keeper_of_this_thread = keeper; }
-UnitScope::~UnitScope() { keeper_of_this_thread = before_; }
-UnitKeeper* UnitScope::keeper() { return keeper_of_this_thread; }
+UnitScope::UnitScope(UnitRunner* runner) : before_(runner_of_this_thread) { runner_of_this_thread = runner; }
+UnitScope::~UnitScope() { runner_of_this_thread = before_; }
+UnitRunner* UnitScope::runner() { return runner_of_this_thread; }
 
 torch::Tensor run_unit(const torch::Tensor& x, const Unit& unit) {
-  UnitKeeper* const keeper = UnitScope::keeper();
+  UnitRunner* const runner = UnitScope::runner();
+  return runner ? runner->run(x, unit) : run_unit_here(x, unit);
+}
+
+torch::Tensor run_unit_here(const torch::Tensor& x, const Unit& unit) {
+  if (!unit.recompute || !torch::GradMode::is_enabled()) return unit.body(x);
+  return checkpoint(unit.body, x, all_reads(unit, unit.parameters()));
+}
+
+torch::Tensor UnitKeeper::run(const torch::Tensor& x, const Unit& unit) {
   const bool gradients = torch::GradMode::is_enabled();
-  if (!keeper && !(unit.recompute && gradients)) return unit.body(x);
   const std::vector<torch::Tensor> parameters = unit.parameters();
   if (unit.recompute && gradients) {
-    std::vector<torch::Tensor> reads = parameters;
-    reads.insert(reads.end(), unit.reads.begin(), unit.reads.end());
-    if (!keeper) return checkpoint(unit.body, x, reads);
-    const auto kept = [body = unit.body, parameters, keeper](const torch::Tensor& in) {
+    const auto kept = [body = unit.body, parameters, this](const torch::Tensor& in) {
       if (recomputing()) {
-        keeper->enter_backward(parameters);
+        enter_backward(parameters);
         return body(in);
       }
-      keeper->enter(parameters);
+      enter(parameters);
       const torch::Tensor y = body(in);
-      keeper->leave(parameters);
+      leave(parameters);
       return y;
     };
-    return checkpoint(kept, x, reads);
+    return checkpoint(kept, x, all_reads(unit, parameters));
   }
-  keeper->enter(parameters);
+  enter(parameters);
   ops::InferenceSettings settings = ops::inference_settings();
   settings.keep_packed = settings.keep_packed && gradients;  // copies would outlive the weights
   const ops::InferenceScope scope(settings);
   torch::Tensor y = unit.body(x);
   if (gradients && y.requires_grad())
-    y.register_hook([parameters, keeper](const torch::Tensor&) { keeper->enter_backward(parameters); });
-  keeper->leave(parameters);
+    y.register_hook([parameters, this](const torch::Tensor&) { enter_backward(parameters); });
+  leave(parameters);
   return y;
 }
 

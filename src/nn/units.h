@@ -21,10 +21,17 @@ struct Unit {
   std::vector<torch::Tensor> reads = {};
 };
 
-// Holds the weights of units while they run. Units come in the same order in all processes.
-class UnitKeeper {
+// Runs units in place of run_unit.
+class UnitRunner {
  public:
-  virtual ~UnitKeeper() = default;
+  virtual ~UnitRunner() = default;
+  virtual torch::Tensor run(const torch::Tensor& x, const Unit& unit) = 0;
+};
+
+// Holds the weights of units while they run. Units come in the same order in all processes.
+class UnitKeeper : public UnitRunner {
+ public:
+  torch::Tensor run(const torch::Tensor& x, const Unit& unit) final;
   // Makes the parameters whole before the unit's forward pass, and gives them back after it.
   virtual void enter(const std::vector<torch::Tensor>& parameters) = 0;
   virtual void leave(const std::vector<torch::Tensor>& parameters) = 0;
@@ -32,21 +39,23 @@ class UnitKeeper {
   virtual void enter_backward(const std::vector<torch::Tensor>& parameters) = 0;
 };
 
-// While it lives, `keeper` keeps the units of this thread. It may be null and must outlive their backward passes.
+// While it lives, `runner` runs the units of this thread. It may be null and must outlive their backward passes.
 class UnitScope {
  public:
-  explicit UnitScope(UnitKeeper* keeper);
+  explicit UnitScope(UnitRunner* runner);
   ~UnitScope();
   UnitScope(const UnitScope&) = delete;
   UnitScope& operator=(const UnitScope&) = delete;
   // Returns that of this thread.
-  static UnitKeeper* keeper();
+  static UnitRunner* runner();
 
  private:
-  UnitKeeper* before_;
+  UnitRunner* before_;
 };
 
 torch::Tensor run_unit(const torch::Tensor& x, const Unit& unit);
+// Runs it with the weights as they are, without the thread's runner.
+torch::Tensor run_unit_here(const torch::Tensor& x, const Unit& unit);
 
 // Returns function(x), keeping only x; backward calls the function again (Chen et al. 2016). `parameters` are
 // those that the function reads; they get gradients. The function must be repeatable: draw random numbers

@@ -44,13 +44,16 @@ void bring(torch::Tensor whole, std::optional<torch::Device> device, bool releas
 
 DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                                const std::vector<std::vector<torch::Tensor>>& units,
-                               const std::vector<torch::Tensor>& rounded, std::optional<torch::Device> device)
+                               const std::vector<torch::Tensor>& rounded, std::optional<torch::Device> device,
+                               const std::vector<int>& places)
     : axis_(axis), layout_(layout) {
   const torch::NoGradGuard no_grad;
-  std::unordered_set<const c10::TensorImpl*> in_units, rounds;
+  std::unordered_set<const c10::TensorImpl*> in_units, residents, rounds;
   for (const torch::Tensor& tensor : rounded) rounds.insert(tensor.unsafeGetTensorImpl());
-  for (const auto& unit : units)
-    for (const torch::Tensor& tensor : unit) in_units.insert(tensor.unsafeGetTensorImpl());
+  for (size_t u = 0; u < units.size(); ++u)
+    for (const torch::Tensor& tensor : units[u])
+      (!places.empty() && places[u] == axis.rank() ? residents : in_units)
+          .insert(tensor.unsafeGetTensorImpl());
   for (const auto& [name, whole] : wholes) {
     const c10::TensorImpl* const identity = whole.unsafeGetTensorImpl();
     if (ids_.contains(identity)) continue;
@@ -59,12 +62,14 @@ DividedWeights::DividedWeights(const Axis& axis, const Layout& layout, const Nam
       continue;
     }
     ids_.emplace(identity, weights_.size());
-    const torch::Tensor part =
-        layout_.cut(name, whole.variable_data()).clone().to(device.value_or(whole.device()));
+    const bool resident = residents.contains(identity);
+    torch::Tensor part;
+    if (!resident)
+      part = layout_.cut(name, whole.variable_data()).clone().to(device.value_or(whole.device()));
     bring(whole, device, /*release=*/in_units.contains(identity));
     const torch::Tensor raw = whole.variable_data();
-    weights_.push_back({name, whole, raw, part, layout_.rows(name),
-                        rounds.contains(identity) && raw.scalar_type() == torch::kFloat32});
+    weights_.push_back({name, whole, raw, resident ? layout_.cut(name, raw) : part, layout_.rows(name),
+                        rounds.contains(identity) && raw.scalar_type() == torch::kFloat32, resident});
     if (in_units.contains(identity)) let_go({weights_.size() - 1});
   }
   for (const auto& unit : units) units_.push_back(ids_of(unit));
@@ -150,7 +155,8 @@ DividedWeights::Fetch DividedWeights::start(const Ids& ids, bool exact) const {
 void DividedWeights::finish(Fetch& fetch) const {
   const torch::NoGradGuard no_grad;
   for (const Axis::Wait& wait : fetch.waits) wait();
-  for (const auto& [id, whole] : fetch.others) weights_[id].raw.copy_(whole);
+  for (const auto& [id, whole] : fetch.others)
+    if (!weights_[id].resident) weights_[id].raw.copy_(whole);
   size_t begin = 0;
   for (const torch::Tensor& flat : fetch.flat) {
     const size_t first = begin;
@@ -160,7 +166,7 @@ void DividedWeights::finish(Fetch& fetch) const {
            ++begin) {
         const Weight& weight = weights_[fetch.packed[begin]];
         const torch::Tensor rows = layout_.cut(weight.name, weight.raw, r);
-        rows.copy_(flat.narrow(0, offset, rows.numel()).view(rows.sizes()));
+        if (!weight.resident) rows.copy_(flat.narrow(0, offset, rows.numel()).view(rows.sizes()));
         offset += rows.numel();
       }
   }
@@ -266,7 +272,8 @@ void DividedWeights::updated(bool frozen) {
   Ids all, whole;
   for (size_t id = 0; id < weights_.size(); ++id) {
     all.push_back(id);
-    if (weights_[id].holders > 0 && (frozen || weights_[id].whole.requires_grad())) whole.push_back(id);
+    if (weights_[id].holders > 0 && !weights_[id].resident && (frozen || weights_[id].whole.requires_grad()))
+      whole.push_back(id);
   }
   Fetch fetch = start(whole, /*exact=*/true);
   finish(fetch);
@@ -276,7 +283,8 @@ void DividedWeights::updated(bool frozen) {
 void DividedWeights::take() {
   const torch::NoGradGuard no_grad;
   for (const Weight& weight : weights_)
-    if (weight.holders > 0) torch::Tensor(weight.part).copy_(layout_.cut(weight.name, weight.raw));
+    if (weight.holders > 0 && !weight.resident)
+      torch::Tensor(weight.part).copy_(layout_.cut(weight.name, weight.raw));
 }
 
 void DividedWeights::gather(const NamedTensors& wholes) {

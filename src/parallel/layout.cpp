@@ -29,13 +29,16 @@ int lightest_of_largest(const std::vector<int64_t>& rows, const std::vector<int6
 
 }  // namespace
 
-Layout::Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole)
+Layout::Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole,
+               const Holders& holders)
     : processes_(axis.size()), rank_(axis.rank()) {
   std::vector<int64_t> bytes(static_cast<size_t>(processes_), 0), owned = bytes;
   for (const auto& [name, whole] : wholes) {
     Held held{whole.sizes().vec(), std::vector<int64_t>(bytes.size(), 0), 0};
     const int64_t rows = whole.dim() == 0 ? 1 : whole.size(0);
-    if (whole.dim() < 2 || rows < processes_ || held_whole(name)) {
+    if (const auto holder = holders.find(name); holder != holders.end()) {
+      held.rows.at(static_cast<size_t>(holder->second)) = rows;
+    } else if (whole.dim() < 2 || rows < processes_ || held_whole(name)) {
       const auto lightest = std::min_element(bytes.begin(), bytes.end());
       held.rows[static_cast<size_t>(lightest - bytes.begin())] = rows;
     } else {

@@ -23,10 +23,13 @@ class Layout {
  public:
   // True for a tensor that one process must hold.
   using HeldWhole = std::function<bool(const std::string& name)>;
+  // By name, the process that must hold a tensor whole.
+  using Holders = std::map<std::string, int>;
 
   // The layout for one process, which holds every tensor.
   Layout() = default;
-  Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole);
+  Layout(const NamedTensors& wholes, const Axis& axis, const HeldWhole& held_whole,
+         const Holders& holders = {});
 
   int processes() const { return processes_; }
   bool has(const std::string& name) const { return held_.contains(name); }

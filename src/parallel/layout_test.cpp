@@ -69,6 +69,15 @@ TEST(Layout, TheRowsOfAProcessAreAmongThoseThatItDrew) {
     }
 }
 
+TEST(Layout, ATensorThatAProcessMustHoldIsThereWhole) {
+  const NamedTensors tensors = draw_tensors(1);
+  const std::string& name = tensors[0].first;
+  const Layout layout(tensors, axis_of(3, 1), [](const std::string&) { return false; }, {{name, 2}});
+  EXPECT_EQ(layout.owner(name), 2);
+  EXPECT_EQ(layout.cut(name, tensors[0].second).numel(), 0);
+  EXPECT_TRUE(torch::equal(layout.cut(name, tensors[0].second, 2), tensors[0].second));
+}
+
 // Rows that divide evenly are no reason for one process to write all tensors.
 TEST(Layout, OwnersWriteAboutAsManyBytes) {
   NamedTensors tensors;

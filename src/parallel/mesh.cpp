@@ -122,19 +122,25 @@ std::vector<int> Mesh::group_of(int64_t rank, const std::vector<AxisName>& axes)
 
 namespace {
 
-void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero) {
+// Each process of a pipeline has the whole weights of its blocks.
+void refuse_next_to_pipeline(const std::array<int64_t, kAxes>& degrees, int64_t zero) {
+  if (degrees[static_cast<size_t>(AxisName::pipeline)] == 1) return;
+  if (zero > 0)
+    fail_usage("parallel.zero = ", zero,
+               " divides what parallel.pipeline has divided: leave one of them out");
+  if (degrees[static_cast<size_t>(AxisName::tensor)] != 1)
+    fail_usage("parallel.tensor and parallel.pipeline divide the same layers: leave one of them at 1");
+}
+
+void refuse_untrained(const std::array<int64_t, kAxes>& degrees, int64_t zero) {
+  refuse_next_to_pipeline(degrees, zero);
   for (size_t i = 0; i < kAxes; ++i) {
     const auto axis = static_cast<AxisName>(i);
-    if (degrees[i] == 1 || axis == AxisName::replicate || axis == AxisName::tensor ||
-        (axis == AxisName::shard && with_zero))
-      continue;
+    if (degrees[i] == 1 || (axis != AxisName::context && (axis != AxisName::shard || zero > 0))) continue;
     const std::string setting =
         text(key_of(i), " = ", degrees[i] == kAuto ? "\"auto\"" : std::to_string(degrees[i]));
     if (axis == AxisName::shard) fail_usage(setting, " divides nothing: set parallel.zero to 1, 2 or 3");
-    fail_usage(
-        setting,
-        ": training divides processes over parallel.replicate, parallel.shard and parallel.tensor only; "
-        "leave it at 1");
+    fail_usage(setting, ": training does not divide the tokens of a sample; leave it at 1");
   }
 }
 
@@ -143,12 +149,10 @@ void refuse_untrained(const std::array<int64_t, kAxes>& degrees, bool with_zero)
 void require_trainable(const ParallelConfig& config, const Mesh& mesh) {
   std::array<int64_t, kAxes> degrees = {};
   for (size_t i = 0; i < kAxes; ++i) degrees[i] = mesh.degree(static_cast<AxisName>(i));
-  refuse_untrained(degrees, config.zero > 0);
+  refuse_untrained(degrees, config.zero);
 }
 
-void require_trainable(const ParallelConfig& config) {
-  refuse_untrained(degrees_in(config), config.zero > 0);
-}
+void require_trainable(const ParallelConfig& config) { refuse_untrained(degrees_in(config), config.zero); }
 
 void check_degrees(const ParallelConfig& config) { degrees_in(config); }
 

@@ -33,7 +33,7 @@ struct ParallelConfig {
     v("shard", shard, "processes that share a batch and divide weights, or \"auto\"");
     v("context", context, "processes that divide the tokens of a sample, or \"auto\"");
     v("tensor", tensor, "processes with the same samples that divide heads and hidden channels, or \"auto\"");
-    v("pipeline", pipeline, "processes that each hold a range of layers, or \"auto\"");
+    v("pipeline", pipeline, "processes with the same samples that each hold a range of blocks, or \"auto\"");
     v("zero", zero, between(0, 3),
       "divided over shard x tensor (by default all processes): 0 = nothing, 1 = the optimiser's state and "
       "the moving "
@@ -67,8 +67,8 @@ class Mesh {
 // Throws a usage error for a degree that is neither a positive integer nor "auto", and for two "auto".
 void check_degrees(const ParallelConfig& config);
 
-// Throws a usage error that names the first axis with a degree above 1 that training does not divide: all except
-// `replicate` and `tensor`, and `shard` with parallel.zero.
+// Throws a usage error that names the first axis with a degree above 1 that training does not divide: `context`, `shard`
+// without parallel.zero, and `pipeline` next to `tensor` or parallel.zero.
 void require_trainable(const ParallelConfig& config, const Mesh& mesh);
 // The same before the number of processes is known.
 void require_trainable(const ParallelConfig& config);

@@ -68,9 +68,15 @@ TEST(Mesh, WrongDegreesAreRefusedInOneLine) {
     return error_of([&] { require_trainable(config, Mesh(config, processes)); });
   };
   EXPECT_EQ(refusal(degrees(2, 1, 2, 1, 1), 4),
-            "parallel.context = 2: training divides processes over parallel.replicate, parallel.shard and "
-            "parallel.tensor only; leave it at 1");
+            "parallel.context = 2: training does not divide the tokens of a sample; leave it at 1");
   EXPECT_NO_THROW(require_trainable(degrees(2, 1, 1, 2, 1), Mesh(degrees(2, 1, 1, 2, 1), 4)));
+  EXPECT_NO_THROW(require_trainable(degrees(2, 1, 1, 1, 2), Mesh(degrees(2, 1, 1, 1, 2), 4)));
+  EXPECT_EQ(refusal(degrees(1, 1, 1, 2, 2), 4),
+            "parallel.tensor and parallel.pipeline divide the same layers: leave one of them at 1");
+  ParallelConfig both = degrees(1, 2, 1, 1, 2);
+  both.zero = 1;
+  EXPECT_EQ(refusal(both, 4),
+            "parallel.zero = 1 divides what parallel.pipeline has divided: leave one of them out");
   EXPECT_EQ(refusal(degrees(2, 2, 1, 1, 1), 4),
             "parallel.shard = 2 divides nothing: set parallel.zero to 1, 2 or 3");
   EXPECT_EQ(error_of([] { require_trainable(degrees(1, "auto", 1, 1, 1)); }),

@@ -18,11 +18,14 @@ namespace {
 constexpr int64_t kLeastBucket = int64_t{1} << 20, kMostBucket = int64_t{25} << 20, kBuckets = 64;
 constexpr size_t kInFlight = 1;  // next to the bucket that is being filled
 
+constexpr int kEverywhere = -1;
+
 // Tensors of one dtype and device that travel together. As numbers in a row: first the rows of process 0 of each tensor, then
 // those of process 1, and so on.
 struct Bucket {
   std::vector<size_t> tensors;
   std::vector<int64_t> counts;  // numbers of each process
+  int runs_at = kEverywhere;    // the process of a pipeline that runs their blocks
   int64_t total() const { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
   // Returns the view of a process's numbers in those of all.
   torch::Tensor numbers_of(int process, const torch::Tensor& flat) const {
@@ -31,7 +34,19 @@ struct Bucket {
   }
 };
 
-std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& wholes, bool backwards) {
+// By identity, the process of a pipeline that runs a tensor's block.
+using Places = std::unordered_map<const c10::TensorImpl*, int>;
+
+Places places_of(const DividedBlocks& blocks) {
+  Places places;
+  for (size_t u = 0; u < blocks.places.size(); ++u)
+    for (const torch::Tensor& tensor : blocks.units[u])
+      places.emplace(tensor.unsafeGetTensorImpl(), blocks.places[u]);
+  return places;
+}
+
+std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& wholes, bool backwards,
+                                 const Places& places = {}) {
   int64_t all = 0, bytes = 0;
   for (const auto& [name, whole] : wholes) all += static_cast<int64_t>(whole.nbytes());
   const int64_t most = std::clamp(all / kBuckets, kLeastBucket, kMostBucket);
@@ -40,12 +55,14 @@ std::vector<Bucket> make_buckets(const Layout& layout, const NamedTensors& whole
     const size_t i = backwards ? wholes.size() - 1 - k : k;
     const auto& [name, whole] = wholes[i];
     const auto size = static_cast<int64_t>(whole.nbytes());
-    const bool alike = !buckets.empty() && [&] {
+    const auto found = places.find(whole.unsafeGetTensorImpl());
+    const int runs_at = found == places.end() ? kEverywhere : found->second;
+    const bool alike = !buckets.empty() && buckets.back().runs_at == runs_at && [&] {
       const torch::Tensor& before = wholes[buckets.back().tensors.back()].second;
       return before.scalar_type() == whole.scalar_type() && before.device() == whole.device();
     }();
     if (!alike || bytes + size > most) {
-      buckets.push_back({{}, std::vector<int64_t>(static_cast<size_t>(layout.processes()), 0)});
+      buckets.push_back({{}, std::vector<int64_t>(static_cast<size_t>(layout.processes()), 0), runs_at});
       bytes = 0;
     }
     Bucket& bucket = buckets.back();
@@ -77,6 +94,7 @@ struct Shards::State {
   const Layout layout;
   const std::unique_ptr<DividedWeights> weights;  // null if every process has all weights
   const NamedTensors wholes, parts;
+  const bool pipelined;
   const int64_t stage;
   const std::vector<Bucket> buckets;  // roughly in the order of arrival of gradients
   std::vector<size_t> bucket_of;      // by tensor
@@ -99,11 +117,12 @@ struct Shards::State {
   State(const World& all, Layout held, const NamedTensors& trained, int64_t zero, const DividedBlocks& blocks)
       : world(all),
         layout(std::move(held)),
-        weights(zero >= 3 ? divided(trained, blocks) : nullptr),
+        weights(zero >= 3 || blocks.pipelined() ? divided(trained, blocks) : nullptr),
         wholes(trained),
         parts(rows_of(trained)),
+        pipelined(blocks.pipelined()),
         stage(zero),
-        buckets(make_buckets(layout, trained, /*backwards=*/true)),
+        buckets(make_buckets(layout, trained, /*backwards=*/true, places_of(blocks))),
         bucket_of(trained.size()),
         places(trained.size()),
         numbers(buckets.size()),
@@ -125,7 +144,7 @@ struct Shards::State {
   std::unique_ptr<DividedWeights> divided(NamedTensors all, const DividedBlocks& blocks) const {
     all.insert(all.end(), blocks.frozen.begin(), blocks.frozen.end());
     return std::make_unique<DividedWeights>(world.holders(), layout, all, blocks.units, blocks.rounded,
-                                            blocks.device);
+                                            blocks.device, blocks.places);
   }
   NamedTensors rows_of(const NamedTensors& tensors) const {
     NamedTensors rows;
@@ -136,10 +155,11 @@ struct Shards::State {
     return rows;
   }
 
-  bool exchanges() const { return last || stage >= 2; }
+  bool exchanges() const { return last || (stage >= 2 && !pipelined); }
 
   void arrived(size_t tensor) {
-    if (!running || !exchanges()) return;
+    if (!running || !exchanges() || pipelined)
+      return;  // passes of a pipeline's processes end at different times
     pack(tensor);
     if (weights) return;  // gradients wait for the end of their unit
     ready[tensor] = 1;
@@ -192,11 +212,17 @@ struct Shards::State {
     const torch::NoGradGuard no_grad;
     const Bucket& bucket = buckets[b];
     const Axis& axis = world.holders();
+    if (bucket.runs_at != kEverywhere && bucket.runs_at != axis.rank()) return;
     for (const size_t i : bucket.tensors) pack(i);
     const torch::Tensor flat = numbers_of(b);
     numbers[b].reset();
-    const torch::Tensor own = torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, flat.options());
-    in_flight.push_back({b, own, axis.start_scatter_sum(flat, own, bucket.counts)});
+    if (bucket.runs_at != kEverywhere) {
+      in_flight.push_back({b, flat, [] {}});
+    } else {
+      const torch::Tensor own =
+          torch::empty({bucket.counts[static_cast<size_t>(axis.rank())]}, flat.options());
+      in_flight.push_back({b, own, axis.start_scatter_sum(flat, own, bucket.counts)});
+    }
     while (in_flight.size() > kInFlight) take_oldest();
   }
 
@@ -213,6 +239,11 @@ struct Shards::State {
       sum = oldest.own;
   }
 
+  // Returns the numbers of this process in a bucket of blocks that other processes run: none.
+  torch::Tensor numbers_of_no_process(size_t bucket) const {
+    return torch::empty({0}, wholes[buckets[bucket].tensors[0]].second.detach().options());
+  }
+
   // Gives the parts the means over processes.
   void finish() {
     const torch::NoGradGuard no_grad;
@@ -221,6 +252,7 @@ struct Shards::State {
     world.all().sum(counts);
     const auto* in_processes = counts.const_data_ptr<int64_t>();
     for (size_t b = 0; b < buckets.size(); ++b) {
+      if (!sums[b].defined()) sums[b] = numbers_of_no_process(b);
       sums[b].div_(world.all().size());
       int64_t offset = 0;
       for (const size_t i : buckets[b].tensors) {
@@ -281,7 +313,9 @@ void Shards::end() {
   if (state.last) state.finish();
 }
 
-nn::UnitKeeper* Shards::units() const { return state_->weights.get(); }
+bool Shards::divides_weights() const { return state_->weights != nullptr; }
+
+nn::UnitKeeper* Shards::units() const { return state_->pipelined ? nullptr : state_->weights.get(); }
 
 std::unique_ptr<RequestedWeights> Shards::requested() const {
   return state_->weights ? std::make_unique<RequestedWeights>(*state_->weights) : nullptr;

@@ -36,6 +36,9 @@ struct DividedBlocks {
       {};  // weights that every reader rounds to bfloat16: they travel so to a block
   // Where all of them go, one after the other, so that it never has all of them whole; none: they stay.
   std::optional<torch::Device> device = {};
+  // With a pipeline, the process that runs each unit and has its weights whole (pipeline.h). The stage is then of no matter.
+  std::vector<int> places = {};
+  bool pipelined() const { return !places.empty(); }
 };
 
 class Shards {
@@ -55,7 +58,9 @@ class Shards {
   void begin(bool last);
   void end();
 
-  // Returns what keeps the weights of blocks; null if every process has all weights.
+  // True if processes have rows of weights alone.
+  bool divides_weights() const;
+  // Returns what keeps the weights of blocks in training; null if they are whole where they run.
   nn::UnitKeeper* units() const;
   // Returns the same for evaluations; null likewise.
   std::unique_ptr<RequestedWeights> requested() const;

@@ -166,10 +166,12 @@ const World::Group::Engines& World::Group::find_engines(std::map<std::vector<int
   return found;
 }
 
-Axis World::make_axis(const std::string& name, const std::vector<int>& members) {
+Axis World::make_axis(const std::string& name, const std::vector<int>& members, bool own_engines) {
   if (members.size() == 1) return Axis(name);
   const auto rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
-  const Group::Engines& engines = group_->find_engines(group_->engines, "tensors", members, rank);
+  const Group::Engines& engines =
+      own_engines ? group_->find_engines(group_->gradient_engines, "gradients", members, rank)
+                  : group_->find_engines(group_->engines, "tensors", members, rank);
   const auto channel = [&](const c10::intrusive_ptr<c10d::Backend>& engine) {
     return engine ? c10::make_intrusive<Channel>(name, kSum, members, engine, group_->shared) : nullptr;
   };
@@ -187,15 +189,28 @@ void World::make_axes() {
     const auto axis = static_cast<AxisName>(i);
     axes_[i] = make_axis(tessera::name_of(axis), mesh_.group_of(rank_, {axis}));
   }
-  samples_ = make_product("samples", AxisName::replicate, AxisName::shard);
-  holders_ = make_product("holders", AxisName::shard, AxisName::tensor);
+  samples_ = make_product("samples", {AxisName::replicate, AxisName::shard});
+  holders_ = make_product("holders", {AxisName::pipeline, AxisName::shard, AxisName::tensor});
+  // In the order of the pairs, so that each waits for the one before it.
+  const std::vector<int>& stages = axis(AxisName::pipeline).members();
+  const auto place = static_cast<size_t>(axis(AxisName::pipeline).rank());
+  if (place > 0) previous_ = make_pair({stages[place - 1], stages[place]});
+  if (place + 1 < stages.size()) next_ = make_pair({stages[place], stages[place + 1]});
   // Processes with the same samples have gradients of the same loss, whose mean is the same.
   group_->make_gradients(mesh_.degree(AxisName::tensor) == 1 ? samples_ : all_);
 }
 
-Axis World::make_product(const std::string& name, AxisName first, AxisName second) {
-  if (mesh_.degree(second) == 1) return axis(first);
-  return mesh_.degree(first) == 1 ? axis(second) : make_axis(name, mesh_.group_of(rank_, {first, second}));
+Axis World::make_product(const std::string& name, const std::vector<AxisName>& names) {
+  std::vector<AxisName> divided;
+  std::ranges::copy_if(names, std::back_inserter(divided),
+                       [&](AxisName one) { return mesh_.degree(one) > 1; });
+  if (divided.size() <= 1) return axis(divided.empty() ? names[0] : divided[0]);
+  return make_axis(name, mesh_.group_of(rank_, names));
+}
+
+World::Pair World::make_pair(const std::vector<int>& members) {
+  Axis forwards = make_axis("pipeline forwards", members);
+  return {std::move(forwards), make_axis("pipeline backwards", members, /*own_engines=*/true)};
 }
 
 void World::Group::make_gradients(const Axis& samples) {

@@ -50,11 +50,18 @@ class World {
   void lay_out(const ParallelConfig& config);
   const Mesh& mesh() const { return mesh_; }
   // All processes; those that differ on one axis; those that divide a batch (replicate x shard); those that divide one copy
-  // of the weights and their state (shard x tensor).
+  // of the weights and their state (pipeline x shard x tensor).
   const Axis& all() const { return all_; }
   const Axis& axis(AxisName name) const { return axes_[static_cast<size_t>(name)]; }
   const Axis& samples() const { return samples_; }
   const Axis& holders() const { return holders_; }
+  // This process and its neighbour on the pipeline, apart for what goes forwards and what goes back. A process without
+  // that neighbour is alone.
+  struct Pair {
+    Axis forwards, backwards;
+  };
+  const Pair& previous() const { return previous_; }
+  const Pair& next() const { return next_; }
 
   // Over all processes: sums in place, as Axis::sum.
   void sum(const torch::Tensor& values) { all_.sum(values); }
@@ -85,9 +92,11 @@ class World {
  private:
   World();
   void name_machines();
-  Axis make_axis(const std::string& name, const std::vector<int>& members);
-  // Returns the axis of processes that differ on either of two; one of them alone if the other has one process.
-  Axis make_product(const std::string& name, AxisName first, AxisName second);
+  // `own_engines`: its exchanges take place next to those of other axes with the same members.
+  Axis make_axis(const std::string& name, const std::vector<int>& members, bool own_engines = false);
+  // Returns the axis of processes that differ on any of these; that of one of them if the others have one process.
+  Axis make_product(const std::string& name, const std::vector<AxisName>& names);
+  Pair make_pair(const std::vector<int>& members);
   void make_axes();
 
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
@@ -96,6 +105,7 @@ class World {
   Mesh mesh_;
   std::unique_ptr<Group> group_;
   Axis all_, samples_, holders_;
+  Pair previous_, next_;
   std::vector<Axis> axes_;  // by AxisName
 };
 

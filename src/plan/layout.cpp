@@ -62,8 +62,10 @@ std::string why_impossible(const Layout& layout, const Shape& shape, const Clust
 }
 
 std::string why_not_yet(const Layout& layout) {
-  if (layout.tensor > 1) return "tensor parallelism";
-  if (layout.pipeline > 1) return "pipelines";
+  if (layout.tensor > 1 && layout.sequence_parallel) return "sequence parallelism";
+  if (layout.pipeline > 1 && layout.tensor > 1) return "tensor parallelism in a pipeline";
+  if (layout.pipeline > 1 && layout.zero > 0) return "ZeRO in a pipeline";
+  if (layout.virtual_stages > 1) return "virtual stages";
   if (layout.context > 1) return "context parallelism";
   if (layout.recompute == Recompute::attention || layout.recompute == Recompute::products)
     return "recomputation of parts of a layer";

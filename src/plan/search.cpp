@@ -42,7 +42,7 @@ void vary(Layout layout, const Shape& shape, const Cluster& cluster, int64_t bat
       }
 }
 
-void for_each_layout(const Shape& shape, const Cluster& cluster, int64_t batch, bool flash,
+void for_each_layout(const Shape& shape, const Cluster& cluster, int64_t batch, const SearchOptions& options,
                      const std::function<void(const Layout&)>& use) {
   for (const int64_t tensor : divisors(cluster.per_machine)) {
     if (cluster.chips % tensor != 0) continue;
@@ -50,8 +50,14 @@ void for_each_layout(const Shape& shape, const Cluster& cluster, int64_t batch, 
       const int64_t data = cluster.chips / tensor / pipeline;
       if (batch % data != 0) continue;
       if (pipeline > 1 && (shape.stacks.size() != 1 || shape.stacks[0].layers % pipeline != 0)) continue;
-      vary({.data = data, .tensor = tensor, .pipeline = pipeline, .flash = flash}, shape, cluster, batch,
-           use);
+      vary({.data = data,
+            .tensor = tensor,
+            .pipeline = pipeline,
+            .sequence_parallel = !options.only_runnable,
+            .flash = options.flash},
+           shape, cluster, batch, [&](const Layout& layout) {
+             if (!options.only_runnable || why_not_yet(layout).empty()) use(layout);
+           });
     }
   }
 }
@@ -65,8 +71,7 @@ double missing(const Shape& shape, const Cluster& cluster, const Arithmetic& ari
                const SearchOptions& options, bool& any) {
   double least = 1e300;
   any = false;
-  for_each_layout(shape, cluster, arithmetic.batch, options.flash, [&](const Layout& layout) {
-    if (options.only_runnable && !why_not_yet(layout).empty()) return;
+  for_each_layout(shape, cluster, arithmetic.batch, options, [&](const Layout& layout) {
     any = true;
     least = std::min(least, step_memory(shape, layout, arithmetic, options.measured).sum());
   });
@@ -81,7 +86,7 @@ double usable_bytes(const Chip& chip) {
 
 std::vector<Layout> possible_layouts(const Shape& shape, const Cluster& cluster, int64_t batch) {
   std::vector<Layout> layouts;
-  for_each_layout(shape, cluster, batch, true, [&](const Layout& layout) { layouts.push_back(layout); });
+  for_each_layout(shape, cluster, batch, {}, [&](const Layout& layout) { layouts.push_back(layout); });
   return layouts;
 }
 
@@ -89,8 +94,7 @@ std::vector<Plan> search(const Shape& shape, const Cluster& cluster, const Arith
                          const Constants& constants, const SearchOptions& options) {
   std::vector<Plan> best;  // one for each combination of data, tensor and pipeline degrees
   const double usable = usable_bytes(cluster.chip);
-  for_each_layout(shape, cluster, arithmetic.batch, options.flash, [&](const Layout& layout) {
-    if (options.only_runnable && !why_not_yet(layout).empty()) return;
+  for_each_layout(shape, cluster, arithmetic.batch, options, [&](const Layout& layout) {
     if (step_memory(shape, layout, arithmetic, options.measured).sum() > usable) return;
     Plan plan{layout, step_cost(shape, cluster, layout, arithmetic, constants, options.measured)};
     if (best.empty() || !same_degrees(best.back().layout, layout))

@@ -76,6 +76,7 @@ std::string freeze(const Recipe& recipe, const std::vector<tasks::Part>& parts) 
 
 std::optional<nn::OwnRows> own_rows(const Recipe& recipe, const parallel::World* world) {
   if (!world || recipe.parallel.zero < 3 || holds_whole_tensors(recipe)) return {};
+  if (world->axis(parallel::AxisName::pipeline).size() > 1) return {};  // whole blocks, not rows
   if (recipe.quantization.enabled() || !recipe.model.select_from.empty())
     return {};  // they read whole weights
   const parallel::Axis& axis = world->holders();
@@ -98,7 +99,9 @@ void divide(Setup& setup, const std::optional<nn::OwnRows>& rows, parallel::Worl
   // Each process keeps rows of its own first weights, which must be rows of the same.
   if (rows)
     check_same_weights(*rows, *world);
-  else if (world && setup.recipe.parallel.zero >= 3 && share_first_weights(setup.model.state, *world))
+  else if (world &&
+           (setup.recipe.parallel.zero >= 3 || world->axis(parallel::AxisName::pipeline).size() > 1) &&
+           share_first_weights(setup.model.state, *world))
     setup.model.notes.emplace_back(kSharedNote);
   setup.optimisation = make_optimisation(setup.recipe, setup.model, setup.plan, world);
   if (!rows) return;

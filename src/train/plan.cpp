@@ -187,6 +187,24 @@ void check_layers_divide(const Recipe& recipe, const std::vector<tasks::Part>& p
                "' has no layer that processes divide (attention, MLP, mLSTM): leave it at 1");
 }
 
+void check_blocks_divide(const Recipe& recipe, const tasks::Task& task, int64_t processes) {
+  if (processes == 1) return;
+  const std::string setting = text("parallel.pipeline = ", processes);
+  if (recipe.train.noise_scale)
+    fail_usage("train.noise_scale reads the gradients of all blocks, which ", setting,
+               " divides: leave one of them out");
+  if (const std::string why = task.why_weights_stay_whole(); !why.empty())
+    fail_usage(setting, " divides the weights of no task '", tasks::task_name(recipe.task), "': ", why);
+  const int64_t blocks = std::ssize(units_of(task.parts()));
+  if (blocks < processes)
+    fail_usage(setting, ": model '", recipe.model.name, "' has ", blocks, blocks == 1 ? " block" : " blocks",
+               " for as many processes at most");
+  for (const auto& [name, tensor] : tasks::named_state(task.parts()))
+    if (name.ends_with(".running_mean"))
+      fail_usage(setting, ": model '", recipe.model.name, "' has running statistics ('", name,
+                 "'), which one process alone would count: leave it at 1");
+}
+
 RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& info, const Compute& compute,
                  int64_t processes) {
   if (recipe.parallel.offload != parallel::Offloaded::none && compute.device.is_cpu())
@@ -197,12 +215,14 @@ RunPlan plan_run(const Recipe& recipe, const RunData& data, const WeightsInfo& i
   RunPlan plan;
   plan.processes = processes;
   const parallel::Mesh mesh = processes == 1 ? parallel::Mesh() : parallel::Mesh(recipe.parallel, processes);
-  const int64_t divided = mesh.degree(parallel::AxisName::tensor);
-  plan.batch_processes = processes / divided;
+  const int64_t divided = mesh.degree(parallel::AxisName::tensor),
+                stages = mesh.degree(parallel::AxisName::pipeline);
+  plan.batch_processes = processes / divided / stages;
   plan.threads = num_threads();
   plan.device = compute.device.str();
   const auto task = meta_task_of(recipe, data, info, compute);
   check_layers_divide(recipe, task->parts(), divided);
+  check_blocks_divide(recipe, *task, stages);
   plan_steps(plan, recipe, data, *task);
   plan_model(plan, *task, recipe);
   plan_compute(recipe, *task, plan);

@@ -102,6 +102,14 @@ TEST_F(PlanTest, TheShareOfAProcessFollowsFromTheLayout) {
   EXPECT_LE(all.weights + all.whole, whole.weights);
   EXPECT_GT(all.gathered, moments.gathered);
   EXPECT_LE(all.gathered, 2 * moments.gathered);
+  const ProcessShare stage = share_of({"parallel.pipeline=2", "model.depth=2"}, 2),
+                     one = share_of({"model.depth=2"}, 2);
+  EXPECT_EQ(stage.pipeline, 2);
+  EXPECT_LT(stage.weights, one.weights);
+  EXPECT_GT(2 * stage.weights, one.weights);
+  EXPECT_EQ(stage.gradients, stage.weights);
+  EXPECT_LT(stage.scattered, one.gradients / 2);
+  EXPECT_EQ(stage.reduced, 0u);
   EXPECT_NE(error_of([&] { share_of({"parallel.replicate=3"}, 4); }).find("start 3 processes"),
             std::string::npos);
 }

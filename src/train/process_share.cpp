@@ -68,14 +68,35 @@ OthersBytes bytes_of_others(const tasks::Task& task, const NamedTensors& trained
   return found;
 }
 
+// In a pipeline a process has its blocks, and all weights outside of blocks.
+ProcessShare share_in_pipeline(ProcessShare share, const NamedTensors& trained, const NamedTensors& state,
+                               const parallel::Layout::Holders& stages, const parallel::Layout& layout,
+                               uint64_t element, int rank) {
+  const auto here = [&](NamedTensors tensors) {
+    std::erase_if(
+        tensors, [&](const auto& one) { return stages.contains(one.first) && stages.at(one.first) != rank; });
+    return tensors;
+  };
+  NamedTensors outside = here(trained);
+  share.weights = bytes_of(here(state), element), share.gradients = bytes_of(outside, element);
+  const uint64_t own = bytes_of(layout.cut(trained), element);
+  std::erase_if(outside, [&](const auto& one) { return stages.contains(one.first); });
+  share.scattered = bytes_of(outside, element) - bytes_of(layout.cut(outside), element);
+  share.gathered = share.scattered;
+  share.reduced = share.replicate > 1 ? own : 0;
+  return share;
+}
+
 // The share of a process by its rank among those that divide one copy.
 ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, ProcessShare share, int rank) {
   const NamedTensors state = tasks::named_state(task.parts()), trained = trained_of(task);
   const uint64_t element = recipe.train.precision == RunPrecision::fp64 ? 8 : 4;
   const auto held_whole = [whole = holds_whole_tensors(recipe)](const std::string&) { return whole; };
+  const auto stages = share.pipeline > 1 ? stage_of_each(state, units_of(task.parts()), share.pipeline)
+                                         : parallel::Layout::Holders();
   const parallel::Layout layout =
-      share.zero > 0 ? parallel::Layout(state, holders_axis(share.holders(), rank), held_whole)
-                     : parallel::Layout();
+      share.divided() ? parallel::Layout(state, holders_axis(share.holders(), rank), held_whole, stages)
+                      : parallel::Layout();
   const NamedTensors mine = layout.cut(trained);
   const uint64_t all = bytes_of(trained, element), own = bytes_of(mine, element);
   share.weights = bytes_of(state, element);
@@ -84,6 +105,7 @@ ProcessShare share_by_rank(const Recipe& recipe, const tasks::Task& task, Proces
   if (recipe.parallel.offload == parallel::Offloaded::optimiser)
     share.offloaded = std::exchange(share.optimiser, 0) + 2 * own;
   if (recipe.train.ema_decay > 0) share.average = bytes_of(layout.cut(state), element);
+  if (share.pipeline > 1) return share_in_pipeline(share, trained, state, stages, layout, element, rank);
   if (share.zero == 0) {
     share.reduced = share.processes > 1 ? all : 0;
     return share;
@@ -126,10 +148,12 @@ ProcessShare share_of_process(const Recipe& recipe, const tasks::Task& task, int
   share.replicate = mesh.degree(parallel::AxisName::replicate);
   share.shard = mesh.degree(parallel::AxisName::shard);
   share.tensor = mesh.degree(parallel::AxisName::tensor);
+  share.pipeline = mesh.degree(parallel::AxisName::pipeline);
   check_layers_divide(recipe, task.parts(), share.tensor);
+  check_blocks_divide(recipe, task, share.pipeline);
   share.zero = share.holders() > 1 ? recipe.parallel.zero : 0;
   ProcessShare fullest;
-  for (int rank = 0; rank < (share.zero > 0 ? share.holders() : 1); ++rank) {
+  for (int rank = 0; rank < (share.divided() ? share.holders() : 1); ++rank) {
     const ProcessShare one = share_by_rank(recipe, task, share, rank);
     if (rank == 0 || one.held() > fullest.held()) fullest = one;
   }

@@ -11,8 +11,9 @@ namespace tessera::train {
 
 // Bytes that the fullest process holds, and that a process exchanges in a step.
 struct ProcessShare {
-  int64_t processes = 1, replicate = 1, shard = 1, tensor = 1, zero = 0;
-  int64_t holders() const { return shard * tensor; }  // of one copy, with ZeRO
+  int64_t processes = 1, replicate = 1, shard = 1, tensor = 1, pipeline = 1, zero = 0;
+  int64_t holders() const { return pipeline * shard * tensor; }  // of one copy, with ZeRO or a pipeline
+  bool divided() const { return zero > 0 || pipeline > 1; }
   // Gradients: at the end of a backward pass. Optimiser: its state. Average: the moving average.
   // Whole: weights of other processes that a pass needs at once, at stage 3.
   uint64_t weights = 0, gradients = 0, optimiser = 0, average = 0, whole = 0;

@@ -277,6 +277,27 @@ bool holds_whole_tensors(const Recipe& recipe) {
   return reads_whole_tensors(recipe.optimiser.common.name) || recipe.train.clip_mode == ClipMode::each;
 }
 
+std::vector<std::vector<torch::Tensor>> units_of(const std::vector<tasks::Part>& parts) {
+  std::vector<std::vector<torch::Tensor>> units;
+  for (const tasks::Part& part : parts)
+    for (auto& unit : nn::units_of(*part.module)) units.push_back(std::move(unit));
+  return units;
+}
+
+parallel::Layout::Holders stage_of_each(const NamedTensors& state,
+                                        const std::vector<std::vector<torch::Tensor>>& units,
+                                        int64_t stages) {
+  const std::vector<int> places = parallel::divide_units(units, stages);
+  std::map<const c10::TensorImpl*, int> by_tensor;
+  for (size_t u = 0; u < units.size(); ++u)
+    for (const torch::Tensor& tensor : units[u]) by_tensor.emplace(tensor.unsafeGetTensorImpl(), places[u]);
+  parallel::Layout::Holders holders;
+  for (const auto& [name, tensor] : state)
+    if (const auto found = by_tensor.find(tensor.unsafeGetTensorImpl()); found != by_tensor.end())
+      holders.emplace(name, found->second);
+  return holders;
+}
+
 namespace {
 
 // Returns the pages of weights that were divided. Later ones would stay in the process too, in the gaps of its heap; in a
@@ -295,25 +316,29 @@ void spare_memory(const NamedTensors& state) {
 std::unique_ptr<parallel::Shards> make_shards(const Recipe& recipe, const RunTask& model,
                                               const NamedTensors& parameters, const parallel::World* world) {
   const int64_t stage = recipe.parallel.zero;
-  if (!world || stage == 0 || world->holders().size() == 1) return nullptr;
+  const bool pipelined = world && world->axis(parallel::AxisName::pipeline).size() > 1;
+  if (!world || (stage == 0 && !pipelined) || world->holders().size() == 1) return nullptr;
   if (recipe.train.noise_scale)
     fail_usage("train.noise_scale reads the gradients of each process, which parallel.zero = ", stage,
                " divides: leave one of them out");
   if (const std::string why = model.task->why_weights_stay_whole(); stage >= 3 && !why.empty())
     fail_usage("parallel.zero = 3 divides the weights of no task '", tasks::task_name(recipe.task),
                "': ", why, "; 2 divides all but the weights");
-  const bool whole = holds_whole_tensors(recipe);
-  parallel::Layout layout(model.state, world->holders(), [&](const std::string&) { return whole; });
   NamedTensors trained;
   parallel::DividedBlocks blocks;
   for (const auto& one : parameters) (one.second.requires_grad() ? trained : blocks.frozen).push_back(one);
-  for (const tasks::Part& part : model.parts)
-    for (auto& unit : nn::units_of(*part.module)) blocks.units.push_back(std::move(unit));
+  blocks.units = units_of(model.parts);
+  const int64_t stages = world->axis(parallel::AxisName::pipeline).size();
+  if (stages > 1) blocks.places = parallel::divide_units(blocks.units, stages);
+  const bool whole = holds_whole_tensors(recipe);
+  parallel::Layout layout(
+      model.state, world->holders(), [&](const std::string&) { return whole; },
+      stages > 1 ? stage_of_each(model.state, blocks.units, stages) : parallel::Layout::Holders());
   if (recipe.train.precision == RunPrecision::bf16) blocks.rounded = weights_of_products(model.parts);
   blocks.device = model.device;
   auto shards = std::make_unique<parallel::Shards>(*world, std::move(layout), trained, stage, blocks);
   for (const tasks::Part& part : model.parts) part.module->to(model.device);  // its buffers
-  if (shards->units()) spare_memory(model.state);
+  if (shards->divides_weights()) spare_memory(model.state);
   return shards;
 }
 
@@ -389,6 +414,15 @@ std::string average_note(const TrainConfig& train, int64_t steps) {
       " % of the averaged weights are still the first ones; take a smaller decay or train.ema_warmup = true");
 }
 
+// Warns if a pipeline has fewer pieces than processes, so that most of them wait; else "".
+std::string pipeline_note(const TrainConfig& train, const parallel::World* world) {
+  const int64_t stages = world ? world->axis(parallel::AxisName::pipeline).size() : 1;
+  if (train.accumulate >= stages) return "";
+  return text("train.accumulate = ", train.accumulate, ": the ", stages,
+              " processes of the pipeline wait for each other; ", 4 * stages,
+              " pieces a step keep them busy");
+}
+
 Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parallel::World* world) {
   if (const std::string missing = missing_weights(recipe); !continued && !missing.empty()) fail(missing);
   Setup setup;
@@ -421,7 +455,7 @@ Setup make_setup(const Recipe& recipe, bool continued, int64_t processes, parall
     for (const std::string& line : data::set_warnings(setup.data.train.get(), setup.data.validation.get()))
       setup.model.notes.push_back("warning: " + line);
   for (const std::string& line :
-       {average_note(recipe.train, setup.plan.steps),
+       {pipeline_note(recipe.train, world), average_note(recipe.train, setup.plan.steps),
         smoothing_note(setup.recipe.task, setup.data.train.get()),
         warmup_note(setup.recipe.schedule, schedule_span(setup.recipe, setup.plan))})
     if (!line.empty()) setup.model.notes.push_back(line);

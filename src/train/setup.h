@@ -16,6 +16,7 @@
 #include "optim/ema.h"
 #include "optim/optimiser.h"
 #include "optim/schedule.h"
+#include "parallel/pipeline.h"
 #include "parallel/shards.h"
 #include "recipe/recipe.h"
 #include "tasks/base/registry.h"
@@ -132,6 +133,8 @@ data::LoaderConfig loader_config(const TrainConfig& train, const tasks::StreamSp
                                  const BatchShare& share = {});
 // Throws a usage error if this number of processes cannot divide the layers of a task's parts (parallel.tensor).
 void check_layers_divide(const Recipe& recipe, const std::vector<tasks::Part>& parts, int64_t processes);
+// The same for its blocks (parallel.pipeline).
+void check_blocks_divide(const Recipe& recipe, const tasks::Task& task, int64_t processes);
 // Returns the side of the training images in an epoch (train.sizes).
 int64_t input_size(const Recipe& recipe, const RunPlan& plan, int64_t epoch);
 // Returns all sides of the run.
@@ -142,6 +145,11 @@ inline bool keeps_frozen_apart(int64_t frozen, int64_t all) { return frozen > 0 
 // Turns off gradients of parameters matching one of the patterns ("blocks.0.*"); returns their number. Throws
 // a usage error with the nearest name for a pattern without a match.
 int64_t freeze_parameters(const NamedTensors& parameters, const std::vector<std::string>& patterns);
+// Returns the parameters of each block of all parts, in the order in which they run.
+std::vector<std::vector<torch::Tensor>> units_of(const std::vector<tasks::Part>& parts);
+// Returns the process of each tensor of these blocks in a pipeline.
+parallel::Layout::Holders stage_of_each(const NamedTensors& state,
+                                        const std::vector<std::vector<torch::Tensor>>& units, int64_t stages);
 // Returns the weights that linear layers alone read.
 std::vector<torch::Tensor> weights_of_products(const std::vector<tasks::Part>& parts);
 // Freezes them, and rounds frozen weights of linear layers to train.frozen. Returns a note, or "". Throws a usage error if

@@ -31,18 +31,6 @@ std::vector<std::string> names_of_metrics(const std::vector<tasks::MetricInfo>& 
   return names;
 }
 
-// Adds a piece's means: `part` is its share of the loss weight, `share` its share of the samples.
-void add_piece(StepMeans& means, const torch::Tensor& loss, double part,
-               const std::vector<tasks::Term>& terms, double share) {
-  const auto add = [](torch::Tensor& sum, const torch::Tensor& value, double factor) {
-    const torch::Tensor scaled = factor == 1 ? value : value * factor;
-    sum = sum.defined() ? sum + scaled : scaled;
-  };
-  add(means.loss, loss, part);
-  means.terms.resize(terms.size());
-  for (size_t i = 0; i < terms.size(); ++i) add(means.terms[i], terms[i].sum / terms[i].weight, share);
-}
-
 }  // namespace
 
 Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& world)
@@ -61,6 +49,8 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
       collective_(make_collective(world.samples())),
       layers_(world.axis(parallel::AxisName::tensor)) {
   // Drop path may drop a branch for all samples of a process.
+  if (world.axis(parallel::AxisName::pipeline).size() > 1)
+    pipeline_ = std::make_unique<parallel::Pipeline>(world, units_of(model_.parts));
   if (!optimisation_.shards)
     mean_ = std::make_unique<parallel::GradientMean>(world, optimisation_.trained, setup_.plan.processes > 1);
 }
@@ -219,84 +209,6 @@ void Trainer::count_skipped(bool finite, int64_t step, bool loss_is_finite) {
     stop_for_good(text("the loss or its gradient is not finite in ", state_.skipped_in_row,
                        state_.skipped_in_row == 1 ? " step" : " steps in a row"));
   note(text("step ", step, " skipped: the loss or its gradient is not finite"));
-}
-
-// Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total weight.
-// Gradients are averaged over processes, so each multiplies its part by the number of those that share the batch.
-StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
-  const auto& train = setup_.recipe.train;
-  const int64_t pieces = std::min(train.accumulate, inputs.size());
-  const double own = task_.weight(inputs);
-  double all = static_cast<double>(inputs.main().whole);
-  if (!task_.weight_counts_samples()) {
-    const torch::Tensor weight = torch::tensor({own}, torch::kFloat64);
-    if (world_.size() > 1) world_.samples().sum(weight);
-    all = weight.item<double>();
-  }
-  nn::UnitKeeper* const keeper = optimisation_.shards ? optimisation_.shards->units() : nullptr;
-  const nn::UnitScope units(keeper);
-  const nn::LayerDivisionScope layers(&layers_);
-  ops::InferenceSettings settings = ops::inference_settings();
-  if (keeper) settings.keep_packed = false;  // packed weights would outlive the weights
-  const ops::InferenceScope inference(settings);
-  StepMeans means;
-  // A step with zero weight, such as one with masks without any class, has loss 0 and no gradient.
-  means.loss_share = all > 0 ? own / all : 0;
-  means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
-  for (int64_t i = 0; i < pieces; ++i) {
-    const tasks::Inputs piece = pieces == 1 ? inputs : inputs.piece(i, pieces);
-    const double weight = pieces == 1 ? own : task_.weight(piece);
-    tasks::Loss loss;
-    {
-      const tasks::AutocastScope autocast(setup_.compute.device, setup_.compute.precision);
-      loss = task_.loss(piece,
-                        {.seed = setup_.seed(),
-                         .step = static_cast<uint64_t>(state_.step),
-                         .first_sample = piece.main().first},
-                        *collective_);
-    }
-    const torch::Tensor mean = weight > 0 ? loss.sum / weight : loss.sum;
-    const double part = own > 0 ? weight / own : 0;
-    const double factor = part * means.loss_share * static_cast<double>(world_.samples().size());
-    const torch::Tensor scaled = factor == 1 ? mean : mean * factor;
-    const bool last = i + 1 == pieces;
-    if (optimisation_.shards)
-      optimisation_.shards->begin(last);
-    else if (last)
-      mean_->prepare(scaled);
-    (loss_scale_.on() ? scaled * loss_scale_.scale() : scaled).backward();
-    if (optimisation_.shards) optimisation_.shards->end();
-    if (i == 0 && train.noise_scale) measure_piece(factor * loss_scale_.scale(), piece.size());
-    add_piece(means, mean.detach(), part, loss.terms,
-              static_cast<double>(piece.size()) / static_cast<double>(inputs.size()));
-  }
-  return means;
-}
-
-// Stores the squared norm of the first piece's mean gradient; its graph had `factor` on the mean.
-void Trainer::measure_piece(double factor, int64_t samples) {
-  const double norm = norm_of_gradients() / factor;
-  piece_square_ = norm * norm, piece_samples_ = static_cast<double>(samples);
-}
-
-// Compares it with the whole step's gradient. Each process has a first piece, whose squared norms are
-// averaged.
-void Trainer::measure_noise(int64_t samples) {
-  const double norm = norm_of_gradients();
-  const parallel::Axis& all = world_.samples();
-  if (all.size() > 1) {
-    const torch::Tensor sums = torch::tensor({piece_square_, piece_samples_}, torch::kFloat64);
-    all.sum(sums);
-    piece_square_ = sums[0].item<double>() / all.size(), piece_samples_ = sums[1].item<double>() / all.size();
-  }
-  noise_scale_.add(piece_square_, piece_samples_, norm * norm, static_cast<double>(samples));
-}
-
-double Trainer::norm_of_gradients() const {
-  std::vector<torch::Tensor> gradients;
-  for (const torch::Tensor& parameter : optimisation_.trained)
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
-  return gradient_norm(gradients);
 }
 
 // Each process saw only its share of the batch.

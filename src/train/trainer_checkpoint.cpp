@@ -82,7 +82,7 @@ std::vector<CheckpointFile> Trainer::checkpoint_files() const {
     file.frozen = frozen;
     return file;
   };
-  const bool whole = !shards || !shards->units();
+  const bool whole = !shards || !shards->divides_weights();
   std::vector<CheckpointFile> files;
   // The first checkpoints write frozen weights, which later ones link to. If they are divided they come together here.
   if (!whole && world_.any(leader() && !frozen.empty() && !store_.keeps_frozen()))

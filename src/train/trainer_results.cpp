@@ -94,7 +94,7 @@ void Trainer::with_final_weights(const std::function<void()>& function) {
   const parallel::Shards* const shards = optimisation_.ema ? optimisation_.shards.get() : nullptr;
   const auto bring_up_to_date = [&] {
     if (!shards) return;
-    if (shards->units()) shards->updated();
+    if (shards->divides_weights()) shards->updated();
     shards->gather(shards->undivided(model_.state));
   };
   exchange_average();

@@ -21,6 +21,7 @@
 #include "optim/noise_scale.h"
 #include "parallel/collectives.h"
 #include "parallel/data_parallel.h"
+#include "parallel/pipeline.h"
 #include "parallel/world.h"
 #include "runs/checkpoint.h"
 #include "runs/meter.h"
@@ -86,6 +87,9 @@ class Trainer {
   const std::vector<torch::Tensor>& statistics();
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
+  tasks::Loss piece_loss(const tasks::Inputs& piece);
+  void piece_backward(const torch::Tensor& loss, bool last);
+  void share_means(StepMeans& means) const;
   void measure_piece(double factor, int64_t samples);
   void measure_noise(int64_t samples);
   double norm_of_gradients() const;
@@ -158,6 +162,7 @@ class Trainer {
   const TrainOptions options_;
   parallel::World& world_;
   std::unique_ptr<parallel::GradientMean> mean_;  // null if gradients are divided (Optimisation::shards)
+  std::unique_ptr<parallel::Pipeline> pipeline_;  // null without one
   RunDirectory directory_;
   CheckpointStore store_;
   RunState state_;

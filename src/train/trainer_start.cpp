@@ -98,7 +98,7 @@ void Trainer::check_shared_directory() {
 }
 
 void Trainer::share_first_weights() {
-  if (optimisation_.shards && optimisation_.shards->units()) return;  // before they were divided
+  if (optimisation_.shards && optimisation_.shards->divides_weights()) return;  // before they were divided
   if (!train::share_first_weights(model_.state, world_)) return;
   note(kSharedNote);
   if (optimisation_.ema) optimisation_.ema->load_state(0, optimisation_.averaged);
@@ -173,7 +173,7 @@ NamedTensors Trainer::load_parts(const StoredCheckpoint& stored, const char* nam
 
 void Trainer::restore_weights(const WeightFile& file) {
   const parallel::Shards* const shards = optimisation_.shards.get();
-  if (!shards || !shards->units()) return load_own(model_.state, file);
+  if (!shards || !shards->divides_weights()) return load_own(model_.state, file);
   const NamedTensors rows = shards->rows_of(model_.state);
   const std::map<std::string, torch::Tensor> own(rows.begin(), rows.end());
   load_own(model_.state, file, [&](const std::string& name, const torch::Tensor& whole) {

@@ -98,6 +98,42 @@ TEST_F(ZeroTest, DividedLayersMakeTheWeightsOfOneProcess) {
   expect_as_one(ways, {"train.steps=4"});
 }
 
+// Processes with the same samples each run a range of blocks, next to those with other samples.
+TEST_F(ZeroTest, PipelinesMakeTheWeightsOfOneProcess) {
+  expect_as_one({{2, {"parallel.pipeline=2"}}, {4, {"parallel.pipeline=2"}}, {4, {"parallel.pipeline=4"}}},
+                {"model.depth=5", "train.accumulate=5", "train.steps=6", "train.eval_every=0.3",
+                 "train.eval_batch_size=7", "optimiser.layer_decay=0.7"});
+  const std::vector<Divided> ways = {{2, {"parallel.pipeline=2"}}};
+  expect_as_one(ways, {"train.steps=3"});  // one piece a step
+  expect_as_one(
+      ways, {"train.steps=4", "train.accumulate=3", "optimiser.name=muon", "train.freeze=[\"blocks.0.*\"]"});
+  use_task("[task]\nname = \"mae\"\ndecoder_dim = 16\ndecoder_depth = 1\ndecoder_heads = 2\n");
+  expect_as_one({{3, {"parallel.pipeline=3"}}},
+                {"train.steps=4", "train.accumulate=4", "train.checkpoint_activations=true"});
+}
+
+TEST_F(ZeroTest, ModelsThatAreNoChainOfBlocksAreNamed) {
+  const auto refusal = [&](int processes, Words settings) {
+    settings.push_back(text("parallel.pipeline=", processes));
+    fs::remove_all(path("refused"));
+    EXPECT_NE(run(processes, "refused", settings, {}, By::script), 0);
+    return log("refused");
+  };
+  const auto expect = [&](const std::string& line, const std::string& what) {
+    EXPECT_NE(line.find(what), std::string::npos) << line;
+  };
+  expect(refusal(3, {}), "model 'vit' has 2 blocks for as many processes at most");
+  expect(refusal(2, {"train.noise_scale=true"}), "train.noise_scale");
+  use_task(
+      "[task]\nname = \"clip\"\nembed_dim = 16\ntext_dim = 32\ntext_depth = 3\ntext_heads = 2\n"
+      "context_length = 32\n");
+  expect(refusal(2, {"model.depth=1"}), "the loss reads the output of a block in the middle");
+  use_task(
+      "[task]\nname = \"segment\"\nchannels = 8\nauxiliary_channels = 8\nblocks = [0, 0, 1, 1]\nscale = [32, "
+      "32]\n");
+  expect(refusal(2, {"data.path=shapes:task=segment,train=48,val=10,size=32"}), "running statistics");
+}
+
 TEST_F(ZeroTest, LayersThatDoNotDivideAreNamed) {
   const auto refusal = [&](int processes, const Words& settings) {
     EXPECT_NE(run(processes, "refused", settings, {}, By::script), 0);
@@ -122,9 +158,10 @@ TEST_F(ZeroTest, AnyNumberOfProcessesContinuesAnyStage) {
     const char* setting;
     int64_t until;
   };
-  for (const Stretch& stretch : {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=3", 8},
-                                 Stretch{3, "parallel.zero=1", 12}, Stretch{2, "parallel.tensor=2", 14},
-                                 Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
+  for (const Stretch& stretch :
+       {Stretch{1, "parallel.zero=0", 4}, Stretch{4, "parallel.zero=3", 8}, Stretch{3, "parallel.zero=1", 12},
+        Stretch{2, "parallel.tensor=2", 14}, Stretch{2, "parallel.pipeline=2", 15},
+        Stretch{2, "parallel.zero=2", 16}, Stretch{1, "parallel.zero=0", 0}}) {
     Words settings = common;
     settings.emplace_back(stretch.setting);
     const pid_t job = start(stretch.processes, "parts", settings, {"--resume", "auto"}, By::script);

@@ -222,6 +222,7 @@ nlohmann::ordered_json json_of(const train::ProcessShare& share) {
           {"replicate", share.replicate},
           {"shard", share.shard},
           {"tensor", share.tensor},
+          {"pipeline", share.pipeline},
           {"zero", share.zero},
           {"weight_bytes", share.weights},
           {"gradient_bytes", share.gradients},
@@ -265,6 +266,7 @@ void print_plan_json(const train::PlannedRun& planned, const std::vector<std::st
 void print_share(const train::ProcessShare& share) {
   std::cout << "# processes   " << share.processes << " as replicate " << share.replicate << " x shard "
             << share.shard << (share.tensor > 1 ? text(" x tensor ", share.tensor) : "")
+            << (share.pipeline > 1 ? text(" x pipeline ", share.pipeline) : "")
             << ", parallel.zero = " << share.zero << ": the fullest holds " << human_bytes(share.held())
             << " (weights " << human_bytes(share.weights) << ", gradients " << human_bytes(share.gradients)
             << ", optimiser " << human_bytes(share.optimiser) << ", average " << human_bytes(share.average)
@@ -273,7 +275,10 @@ void print_share(const train::ProcessShare& share) {
             << "# exchanges   in a step, in a process: all-reduce " << human_bytes(share.reduced)
             << ", reduce-scatter " << human_bytes(share.scattered) << ", all-gather "
             << human_bytes(share.gathered)
-            << (share.tensor > 1 ? "; and the activations of divided layers" : "") << "\n";
+            << (share.tensor > 1     ? "; and the activations of divided layers"
+                : share.pipeline > 1 ? "; and the activations between its blocks and those of its neighbours"
+                                     : "")
+            << "\n";
 }
 
 void print_plan(const train::PlannedRun& planned, bool json) {
