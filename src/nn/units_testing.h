@@ -47,4 +47,29 @@ class PoisonedUnits final : public UnitKeeper {
   std::vector<torch::Tensor> tensors_, running_;
 };
 
+// A stack whose blocks before `cut` run elsewhere, as in a pipeline: their outputs are not numbers, except that of the last
+// one, which is given.
+class CutUnits final : public UnitRunner {
+ public:
+  // Runs all units, and keeps the output of unit `cut` - 1.
+  explicit CutUnits(size_t cut) : cut_(cut) {}
+  CutUnits(size_t cut, torch::Tensor given) : cut_(cut), given_(std::move(given)) {}
+
+  torch::Tensor run(const torch::Tensor& x, const Unit& unit) override {
+    const size_t index = next_++;
+    if (!given_.defined() || index >= cut_) {
+      const torch::Tensor y = run_unit_here(x, unit);
+      if (index + 1 == cut_) kept_ = y;
+      return y;
+    }
+    return index + 1 == cut_ ? given_ : torch::full_like(x, std::numeric_limits<double>::quiet_NaN());
+  }
+  size_t count() const { return next_; }
+  const torch::Tensor& kept() const { return kept_; }
+
+ private:
+  size_t cut_, next_ = 0;
+  torch::Tensor given_, kept_;
+};
+
 }  // namespace tessera::nn

@@ -28,8 +28,8 @@ namespace tessera::parallel {
 
 class DividedWeights final : public nn::UnitKeeper {
  public:
-  // `wholes`: all parameters, frozen ones too, the same in all processes of the axis; those of `units` are released, except
-  // those of units whose `places` name this process (pipeline.h). All must outlive this. `rounded`: floats of units that
+  // `wholes`: all parameters, frozen ones too, the same in all processes of the axis; those of `units` are released. With
+  // `places`, the process of each unit (pipeline.h), this one keeps the weights of its own. All must outlive this. `rounded`: floats of units that
   // travel in bfloat16, since their readers round them. With a `device` all move there, those of units as rows alone.
   DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                  const std::vector<std::vector<torch::Tensor>>& units,
@@ -69,7 +69,7 @@ class DividedWeights final : public nn::UnitKeeper {
     torch::Tensor part;
     std::vector<int64_t> rows;  // of each process
     bool rounded = false;       // travels in bfloat16 to a unit
-    bool resident = false;      // of a unit that runs in this process alone: its part is the whole
+    bool resident = false;      // runs in this process alone: the part is the whole tensor
     int holders = 1;            // passes and callers that need it whole
   };
   using Ids = std::vector<size_t>;

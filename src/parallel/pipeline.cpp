@@ -35,7 +35,7 @@ torch::Tensor elsewhere(const torch::Tensor& x) {
   return Elsewhere::apply(x, torch::zeros({}, x.options()).requires_grad_());
 }
 
-// [dtype, dimensions, shape …], so that a process can compare it with what it expects.
+// Returns [dtype, dimensions, shape …] of a tensor, which the other process compares with its own.
 torch::Tensor header_of(const torch::Tensor& tensor) {
   std::vector<int64_t> numbers(2 + kMostDims, 0);
   numbers[0] = static_cast<int64_t>(tensor.scalar_type()), numbers[1] = tensor.dim();
@@ -45,7 +45,7 @@ torch::Tensor header_of(const torch::Tensor& tensor) {
   return torch::tensor(numbers, torch::kInt64);
 }
 
-// Fills `into`, which is contiguous, with what the other process sends.
+// Fills `into`, which is contiguous, with the tensor of the other process.
 void receive(const Axis& pair, const torch::Tensor& into) {
   std::vector<int64_t> received(2, 0);
   received[static_cast<size_t>(1 - pair.rank())] = into.numel();
@@ -77,7 +77,8 @@ std::vector<int> divide_units(const std::vector<std::vector<torch::Tensor>>& uni
   std::vector<int> places;
   int64_t before = 0;
   for (int64_t i = 0; i < count; ++i) {
-    // The process whose equal share has the middle of the block. Each takes one at least, and leaves one for each later one.
+    // The middle of the block is in the equal share of a process. Each process takes one at least, and leaves one for each later
+    // process.
     const double middle = done + 0.5 * static_cast<double>(values_of(units[static_cast<size_t>(i)]));
     const auto wanted =
         all > 0 ? static_cast<int64_t>(middle * static_cast<double>(processes) / all) : before;
@@ -135,7 +136,7 @@ torch::Tensor Pipeline::run(const torch::Tensor& x, const nn::Unit& unit) {
   if (places_[index] < rank_) return before_own ? receive_output(x) : elsewhere(x);
   const torch::Tensor output = nn::run_unit_here(x, unit);
   check(output.sizes() == x.sizes(), "parallel.pipeline: block ", index, " makes ", output.sizes(), " of ",
-        x.sizes(), ", which other processes do not know: leave it at 1 for this model");
+        x.sizes(), ", another shape: leave it at 1 for this model");
   const bool last = index + 1 < places_.size() && places_[index + 1] > rank_;
   if (!last) return output;
   send_output(output);

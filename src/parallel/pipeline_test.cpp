@@ -21,7 +21,7 @@ TEST(Pipeline, EqualBlocksAreDividedEqually) {
   EXPECT_EQ(divide_units(units_of({0, 0, 0}), 2), (std::vector<int>{0, 0, 1}));
 }
 
-// Ranges in order, each with a block, of which none has more than its equal share and the largest block.
+// Ranges are in order and have a block at least. None has more than its equal share and the largest blocks.
 TEST(Pipeline, BlocksOfAnySizeAreDividedIntoBalancedRanges) {
   std::mt19937 draw(7);
   for (int round = 0; round < 300; ++round) {
@@ -35,7 +35,7 @@ TEST(Pipeline, BlocksOfAnySizeAreDividedIntoBalancedRanges) {
     for (size_t i = 0; i < values.size(); ++i)
       sums.at(static_cast<size_t>(places[i])) += values[i], ++counts.at(static_cast<size_t>(places[i]));
     EXPECT_TRUE(std::ranges::none_of(counts, [](int64_t count) { return count == 0; }));
-    // Where there are few blocks, each process must take one whatever its size.
+    // With few blocks each process takes one, even a large one.
     if (std::ssize(values) < 3 * processes) continue;
     const int64_t share = std::accumulate(values.begin(), values.end(), int64_t{0}) / processes;
     EXPECT_LE(std::ranges::max(sums), share + 2 * std::ranges::max(values) + 1);

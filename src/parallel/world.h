@@ -55,7 +55,7 @@ class World {
   const Axis& axis(AxisName name) const { return axes_[static_cast<size_t>(name)]; }
   const Axis& samples() const { return samples_; }
   const Axis& holders() const { return holders_; }
-  // This process and its neighbour on the pipeline, apart for what goes forwards and what goes back. A process without
+  // This process and its neighbour on the pipeline: an axis for activations, one for their gradients. A process without
   // that neighbour is alone.
   struct Pair {
     Axis forwards, backwards;

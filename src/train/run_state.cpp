@@ -129,6 +129,10 @@ std::string check_same_run(const Value& manifest, const Setup& setup, bool allow
   if (processes != setup.plan.processes)
     return text("the run was made by ", processes, processes == 1 ? " process" : " processes",
                 ", now there are ", setup.plan.processes, ": sums are rounded in another order");
+  const parallel::ParallelConfig &before = then.parallel, &now = setup.recipe.parallel;
+  if (!(before.tensor == now.tensor && before.pipeline == now.pipeline))
+    return "the run divided layers and blocks otherwise (parallel.tensor, parallel.pipeline): sums are "
+           "rounded in another order";
   const std::string device = part(stored, "device", &Value::is_string, where).as_string();
   const std::string ours = torch::DeviceTypeName(setup.compute.device.type(), /*lower_case=*/true);
   if (device != ours)

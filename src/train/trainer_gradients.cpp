@@ -48,7 +48,7 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   means.loss_share = all > 0 ? own / all : 0;
   means.share = static_cast<double>(inputs.size()) / static_cast<double>(inputs.main().whole);
   const int64_t ahead = pipeline_ ? pipeline_->ahead() : 0;
-  std::deque<torch::Tensor> losses;  // of pieces whose backward pass is to come
+  std::deque<torch::Tensor> losses;  // of pieces without their backward pass
   int64_t done = 0;
   const auto backward = [&] {
     piece_backward(losses.front(), ++done == pieces);
@@ -133,8 +133,7 @@ void Trainer::measure_piece(double factor, int64_t samples) {
   piece_square_ = norm * norm, piece_samples_ = static_cast<double>(samples);
 }
 
-// Compares it with the whole step's gradient. Each process has a first piece, whose squared norms are
-// averaged.
+// Compares it with the whole step's gradient. Each process has a first piece, and their squared norms are averaged.
 void Trainer::measure_noise(int64_t samples) {
   const double norm = norm_of_gradients();
   const parallel::Axis& all = world_.samples();

@@ -5,6 +5,7 @@
 #include "data/loading/loader.h"
 #include "io/files/io_testing.h"
 #include "nn/layer_division_testing.h"
+#include "nn/units_testing.h"
 #include "open/load.h"
 #include "open/open_task.h"
 #include "tasks/base/registry.h"
@@ -91,6 +92,28 @@ TEST_P(EveryFamily, ProcessesDivideItsLayers) {
       return dynamic_cast<Backbone&>(module).embed(x, {.seed = 3, .step = 7});
     });
     EXPECT_GT(sums, 0);
+  }
+}
+
+// What a pipeline relies on: the later blocks need nothing of the earlier ones but the output of the last.
+TEST_P(EveryFamily, IsAChainOfBlocks) {
+  const ModelSpec spec = tiny_spec(GetParam());
+  const auto backbone = build_classifier(spec, 1)->backbone;
+  const size_t blocks = nn::units_of(*backbone).size();
+  backbone->to(torch::kFloat64);
+  backbone->train();
+  torch::manual_seed(5);
+  const torch::Tensor x = torch::randn({2, 3, tiny_side(spec), tiny_side(spec)}, torch::kFloat64);
+  const auto embed = [&](nn::CutUnits&& units) {
+    const nn::UnitScope scope(&units);
+    const torch::Tensor features = backbone->embed(x, {.seed = 3, .step = 7});
+    EXPECT_EQ(units.count(), blocks);
+    return std::pair(features, units.kept());
+  };
+  const torch::NoGradGuard no_grad;
+  for (size_t cut = 1; cut < blocks; ++cut) {
+    const auto [whole, output] = embed(nn::CutUnits(cut));
+    EXPECT_TRUE(torch::equal(embed(nn::CutUnits(cut, output)).first, whole)) << "cut before block " << cut;
   }
 }
 
