@@ -1,7 +1,6 @@
 #include "ops/mlstm_mixer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <tuple>
@@ -81,12 +80,7 @@ torch::Tensor widened(const torch::Tensor& t) {
   return half ? t.to(torch::kFloat32) : t;
 }
 
-// The cell's inputs and the skip input.
-struct CellInputs {
-  torch::Tensor q, k, v;  // [batch, tokens, inner]
-  torch::Tensor i, f;     // [batch, heads, tokens]
-  torch::Tensor a, z;     // [batch, tokens, inner]
-};
+using CellInputs = MlstmMixerInputs;
 
 // Tokens are in walking order if `walked`, else as in u.
 CellInputs cell_inputs(const torch::Tensor& u_in, const MlstmMixerParameters& p,
@@ -121,50 +115,6 @@ torch::Tensor by_head(const torch::Tensor& t, int64_t heads) {
   return widened(t).view({t.size(0), t.size(1), heads, t.size(2) / heads}).transpose(1, 2);
 }
 
-// Computes the cell's inputs by a GPU's kernel if there is one: without gradients, in bfloat16, for tokens that are all on the
-// grid or in a causal sequence. q is undefined if none takes them.
-CellInputs inputs_on_gpu(const torch::Tensor& u, const MlstmMixerParameters& p,
-                         const MlstmMixerOptions& options) {
-  const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2, heads = options.heads;
-  const bool grid = p.conv_weight.defined() && p.conv_weight.dim() == 4;
-  const bool known = p.conv_weight.defined() && (grid || options.causal) && options.off_grid.empty() &&
-                     !options.paper_cell && !options.value_conv && !options.whole_gates &&
-                     !p.k_conv_weight.defined() && p.q_weight.size(-1) == 4 && u.stride(2) == 1 &&
-                     (!grid || (tokens > 0 && options.rows * options.columns == tokens));
-  const auto place = gpu_place(u);
-  if (!known || !place || torch::GradMode::is_enabled()) return {};
-  const std::array<torch::Tensor, 12> f = {floats(p.conv_weight.reshape({inner, -1}).t()),
-                                           floats(p.conv_bias),
-                                           floats(p.q_weight),
-                                           floats(p.q_bias),
-                                           floats(p.k_weight),
-                                           floats(p.k_bias),
-                                           floats(p.v_weight),
-                                           floats(p.v_bias),
-                                           floats(p.input_weight),
-                                           floats(p.input_bias),
-                                           floats(p.forget_weight),
-                                           floats(p.forget_bias)};
-  kernels::gpu::MixerInputs call{
-      batch, tokens, inner, heads, p.conv_weight.size(-1), grid ? options.columns : 0, options.reverse};
-  call.x = static_cast<const uint16_t*>(u.const_data_ptr()), call.sample = u.stride(0),
-  call.row = u.stride(1);
-  const std::array fields = {&call.conv_weight,  &call.conv_bias,  &call.q_weight,      &call.q_bias,
-                             &call.k_weight,     &call.k_bias,     &call.v_weight,      &call.v_bias,
-                             &call.input_weight, &call.input_bias, &call.forget_weight, &call.forget_bias};
-  for (size_t i = 0; i < f.size(); ++i) *fields[i] = float_pointer(f[i]);
-  const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->mixer_inputs, place->capability, call);
-  if (!form) return {};
-  const auto half = [&] { return torch::empty({batch, tokens, inner}, u.options()); };
-  const auto gate = [&] { return torch::empty({batch, heads, tokens}, u.options().dtype(torch::kFloat32)); };
-  const auto data = [](const torch::Tensor& t) { return static_cast<uint16_t*>(t.mutable_data_ptr()); };
-  const CellInputs in{half(), half(), half(), gate(), gate(), half(), u.slice(2, inner)};
-  call.q = data(in.q), call.k = data(in.k), call.v = data(in.v), call.a = data(in.a);
-  call.igate = in.i.mutable_data_ptr<float>(), call.fgate = in.f.mutable_data_ptr<float>();
-  run_on_gpu("mixer inputs", *place, *form, call);
-  return in;
-}
-
 // Computes the cell, and all after it, by a GPU's kernels if there are some. They walk over tokens as in u.
 MlstmGpuResult on_gpu(const CellInputs& in, const MlstmMixerParameters& p, const MlstmMixerOptions& options) {
   if (options.paper_cell || !p.skip.defined()) return {};
@@ -188,7 +138,7 @@ torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParame
                                   const MlstmMixerOptions& options) {
   const int64_t batch = u.size(0), tokens = u.size(1), inner = u.size(2) / 2;
   bool walked = u.scalar_type() != torch::kBFloat16 || !gpu_place(u);
-  CellInputs in = walked ? CellInputs{} : inputs_on_gpu(u, p, options);
+  CellInputs in = walked ? CellInputs{} : mixer_inputs_on_gpu(u, p, options);
   if (!in.q.defined()) in = cell_inputs(u, p, options, walked);
   const MlstmGpuResult by_kernels = walked ? MlstmGpuResult{} : on_gpu(in, p, options);
   if (by_kernels.y.defined()) return by_kernels.y;

@@ -61,6 +61,17 @@ bool mlstm_mixer_fuses(const torch::Tensor& u, const MlstmMixerParameters& param
 torch::Tensor mlstm_mixer_unfused(const torch::Tensor& u, const MlstmMixerParameters& parameters,
                                   const MlstmMixerOptions& options);
 
+// The inputs of the mixer's cell, and of the skip and output gate after it.
+struct MlstmMixerInputs {
+  torch::Tensor q, k, v;  // [batch, tokens, inner]
+  torch::Tensor i, f;     // [batch, heads, tokens]
+  torch::Tensor a, z;     // [batch, tokens, inner]
+};
+// Computes them by the kernels of a GPU, with gradients, in bfloat16, for tokens that are all on the grid or in a causal
+// sequence. q is undefined if no kernel takes them (mlstm_mixer_gpu.cpp).
+MlstmMixerInputs mixer_inputs_on_gpu(const torch::Tensor& u, const MlstmMixerParameters& parameters,
+                                     const MlstmMixerOptions& options);
+
 // y_(4b+o) = sum_d weight[b, o, d] x_(4b+d) + bias: a linear map of blocks [blocks, size, size] on the last
 // axis.
 torch::Tensor headwise_linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias);

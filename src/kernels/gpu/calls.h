@@ -130,6 +130,26 @@ struct MixerInputs {
   float *igate = nullptr, *fgate = nullptr;                         // (B,H,T)
 };
 
+// The gradients of all of them. Overwrites the outputs; scratch has any contents.
+struct MixerInputsBackward {
+  MixerInputs of;  // the call of the forward pass, with its outputs a, q, k and v
+  const uint16_t *da = nullptr, *dq = nullptr, *dk = nullptr,
+                 *dv = nullptr;                      // bfloat16 (B,T,C); da may be null
+  const float *digate = nullptr, *dfgate = nullptr;  // (B,H,T)
+  uint16_t* dx = nullptr;                            // bfloat16 (B,T,C), contiguous
+  // mixer_numbers() gradients, or null: weight and bias of the convolution, of q, k and v, and the gates' weights, in their
+  // layouts.
+  float* dparameters = nullptr;
+  // Scratch: 4 (B,T,C), and with dparameters row_parts(B T) times its size.
+  uint16_t* totals = nullptr;
+  float* partial = nullptr;
+};
+// Returns the number of taps of the convolution, and of all parameters without the gates' biases.
+constexpr int64_t mixer_taps(const MixerInputs& of) { return of.kernel * (of.columns > 0 ? of.kernel : 1); }
+constexpr int64_t mixer_numbers(const MixerInputs& of) {
+  return of.channels * (mixer_taps(of) + 1 + 3 * 5 + 6 * of.heads);
+}
+
 // The mLSTM cell (kernels/mlstm/mlstm.h), and the norm of its head, skip and gate:
 //   y = (norm(h) norm_weight + norm_bias + skip act) silu(z)
 // Chunks of `chunk` tokens (a multiple of 64, at most 256); their first states come from MlstmStates.

@@ -45,6 +45,7 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               activation_backward_forms(),
                               adam_forms(),
                               mixer_inputs_forms(),
+                              mixer_inputs_backward_forms(),
                               mlstm_forms(),
                               mlstm_states_forms(),
                               mlstm_backward_forms()};

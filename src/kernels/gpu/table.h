@@ -53,6 +53,7 @@ struct Table {
   Forms<ActivationBackward> activation_backward;
   Forms<AdamStep> adam;
   Forms<MixerInputs> mixer_inputs;
+  Forms<MixerInputsBackward> mixer_inputs_backward;
   Forms<MlstmCell> mlstm;
   Forms<MlstmStates> mlstm_states;
   Forms<MlstmGradients> mlstm_backward;
@@ -63,7 +64,8 @@ struct Table {
     visitor("residual backward", residual_backward), visitor("rotate", rotate),
         visitor("activation", activation);
     visitor("activation backward", activation_backward), visitor("adam", adam);
-    visitor("mixer inputs", mixer_inputs), visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
+    visitor("mixer inputs", mixer_inputs), visitor("mixer inputs backward", mixer_inputs_backward);
+    visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
     visitor("mlstm backward", mlstm_backward);
   }
 };
@@ -77,7 +79,8 @@ constexpr int32_t sizes_of() {
 }
 constexpr int32_t kTableLayout =
     sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, Rotation, ActivationForward,
-             ActivationBackward, AdamTensor, AdamStep, MixerInputs, MlstmCell, MlstmStates, MlstmGradients>();
+             ActivationBackward, AdamTensor, AdamStep, MixerInputs, MixerInputsBackward, MlstmCell,
+             MlstmStates, MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
 Forms<NormForward> norm_forms();
@@ -89,6 +92,7 @@ Forms<ActivationForward> activation_forms();
 Forms<ActivationBackward> activation_backward_forms();
 Forms<AdamStep> adam_forms();
 Forms<MixerInputs> mixer_inputs_forms();
+Forms<MixerInputsBackward> mixer_inputs_backward_forms();
 Forms<MlstmCell> mlstm_forms();
 Forms<MlstmStates> mlstm_states_forms();
 Forms<MlstmGradients> mlstm_backward_forms();

@@ -1,5 +1,5 @@
-// The forms of the mLSTM mixer's inputs.
-#include "kernels/mlstm_mixer/inputs.cuh"
+// The forms of the mLSTM mixer's inputs and of their gradients.
+#include "kernels/mlstm_mixer/inputs_gradient.cuh"
 
 #include "kernels/gpu/table.h"
 
@@ -29,10 +29,35 @@ int run(const MixerInputs& call, Stream stream) {
   return launch<MixerInputsKernel>(call, {blocks_of(call), 1, 1}, stream);
 }
 
+bool takes_backward(const MixerInputsBackward& call) {
+  const bool sums = !call.dparameters || call.partial;
+  return takes(call.of) && sums && call.of.kernel <= kMixerTaps && vectors(call.da) && vectors(call.dq) &&
+         vectors(call.dk) && vectors(call.dv) && vectors(call.dx) && vectors(call.totals) &&
+         vectors(call.partial) && eight_a_thread(call.of.batch * call.of.tokens, call.of.channels, 128);
+}
+
+int run_backward(const MixerInputsBackward& call, Stream stream) {
+  const MixerInputs& of = call.of;
+  const int64_t rows = of.batch * of.tokens;
+  int failed = launch<MixerTotalsKernel>(call, {blocks_of(of), 1, 1}, stream);
+  if (!failed)
+    failed = launch<MixerToInputKernel>(call, grid_of_eight(rows, of.channels, MixerToInputKernel::kThreads),
+                                        stream);
+  if (failed || !call.dparameters) return failed;
+  const int64_t kinds = 6 + (of.columns > 0 ? of.kernel : 1),
+                groups = (of.channels + MixerSumsKernel::kColumns - 1) / MixerSumsKernel::kColumns;
+  failed = launch<MixerSumsKernel>(call, {row_parts(rows), kinds, groups}, stream);
+  if (failed) return failed;
+  return launch<MixerPartsKernel>(call, {(mixer_numbers(of) + kLanes - 1) / kLanes, 1, 1}, stream);
+}
+
 constexpr Form<MixerInputs> kInputs[] = {{"warps", 80, 0, takes, run}};
+constexpr Form<MixerInputsBackward> kBackward[] = {
+    {"warps", 80, MixerPartsKernel::kShared, takes_backward, run_backward}};
 
 }  // namespace
 
 Forms<MixerInputs> mixer_inputs_forms() { return {kInputs, 1}; }
+Forms<MixerInputsBackward> mixer_inputs_backward_forms() { return {kBackward, 1}; }
 
 }  // namespace tessera::kernels::gpu
