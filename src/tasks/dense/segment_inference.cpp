@@ -14,6 +14,8 @@
 namespace tessera::tasks {
 namespace {
 
+constexpr int64_t kBandScores = int64_t{1} << 23;  // of one band: a few copies of them are in memory at once
+
 torch::Tensor to_input(const PixelModel& model, const Image& picture) {
   torch::Tensor planes = torch::empty({1, 3, picture.height, picture.width}, torch::kFloat32);
   data::normalise(picture, *model.normalisation, planes.mutable_data_ptr<float>());
@@ -205,7 +207,10 @@ Image segment_image(const PixelModel& model, const Image& picture, const Segment
         views.push_back(scores);
     }
   }
-  if (!whole) return classes_in_bands(views, picture, std::max<int64_t>(1, rows), finite);
+  if (!whole) {
+    const int64_t band = std::min(rows, kBandScores / (model.classes * picture.width));
+    return classes_in_bands(views, picture, std::max<int64_t>(1, band), finite);
+  }
   Image mask(picture.width, picture.height, 1);
   write_classes(views.front(), 0, mask, finite);
   return mask;
