@@ -278,7 +278,6 @@ std::string file_of(const Json& image) {
 }
 
 constexpr const char* kOutside = "a box outside of its image";
-constexpr const char* kUnlisted = "an image that is not in the list of images";
 
 bool is_outside(const RunBox& box, const CocoImage& of) {
   return box.left >= static_cast<double>(of.width) || box.top >= static_cast<double>(of.height) ||
@@ -310,9 +309,11 @@ class Reader {
                                     " listed more than once, merged with all annotations"));
     const int64_t count = std::ssize(file_.annotations);
     std::erase_if(file_.annotations, [&](CocoAnnotation& a) { return !belongs(a); });
-    if (const auto unlisted = file_.dropped.find(kUnlisted);
-        unlisted != file_.dropped.end() && unlisted->second == count)
+    if (unlisted_ > 0 && unlisted_ == count)
       problem("no annotation is of an image in the list of images");
+    else if (unlisted_ > 0)
+      file_.warnings.push_back(text(path_, ": left out ", counted(unlisted_, "object"),
+                                    " of images that are not in the list of images"));
     return std::move(file_);
   }
 
@@ -418,7 +419,7 @@ class Reader {
   bool belongs(CocoAnnotation& a) {
     const auto image = images_.find(a.image);
     if (image == images_.end()) {
-      ++file_.dropped[kUnlisted];
+      ++unlisted_;
       return false;
     }
     if (!categories_.contains(a.category)) {
@@ -447,6 +448,7 @@ class Reader {
   std::unordered_set<int64_t> categories_, numbers_;
   IdNumbers image_ids_, category_ids_, annotation_ids_;
   int64_t repeated_ = 0;  // entries of images that are listed before
+  int64_t unlisted_ = 0;  // annotations of images that are not listed
 };
 
 }  // namespace

@@ -41,9 +41,9 @@ struct CocoFile {
   std::vector<CocoAnnotation> annotations = {};
   // Problems of the set: repeated ids, annotations of unknown categories.
   std::vector<std::string> problems = {};
-  std::vector<std::string> warnings = {};  // images that are listed twice, ids that are no numbers
-  // Counts of dropped annotations by reason: an image that is not listed, a box without area, outside its image, or with
-  // invalid numbers.
+  // Images that are listed twice, annotations of images that are not listed, ids that are no numbers.
+  std::vector<std::string> warnings = {};
+  // Counts of dropped annotations by reason: a box without area, outside its image, or with invalid numbers.
   std::map<std::string, int64_t> dropped = {};
   // Counts by reason of outlines, or single polygons, that were dropped while the annotation kept its box.
   std::map<std::string, int64_t> cut = {};
