@@ -42,13 +42,16 @@ class RecordSource final : public LabelledSource {
   std::vector<std::string> problems() const override { return set_.problems.lines(); }
   std::vector<std::string> warnings() const override { return set_.warnings; }
 
+  // Counts labels from 0, and drops those of no class.
   void drop_out_of_range() {
     const auto classes = static_cast<int64_t>(set_.classes.size());
+    for (Record& record : set_.records) record.label -= set_.first;
     std::erase_if(set_.records, [&](const Record& record) {
       const bool wrong = record.label < 0 || record.label >= classes;
       if (wrong)
         set_.problems.add(set_.files[record.file].path, ": record ", record.number, " has label ",
-                          record.label, ", must be 0 to ", classes - 1);
+                          record.label + set_.first, ", must be ", set_.first, " to ",
+                          classes - 1 + set_.first);
       return wrong;
     });
   }
@@ -76,7 +79,10 @@ class RecordSource final : public LabelledSource {
 
 std::unique_ptr<Source> make_record_source(RecordSet set, const SourceConfig& config, Split split,
                                            bool by_share) {
-  if (!config.class_names.empty()) set.classes = read_class_names(config.class_names);
+  if (!config.class_names.empty()) {
+    const ClassNames names = read_label_names(config.class_names);
+    set.classes = names.names(), set.first = std::max(set.first, names.first());
+  }
   const bool declared = !set.classes.empty();
   const bool beside = !by_share && config.val_path.empty();  // the training files are in the same folder
   if (!declared && split == Split::validation && (beside || has_training_path(config)))

@@ -30,6 +30,7 @@ struct RecordSet {
   std::vector<RecordFile> files;
   std::vector<Record> records;
   std::vector<std::string> classes;  // if empty: numbered up to the largest label of the set
+  int64_t first = 0;  // the label of the first class; a list of class names that counts from 1 sets it to 1
   ProblemList problems;
   std::vector<std::string> warnings;
   std::function<Image(const Record&)> picture;  // owns the memory of the bytes

@@ -247,6 +247,23 @@ TEST(Idx, TheFilesMayBeInAFolderOfTheOneGiven) {
   EXPECT_EQ(labels_in(*open_source(config, Split::validation)).label(0), 1);
 }
 
+// As in EMNIST's letters.
+TEST(Idx, LabelsCountFromTheFirstNumberOfTheList) {
+  const TemporaryFolder folder, stl;
+  folder.write("train-images-idx3-ubyte", idx({3, 1, 1}, {10, 20, 30}));
+  folder.write("train-labels-idx1-ubyte", idx({3}, {2, 1, 3}));
+  stl.write("train_X.bin", std::string(3 * 96 * 96, 'x')), stl.write("train_y.bin", "\x02");
+  SourceConfig config = {.path = folder.path(),
+                         .val_share = 0,
+                         .class_names = folder.write("names.json", R"({"1": "a", "2": "b", "3": "c"})")};
+  EXPECT_EQ(labels_of(*open_source(config, Split::train)), (Labels{1, 0, 2}));
+  folder.write("train-labels-idx1-ubyte", idx({3}, {2, 0, 1}));
+  EXPECT_EQ(error_at(folder, config),
+            "DIR/train-images-idx3-ubyte: record 1 has label 0, must be 1 to 3 (and 1 more)");
+  config = {.path = stl.path(), .val_share = 0, .class_names = folder.write("ten.txt", kTenNames)};
+  EXPECT_EQ(labels_of(*open_source_with_problems(config, Split::train)), Labels{1});
+}
+
 TEST(Idx, WrongFilesAreNamed) {
   const TemporaryFolder folder;
   const SourceConfig config = {.path = folder.path("x-images-idx3-ubyte"), .val_share = 0};

@@ -178,7 +178,7 @@ std::vector<std::string> python_names(const std::string& path, const Layout& lay
 
 constexpr size_t kStlSide = 96, kStlPlane = kStlSide * kStlSide, kStlClasses = 10;
 
-// Reads a split's images and labels, which become numbers from 0.
+// Reads a split's images and labels, which count from 1.
 PlaneFile read_stl(const std::string& folder, const std::string& name) {
   const std::string images = folder + "/" + name + "_X.bin", labels = folder + "/" + name + "_y.bin";
   PlaneFile batch{std::make_shared<const MappedFile>(images), {}, 3 * kStlPlane, {}};
@@ -187,7 +187,7 @@ PlaneFile read_stl(const std::string& folder, const std::string& name) {
   if (batch.planes.size() != numbers.bytes().size() * batch.stride)
     fail(images, " has ", batch.planes.size(), " bytes, must have ", batch.stride, " for each of the ",
          numbers.bytes().size(), " labels in ", labels);
-  for (const std::byte label : numbers.bytes()) batch.labels.push_back(std::to_integer<int64_t>(label) - 1);
+  for (const std::byte label : numbers.bytes()) batch.labels.push_back(std::to_integer<int64_t>(label));
   return batch;
 }
 
@@ -196,7 +196,7 @@ std::unique_ptr<Source> open_stl(const SourceConfig& config, Split split, const 
   const std::string name = split == Split::validation && has_test ? "test" : "train";
   const auto batch = std::make_shared<PlaneFile>(read_stl(folder, name));
   RecordSet set;
-  set.kind = "STL-10", set.shown = path_of(config, split);
+  set.kind = "STL-10", set.shown = path_of(config, split), set.first = 1;
   set.files.push_back({folder + "/" + name + "_X.bin", batch->map->bytes()});
   for (size_t i = 0; i < batch->labels.size(); ++i)
     set.records.push_back({0, static_cast<int64_t>(i), batch->labels[i]});
