@@ -68,6 +68,8 @@ TEST_F(MaskColours, ThatAreUnknownAreRefusedByName) {
   EXPECT_EQ(error(),
             "DIR/masks/a.png: has colours, must have one number a pixel, or the colour of each class in "
             "DIR/labelmap.txt ('cat:128,0,0::' a line) or class_dict.csv (name,r,g,b)");
+  EXPECT_EQ(error_of([&] { open_source({.path = folder_.path(), .val_share = 0}, Split::train); }, &folder_),
+            error());  // before any mask is asked for
   folder_.write("class_dict.csv", "name,r,g,b\ncat,128,0,0\nbackground,0,0,0\n");
   EXPECT_EQ(error(), "DIR/masks/a.png: DIR/class_dict.csv has no class of the colour 1,2,3 (1 pixel)");
   put_colours({{0, 0, 0}, {128, 0, 0}});

@@ -104,6 +104,7 @@ class MaskSource final : public MaskedSource {
       pairs_ = std::move(chosen);
     }
     place_ = folder.name;
+    find_colours();
   }
 
   int64_t size() const override { return std::ssize(pairs_); }
@@ -218,13 +219,32 @@ class MaskSource final : public MaskedSource {
       numbers = decode_index_image(bytes, name);
     } catch (const Error&) {
       if (image_info(bytes, name).format == "jpeg" || is_gray(decode_image(bytes, name))) throw;
-      if (!layout_.colour_fault.empty())
-        fail(name, ": has colours, which are not read: ", layout_.colour_fault);
-      fail(name, ": has colours, must have one number a pixel, or the colour of each class in ",
-           class_folders(layout_)[0],
-           "/labelmap.txt ('cat:128,0,0::' a line) or class_dict.csv (name,r,g,b)");
+      fail(colours_refused(name));
     }
     return classes_of(numbers, name);
+  }
+
+  // Returns why a mask with colours is not read, and what would be right.
+  std::string colours_refused(const std::string& name) const {
+    if (!layout_.colour_fault.empty())
+      return text(name, ": has colours, which are not read: ", layout_.colour_fault);
+    return text(name, ": has colours, must have one number a pixel, or the colour of each class in ",
+                class_folders(layout_)[0],
+                "/labelmap.txt ('cat:128,0,0::' a line) or class_dict.csv (name,r,g,b)");
+  }
+
+  // Adds a problem if the first mask has colours without classes: so do the others. A broken mask is none here.
+  void find_colours() {
+    if (pairs_.empty() || !layout_.colours.empty()) return;
+    const std::string name = printable(pairs_[0].mask, kMostNameBytes);
+    try {
+      const std::vector<std::byte> bytes = read_file(pairs_[0].mask, kMaxPictureBytes);
+      const Image rgb = decode_image(bytes, name);
+      if (image_info(bytes, name).format != "jpeg" && form_of(bytes, rgb, name) == PixelForm::colours &&
+          !is_gray(rgb))
+        problems_.add(colours_refused(name));
+    } catch (const Error&) {
+    }
   }
 
   // Returns the class of each pixel, or kIgnoredPixel. Throws an error that lists invalid values.
