@@ -177,6 +177,18 @@ void guard_outputs(const std::vector<std::string>& inputs, const std::vector<Out
   for (const OutputPlace& output : outputs) guard_output(output);
 }
 
+void require_apart(const std::string& output, const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    std::error_code error;
+    const fs::path folder = fs::canonical(set, error), place = fs::weakly_canonical(output, error);
+    if (error || !fs::is_directory(folder, error)) continue;
+    const fs::path name = place.lexically_relative(folder);
+    if (!name.empty() && *name.begin() != ".." && *name.begin() != ".")
+      fail_usage("the output '", output, "' of --output would be a part of the input '", set,
+                 "': name a folder outside of it");
+  }
+}
+
 bool names_output_file(const std::string& option, const std::string& out, int64_t images,
                        const std::vector<std::string>& endings) {
   std::error_code error;

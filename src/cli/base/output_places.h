@@ -29,6 +29,10 @@ void guard_outputs(const std::vector<std::string>& inputs, const std::vector<Out
 // Adds an output of the same command, with a name that follows from other options.
 void guard_output(const OutputPlace& output);
 
+// Throws a usage error if the folder of --output would be inside the folder of the set that it is made of: it would become a
+// part of that set.
+void require_apart(const std::string& output, const std::vector<std::string>& sets);
+
 // True if OUT is a file, with a writable ending (".png"); false for a folder, or an existing folder of any
 // name. Throws a usage error for a file with several images, for another image ending, or if the folder is a
 // file or below one.

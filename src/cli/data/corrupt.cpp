@@ -72,6 +72,7 @@ std::vector<std::string> parse_corruptions(const std::string& list) {
 
 void corrupt(const CorruptOptions& asked) {
   CorruptOptions options = asked;
+  require_apart(options.corrupt.output, {options.source.path, options.source.val_path});
   set_num_threads(static_cast<int>(options.threads));
   options.corrupt.corruptions = parse_corruptions(options.corruptions);
   options.corrupt.severities = parse_severities(options.severities);

@@ -261,6 +261,7 @@ struct PackOptions : DataOptions {
 };
 
 void pack(const PackOptions& options) {
+  require_apart(options.pack.output, {options.source.path, options.source.val_path});
   set_num_threads(static_cast<int>(options.threads));
   Watch watch("pack");
   const data::PackReport report = data::pack_data(options.source, options.pack, watch.callback());

@@ -221,6 +221,7 @@ void print_encoded(const DataEncodeOptions& options, const data::LatentInfo& inf
 // gets its final name.
 void encode(const DataEncodeOptions& options) {
   if (std::filesystem::exists(options.out)) fail_usage("'", options.out, "' exists: name a new folder");
+  require_apart(options.out, {options.source.path, options.source.val_path});
   const int workers = train::use_threads_for_walk(options.threads);
   const data::OpenSplits splits = open_images(options);
   train::OpenedCodec opened = train::open_codec(options.weights);
