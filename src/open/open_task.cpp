@@ -48,6 +48,7 @@ std::string weights_file_of(const std::string& path, bool raw) {
     return checkpoint.weights_path(averaged ? kEmaFile : kWeightsFile);
   }
   if (!raw) {
+    refuse_broken_links(path);
     for (const char* name : {"model.safetensors", "model.safetensors.index.json", "best.safetensors",
                              "best.safetensors.index.json"})
       if (file_exists(path + "/" + name)) return path + "/" + name;

@@ -337,11 +337,19 @@ TEST_F(WeightsTest, ARepositoryOfTheHubsCacheIsOpened) {
     write_text_atomic(path(text("cache/snapshots/", commit, "/model.safetensors")), "x");
   }
   make_directories(path("cache/refs"));
-  EXPECT_NE(error_of([&] { weights_file_of(path("cache")); }).find("holds no weights"), std::string::npos);
+  EXPECT_EQ(error_of([&] { weights_file_of(path("cache")); }),
+            text("'", path("cache"),
+                 "' has 2 snapshots and no refs/main that names one of them: give one, such as '",
+                 path("cache/snapshots/0a1b"), "'"));
   write_text_atomic(path("cache/refs/main"), "2c3d\n");
   EXPECT_EQ(weights_file_of(path("cache")), path("cache/snapshots/2c3d/model.safetensors"));
   std::filesystem::remove_all(path("cache/snapshots/2c3d"));
   EXPECT_EQ(weights_file_of(path("cache")), path("cache/snapshots/0a1b/model.safetensors"));
+  std::filesystem::create_symlink("../../blobs/77", path("cache/snapshots/0a1b/config.json"));
+  EXPECT_EQ(
+      error_of([&] { weights_file_of(path("cache")); }),
+      text("'", path("cache/snapshots/0a1b/config.json"), "' is a link to '",
+           path("cache/snapshots/0a1b/../../blobs/77"), "', which does not exist: fetch the file again"));
 }
 
 // torchvision's layer scales are [dim, 1, 1].

@@ -67,8 +67,12 @@ class Descriptor {
 
 int open_to_read(const std::string& path, int more_flags = 0) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | more_flags);
-  if (fd < 0) fail("cannot open '", path, "': ", reason(errno));
-  return fd;
+  if (fd >= 0) return fd;
+  const int error = errno;
+  std::error_code ignored;
+  if (error == ENOENT && std::filesystem::is_symlink(path, ignored))
+    fail("cannot open '", path, "': it is a link to '", behind_links(path), "', which does not exist");
+  fail("cannot open '", path, "': ", reason(error));
 }
 
 struct stat status_of(int fd, const std::string& path) {

@@ -56,6 +56,10 @@ TEST_F(FileTest, ErrorsNameThePathAndTheReason) {
   write_text_atomic(path("f"), "12345");
   EXPECT_EQ(error_of([&] { MappedFile{path("none")}; }),
             "cannot open '" + path("none") + "': No such file or directory");
+  std::filesystem::create_symlink("none", path("link"));
+  EXPECT_EQ(
+      error_of([&] { read_file(path("link")); }),
+      "cannot open '" + path("link") + "': it is a link to '" + path("none") + "', which does not exist");
   EXPECT_EQ(error_of([&] { read_file(path("f/x")); }), "cannot open '" + path("f/x") + "': Not a directory");
   EXPECT_EQ(error_of([&] { MappedFile{folder()}; }), "'" + folder() + "' is a directory, must be a file");
   EXPECT_EQ(error_of([&] { read_text(folder()); }), "'" + folder() + "' is a directory, must be a file");

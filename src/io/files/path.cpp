@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -37,12 +38,32 @@ std::string snapshot_in(const std::string& path) {
     if (const fs::path named = all / std::string(trim(read_text(main, 256))); fs::is_directory(named, error))
       return named.string();
   std::vector<fs::path> found(fs::directory_iterator(all, error), fs::directory_iterator());
-  return found.size() == 1 ? found[0].string() : "";
+  if (found.size() == 1) return found[0].string();
+  if (found.size() < 2 || !fs::is_directory(fs::path(path) / "refs", error)) return "";
+  std::ranges::sort(found);
+  fail_usage("'", printable(path), "' has ", found.size(),
+             " snapshots and no refs/main that names one of them: give one, such as '",
+             printable(found[0].string()), "'");
+}
+
+void refuse_broken_links(const std::string& folder) {
+  namespace fs = std::filesystem;
+  constexpr std::array kRead = {".json", ".safetensors", ".bin", ".model", ".txt", ".pt", ".pth"};
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& link = entry->path();
+    if (entry->is_symlink(ignored) && !fs::exists(link, ignored) &&
+        std::ranges::count(kRead, lower(link.extension().string())) > 0)
+      fail("'", printable(link.string()), "' is a link to '", printable(behind_links(link.string())),
+           "', which does not exist: fetch the file again");
+  }
 }
 
 std::string without_cache(const std::string& path) {
   std::string folder = snapshot_in(path);
-  return folder.empty() ? path : folder;
+  if (folder.empty()) folder = path;
+  refuse_broken_links(folder);
+  return folder;
 }
 
 std::string portable_path(std::string path) {

@@ -14,9 +14,11 @@ std::string behind_links(const std::string& path);
 std::string portable_path(std::string path);
 
 // Returns the folder of the files in a repository of a hub's cache: that of refs/main, or the only one. Returns ""
-// for any other path.
+// for any other path. Throws a usage error if there are several and refs/main names none of them.
 std::string snapshot_in(const std::string& path);
-// Returns the same, or `path` if that is "".
+// Throws an error that names the first file of a model or tokeniser in the folder that is a link to no file.
+void refuse_broken_links(const std::string& folder);
+// Returns the folder of snapshot_in(), or `path` if that is "". Refuses broken links in it.
 std::string without_cache(const std::string& path);
 
 // Throws a usage error for https://…, hf-hub:… and similar; accepts any other path.
