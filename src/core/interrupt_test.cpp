@@ -23,7 +23,7 @@ int exit_code_of(const Body& body) {
 }
 
 TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EQ(exit_code_of([&] {
                 catch_interrupts();
                 const Interruptible stretch;
@@ -45,7 +45,7 @@ TEST(Interrupt, TheFirstSignalIsAFlagAndTheSecondEndsTheProcess) {
 }
 
 TEST(Interrupt, WhereNobodyAsksASignalEndsTheProcess) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EQ(exit_code_of([&] {
                 catch_interrupts();
                 ::raise(signal);
@@ -65,6 +65,25 @@ TEST(Interrupt, WhereNobodyAsksASignalEndsTheProcess) {
               }),
               -signal);
   }
+}
+
+TEST(Interrupt, ASignalThatEndsTheProcessIsNamedInALine) {
+  EXPECT_EXIT(
+      {
+        catch_interrupts();
+        ::raise(SIGTERM);
+      },
+      testing::KilledBySignal(SIGTERM), "^tessera: ended by SIGTERM\n$");
+}
+
+TEST(Interrupt, AnIgnoredHangUpStaysIgnored) {
+  EXPECT_EQ(exit_code_of([] {
+              ::signal(SIGHUP, SIG_IGN);
+              catch_interrupts();
+              ::raise(SIGHUP);
+              return interrupted() ? 1 : 0;
+            }),
+            0);
 }
 
 TEST(Interrupt, AFileThatMayNotGrowIsAnErrorNotASignal) {
