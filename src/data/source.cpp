@@ -52,6 +52,9 @@ std::vector<SourceKind>& kinds() {
       {"Pascal VOC", "a folder with Annotations/*.xml and JPEGImages/", is_voc_path, open_voc},
       {"YOLO", "data.yaml, or a folder with it or with images/, labels/*.txt and classes.txt", is_yolo_path,
        open_yolo},
+      {"labelme", "a folder of images with labelme's JSON files", is_labelme_path, open_labelme},
+      {"mask files", "a folder with ID/images/ID.png and ID/masks/*.png", is_mask_files_path,
+       open_mask_files},
       {"metadata objects", "a folder of images with metadata.jsonl that has objects",
        is_metadata_objects_path, open_metadata_objects},
       {"metadata", "a folder of images with metadata.csv or metadata.jsonl, or with train.csv and val.csv",
@@ -81,7 +84,8 @@ std::string set_inside(const std::string& path) {
   if (path.empty() || !std::filesystem::is_directory(path, error)) return path;
   const auto is_set = [](const std::string& folder) {
     return is_coco_path(folder) || is_coco_captions_path(folder) || is_masks_path(folder) ||
-           is_voc_path(folder) || is_yolo_path(folder);
+           is_voc_path(folder) || is_yolo_path(folder) || is_labelme_path(folder) ||
+           is_mask_files_path(folder);
   };
   const std::string found = folder_below(path, is_set, false);
   return found.empty() ? path : found;

@@ -36,6 +36,8 @@ bool is_shapes_objects_path(const std::string& path);
 bool is_coco_path(const std::string& path);
 bool is_voc_path(const std::string& path);
 bool is_yolo_path(const std::string& path);
+bool is_labelme_path(const std::string& path);
+bool is_mask_files_path(const std::string& path);
 bool is_shapes_path(const std::string& path);
 bool is_folder_path(const std::string& path);
 bool is_metadata_path(const std::string& path);
@@ -55,6 +57,8 @@ std::unique_ptr<Source> open_shapes_objects(const SourceConfig& config, Split sp
 std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_voc(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_labelme(const SourceConfig& config, Split split);
+std::unique_ptr<Source> open_mask_files(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_shapes(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_folder(const SourceConfig& config, Split split);
 std::unique_ptr<Source> open_metadata(const SourceConfig& config, Split split);

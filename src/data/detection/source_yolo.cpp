@@ -1,5 +1,5 @@
-// Images with boxes or polygons as YOLO's programs read them: images/…/NAME.jpg, labels/…/NAME.txt, and the classes in
-// data.yaml or classes.txt.
+// Images with boxes or polygons as YOLO's programs read them: images/…/NAME.jpg, labels/…/NAME.txt, or both in the folder of each
+// split, and the classes in data.yaml or classes.txt.
 //
 // A line of a label file is `class x y width height`: the box's centre and size as fractions of the image's
 // width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. If data.yaml has `kpt_shape`, key
@@ -185,6 +185,44 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
           .images = (own.empty() ? images : images / own).string(),
           .classes = classes_in_list(list),
           .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
+}
+
+// Returns the folder of a split with images/ and labels/ in it, "" without one.
+std::string split_around(const std::string& path, Split split) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (folder_there(entry->path() / "images") && split_of_name(entry->path().filename().string()) == split &&
+        holds_labels(entry->path() / "labels"))
+      folders.push_back(entry->path().filename().string());
+  return split_folder(folders, split, path);
+}
+
+// The folders of splits with images/ and labels/ in them, and the list of classes next to them or in that of training.
+struct SplitsAround {
+  std::string train, held_out, list;
+};
+
+SplitsAround splits_around(const std::string& path) {
+  SplitsAround found{split_around(path, Split::train), split_around(path, Split::validation),
+                     class_list_of(path)};
+  if (found.list.empty() && !found.train.empty())
+    found.list = class_list_of((fs::path(path) / found.train).string());
+  return found;
+}
+
+bool has_splits_around(const std::string& path) {
+  const SplitsAround found = splits_around(path);
+  return !found.list.empty() && !(found.train.empty() && found.held_out.empty());
+}
+
+YoloSplit split_by_outer_folders(const SourceConfig& config, Split split, const std::string& path) {
+  const SplitsAround found = splits_around(path);
+  const bool held = found.train.empty() || (split == Split::validation && !found.held_out.empty());
+  return {.root = path,
+          .images = (fs::path(path) / (held ? found.held_out : found.train) / "images").string(),
+          .classes = classes_in_list(config.class_names.empty() ? found.list : config.class_names),
+          .by_share = (found.held_out.empty() || found.train.empty()) && config.val_path.empty()};
 }
 
 // Adds the paths of the images of a folder, or those in a list, relative to its folder.
@@ -376,7 +414,7 @@ bool is_yolo_path(const std::string& path) {
     if (yaml == path) return true;
     return has_key(read_text(yaml), "names:");
   }
-  if (has_darknet_lists(path)) return true;
+  if (has_darknet_lists(path) || has_splits_around(path)) return true;
   return folder_there(fs::path(path) / "images") && !class_list_of(path).empty() &&
          holds_labels(fs::path(path) / "labels");
 }
@@ -386,6 +424,7 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
   const std::string yaml = yaml_of(path);
   YoloSplit own = !yaml.empty()             ? split_by_yaml(config, split, yaml)
                   : has_darknet_lists(path) ? split_by_lists(config, split, path)
+                  : has_splits_around(path) ? split_by_outer_folders(config, split, path)
                                             : split_by_folders(config, split, path);
   CocoFile file;
   for (size_t i = 0; i < own.classes.names.size(); ++i)
