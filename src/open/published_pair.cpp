@@ -51,6 +51,10 @@ struct TransformersPair {
 models::TowerHints hints_of_config(const Value& config, const std::string& where) {
   std::vector<std::string> unread;  // sizes, which the tensors show too, and settings of training
   const auto pair = read_published<TransformersPair>(config, where, unread);
+  if (pair.model_type == "siglip2")
+    fail_usage(where,
+               ": model_type is siglip2, whose images keep their aspect (NaFlex), must be clip or siglip; "
+               "SigLIP 2 with images of one size has the model_type siglip");
   const TransformersTower &image = pair.vision_config, &text = pair.text_config;
   models::TowerHints hints;
   hints.image_heads = image.num_attention_heads, hints.text_heads = text.num_attention_heads;

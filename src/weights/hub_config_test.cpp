@@ -130,6 +130,9 @@ TEST_F(HubConfigTest, ClassifiersOfTransformersAreSettings) {
   EXPECT_TRUE(swin.multi_label);
   EXPECT_EQ(*of("BeitForImageClassification", R"("use_mean_pooling": false)").settings.find("global_pool"),
             Value("token"));
+  const HubConfig pool = of("PoolFormerForImageClassification", R"("use_layer_scale": false)");
+  EXPECT_EQ(*pool.settings.find("form"), Value("published"));
+  EXPECT_EQ(*pool.settings.find("init_values"), Value(0.0));
   EXPECT_EQ(*of("ResNetForImageClassification", R"("downsample_in_bottleneck": true)")
                  .settings.find("stride_first"),
             Value(true));
@@ -209,6 +212,8 @@ TEST_F(HubConfigTest, WhatNoClassifierHereComputesIsRefusedByName) {
   };
   EXPECT_EQ(refused("ResNetForImageClassification", R"("hidden_act": "gelu")"),
             "hidden_act is gelu, must be relu");
+  EXPECT_EQ(refused("PoolFormerForImageClassification", R"("strides": [4, 2, 2, 1])"),
+            "strides is [4, 2, 2, 1], must be [4, 2, 2, 2]");
   EXPECT_EQ(refused("ResNetForImageClassification", R"("downsample_in_first_stage": true)"),
             "downsample_in_first_stage is true, must be false");
   EXPECT_EQ(refused("ViTForImageClassification", R"("image_size": [32, 48])"),

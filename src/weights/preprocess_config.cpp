@@ -40,7 +40,7 @@ struct ProcessorConfig {
     v("rescale_factor", rescale_factor, "of bytes");
     v("image_mean", image_mean, "per channel");
     v("image_std", image_std, "per channel");
-    v("crop_pct", crop_pct, above_to(0, 16), "ConvNeXt: the short side becomes size / crop_pct");
+    v("crop_pct", crop_pct, above_to(0, 16), "ConvNeXt, PoolFormer: the short side becomes size / crop_pct");
   }
 };
 
@@ -88,12 +88,22 @@ std::string processor_class(const Value& tree, const Value& model) {
       const std::string& whole = name->as_string();
       return whole.substr(0, std::min(whole.find("ImageProcessor"), whole.find("FeatureExtractor")));
     }
-  static const std::map<std::string, std::string> of_models = {
-      {"vit", "ViT"},           {"vit_msn", "ViT"},         {"swin", "ViT"},
-      {"deit", "DeiT"},         {"beit", "Beit"},           {"data2vec-vision", "Beit"},
-      {"convnext", "ConvNext"}, {"convnextv2", "ConvNext"}, {"resnet", "ConvNext"},
-      {"clip", "CLIP"},         {"siglip", "Siglip"},       {"llava", "Llava"},
-      {"dinov2", "Bit"},        {"vit_mae", "ViT"},         {"clip_vision_model", "CLIP"}};
+  static const std::map<std::string, std::string> of_models = {{"vit", "ViT"},
+                                                               {"vit_msn", "ViT"},
+                                                               {"swin", "ViT"},
+                                                               {"deit", "DeiT"},
+                                                               {"beit", "Beit"},
+                                                               {"data2vec-vision", "Beit"},
+                                                               {"convnext", "ConvNext"},
+                                                               {"convnextv2", "ConvNext"},
+                                                               {"resnet", "ConvNext"},
+                                                               {"clip", "CLIP"},
+                                                               {"siglip", "Siglip"},
+                                                               {"llava", "Llava"},
+                                                               {"dinov2", "Bit"},
+                                                               {"vit_mae", "ViT"},
+                                                               {"clip_vision_model", "CLIP"},
+                                                               {"poolformer", "PoolFormer"}};
   const Value* type = model.find("model_type");
   const auto found = type && type->is_string() ? of_models.find(type->as_string()) : of_models.end();
   return found == of_models.end() ? "" : found->second;
@@ -111,6 +121,9 @@ ProcessorConfig defaults_of(const std::string& processor) {
     config.size = processor == "ConvNext" ? edge(384) : square(processor == "DeiT" ? 256 : kUsual);
     config.do_center_crop = processor == "DeiT";
     if (processor == "ViT") config.resample = 2;
+  } else if (processor == "PoolFormer") {
+    config.size = edge(kUsual);
+    config.do_center_crop = true, config.crop_pct = 0.9;
   } else if (processor == "CLIP" || processor == "Bit" || processor == "Llava") {
     config.image_mean = kClipMean;
     config.image_std = kClipStd;
@@ -195,6 +208,8 @@ Value keys_of(const ProcessorConfig& config, const std::string& type, const std:
   Value keys;
   int64_t side = size.side, resized = size.side;
   std::string mode = size.shortest ? "center" : "squash";
+  if (type == "PoolFormer")  // the side of a square is the short side too
+    resized = static_cast<int64_t>(static_cast<double>(side) / config.crop_pct), mode = "center";
   if (type.starts_with("ConvNext") && size.shortest && !config.do_center_crop) {
     constexpr int64_t kWarped = 384;  // from this side on, images are stretched
     if (side >= kWarped) mode = "squash";

@@ -25,7 +25,9 @@ struct ImageConfig {
   bool qkv_bias = true, use_absolute_embeddings = false, use_absolute_position_embeddings = false;
   bool use_relative_position_bias = false, use_shared_relative_position_bias = false;
   bool use_mean_pooling = true, downsample_in_first_stage = false, downsample_in_bottleneck = false;
-  bool use_swiglu_ffn = false;
+  bool use_swiglu_ffn = false, use_layer_scale = true;
+  int64_t pool_size = 3;
+  Value patch_sizes = {}, strides = {}, padding = {};
   bool has_head = false;  // by the class, no key
 
   template <class V>
@@ -46,7 +48,7 @@ struct ImageConfig {
     v("embed_dim", embed_dim, between(1, 65536), "Swin: width of the first stage");
     v("num_heads", num_heads, between(1, 1024), "Swin: heads of a stage");
     v("window_size", window_size, between(1, 128), "Swin: cells along a side");
-    v("mlp_ratio", mlp_ratio, above_to(0, 64), "Swin, DINOv2: hidden width by width");
+    v("mlp_ratio", mlp_ratio, above_to(0, 64), "Swin, DINOv2, PoolFormer: hidden width by width");
     v("use_absolute_embeddings", use_absolute_embeddings, "Swin: learned positions");
     v("depths", depths, between(1, 1024), "blocks of a stage");
     v("hidden_sizes", hidden_sizes, between(1, 65536), "widths of stages");
@@ -60,55 +62,29 @@ struct ImageConfig {
     v("use_shared_relative_position_bias", use_shared_relative_position_bias, "BEiT: one table");
     v("use_mean_pooling", use_mean_pooling, "BEiT: mean of patches instead of the class token");
     v("layerscale_value", layerscale_value, "DINOv2: first value of LayerScale");
+    v("pool_size", pool_size, between(1, 31), "PoolFormer: side of the window");
+    v("use_layer_scale", use_layer_scale, "PoolFormer");
+    v("patch_sizes", patch_sizes, "PoolFormer: kernels between stages");
+    v("strides", strides, "PoolFormer");
+    v("padding", padding, "PoolFormer");
     v("use_swiglu_ffn", use_swiglu_ffn, "DINOv2: gated MLPs");
     v("num_register_tokens", num_register_tokens, between(0, 1024), "DINOv2 with registers");
   }
 };
 
 // Keys of training, of other heads, and those that repeat others.
-constexpr std::array kUnusedKeys = {"model_type",
-                                    "label2id",
-                                    "num_labels",
-                                    "num_stages",
-                                    "num_layers",
-                                    "stage_names",
-                                    "out_features",
-                                    "out_indices",
-                                    "reshape_hidden_states",
-                                    "transformers_version",
-                                    "torch_dtype",
-                                    "dtype",
-                                    "_name_or_path",
-                                    "_commit_hash",
-                                    "initializer_range",
-                                    "hidden_dropout_prob",
-                                    "attention_probs_dropout_prob",
-                                    "drop_path_rate",
-                                    "encoder_stride",
-                                    "path_norm",
-                                    "pooler_act",
-                                    "pooler_output_size",
-                                    "use_mask_token",
-                                    "mask_ratio",
-                                    "norm_pix_loss",
-                                    "decoder_num_attention_heads",
-                                    "decoder_hidden_size",
-                                    "decoder_num_hidden_layers",
-                                    "decoder_intermediate_size",
-                                    "apply_layernorm",
-                                    "projection_dim",
-                                    "attention_dropout",
-                                    "initializer_factor",
-                                    "vocab_size",
-                                    "pool_scales",
-                                    "use_auxiliary_head",
-                                    "auxiliary_loss_weight",
-                                    "auxiliary_channels",
-                                    "auxiliary_num_convs",
-                                    "auxiliary_concat_input",
-                                    "semantic_loss_ignore_index",
-                                    "add_fpn",
-                                    "vision_use_head"};
+// clang-format off
+constexpr std::array kUnusedKeys = {
+    "model_type", "label2id", "num_labels", "num_stages", "num_encoder_blocks", "stride", "num_layers",
+    "stage_names", "out_features", "out_indices", "reshape_hidden_states", "transformers_version",
+    "torch_dtype", "dtype", "_name_or_path", "_commit_hash", "initializer_range", "hidden_dropout_prob",
+    "attention_probs_dropout_prob", "drop_path_rate", "encoder_stride", "path_norm", "pooler_act",
+    "pooler_output_size", "use_mask_token", "mask_ratio", "norm_pix_loss", "decoder_num_attention_heads",
+    "decoder_hidden_size", "decoder_num_hidden_layers", "decoder_intermediate_size", "apply_layernorm",
+    "projection_dim", "attention_dropout", "initializer_factor", "vocab_size", "pool_scales",
+    "use_auxiliary_head", "auxiliary_loss_weight", "auxiliary_channels", "auxiliary_num_convs",
+    "auxiliary_concat_input", "semantic_loss_ignore_index", "add_fpn", "vision_use_head"};
+// clang-format on
 
 [[noreturn]] void refuse_key(const std::string& where, const char* key, const std::string& is,
                              const std::string& must) {
@@ -302,6 +278,26 @@ Value resnet_keys(const ImageConfig& config, const std::string& where) {
   return settings;
 }
 
+// The sizes of the convolutions between stages are those of the paper.
+Value poolformer_keys(const ImageConfig& config, const std::string& where) {
+  require_activation(config, "gelu", where);
+  const auto usual = [&](const char* key, const Value& given, int64_t first, int64_t later) {
+    Value::Array must = {first};
+    must.resize(std::max<size_t>(1, config.depths.size()), later);
+    const bool absent = given.is_table() && given.as_table().empty();
+    if (!absent && given != Value(must)) refuse_key(where, key, toml_text(given), toml_text(Value(must)));
+  };
+  usual("patch_sizes", config.patch_sizes, 7, 3);
+  usual("strides", config.strides, 4, 2);
+  usual("padding", config.padding, 2, 1);
+  Value settings = stage_keys(config);
+  settings.set("mlp_ratio", config.mlp_ratio);
+  settings.set("pool_size", config.pool_size);
+  settings.set("init_values", config.use_layer_scale ? std::max(0.0, config.layer_scale_init_value) : 0.0);
+  settings.set("form", "published");
+  return settings;
+}
+
 // A class without its ending (`full`, or "Model"); its `model_type`, its family, and how its
 // configuration is read.
 struct Kind {
@@ -343,6 +339,11 @@ const std::vector<Kind>& image_kinds() {
       {"Swin", "swin", "swin", swin_keys, {.patch_size = 4, .depths = {2, 2, 6, 2}, .layer_norm_eps = 1e-5}},
       {"ConvNext", "convnext", "convnext", convnext_keys, convnext(1e-6)},
       {"ConvNextV2", "convnextv2", "convnext", convnextv2_keys, convnext(0)},
+      {"PoolFormer",
+       "poolformer",
+       "poolformer",
+       poolformer_keys,
+       {.depths = {2, 2, 6, 2}, .hidden_sizes = {64, 128, 320, 512}, .layer_scale_init_value = 1e-5}},
       {"ResNet",
        "resnet",
        "resnet",

@@ -17,6 +17,20 @@ NameRows poolformer_sail() {
                         {"**", "**"}})});
 }
 
+NameRows poolformer_transformers() {
+  return joined({below("poolformer.encoder.", "",
+                       {{"patch_embeddings.0.projection.*", "stem.conv.*"},
+                        {"patch_embeddings.{}.projection.*", "stages.{}.downsample.conv.*"}}),
+                 below("poolformer.encoder.block.{}.{}.", "stages.{}.blocks.{}.",
+                       {{"before_norm.*", "norm1.*"},
+                        {"after_norm.*", "norm2.*"},
+                        {"output.conv1.*", "mlp.fc1.*"},
+                        {"output.conv2.*", "mlp.fc2.*"},
+                        {"layer_scale_1", "layer_scale1.scale"},
+                        {"layer_scale_2", "layer_scale2.scale"}}),
+                 {{"norm.*", "head.norm.*"}, {"classifier.*", "head.fc.*"}}});
+}
+
 // The authors' files contain a mask that follows from the prefix.
 NameRows aim_apple() {
   return joined(
@@ -55,7 +69,9 @@ NameRows igpt_transformers() {
 }  // namespace
 
 std::vector<NameTable> baseline_names() {
-  return {{"sail", "poolformer", poolformer_sail()}, {"apple", "aim", aim_apple()}};
+  return {{"sail", "poolformer", poolformer_sail()},
+          {"transformers", "poolformer", poolformer_transformers()},
+          {"apple", "aim", aim_apple()}};
 }
 
 std::vector<NameTable> scan_names() {
