@@ -13,6 +13,7 @@
 #include "core/threads.h"
 #include "data/base/annotations.h"
 #include "data/base/info.h"
+#include "data/base/source_kinds.h"
 #include "data/transforms/mask_labels.h"
 #include "data/transforms/transform.h"
 #include "io/images/image.h"
@@ -215,6 +216,9 @@ class SetCheck {
       splits_.validation.reset();
     if (splits_.validation) annotations_[1] = splits_.validation->annotations();
     compare_splits();
+    const bool whole = config_.val_share == 0 || (annotations_[0] && annotations_[0]->one_split());
+    if (splits_.train && !splits_.validation && splits_.errors.empty() && !whole)
+      report_.warnings.add(path_of(config_, Split::validation) + " has no validation images");
     for (std::string& line : set_warnings(splits_.train.get(), splits_.validation.get()))
       report_.warnings.add(std::move(line));
     for (const auto& one : annotations_)

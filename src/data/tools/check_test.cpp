@@ -123,6 +123,19 @@ TEST(CheckData, WhatBothSplitsSayStandsOnce) {
   EXPECT_EQ(report.problems(), 1);
 }
 
+TEST(CheckData, FoldersForValidationWithoutImagesAreNamed) {
+  const TemporaryFolder folder;
+  for (const char* name : {"train/a/x.png", "train/b/x.png"}) folder.write(name, plain_png(8, 8, 1));
+  std::filesystem::create_directories(folder.path("val/a"));
+  const auto has_line = [&](double share) {
+    const std::vector<std::string> lines =
+        check_data({.path = folder.path(), .val_share = share}).warnings.lines;
+    return std::ranges::count(lines, folder.path() + " has no validation images");
+  };
+  EXPECT_EQ(has_line(0.1), 1);
+  EXPECT_EQ(has_line(0), 0);
+}
+
 TEST(CheckData, ASetThatCannotBeOpenedIsAProblemNotAThrow) {
   const TemporaryFolder folder;
   const CheckReport report = check_data({.path = folder.write("l.csv", "a,b,c\n")});
