@@ -53,7 +53,7 @@ models::TowerHints hints_of_config(const Value& config, const std::string& where
   const auto pair = read_published<TransformersPair>(config, where, unread);
   if (pair.model_type == "siglip2")
     fail_usage(where,
-               ": model_type is siglip2, whose images keep their aspect (NaFlex), must be clip or siglip; "
+               ": model_type is siglip2 (NaFlex: images keep their aspect), must be clip or siglip; "
                "SigLIP 2 with images of one size has the model_type siglip");
   const TransformersTower &image = pair.vision_config, &text = pair.text_config;
   models::TowerHints hints;
