@@ -1,8 +1,8 @@
-"""Folders written by timm's and transformers' own `save`, opened here: the largest difference of the top-5 probabilities.
+"""Folders written by timm's, transformers' and OpenCLIP's own `save`, opened here: the largest difference of the top-5 probabilities.
 
     python bench/published_folders.py --program build/tessera [--only NAME] [--keep FOLDER]
 
-Needs a Python with torch, timm, transformers and Pillow (TESSERA_PEER_PYTHON of the other benchmarks). Weights are random, with
+Needs a Python with torch, timm, transformers, open_clip and Pillow (TESSERA_PEER_PYTHON of the other benchmarks). Weights are random, with
 heads that make the classes differ. Prints a Markdown table; the exit code is 1 if a difference exceeds 1e-4.
 `bench/tables published-folders docs/weights.md python bench/published_folders.py --program build/tessera` writes it into the page.
 """
@@ -62,9 +62,7 @@ TIMM = [
     ("swin_window4", "swin_tiny_patch4_window7_224", {"window_size": 4, "img_size": 128}, {}),
     ("twins_small", "twins_svt_small", {}, {}),
     ("twins_crop", "twins_svt_small", {}, {"crop_pct": 0.7, "interpolation": "bilinear"}),
-    ("eva02_tiny", "eva02_tiny_patch14_224", {}, {}),
     ("eva02_336", "eva02_tiny_patch14_224", {"img_size": 336}, {}),
-    ("poolformer_s12", "poolformer_s12", {}, {}),
     ("resnet18", "resnet18", {}, {}),
     ("resnet34_160", "resnet34", {}, {"input_size": (3, 160, 160)}),
     ("resnet50", "resnet50", {}, {"crop_pct": 0.875, "interpolation": "bilinear"}),
@@ -192,6 +190,11 @@ CLASSIFIERS = [
      {"class": "ConvNext", "size": {"shortest_edge": 96}}),
     ("hf_resnet_caffe", "ResNetForImageClassification", {**STAGES, "downsample_in_bottleneck": True},
      {"class": "ConvNext", "size": {"shortest_edge": 96}}),
+    ("hf_poolformer", "PoolFormerForImageClassification", STAGES,
+     {"class": "PoolFormer", "size": {"shortest_edge": 96}, "crop_size": {"height": 96, "width": 96}}),
+    ("hf_poolformer_unscaled", "PoolFormerForImageClassification",
+     {**STAGES, "use_layer_scale": False, "mlp_ratio": 2.0, "pool_size": 5},
+     {"class": "PoolFormer", "size": {"shortest_edge": 96}, "crop_pct": 0.7, "crop_size": {"height": 96, "width": 96}}),
     ("hf_dinov2", "Dinov2ForImageClassification", {**SMALL, "image_size": 96}, {"class": "Bit", **CROPPED}),
     ("hf_dinov2_swiglu", "Dinov2ForImageClassification",
      {**SMALL, "use_swiglu_ffn": True, "qkv_bias": False, "layerscale_value": 0.5}, {"class": "Bit", **CROPPED}),
@@ -271,6 +274,7 @@ TRANSFORMERS = [
     ("clip", "CLIP", {}, {}),
     ("clip_half", "CLIP", {"hidden_act": "gelu"}, {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}),
     ("clip_bilinear", "CLIP", {"layer_norm_eps": 1e-3}, {"resample": 2, "size": {"shortest_edge": 40}}),
+    ("metaclip2", "MetaClip2", {}, {}),
     ("siglip", "Siglip", {}, {}),
     ("siglip_unscaled", "Siglip", {}, {"rescale_factor": 1 / 127.5, "image_mean": [1.0] * 3, "image_std": [1.0] * 3}),
 ]
@@ -296,7 +300,8 @@ def transformers_case(case, folder, program, images):
                 parameter.normal_(std=0.12)
     sizes = {"size": {"height": 32, "width": 32}} if siglip else {
         "size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
-    prepare = getattr(transformers, f"{kind}ImageProcessorPil")(**{**sizes, **processor})
+    prepare = getattr(transformers, f"{'CLIP' if kind == 'MetaClip2' else kind}ImageProcessorPil")(
+        **{**sizes, **processor})
     words = tokeniser()
     for part in (model, prepare, words):
         part.save_pretrained(folder)
@@ -308,12 +313,55 @@ def transformers_case(case, folder, program, images):
             more = {} if siglip else {"attention_mask": ids["attention_mask"]}
             scores = model(pixel_values=pixels["pixel_values"], input_ids=ids["input_ids"],
                            **more).logits_per_image[0].softmax(-1)
-        given = [word for one in CLASSES for word in ("--class", one)]
-        found = json.loads(run(program, "zeroshot", image, "--weights", folder, *given, "--templates", "a {}", "--json",
-                               "--top", str(len(CLASSES))).splitlines()[0])
-        ours = {one["class"]: one["share"] for one in found["predictions"]}
-        worst = max(worst, difference(dict(zip(CLASSES, map(float, scores))), ours))
+        worst = max(worst, difference(dict(zip(CLASSES, map(float, scores))), zeroshot(program, image, folder)))
     return worst, "preprocessor_config.json"
+
+
+def zeroshot(program, image, folder, *more):
+    """The shares of the classes."""
+    given = [word for one in CLASSES for word in ("--class", one)]
+    found = json.loads(run(program, "zeroshot", image, "--weights", folder, *given, "--templates", "a {}", "--json",
+                           "--top", str(len(CLASSES)), *more).splitlines()[0])
+    return {one["class"]: one["share"] for one in found["predictions"]}
+
+
+# Name, architecture, settings of its towers, and those of the images.
+OPEN_CLIP = [
+    ("open_clip_vit", "ViT-B-32", {"layers": 2, "width": 64, "head_width": 32}, {}),
+    ("open_clip_quickgelu", "ViT-B-32-quickgelu", {"layers": 2, "width": 64, "head_width": 32}, {}),
+    ("open_clip_squash", "ViT-B-16", {"layers": 2, "width": 64, "head_width": 32, "image_size": 96},
+     {"resize_mode": "squash", "mean": (0.5,) * 3, "std": (0.5,) * 3}),
+    ("open_clip_resnet", "RN50", {"layers": [1, 1, 1, 1], "width": 32}, {}),
+]
+
+
+def open_clip_case(case, folder, program, images):
+    import open_clip
+    from open_clip.push_to_hf_hub import save_for_hf
+
+    name, architecture, vision, preprocess = case
+    torch.manual_seed(7)
+    config = open_clip.get_model_config(architecture)
+    config["embed_dim"] = 64
+    config["vision_cfg"].update(vision)
+    config["text_cfg"].update(layers=2, width=64, heads=2)
+    open_clip.factory._MODEL_CONFIGS[name] = config
+    model, _, prepare = open_clip.create_model_and_transforms(
+        name, **{f"image_{key}": value for key, value in preprocess.items()})
+    model.eval()
+    words = open_clip.get_tokenizer(name)
+    type(words).save_pretrained = lambda *_: None  # the vocabulary is a part of the package
+    save_for_hf(model, words, config, folder, safe_serialization=True)
+    vocabulary = pathlib.Path(open_clip.__file__).parent / "bpe_simple_vocab_16e6.txt.gz"
+    worst = 0
+    for image in images:
+        with torch.no_grad():
+            pixels = model.encode_image(prepare(Image.open(image).convert("RGB"))[None], normalize=True)
+            texts = model.encode_text(words([f"a {one}" for one in CLASSES]), normalize=True)
+            scores = (model.logit_scale.exp() * pixels @ texts.T).softmax(-1)[0]
+        ours = zeroshot(program, image, folder, "--tokenizer", vocabulary)
+        worst = max(worst, difference(dict(zip(CLASSES, map(float, scores))), ours))
+    return worst, "open_clip_config.json"
 
 
 def main():
@@ -330,7 +378,8 @@ def main():
         images = probes(root)
         for program, cases, check in (("timm", TIMM, timm_case), ("transformers", TRANSFORMERS, transformers_case),
                                       ("transformers", CLASSIFIERS, classifier_case),
-                                      ("transformers", ENCODERS, encoder_case)):
+                                      ("transformers", ENCODERS, encoder_case),
+                                      ("open_clip", OPEN_CLIP, open_clip_case)):
             for case in cases:
                 if options.only not in case[0]:
                     continue
@@ -342,7 +391,8 @@ def main():
                     print(refusal, file=sys.stderr)
                     worst, how = float("inf"), "refused"
                 failed = failed or worst > MOST
-                more = ", ".join(f"{key} {value}" for key, value in case[2].items() if key not in SHARED)
+                more = ", ".join(f"{key} {value}" for key, value in case[2].items()
+                                 if program != "transformers" or key not in SHARED)
                 print(f"| {case[0]} | {program} | {case[1]}{', ' if more else ''}{more} | {how} | {worst:.1e} |", flush=True)
                 if not options.keep:
                     shutil.rmtree(folder)

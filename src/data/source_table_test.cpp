@@ -101,6 +101,13 @@ TEST(Table, EverySeparatorIsRead) {
 }
 
 // As pandas, spreadsheets and Windows write them.
+TEST(Table, CommentsBeforeTheTitlesAreSkipped) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("t.csv", "# made by hand\n\n#2 of 3\nlabel,path\nx,a.png\ny,b.png\n");
+  const auto source = open_source({.path = path, .val_share = 0}, Split::train);
+  EXPECT_EQ(source->class_labels()->class_names(), (std::vector<std::string>{"x", "y"}));
+}
+
 TEST(Table, PathsAndNumbersOfOtherPrograms) {
   const TemporaryFolder folder;
   folder.write("images/a.png", "A");

@@ -27,11 +27,8 @@
 #include "weights/published_folder.h"
 
 namespace tessera::train {
-namespace {
 
 namespace fs = std::filesystem;
-
-}  // namespace
 
 std::string weights_file_of(const std::string& path, bool raw) {
   if (!fs::is_directory(path)) {
@@ -185,9 +182,11 @@ std::string infer_size_from_tensors(const WeightFile& file) {
 // registered size or of a model that `tessera convert` takes with a recipe.
 void refuse_unread_class(PublishedFolder& folder, const WeightFile& file) {
   const std::string name = unread_class(folder);
-  if (!name.empty() && is_language_model(file.path()))
-    fail_usage("'", file.path(), "' holds a ", printable(name),
-               ", a language model: `tessera chat` reads it");
+  const bool encoder = name.starts_with("Bert");
+  if (encoder || (!name.empty() && is_language_model(file.path())))
+    fail_usage("'", file.path(), "' holds a ", printable(name), ", ",
+               encoder ? "an encoder of texts: task bert begins with it (task.weights)"
+                       : "a language model: `tessera chat` reads it");
   if (!name.empty() && sizes_that_fit(file.tensors()).empty() && dense_heads(file).empty())
     fail_usage("'", file.path(), "' holds a ", printable(name), " (config.json next to it), must be one of ",
                readable_classes(), ", or weights with --model");

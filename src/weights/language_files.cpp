@@ -81,7 +81,15 @@ void begin_bert(models::Bert& bert, const WeightFile& file, const std::string& k
   const auto head = [](const std::string& name) {
     return name.starts_with("cls.") || name.starts_with("classifier.") || name.starts_with("bert.pooler.");
   };
-  load_language(bert, file, language_places(names, "bert", ""), notes, head, text("does not fit ", key));
+  std::vector<NamePlace> places = language_places(names, "bert", "");
+  const auto parameters = bert.named_parameters();
+  const torch::Tensor* classes = parameters.find("classifier.weight");
+  for (size_t i = 0; classes && i < places.size();
+       ++i)  // a head for another number of classes stays as drawn
+    if (const auto& shape = file.tensors()[i].shape;
+        places[i].ours.starts_with("classifier.") && !shape.empty() && shape[0] != classes->size(0))
+      places[i].ours.clear();
+  load_language(bert, file, places, notes, head, text("does not fit ", key));
 }
 
 std::vector<int64_t> end_tokens_of(const std::string& folder, const Value& config, int64_t vocabulary) {

@@ -88,7 +88,12 @@ class CsvReader {
 }  // namespace
 
 std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name) {
-  return CsvReader(content, separator, name).rows();
+  std::vector<CsvRow> rows = CsvReader(content, separator, name).rows();
+  const auto first = std::ranges::find_if(rows, [](const CsvRow& row) {
+    return row.fields.size() > 1 || !row.fields[0].starts_with('#');  // else a comment before the titles
+  });
+  if (first != rows.end()) rows.erase(rows.begin(), first);
+  return rows;
 }
 
 std::vector<CsvRow> counted_rows(const std::string& content) {

@@ -192,7 +192,8 @@ struct CsvRow {
 };
 
 // Parses CSV. Quoted fields may contain separators, line ends and doubled quotes. Lines end in LF or CRLF.
-// Blank lines, lines of separators alone and a byte order mark are skipped. If tabs or bars separate, a quote inside a field is part of the text.
+// Blank lines, lines of separators alone, comments (#) before the first row and a byte order mark are skipped.
+// If tabs or bars separate, a quote inside a field is part of the text.
 // Throws an Error with `name` and the line for a quote inside an unquoted field otherwise, text after a closing
 // quote, or a missing closing quote.
 std::vector<CsvRow> parse_csv(std::string_view content, char separator, const std::string& name);

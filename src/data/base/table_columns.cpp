@@ -354,9 +354,14 @@ TableColumns find_columns(const std::vector<CsvRow>& rows, const std::string& na
 
 namespace {
 
+// Returns the first line that is no comment.
 std::string_view first_line(std::string_view content) {
-  content.remove_prefix(std::min(content.find_first_not_of("\r\n"), content.size()));
-  return content.substr(0, content.find_first_of("\r\n"));
+  while (true) {
+    content.remove_prefix(std::min(content.find_first_not_of("\r\n"), content.size()));
+    const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
+    if (!line.starts_with('#') || line.find_first_of(",;\t|") != std::string_view::npos) return line;
+    content.remove_prefix(line.size());
+  }
 }
 
 std::vector<std::string> divided(std::string_view line, char separator) {
