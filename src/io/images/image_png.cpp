@@ -5,6 +5,7 @@
 
 #include <csetjmp>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -176,10 +177,11 @@ std::vector<std::byte> encode_png(const Image& image, int orientation) {
   header.height = static_cast<png_uint_32>(image.height);
   header.format = image.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
   png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(header);
-  std::vector<std::byte> bytes(size);
-  const int ok = png_image_write_to_memory(&header, bytes.data(), &size, 0, image.pixels.data(), 0, nullptr);
+  // Pages of the largest size that are not written take no memory.
+  const auto written = std::make_unique_for_overwrite<std::byte[]>(size);
+  const int ok = png_image_write_to_memory(&header, written.get(), &size, 0, image.pixels.data(), 0, nullptr);
   check(ok != 0, "cannot write PNG: ", header.message);
-  bytes.resize(size);
+  std::vector<std::byte> bytes(written.get(), written.get() + size);
   if (orientation != 1) insert_exif(bytes, orientation);
   return bytes;
 }

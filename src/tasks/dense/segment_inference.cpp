@@ -59,13 +59,26 @@ struct Band {
   void move_to(int from, int height) {
     for (torch::Tensor* rows : {&sum, &count}) {
       const int64_t kept = rows->size(2) - (from - top);
-      const torch::Tensor next = torch::zeros({1, rows->size(1), height, rows->size(3)}, rows->options());
-      next.narrow(2, 0, kept).copy_(rows->narrow(2, from - top, kept));
-      *rows = next;
+      const torch::Tensor last = rows->narrow(2, from - top, kept).clone();
+      if (rows->size(2) == height)
+        rows->zero_();
+      else
+        *rows = torch::zeros({1, rows->size(1), height, rows->size(3)}, rows->options());
+      rows->narrow(2, 0, kept).copy_(last);
     }
     top = from;
   }
 };
+
+// Writes the best classes of the band's first rows, a few rows at a time.
+void write_rows(const Band& band, int64_t rows, Image& mask, bool& finite) {
+  const int64_t step = std::max<int64_t>(1, kBandScores / (band.sum.size(1) * band.sum.size(3)));
+  for (int64_t first = 0; first < rows; first += step) {
+    const int64_t some = std::min(step, rows - first);
+    write_classes(band.sum.narrow(2, first, some) / band.count.narrow(2, first, some),
+                  band.top + static_cast<int>(first), mask, finite);
+  }
+}
 
 Band empty_band(const PixelModel& model, int height, int width) {
   const auto options =
@@ -97,8 +110,7 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
     if (!band.sum.defined()) {
       band = empty_band(model, height, picture.width);
     } else if (row.top > band.top) {  // rows above are finished
-      const int done = row.top - band.top;
-      write_classes(band.sum.narrow(2, 0, done) / band.count.narrow(2, 0, done), band.top, mask, finite);
+      write_rows(band, row.top - band.top, mask, finite);
       band.move_to(row.top, height);
     }
     while (first < end) {
@@ -116,7 +128,7 @@ Image in_bands(const PixelModel& model, const Image& picture, const SegmentInfer
       first = last;
     }
   }
-  write_classes(band.sum / band.count, band.top, mask, finite);
+  write_rows(band, band.sum.size(2), mask, finite);
   return mask;
 }
 
