@@ -47,6 +47,10 @@ void catch_interrupts() {
   sigaction(SIGHUP, nullptr, &hang_up);
   if (hang_up.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // nohup ignores it
   ::signal(SIGXFSZ, SIG_IGN);
+  sigset_t ends;  // which the front of the program blocked
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+  pthread_sigmask(SIG_UNBLOCK, &ends, nullptr);
 }
 
 bool interrupted() { return signals > 0; }

@@ -76,6 +76,19 @@ TEST(Interrupt, ASignalThatEndsTheProcessIsNamedInALine) {
       testing::KilledBySignal(SIGTERM), "^tessera: ended by SIGTERM\n$");
 }
 
+TEST(Interrupt, ASignalBeforeTheProgramIsLoadedEndsItWithALine) {
+  EXPECT_EXIT(
+      {
+        sigset_t ends;
+        sigemptyset(&ends);
+        sigaddset(&ends, SIGTERM);
+        ::sigprocmask(SIG_BLOCK, &ends, nullptr);
+        ::raise(SIGTERM);
+        catch_interrupts();
+      },
+      testing::KilledBySignal(SIGTERM), "^tessera: ended by SIGTERM\n$");
+}
+
 TEST(Interrupt, AnIgnoredHangUpStaysIgnored) {
   EXPECT_EQ(exit_code_of([] {
               ::signal(SIGHUP, SIG_IGN);

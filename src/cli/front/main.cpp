@@ -1,6 +1,7 @@
 // The program `tessera`: prints help, the version and completion scripts from a table, without loading LibTorch, and
 // becomes tessera-program, in the same folder, for everything else. tessera-program prints the same texts itself; the
 // build writes the table by running it.
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -61,6 +62,11 @@ int become_program(char** argv) {
   char* const folder_end = length > 0 ? std::strrchr(path, '/') : nullptr;
   if (folder_end) {
     std::strcpy(folder_end + 1, kProgram);
+    // A signal while the program is loaded waits until it can print a line, see catch_interrupts().
+    sigset_t ends;
+    sigemptyset(&ends);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+    sigprocmask(SIG_BLOCK, &ends, nullptr);
     execv(path, argv);
   }
   std::fprintf(stderr, "tessera: cannot start '%s': %s; it must be in the folder of this program\n",
