@@ -178,8 +178,10 @@ void guard_outputs(const std::vector<std::string>& inputs, const std::vector<Out
 }
 
 void require_apart(const std::string& output, const std::vector<std::string>& sets) {
-  for (const std::string& set : sets) {
+  for (const std::string& given : sets) {
     std::error_code error;
+    const bool is_path = fs::exists(given, error);
+    const std::string set = is_path ? given : given.substr(given.find(':') + 1);  // "named:FOLDER"
     const fs::path folder = fs::canonical(set, error), place = fs::weakly_canonical(output, error);
     if (error || !fs::is_directory(folder, error)) continue;
     const fs::path name = place.lexically_relative(folder);
