@@ -69,8 +69,10 @@ std::string diffusers_weights(const std::string& folder) {
 
 std::string diffusers_part(const std::string& path, const std::string& part) {
   const std::string pipeline = without_cache(path);
-  for (const std::string& folder : {pipeline, pipeline + "/" + part})
+  for (const std::string& folder : {pipeline, pipeline + "/" + part}) {
+    refuse_broken_links(folder);
     if (!diffusers_weights(folder).empty()) return folder;
+  }
   return "";
 }
 
