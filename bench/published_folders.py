@@ -64,6 +64,7 @@ TIMM = [
     ("twins_crop", "twins_svt_small", {}, {"crop_pct": 0.7, "interpolation": "bilinear"}),
     ("eva02_336", "eva02_tiny_patch14_224", {"img_size": 336}, {}),
     ("resnet18", "resnet18", {}, {}),
+    ("resnet26", "resnet26", {}, {}),
     ("resnet34_160", "resnet34", {}, {"input_size": (3, 160, 160)}),
     ("resnet50", "resnet50", {}, {"crop_pct": 0.875, "interpolation": "bilinear"}),
     ("resnet50_stride16", "resnet50", {"output_stride": 16}, {}),

@@ -53,6 +53,7 @@ TEST(Parameters, OfResNetAndConvNextAreThePublishedOnes) {
   EXPECT_NEAR(millions("resnet18"), 11.690, 0.001);
   EXPECT_NEAR(millions("resnet34"), 21.798, 0.001);
   EXPECT_NEAR(millions("resnet50"), 25.557, 0.001);
+  EXPECT_NEAR(millions("resnet26"), 15.995, 0.001);
   EXPECT_NEAR(millions("resnet101"), 44.549, 0.001);
   EXPECT_NEAR(millions("resnet152"), 60.193, 0.001);
   EXPECT_NEAR(millions("RN50"), 38.316896, 1e-6);

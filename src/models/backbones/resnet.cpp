@@ -442,6 +442,7 @@ Family family() {
       {
           {"resnet18", {}, plain(basic, {2, 2, 2, 2})},
           {"resnet34", {}, plain(basic, {3, 4, 6, 3})},
+          {"resnet26", {}, plain(bottleneck, {2, 2, 2, 2})},
           {"resnet50", {}, plain(bottleneck, {3, 4, 6, 3})},
           {"resnet101", {}, plain(bottleneck, {3, 4, 23, 3})},
           {"resnet152", {}, plain(bottleneck, {3, 8, 36, 3})},
