@@ -26,8 +26,7 @@ struct Elsewhere : torch::autograd::Function<Elsewhere> {
                                                  torch::autograd::variable_list) {
     fail(
         "parallel.pipeline: the loss reads the output of a block in the middle, which another process has: "
-        "leave it at 1 for "
-        "this model or task");
+        "leave it at 1 for this model or task");
   }
 };
 
